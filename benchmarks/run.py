@@ -1,0 +1,83 @@
+"""All benchmarks, side by side in one run: `make bench`. Prints tables of ratios, and writes `benchmarks/results.json`.
+
+Each figure is measured in a process of its own, peers interleaved, and the smallest of three medians is kept: other work on the machine only ever adds.
+A peer that is not installed is left out and named.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROUNDS = 3
+STEPS = {10: 200, 100: 30, 1000: 5}
+PEERS = ["floor", "ferrule_native", "ferrule_text", "ferrule_native_async", "ferrule_text_async", "smolagents"]
+IMPORTS = {
+    "pydantic": "from pydantic import BaseModel, TypeAdapter",
+    "ferrule": "from ferrule import tool, ReAct, ScriptedLM",
+    "ferrule, first run": (
+        "from ferrule import ReAct, ScriptedLM, configure\n"
+        "configure(lm=ScriptedLM([{'name': 'add', 'args': {'a': 1, 'b': 2}}, {'name': 'finish', 'args': {'answer': 3}}]))\n"
+        "def add(a: int, b: int) -> int:\n    'Add.'\n    return a + b\n"
+        "assert ReAct('question -> answer: int', tools=[add], native=True)(question='1+2?').answer == 3"
+    ),
+    "smolagents": "import smolagents",
+}
+
+
+def main() -> None:
+    versions = {name: _version(name) for name in ("ferrule", "pydantic", "smolagents")}
+    print(f"Python {platform.python_version()}, " + ", ".join(f"{name} {found}" for name, found in versions.items()))
+    peers = [peer for peer in PEERS if peer != "smolagents" or versions["smolagents"]]
+    if len(peers) < len(PEERS):
+        print("smolagents is not installed and left out (requirements/bench.txt has it)")
+    steps = _steps(peers)
+    imports = _imports([name for name in IMPORTS if name != "smolagents" or versions["smolagents"]])
+    (HERE / "results.json").write_text(json.dumps({"versions": versions, "steps": steps, "imports": imports}, indent=1) + "\n")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _steps(peers: list[str]) -> dict[str, dict[int, float]]:
+    best: dict[str, dict[int, float]] = {peer: {} for peer in peers}
+    for steps, repeats in STEPS.items():
+        for _ in range(ROUNDS):
+            for peer in peers:
+                if peer == "smolagents" and steps > 100:
+                    continue
+                found = json.loads(_python(str(HERE / "steps.py"), peer, str(steps), str(repeats)))["cpu_us_a_step"]
+                best[peer][steps] = min(found, best[peer].get(steps, found))
+    print("\nCPU microseconds a step (x: times the hand-written loop)")
+    print(f"{'':24}" + "".join(f"{f'{steps} steps':>18}" for steps in STEPS))
+    for peer in peers:
+        cells = (f"{best[peer][s]:9.1f} {best[peer][s] / best['floor'][s]:6.1f} x" if s in best[peer] else "-" for s in STEPS)
+        print(f"{peer:24}" + "".join(f"{cell:>18}" for cell in cells))
+    return best
+
+
+def _imports(names: list[str]) -> dict[str, float]:
+    timed = "import time, resource; resource.getrusage(0)\n{}\nprint(time.process_time())"
+    best = {name: min(float(_python("-c", timed.format(IMPORTS[name]))) for _ in range(5)) for name in names}
+    bare = min(float(_python("-c", timed.format("pass"))) for _ in range(5))
+    print("\nCPU seconds from start, the bare interpreter taken off (x: times pydantic)")
+    for name in names:
+        print(f"{name:24}{best[name] - bare:9.3f} {(best[name] - bare) / (best['pydantic'] - bare):6.2f} x")
+    return {name: best[name] - bare for name in names}
+
+
+def _python(*arguments: str) -> str:
+    return subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True).stdout.strip().splitlines()[-1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""A function becomes a tool: its name, its docstring and its types are what the model is told, and what every call is checked against."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ferrule import ToolArgumentsError, tool
+
+
+@dataclass
+class Place:
+    """Somewhere on the map."""
+
+    city: str
+    country: str = "NL"
+
+
+@tool
+def forecast(place: Place, days: Annotated[int, Field(ge=1, le=7)] = 1, unit: Literal["C", "F"] = "C") -> str:
+    """Forecast the weather.
+
+    Args:
+        place: Where.
+        days: For how many days.
+        unit: Degrees Celsius or Fahrenheit.
+
+    """
+    return f"{place.city}: 18 {unit} for {days} day(s)"
+
+
+print(forecast.name, "-", forecast.desc)
+print(forecast.parameters["properties"]["days"])
+
+# It is still the function it was; dicts become the types of the parameters, and "2" is a number.
+assert forecast(Place("Utrecht")) == "Utrecht: 18 C for 1 day(s)"
+assert forecast(place={"city": "Utrecht"}, days="2", unit="F") == "Utrecht: 18 F for 2 day(s)"
+
+# Whatever does not fit is told at once, in words that a model can act on, and nothing runs.
+try:
+    forecast(place={"country": "NL"}, days=9, speed="fast")
+except ToolArgumentsError as error:
+    print(error)
+    problems = dict(error.problems)
+assert problems.keys() == {"place.city", "days", "speed"}

@@ -1,0 +1,40 @@
+"""One agent, two protocols: with native tool calls, or with the calls written in the text. The prediction is the same."""
+
+from ferrule import ReAct, ScriptedLM, context
+
+
+def convert(celsius: float) -> float:
+    """Convert degrees Celsius to degrees Fahrenheit."""
+    return celsius * 9 / 5 + 32
+
+
+def text_step(thought: str, name: str, args: str) -> str:
+    """A step as a model writes it where it has no native calls."""
+    return f"[[ ## next_thought ## ]]\n{thought}\n\n[[ ## next_tool_name ## ]]\n{name}\n\n[[ ## next_tool_args ## ]]\n{args}\n"
+
+
+native = ScriptedLM(
+    [
+        {"text": "I convert it.", "tool_calls": [{"name": "convert", "args": {"celsius": 100}}]},
+        {"text": "I know enough.", "tool_calls": [{"name": "finish", "args": {"answer": "212 F"}}]},
+    ]
+)
+text = ScriptedLM(
+    [
+        text_step("I convert it.", "convert", '{"celsius": 100}'),
+        text_step("I know enough.", "finish", "{}"),
+        # Without native calls, `finish` holds no outputs: they are read off the trajectory in one more call.
+        "[[ ## reasoning ## ]]\nThe tool said 212.0.\n\n[[ ## answer ## ]]\n212 F\n\n[[ ## completed ## ]]",
+    ]
+)
+
+with context(lm=native):
+    by_call = ReAct("question -> answer", [convert], native=True)(question="How hot is boiling water in Fahrenheit?")
+with context(lm=text):
+    by_text = ReAct("question -> answer", [convert], native=False)(question="How hot is boiling water in Fahrenheit?")
+
+print(by_call.answer, "=", by_text.answer)
+print("tools declared:", len(native.requests[0].tools), "and", len(text.requests[0].tools))
+
+assert by_call.answer == by_text.answer == "212 F"
+assert by_call.trajectory["observation_0"] == by_text.trajectory["observation_0"] == "212.0"

@@ -1,0 +1,26 @@
+"""Many inputs at once: one run each, several at a time, predictions in the inputs' order."""
+
+from ferrule import InputError, Predict, Request, ScriptedLM, configure
+
+
+def label(request: Request) -> str:
+    """Stand in for the model: it must not depend on the order, because the runs overlap."""
+    mood = "good" if "love" in request.messages[-1].text else "bad"
+    return f"[[ ## mood ## ]]\n{mood}\n\n[[ ## completed ## ]]"
+
+
+configure(lm=ScriptedLM(by=label))
+classify = Predict("review -> mood")
+
+reviews = ["I love it", "It broke", "My cat loves it", "Never again"]
+predictions = classify.batch([{"review": review} for review in reviews], max_concurrency=3, progress=False)
+for review, prediction in zip(reviews, predictions, strict=True):
+    print(f"{prediction.mood:5} {review}")
+
+# One bad input need not end the batch: its error stands in its place.
+mixed = classify.batch([{"review": "I love it"}, {"reveiw": "It broke"}], progress=False, return_exceptions=True)
+print(f"{type(mixed[1]).__name__}: {mixed[1]}")
+
+assert [prediction.mood for prediction in predictions] == ["good", "bad", "good", "bad"]
+assert mixed[0].mood == "good"
+assert isinstance(mixed[1], InputError)

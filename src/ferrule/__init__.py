@@ -1,0 +1,72 @@
+"""ferrule binds language models to tools.
+
+Everything public is a name of this package and is loaded when it is first used, so that `import ferrule` stays cheap. The house behind it is drawn
+in `docs/architecture.md`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "ferrule.errors": (
+        "AdapterParseError", "AsyncToolError", "AuthenticationFailed", "BadRequest", "ConfigurationError", "ConfirmationRejected",
+        "ConfirmationRequired", "ContextOverflow", "DecisionError", "DuplicateToolError", "FerruleError", "InputError", "LMError",
+        "MaxTurnsReached", "MissingContent", "MissingKeyError", "RateLimited", "Refused", "ReplayMismatch", "RunCancelled", "RunError",
+        "ScriptError", "SignatureError", "TooManyFaults", "ToolArgumentsError", "ToolCallError", "ToolDefinitionError", "ToolError",
+        "ToolLoadError", "ToolRetry", "ToolStop", "ToolTimeoutError", "Unavailable", "UnknownToolError",
+    ),
+    "ferrule.settings": ("configure", "context"),
+    "ferrule.values.act": ("AskPerson", "CallModel", "CallTools", "Once", "Tell"),
+    "ferrule.values.call": ("ToolCall", "ToolCalls", "ToolResult"),
+    "ferrule.values.custom": ("Type",),
+    "ferrule.values.exchange": ("Capabilities", "Delta", "Request", "Response", "Usage"),
+    "ferrule.values.history": ("History",),
+    "ferrule.values.message": ("Message", "Messages"),
+    "ferrule.values.outcome": ("Prediction", "Step", "Trajectory"),
+    "ferrule.values.part": ("Audio", "File", "Image", "Text"),
+    "ferrule.values.question": ("Decision", "Question"),
+    "ferrule.values.signature": ("InputField", "OutputField", "Signature"),
+    "ferrule.tools.tool": ("Tool", "tool"),
+    "ferrule.tools.toolbox": ("Toolbox",),
+    "ferrule.adapters.adapter": ("Adapter",),
+    "ferrule.adapters.chat": ("ChatAdapter",),
+    "ferrule.adapters.json_object": ("JSONAdapter",),
+    "ferrule.adapters.xml_tags": ("XMLAdapter",),
+    "ferrule.lms.lm": ("BaseLM", "LM"),
+    "ferrule.lms.offline": ("OfflineLM",),
+    "ferrule.lms.replay": ("RecordLM", "ReplayLM"),
+    "ferrule.lms.scripted": ("AutoLM", "ScriptedLM"),
+    "ferrule.runs.gather": ("gather",),
+    "ferrule.runs.inspect": ("inspect_history",),
+    "ferrule.runs.limits": ("Limits",),
+    "ferrule.runs.observe": ("emit_event", "progress"),
+    "ferrule.runs.run": ("Run",),
+    "ferrule.runs.stream": ("EventStream",),
+    "ferrule.programs.module": ("Module",),
+    "ferrule.programs.predict": ("ChainOfThought", "Predict"),
+    "ferrule.programs.react": ("ReAct",),
+}  # fmt: skip
+"""Which module each public name lives in."""
+
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__version__ = "0.1.0"
+__all__ = sorted([*_HOME, "settings"])  # pyright: ignore[reportUnsupportedDunderAll]  a table is the one list of names
+
+
+def __getattr__(name: str) -> Any:
+    if name == "settings":  # the module itself is what is handed out: `ferrule.settings.lm`
+        return import_module("ferrule.settings")
+    home = _HOME.get(name)
+    if home is None:
+        msg = f"ferrule has no `{name}`."
+        raise AttributeError(msg)
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,1 @@
+"""Signatures and values to requests, responses to values."""

@@ -1,0 +1,298 @@
+"""`Adapter`: how signatures, inputs and steps become messages, and answers become outputs.  (Floor 3.)
+
+What is the same in every form stands here, first of all `request`, the one place that shapes requests. A form (`ChatAdapter`, `JSONAdapter`,
+`XMLAdapter`) says how fields look in a message, how an answer is to look, and how to find the fields in one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from ferrule.adapters.draw import Shown, listing, packed, shown_fields
+from ferrule.adapters.read import reading_of, typed
+from ferrule.errors import ConfigurationError, InputError, ToolCallError, shown
+from ferrule.values.content import Piece, content_of
+from ferrule.values.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
+from ferrule.values.history import History
+from ferrule.values.message import Message, Messages, openai_message
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from ferrule.errors import AdapterParseError
+    from ferrule.values.exchange import FieldReader
+    from ferrule.values.signature import Signature
+
+NOT_GIVEN = "(not given in this example)"
+_NO_SETTINGS: Mapping[str, Any] = {}
+
+
+class _Drawn(Record):
+    """What every prompt of one signature has in common."""
+
+    system: Message
+    shown: Shown
+    reminder: str
+
+
+class Adapter(ABC):
+    """The root of adapters. Immutable, and safe to share between threads and tasks."""
+
+    use_native_function_calling: bool | None
+    """Whether tool calls travel beside the text (True), in it (False), or as the model can (None)."""
+    fallback: Adapter | None
+    """Whom to ask through once more when an answer cannot be read; None for nobody."""
+    repairs: int
+    """How often an unreadable answer goes back to the model with its problems."""
+
+    __slots__ = ("fallback", "repairs", "use_native_function_calling")
+
+    def __init__(self, *, use_native_function_calling: bool | None = None, fallback: Adapter | None = None, repairs: int = 1) -> None:
+        if use_native_function_calling not in {None, True, False}:
+            msg = f"`use_native_function_calling` is True, False or None, found {shown(use_native_function_calling)}."
+            raise ConfigurationError(msg)
+        if fallback is not None and not isinstance(fallback, Adapter):
+            msg = f"`fallback` is an adapter or None, found {shown(fallback)}."
+            raise ConfigurationError(msg)
+        if not isinstance(repairs, int) or isinstance(repairs, bool) or repairs < 0:
+            msg = f"`repairs` is a whole number of at least 0, found {shown(repairs)}."
+            raise ConfigurationError(msg)
+        for name, value in (("use_native_function_calling", use_native_function_calling), ("fallback", fallback), ("repairs", repairs)):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        del value
+        msg = f"An adapter cannot be changed (`{name}`): make another one."
+        raise AttributeError(msg)
+
+    def _settings(self) -> tuple[Any, ...]:
+        return (self.use_native_function_calling, self.fallback, self.repairs)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and cast("Adapter", other)._settings() == self._settings()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._settings()))
+
+    def __repr__(self) -> str:
+        native, fallback, repairs = self._settings()
+        return f"{type(self).__name__}(use_native_function_calling={native}, fallback={fallback}, repairs={repairs})"
+
+    def __deepcopy__(self, memo: Any) -> Adapter:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuilt, (type(self), *self._settings()))
+
+    # -- what a form says of itself -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def structure(self, shown: Shown) -> str:
+        """What the system message says of the form of messages and answers."""
+
+    @abstractmethod
+    def reminder(self, outputs: Sequence[str]) -> str:
+        """The last words of a question: which outputs to write, and how. Empty for no outputs."""
+
+    @abstractmethod
+    def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
+        """Fields with their values, in this form."""
+
+    def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
+        """Fields with their values as a whole answer."""
+        return self.drawn_fields(fields)
+
+    @abstractmethod
+    def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
+        """The fields of an answer before they are checked: text, or values where the form has values."""
+
+    @abstractmethod
+    def reader(self, signature: type[Signature]) -> FieldReader:
+        """What splits one streamed answer into fields."""
+
+    # -- what programs use ----------------------------------------------------------------------------------------
+
+    def opening(
+        self, signature: type[Signature], inputs: Mapping[str, Any], *, demos: Iterable[Any] = (), native: bool = False
+    ) -> Messages:
+        """The beginning of a conversation: system message, demos, the histories among the inputs, the question.
+
+        `native` leaves out what travels beside the text: tools and the output for their calls. Raises `InputError` for a demo or history
+        that cannot be shown.
+        """
+        drawn = self._drawn(signature, native=native)
+        messages = [drawn.system]
+        for i, demo in enumerate(demos):
+            messages += self._demo(drawn.shown, demo, i)
+        for name in drawn.shown.histories:
+            messages += self._history(drawn.shown, inputs.get(name))
+        pieces = self._question(drawn.shown.inputs, inputs, drawn.reminder)
+        if pieces or messages[-1].role != "user":
+            messages.append(Message("user", content_of(pieces or ["Begin."])))
+        return Messages(messages)
+
+    def step_message(self, fields: Mapping[str, Any]) -> Message:
+        """One finished step of a loop as a user's message."""
+        return Message("user", content_of(self.drawn_fields(fields)))
+
+    def read(self, signature: type[Signature], response: Response, *, lenient: bool = False) -> dict[str, Any]:
+        """All outputs of an answer, typed. Raises `AdapterParseError` with every problem.
+
+        `lenient` takes an answer without any field for the value of the one text output there is. Native calls go to the output of the
+        type `ToolCalls`; a signature without one does not see them.
+        """
+        text = response.text
+        raw = self.raw_fields(signature, text) if text else _NO_SETTINGS
+        if not raw and text and not text.isspace():
+            reading = reading_of(signature)
+            if reading.text is not None and (lenient or (reading.calls is not None and response.tool_calls)):
+                raw = {reading.text: text}
+        return typed(type(self).__name__, signature, raw, response)
+
+    def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape | None:
+        """What the model's answer can be held to; None for nothing."""
+        del signature, capabilities
+        return None
+
+    def repair_messages(self, signature: type[Signature], response: Response, error: AdapterParseError) -> tuple[Message, ...]:
+        """The unreadable answer, and what is wrong with it, for the model to mend."""
+        problems = "\n".join(f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in error.problems)
+        reminder = self.reminder(list(signature.output_fields))
+        asked = f"Your answer could not be read:\n{problems}\n\nWrite the whole answer again. {reminder}".rstrip()
+        return (Message("assistant", response.text or "(empty)"), Message("user", asked))
+
+    def request(
+        self,
+        signature: type[Signature],
+        messages: Messages,
+        *,
+        tools: Declarations = NO_TOOLS,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel: bool | None = None,
+        settings: Mapping[str, Any] = _NO_SETTINGS,
+        capabilities: Capabilities | None = None,
+    ) -> Request:
+        """The request for an answer to these messages. Without tools nothing of tools is on it; with tools no shape binds the answer."""
+        if not isinstance(settings, Mapping):
+            msg = f"The settings of a request are a mapping, found {shown(settings)}."
+            raise ToolCallError("invalid_request", msg, raw=settings)
+        if not len(tools):
+            return Request(messages, shape=self.shape(signature, capabilities), settings=settings)
+        if capabilities is not None and not capabilities.parallel_tools:
+            parallel = None
+        return Request(messages, tools, tool_choice, parallel, None, settings)
+
+    def calls_natively(self, capabilities: Capabilities) -> bool:
+        """Whether tool calls travel beside the text with a model of these capabilities."""
+        return self.use_native_function_calling is not False and capabilities.native_tools
+
+    # -- DSPy's public methods ------------------------------------------------------------------------------------
+
+    def format(self, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The messages of a question, in OpenAI's form."""
+        return [openai_message(message) for message in self.opening(signature, inputs, demos=demos)]
+
+    def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
+        """All outputs of an answer's text, typed; raises `AdapterParseError`."""
+        return self.read(signature, Response(completion))
+
+    def format_system_message(self, signature: type[Signature]) -> str:
+        """The system message's text."""
+        return self._drawn(signature, native=False).system.text
+
+    def format_user_message_content(
+        self,
+        signature: type[Signature],
+        inputs: Mapping[str, Any],
+        prefix: str = "",
+        suffix: str = "",
+        main_request: bool = False,
+    ) -> str:
+        """Those inputs that are given, between `prefix` and `suffix`; `main_request` adds the words that ask for the outputs."""
+        reminder = self.reminder(list(signature.output_fields)) if main_request else ""
+        body = packed(self._question(signature.input_fields, inputs, reminder))
+        return "\n\n".join(part for part in (prefix, body, suffix) if part).strip()
+
+    def format_assistant_message_content(
+        self, signature: type[Signature], outputs: Mapping[str, Any], missing_field_message: str | None = None
+    ) -> str:
+        """An answer that `parse` reads as these outputs. Outputs that are not given are left out, or filled with `missing_field_message`."""
+        given = {
+            name: outputs.get(name, missing_field_message) for name in signature.output_fields if name in outputs or missing_field_message
+        }
+        return packed(self.drawn_answer(given))
+
+    def format_tool_schema(self, tool: Any) -> dict[str, Any]:
+        """A tool's canonical declaration; a copy."""
+        declaration = tool if isinstance(tool, Mapping) else getattr(tool, "declaration", None)
+        if not isinstance(declaration, Mapping):
+            msg = f"`format_tool_schema` takes a `Tool`, found {shown(tool)}."
+            raise ToolCallError("invalid_tool_spec", msg, raw=tool)
+        return deepcopy(dict(cast("Mapping[str, Any]", declaration)))
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def _drawn(self, signature: type[Signature], *, native: bool) -> _Drawn:
+        return signature.kept((type(self), native), lambda: self._draw(signature, native=native))
+
+    def _draw(self, signature: type[Signature], *, native: bool) -> _Drawn:
+        shown = shown_fields(signature, native=native)
+        parts = [f"Your inputs are:\n{listing(shown.inputs, expected=False)}" if shown.inputs else ""]
+        if shown.outputs:
+            parts += [f"Your outputs are:\n{listing(shown.outputs, expected=True)}", self.structure(shown)]
+        parts.append(f"Your task:\n{signature.instructions}" if signature.instructions else "")
+        system = Message("system", "\n\n".join(part for part in parts if part))
+        return _Drawn(system, shown, self.reminder(list(shown.outputs)))
+
+    def _question(self, fields: Iterable[str], inputs: Mapping[str, Any], reminder: str) -> list[Piece]:
+        given = {name: inputs[name] for name in fields if name in inputs}
+        pieces = self.drawn_fields(given) if given else []
+        if not reminder:
+            return pieces
+        return [*pieces, f"\n\n{reminder}" if pieces else reminder]
+
+    def _demo(self, shown_: Shown, demo: Any, index: int) -> list[Message]:
+        values = _mapping(demo)
+        if values is None or not values.keys() & {*shown_.inputs, *shown_.outputs}:
+            names = ", ".join(f"`{name}`" for name in (*shown_.inputs, *shown_.outputs))
+            msg = f"Demo {index} cannot be shown: it must be a mapping with some of the fields {names}, found {shown(demo)}."
+            raise InputError(msg)
+        before: list[Message] = []
+        for name in shown_.histories:
+            before += self._history(shown_, values.get(name))
+        asked = {name: values.get(name, NOT_GIVEN) for name in shown_.inputs}
+        answered = {name: values.get(name, NOT_GIVEN) for name in shown_.outputs}
+        return [*before, *self._turn(asked, answered)]
+
+    def _history(self, shown_: Shown, history: Any) -> list[Message]:
+        if history is None:
+            return []
+        found = history if isinstance(history, History) else History(history.get("messages") if isinstance(history, Mapping) else history)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+        def render(turn: Mapping[str, Any]) -> list[Message]:
+            asked = {name: turn[name] for name in shown_.inputs if name in turn}
+            answered = {name: turn[name] for name in shown_.outputs if name in turn}
+            if not asked and not answered:
+                names = ", ".join(f"`{name}`" for name in (*shown_.inputs, *shown_.outputs))
+                msg = f"A turn of the history cannot be shown: it has none of the fields {names}, and is no message either: {shown(turn)}."
+                raise InputError(msg)
+            return self._turn(asked, answered)
+
+        return [message for message in found.as_messages(render) if message.role != "system"]
+
+    def _turn(self, asked: Mapping[str, Any], answered: Mapping[str, Any]) -> list[Message]:
+        messages = [Message("user", content_of(self.drawn_fields(asked)))] if asked else []
+        return [*messages, Message("assistant", content_of(self.drawn_answer(answered)))] if answered else messages
+
+
+def _mapping(demo: Any) -> Mapping[str, Any] | None:
+    if isinstance(demo, Mapping):
+        return cast("Mapping[str, Any]", demo)
+    as_dict = getattr(demo, "toDict", None)
+    return as_dict() if callable(as_dict) else None  # pyright: ignore[reportReturnType]  DSPy's examples
+
+
+def _rebuilt(kind: Any, native: bool | None, fallback: Adapter | None, repairs: int) -> Adapter:
+    return kind(use_native_function_calling=native, fallback=fallback, repairs=repairs)

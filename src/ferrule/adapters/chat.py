@@ -1,0 +1,75 @@
+"""`ChatAdapter`: each field below a marker of its own, `[[ ## answer ## ]]`.  (Floor 3.)"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ferrule.adapters.adapter import Adapter
+from ferrule.adapters.draw import Shown, value_pieces
+from ferrule.adapters.json_object import JSONAdapter
+from ferrule.adapters.marks import MarkReader, Marks
+from ferrule.values.jsonable import json_text
+
+if TYPE_CHECKING:
+    from ferrule.values.content import Piece
+    from ferrule.values.exchange import FieldReader
+    from ferrule.values.signature import Signature
+
+_JSON = JSONAdapter()
+
+
+class ChatAdapter(Adapter):
+    """Fields below markers: the form that most models write best. What it cannot read is asked for once more by `fallback`."""
+
+    __slots__ = ()
+
+    def __init__(self, *, use_native_function_calling: bool | None = False, fallback: Adapter | None = _JSON, repairs: int = 1) -> None:
+        super().__init__(use_native_function_calling=use_native_function_calling, fallback=fallback, repairs=repairs)
+
+    def structure(self, shown: Shown) -> str:
+        """See `Adapter`."""
+        fields = "\n\n".join(f"[[ ## {name} ## ]]\n{{{name}}}" for name in (*shown.inputs, *shown.outputs))
+        return (
+            "Messages have the form below: each field stands under its marker, text as it is and everything else as JSON.\n\n"
+            f"{fields}\n\n[[ ## {_end(shown.outputs)} ## ]]"
+        )
+
+    def reminder(self, outputs: Sequence[str]) -> str:
+        """See `Adapter`."""
+        if not outputs:
+            return ""
+        marks = ", then ".join(f"`[[ ## {name} ## ]]`" for name in outputs)
+        return f"Answer with the fields {marks}, and end with `[[ ## {_end(outputs)} ## ]]`."
+
+    def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
+        """See `Adapter`."""
+        pieces: list[Piece] = []
+        for name, value in fields.items():
+            between = "\n\n" if pieces else ""
+            if type(value) is str:
+                pieces.append(f"{between}[[ ## {name} ## ]]\n{value}")
+            elif type(value) is dict and all(type(each) in _PLAIN for each in value.values()):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+                pieces.append(f"{between}[[ ## {name} ## ]]\n{json_text(value)}")  # pyright: ignore[reportUnknownArgumentType]  no parts in it
+            else:
+                pieces += (f"{between}[[ ## {name} ## ]]\n", *value_pieces(value))
+        return pieces
+
+    def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
+        """See `Adapter`."""
+        return [*self.drawn_fields(fields), f"\n\n[[ ## {_end(fields)} ## ]]"]
+
+    def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
+        """See `Adapter`."""
+        return signature.kept(Marks, lambda: Marks(signature.output_fields, _end(signature.output_fields))).split(text)
+
+    def reader(self, signature: type[Signature]) -> FieldReader:
+        """See `Adapter`."""
+        return MarkReader(signature.kept(Marks, lambda: Marks(signature.output_fields, _end(signature.output_fields))))
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def _end(outputs: Any) -> str:
+    return "completed" if "completed" not in outputs else "end_of_answer"

@@ -1,0 +1,192 @@
+"""Values and fields as text for a model, in words and forms that all adapters share.  (Floor 3.)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin
+
+from ferrule.values.content import Piece, pieces_of
+from ferrule.values.custom import PART_END, PART_START, Type
+from ferrule.values.fields import adapter_of, allows_none, description_of
+from ferrule.values.history import History
+from ferrule.values.jsonable import json_text
+from ferrule.values.part import Text
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from ferrule.values.signature import Signature
+
+_BOUNDS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "pattern": "matching the pattern {}",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+}
+_SIMPLE = {bool: "true or false", int: "a whole number", float: "a number"}
+
+
+class Shown(Record):
+    """Which fields of a signature a prompt shows."""
+
+    inputs: Mapping[str, FieldInfo]
+    outputs: Mapping[str, FieldInfo]
+    histories: tuple[str, ...]
+    """Inputs that become messages of their own."""
+
+
+def shown_fields(signature: type[Signature], *, native: bool) -> Shown:
+    """The fields a prompt shows: no histories, and in native mode neither tools nor the calls, which travel beside the text."""
+    histories = tuple(name for name, field in signature.input_fields.items() if is_history(field))
+    inputs = {name: field for name, field in signature.input_fields.items() if name not in histories and not (native and is_tool(field))}
+    outputs = {name: field for name, field in signature.output_fields.items() if not (native and is_calls(field))}
+    return Shown(inputs, outputs, histories)
+
+
+def is_history(field: FieldInfo) -> bool:
+    """Whether a field holds a `History`."""
+    return bool(History.extract_custom_type_from_annotation(field.annotation))
+
+
+def is_tool(field: FieldInfo) -> bool:
+    """Whether a field holds tools. They live in a room beside this one, so they are known by what they can do."""
+    return any(hasattr(kind, "declaration") for kind in Type.extract_custom_type_from_annotation(field.annotation))
+
+
+def is_calls(field: FieldInfo) -> bool:
+    """Whether a field receives an answer's tool calls."""
+    from ferrule.values.call import ToolCalls
+
+    return bool(ToolCalls.extract_custom_type_from_annotation(field.annotation))
+
+
+# -- values -------------------------------------------------------------------------------------------------------
+
+
+def value_text(value: Any) -> str:
+    """A value as text: text as it is, everything else as JSON."""
+    return value if isinstance(value, str) else json_text(value)
+
+
+def value_pieces(value: Any) -> list[Piece]:
+    """A value as text and parts."""
+    if isinstance(value, str):
+        return [value]
+    return pieces_of(value) or [json_text(value)]
+
+
+def packed(pieces: Iterable[Piece]) -> str:
+    """Pieces as one text, parts packed between markers (see `values.custom`)."""
+    return "".join(piece if isinstance(piece, str) else _packed(piece) for piece in pieces)
+
+
+def _packed(part: Any) -> str:
+    return part.text if isinstance(part, Text) else f"{PART_START}{json_text(part.format())}{PART_END}"
+
+
+# -- fields -------------------------------------------------------------------------------------------------------
+
+
+def listing(fields: Mapping[str, FieldInfo], *, expected: bool) -> str:
+    """A numbered list of fields with type and description; with `expected`, also what their values must look like."""
+    lines: list[str] = []
+    for i, (name, field) in enumerate(fields.items(), 1):
+        said = [part for part in (description_of(field), expectation(field) if expected else "") if part]
+        lines.append(f"{i}. `{name}` ({type_name(field.annotation)})" + (f": {'; '.join(said)}" if said else ""))
+    return "\n".join(lines)
+
+
+def type_name(annotation: Any) -> str:
+    """A type as people write it: `list[str]`, `Literal['a', 'b']`, `Point`."""
+    if annotation is None or annotation is NoneType:
+        return "null"
+    if annotation is Any:
+        return "any"
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return f"Literal[{', '.join(map(repr, inside))}]"
+    if origin in {Union, UnionType}:
+        return " | ".join(map(type_name, inside))
+    name = getattr(origin or annotation, "__name__", None) or str(annotation)
+    if origin is None or not inside:
+        return name
+    return f"{name}[{', '.join('...' if each is ... else type_name(each) if not isinstance(each, list) else '...' for each in inside)}]"
+
+
+def expectation(field: FieldInfo) -> str:
+    """What a value must look like, where its type's name does not say it all; empty for plain text."""
+    annotation = field.annotation
+    said: list[str] = []
+    choices = _choices(annotation)
+    custom = Type.extract_custom_type_from_annotation(annotation)
+    if choices is not None:
+        said.append(f"exactly one of: {choices}")
+    elif annotation in _SIMPLE:
+        said.append(_SIMPLE[annotation])
+    elif custom and annotation is custom[0] and custom[0].description():
+        said.append(custom[0].description())
+    elif annotation is not str and annotation is not Any:
+        said.append(_as_json(field))
+    if annotation in {str, int, float}:
+        said += _bounds(_schema(field)) if field.metadata else []
+    if not field.is_required() or allows_none(annotation):
+        said.append("may be left out")
+    return ", ".join(each for each in said if each)
+
+
+def _choices(annotation: Any) -> str | None:
+    values: list[Any] = []
+    if get_origin(annotation) is Literal:
+        values = list(get_args(annotation))
+    elif isinstance(annotation, type) and issubclass(annotation, Enum):
+        values = [each.value for each in annotation]
+    return "; ".join(value_text(value) for value in values) if values else None
+
+
+def _as_json(field: FieldInfo) -> str:
+    schema = _schema(field)
+    if schema == {"type": "object", "additionalProperties": True} or schema == {"type": "object"}:
+        return "a JSON object"
+    if schema in ({"type": "array", "items": {}}, {"type": "array"}):
+        return "a JSON array"
+    if schema.get("type") == "string":
+        bounds = [*([f"in the format {schema['format']}"] if "format" in schema else []), *_bounds(schema)]
+        return ", ".join(["text", *bounds])
+    return f"JSON that fits the schema {json_text(schema)}" if schema else ""
+
+
+def _bounds(schema: Mapping[str, Any]) -> list[str]:
+    return [words.format(schema[key]) for key, words in _BOUNDS.items() if key in schema]
+
+
+def _schema(field: FieldInfo) -> dict[str, Any]:
+    from pydantic.errors import PydanticInvalidForJsonSchema
+
+    try:
+        found = adapter_of(field).json_schema()
+    except PydanticInvalidForJsonSchema:
+        return {}
+    return cast("dict[str, Any]", _untitled(found))
+
+
+def _untitled(schema: Any, *, names: bool = False) -> Any:
+    """A schema without the titles pydantic makes of names; where keys are names of properties, `title` is one of them."""
+    if isinstance(schema, list):
+        return [_untitled(each) for each in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    entries = cast("dict[str, Any]", schema).items()
+    return {
+        key: _untitled(each, names=not names and key in {"properties", "$defs"})
+        for key, each in entries
+        if names or key != "title" or not isinstance(each, str)
+    }

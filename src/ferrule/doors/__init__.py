@@ -1,0 +1,1 @@
+"""Where people come in: the command line and the demo."""

@@ -1,0 +1,166 @@
+"""From the words of a command line to tools, a model, an adapter and inputs.  (Floor 6.)
+
+Everything here raises one of `WRONG`, with a message for the person who typed the words.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from inspect import isfunction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.doors.demo_tools import TOOLS
+from ferrule.errors import ConfigurationError, InputError, SignatureError, ToolDefinitionError, ToolLoadError, shown
+from ferrule.tools.run_calls import attempt
+from ferrule.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ferrule.lms.lm import Model
+    from ferrule.values.signature import Signature
+
+WRONG = (ConfigurationError, InputError, SignatureError, ToolDefinitionError)
+
+ADAPTERS = ("chat", "json", "xml", "native")
+OFFLINE = "No model was named (--lm), so ferrule's rule-based OfflineLM answers, over HTTP on this machine. It is no neural network."
+
+
+@contextmanager
+def model(name: str | None, base_url: str | None) -> Generator[Model]:
+    """The model of that name; without one, `OfflineLM` behind a server on loopback, for as long as the block lasts."""
+    from ferrule.lms.lm import LM
+
+    if name is not None:
+        yield LM(name, base_url=base_url)
+        return
+    if base_url is not None:
+        msg = "`--base-url` says where, but not which model: name it with `--lm`."
+        raise ConfigurationError(msg)
+    from ferrule.lms.offline import OfflineLM
+    from ferrule.testing import serve
+
+    with serve(OfflineLM()) as server:
+        yield server.lm()
+
+
+def adapter(name: str | None) -> tuple[Any, bool | None]:
+    """The adapter of that name (None for the default one), and whether calls go natively (None: by what the model can)."""
+    match name:
+        case None:
+            return None, None
+        case "native":
+            return None, True
+        case "chat":
+            from ferrule.adapters.chat import ChatAdapter
+
+            return ChatAdapter(), False
+        case "json":
+            from ferrule.adapters.json_object import JSONAdapter
+
+            return JSONAdapter(), False
+        case "xml":
+            from ferrule.adapters.xml_tags import XMLAdapter
+
+            return XMLAdapter(), False
+        case _:
+            msg = f"There is no adapter {name!r}; there are: {', '.join(ADAPTERS)}."
+            raise ConfigurationError(msg)
+
+
+def inputs(signature: type[Signature], question: str, pairs: Sequence[str]) -> dict[str, Any]:
+    """The question as the first input, and `name=value` pairs as the others, checked against the signature."""
+    names = list(signature.input_fields)
+    values: dict[str, Any] = {names[0]: question} if names else {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        name = name.strip()
+        if not sign or not name:
+            msg = f"`--input` takes name=value, found {pair!r}."
+            raise InputError(msg)
+        if name in values:
+            why = "is the question" if name == names[0] else "was given twice"
+            msg = f"The input `{name}` {why}; give it once."
+            raise InputError(msg)
+        field = signature.input_fields.get(name)
+        values[name] = value if field is None else _typed(field.annotation, value)
+    signature.check_inputs(values)
+    return values
+
+
+def _typed(annotation: Any, value: str) -> Any:
+    """Text for a text field; for any other what the text says as JSON, if it is JSON."""
+    if annotation in {str, Any, None}:
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def tools(places: Sequence[str]) -> list[Tool]:
+    """The tools of files, folders and modules (`module`, `module:name`), in order; without any, the demo's."""
+    if not places:
+        return [Tool(function) for function in TOOLS]
+    return [tool for place in places for tool in _tools_of(place)]
+
+
+def _tools_of(place: str) -> list[Tool]:
+    if place.endswith(".py") or "/" in place or "\\" in place or (place and Path(place).is_dir()):
+        return _loaded(place)
+    module_name, _, name = place.partition(":")
+    module = _imported(module_name, place)
+    if name:
+        return _named(module, name, place)
+    found = [thing for thing in vars(module).values() if isinstance(thing, Tool)]
+    found = found or [Tool(thing) for key, thing in vars(module).items() if _is_own_function(module, key, thing)]
+    if not found:
+        msg = f"The module `{module_name}` holds no tools: neither a `@tool` nor a public function of its own."
+        raise ToolLoadError(msg)
+    return found
+
+
+def _loaded(place: str) -> list[Tool]:
+    try:
+        found = Tool.load(place)
+    except ToolLoadError as error:
+        if not Path(place).is_file():
+            raise
+        msg = f"{error} A file that holds several tools is named as a module, without `.py`: `{Path(place).stem}`."
+        raise ToolLoadError(msg) from error
+    if not found:
+        msg = f"The folder {place} holds no tools: each is a function in a file of its own name."
+        raise ToolLoadError(msg)
+    return found
+
+
+def _imported(name: str, place: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:  # as for `python -m`: the `ferrule` command alone would not see the modules that lie here
+        sys.path.insert(0, here)
+    module, error = attempt(partial(import_module, name))
+    if module is None:
+        msg = f"{place!r} is neither a file, nor a folder, nor a module that can be imported: {type(error).__name__}: {error}"
+        raise ToolLoadError(msg) from error
+    return module
+
+
+def _named(module: ModuleType, name: str, place: str) -> list[Tool]:
+    found: Any = getattr(module, name, None)
+    if isinstance(found, Mapping):
+        found = list(cast("Mapping[Any, Any]", found).values())
+    things = list(cast("Sequence[Any]", found)) if isinstance(found, (list, tuple)) else [found]
+    if not things or not all(callable(thing) for thing in things):
+        msg = f"{place!r} names no tool: `{name}` must be a function, a `Tool`, or a list of these; found {shown(found)}."
+        raise ToolLoadError(msg)
+    return [thing if isinstance(thing, Tool) else Tool(thing) for thing in things]
+
+
+def _is_own_function(module: ModuleType, name: str, thing: Any) -> bool:
+    return isfunction(thing) and not name.startswith("_") and thing.__module__ == module.__name__

@@ -1,0 +1,31 @@
+"""The command `ferrule`: where a person at a terminal comes in.  (Floor 6.)
+
+`main` is the entry point; the commands themselves stand in `commands.py`, which needs the extra `ferrule[cli]`.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ferrule.doors.entry import entered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments (those of the process where none are given); returns its exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+
+    def commands() -> Callable[[], int]:
+        from ferrule.doors.commands import run
+
+        return partial(run, given)
+
+    return entered(commands)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,350 @@
+"""Every error ferrule raises on purpose.  (Floor 1: knows nothing of the house.)
+
+```
+FerruleError
+├── SignatureError (ValueError, TypeError)   a signature makes no sense
+├── InputError (ValueError, TypeError)       a program was called with wrong inputs
+├── ConfigurationError (ValueError)          a setting is missing or contradicts another
+│   └── MissingKeyError                      a provider's key is not set; names the variable
+├── ToolError
+│   ├── ToolDefinitionError (ValueError, TypeError)   a function cannot become a tool
+│   │   ├── DuplicateToolError               two tools of one name
+│   │   └── ToolLoadError                    a file of tools could not be loaded
+│   ├── UnknownToolError (ValueError)        no tool of that name
+│   ├── ToolArgumentsError (ValueError)      the arguments do not fit; lists every problem
+│   ├── AsyncToolError (RuntimeError)        an async tool was called from sync code
+│   ├── ToolTimeoutError (TimeoutError)      a tool took longer than its `timeout_s`
+│   ├── ToolExecutionError (RuntimeError)    `ToolCall.execute`: the function raised; the cause is kept
+│   ├── ToolRetry                            raised BY a tool: the model should change its call
+│   └── ToolStop                             raised BY a tool: the whole run ends with this error
+├── ToolCallError (ValueError)               a tool call cannot be read; carries `code` and `raw`
+├── AdapterParseError (ValueError)           a model's answer cannot be read as the signature's outputs
+├── LMError
+│   ├── Unavailable                          no connection, a timeout, or a 5xx
+│   │   └── RateLimited                      429
+│   ├── AuthenticationFailed                 401, 403
+│   ├── Refused                              the model or its provider declined
+│   ├── ContextOverflow                      the prompt is longer than the model's window
+│   └── BadRequest                           any other 4xx, or an answer that is no answer
+│       └── MissingContent                   a response without choices or without a message
+├── ScriptError (AssertionError)             a scripted or replayed model drifted from its script
+├── RunError
+│   ├── TooManyFaults                        the model made too many bad steps in a row
+│   ├── MaxTurnsReached                      `Predict` with tools ran out of turns
+│   ├── ReplayMismatch                       a program did something else than its journal says
+│   ├── DecisionError (ValueError)           a decision that fits no pending question
+│   └── RunCancelled                         the run was cancelled
+├── ConfirmationRequired                     a person must decide before the run can go on
+└── ConfirmationRejected                     a person decided against a call made directly
+
+Suspended (BaseException)                    inside a run only: an act has no answer yet; no `except Exception` may swallow it
+```
+"""
+
+from __future__ import annotations
+
+import copyreg
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+def shown(value: object, limit: int = 200) -> str:
+    """`repr` of a value, shortened for a message."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  a foreign `__repr__` may raise anything, and the error itself must still be told
+        text = object.__repr__(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}… ({len(text)} characters)"
+
+
+class FerruleError(Exception):
+    """The root: `except FerruleError` catches whatever ferrule raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python's own way would call the class with its message, which many of these classes make themselves, from other arguments.
+        return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+
+
+class SignatureError(FerruleError, ValueError, TypeError):
+    """A signature makes no sense: a bad string form, an unknown type, a field named twice."""
+
+
+class InputError(FerruleError, ValueError, TypeError):
+    """A program was called with missing, unknown or ill-typed inputs."""
+
+
+class ConfigurationError(FerruleError, ValueError):
+    """A setting is missing or contradicts another one."""
+
+
+class MissingKeyError(ConfigurationError):
+    """A provider's key is not set; the message names the environment variable, never a value."""
+
+
+# -- tools ------------------------------------------------------------------------------------------------------
+
+
+class ToolError(FerruleError):
+    """Anything about tools."""
+
+
+class ToolDefinitionError(ToolError, ValueError, TypeError):
+    """A function, file or declaration cannot become a tool."""
+
+
+class DuplicateToolError(ToolDefinitionError):
+    """Two tools of one name, or whose wire names collide."""
+
+
+class ToolLoadError(ToolDefinitionError):
+    """A file or folder of tools could not be loaded."""
+
+
+class UnknownToolError(ToolError, ValueError):
+    """No tool of that name; `names` are the ones there are."""
+
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        self.name = name
+        self.names = tuple(names)
+        known = ", ".join(f"`{each}`" for each in self.names) or "none"
+        super().__init__(f"There is no tool `{name}`. Available tools: {known}.")
+
+
+class ToolArgumentsError(ToolError, ValueError):
+    """The arguments of a call do not fit; `str(error)` is written for the model, `problems` for programs.
+
+    `problems` is a tuple of `(path, text)`, the path dotted (`filters.0.name`), `""` for the arguments as a whole.
+    """
+
+    def __init__(self, tool: str, problems: Sequence[tuple[str, str]], expected: str = "") -> None:
+        self.tool = tool
+        self.problems = tuple(problems)
+        self.expected = expected
+        lines = [f"Call to `{tool}` was not run. Fix and call again:"]
+        lines += [f"- {path}: {text}" if path else f"- {text}" for path, text in self.problems]
+        if expected:
+            lines.append(f"Expected: {expected}")
+        super().__init__("\n".join(lines))
+
+
+class AsyncToolError(ToolError, RuntimeError):
+    """An async tool was called from sync code without `allow_tool_async_sync_conversion`."""
+
+
+class ToolTimeoutError(ToolError, TimeoutError):
+    """A tool took longer than its `timeout_s`; a sync tool's thread is abandoned, not stopped."""
+
+    def __init__(self, tool: str, timeout_s: float, *, abandoned: bool = False) -> None:
+        self.tool = tool
+        self.timeout_s = timeout_s
+        left = " It may still be running: a thread cannot be stopped from outside." if abandoned else ""
+        super().__init__(f"`{tool}` did not finish within {timeout_s:g} s.{left}")
+
+
+class ToolExecutionError(ToolError, RuntimeError):
+    """The function that `ToolCall.execute` called raised an error, which is the `__cause__` of this one."""
+
+
+class ToolRetry(ToolError):  # noqa: N818  the settled public name
+    """Raised by a tool to tell the model what to change; counts as a fault of the model's call."""
+
+
+class ToolStop(ToolError):  # noqa: N818  the settled public name
+    """Raised by a tool to end the whole run; the run's caller gets this very error."""
+
+
+class ToolCallError(FerruleError, ValueError):
+    """A tool call, or a declaration of one, cannot be read.
+
+    `code` is one of `invalid_tool_call`, `invalid_tool_calls`, `invalid_tool_call_arguments`, `invalid_tool_spec`,
+    `invalid_request`, `missing_content`, `missing_required_outputs`. `raw` is what was found, `index` its place in the list.
+    """
+
+    def __init__(self, code: str, message: str, *, raw: object = None, index: int | None = None, tool: str | None = None) -> None:
+        self.code = code
+        self.raw = raw
+        self.index = index
+        self.tool = tool
+        super().__init__(message)
+
+
+# -- models and adapters ----------------------------------------------------------------------------------------
+
+
+class AdapterParseError(FerruleError, ValueError):
+    """A model's answer cannot be read as the signature's outputs.
+
+    `text` is the whole answer, `problems` a tuple of `(field, what is wrong)`, `parsed` the outputs that could be read, `absent` the names
+    of those that the answer does not mention at all.
+    """
+
+    def __init__(
+        self,
+        adapter: str,
+        text: str,
+        problems: Sequence[tuple[str, str]],
+        *,
+        parsed: Mapping[str, Any] | None = None,
+        absent: Iterable[str] = (),
+    ) -> None:
+        self.absent = frozenset(absent)
+        self.adapter = adapter
+        self.text = text
+        self.problems = tuple(problems)
+        self.parsed = dict(parsed or {})
+        lines = [f"{adapter} could not read the model's answer:"]
+        lines += [f"- {name}: {problem}" if name else f"- {problem}" for name, problem in self.problems]
+        lines.append(f"The answer was: {shown(text, 600)}")
+        super().__init__("\n".join(lines))
+
+
+class LMError(FerruleError):
+    """A model could not answer. `provider`, `status` and `request_id` are None where the provider gave none."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str | None = None,
+        status: int | None = None,
+        request_id: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.provider = provider
+        self.status = status
+        self.request_id = request_id
+        self.retry_after_s = retry_after_s
+        where = [f"status {status}"] if status is not None else []
+        where += [f"request {request_id}"] if request_id else []
+        head = f"{provider}: " if provider else ""
+        super().__init__(f"{head}{message}{' (' + ', '.join(where) + ')' if where else ''}")
+
+
+class Unavailable(LMError):  # noqa: N818  the settled public name
+    """No connection, a timeout, or a 5xx: trying again later may help."""
+
+
+class RateLimited(Unavailable):
+    """429: too many requests; `retry_after_s` where the provider said how long."""
+
+
+class AuthenticationFailed(LMError):  # noqa: N818  the settled public name
+    """401 or 403: the key is wrong, or may not use this model."""
+
+
+class Refused(LMError):  # noqa: N818  the settled public name
+    """The model or its provider's filter declined to answer."""
+
+
+class ContextOverflow(LMError):  # noqa: N818  the settled public name
+    """The prompt is longer than the model's window."""
+
+
+class BadRequest(LMError):  # noqa: N818  the settled public name
+    """Any other 4xx, or an answer that is no answer (HTML, half a JSON)."""
+
+
+class MissingContent(BadRequest):
+    """A response without choices, or without a message in it."""
+
+    code = "missing_content"
+
+
+class ScriptError(FerruleError, AssertionError):
+    """A scripted or replayed model was asked something its script does not hold, or was not asked all of it."""
+
+
+# -- runs -------------------------------------------------------------------------------------------------------
+
+
+class RunError(FerruleError):
+    """A run could not go on."""
+
+
+class TooManyFaults(RunError):  # noqa: N818  reads as the reason it is
+    """The model made too many bad steps in a row; `faults` are the texts it was given."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = tuple(faults)
+        last = self.faults[-1] if self.faults else ""
+        super().__init__(
+            f"The model made {len(self.faults)} bad steps in a row, so the run was stopped. The last one: {last} "
+            "Raise `limits=Limits(same_error=...)`, use a stronger model, or make the tool's description clearer."
+        )
+
+
+class MaxTurnsReached(RunError):  # noqa: N818  reads as the reason it is
+    """`Predict` with tools ran out of turns; `pending` are the calls the model still wanted."""
+
+    def __init__(self, max_turns: int, pending: Sequence[Any]) -> None:
+        self.max_turns = max_turns
+        self.pending = tuple(pending)
+        names = ", ".join(f"`{call.name}`" for call in self.pending) or "none"
+        super().__init__(f"No answer after {max_turns} turns; calls still wanted: {names}. Raise `max_turns`.")
+
+
+class ReplayMismatch(RunError):  # noqa: N818  reads as the reason it is
+    """A program did something else at a journalled place: it changed, or it is not deterministic."""
+
+    def __init__(self, at: str, recorded: str, found: str) -> None:
+        self.at = at
+        self.recorded = recorded
+        self.found = found
+        super().__init__(
+            f"Replay differs from the journal at act {at}: recorded {recorded}, now {found}. "
+            "The program, its tools or its settings changed, or its choices depend on a clock or on chance."
+        )
+
+
+class DecisionError(RunError, ValueError):
+    """A decision that fits no pending question: unknown id, decided already, or contradictory."""
+
+
+class RunCancelled(RunError):  # noqa: N818  reads as the reason it is
+    """The run was cancelled; what it did so far is in its journal."""
+
+
+class ConfirmationRequired(FerruleError):  # noqa: N818  the settled public name
+    """A person must decide before the run can go on.
+
+    `question` is the text to show, `confirmation_id` names it, `tool_call` is the call with the arguments that will run,
+    `run` the suspended run (None for a direct call of a tool), `context` whatever the asker added.
+    """
+
+    def __init__(
+        self,
+        question: str,
+        *,
+        confirmation_id: str = "",
+        tool_call: Any = None,
+        run: Any = None,
+        context: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.question = question
+        self.confirmation_id = confirmation_id
+        self.tool_call = tool_call
+        self.run = run
+        self.context = dict(context or {})
+        super().__init__(question)
+
+
+class ConfirmationRejected(FerruleError):  # noqa: N818  the settled public name
+    """A person decided against a call that was made directly, outside any run."""
+
+    def __init__(self, message: str, *, confirmation_id: str = "", tool_call: Any = None) -> None:
+        self.message = message
+        self.confirmation_id = confirmation_id
+        self.tool_call = tool_call
+        super().__init__(message)
+
+
+class Suspended(BaseException):
+    """Unwinds a run to its door when a question has no answer yet. `questions` are all that wait."""
+
+    def __init__(self, questions: Sequence[Any]) -> None:
+        self.questions = tuple(questions)
+        super().__init__(f"waiting for {len(self.questions)} decisions")
+
+    __reduce__ = FerruleError.__reduce__

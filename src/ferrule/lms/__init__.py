@@ -1,0 +1,1 @@
+"""Language models: one protocol, the wires, and the scripted ones."""

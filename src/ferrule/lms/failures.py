@@ -1,0 +1,148 @@
+"""What a provider said went wrong, as the errors of the house.  (Floor 3.)
+
+In: a status, headers and a body in any of the shapes providers use. Out: an `LMError` of the right class that carries the provider's own
+message. Pure: nothing here talks to the network.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ferrule.errors import AuthenticationFailed, BadRequest, ContextOverflow, LMError, RateLimited, Refused, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Json = dict[str, Any]
+E = TypeVar("E", bound=LMError)
+
+_REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
+_LONGEST = 1000
+
+_OVERFLOW_CODES = frozenset(
+    {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "string_above_max_length"}
+)
+_OVERFLOW = re.compile(
+    r"context[ _](?:length|window|size)|maximum (?:context|prompt|input)|(?:prompt|input|request) (?:is )?too (?:long|large)(?! for model)"
+    r"|too many (?:input )?tokens(?! per)|exceeds? the (?:max|available context|model)[^.]*token"
+    r"|token count[^.]*exceeds|reduce the length of|context the overflows",
+    re.IGNORECASE,
+)
+_REFUSAL_CODES = frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation", "moderation_blocked", "safety"})
+_REFUSAL = re.compile(
+    r"content (?:management )?policy|content filter|flagged (?:by|as|for)|requires moderation|safety system", re.IGNORECASE
+)
+_QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+
+
+def failure(
+    status: int, headers: Mapping[str, str], body: bytes, *, provider: str | None = None, secret: str | None = None
+) -> tuple[LMError, bool]:
+    """The error for an answer with a status that is no success, and whether the same request may succeed later."""
+    message, codes = _said(body.replace(secret.encode(), b"[key]") if secret else body)
+    message = message or f"HTTP {status} and no message"
+    kind = _kind(status, message, codes)
+    error = kind(message, provider=provider, status=status, request_id=request_id(headers), retry_after_s=retry_after_s(headers))
+    return error, issubclass(kind, Unavailable) and not codes & _QUOTA_CODES  # a spent quota does not come back by waiting
+
+
+def told(payload: Mapping[str, Any]) -> LMError:
+    """The error that a body with a success status carries in its `error` field, as gateways send once an answer has begun."""
+    message, codes = _described(dict(payload))
+    status = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None)
+    guess = next((number for word, number in _WORDS if any(word in code for code in codes)), 500)
+    return _kind(status or guess, message, codes)(message, status=status)
+
+
+_WORDS = (("rate_limit", 429), ("authentication", 401), ("permission", 403), ("invalid", 400), ("not_found", 404))
+
+
+def placed(error: E, *, provider: str | None, found_request_id: str | None = None, secret: str | None = None) -> E:
+    """The same error saying whose it is: pure readers do not know their provider."""
+    if error.provider is not None:
+        return error
+    said = type(error)(without(str(error), secret), provider=provider)
+    said.status, said.retry_after_s = error.status, error.retry_after_s
+    said.request_id = error.request_id or found_request_id
+    said.__cause__ = error.__cause__
+    return said
+
+
+def request_id(headers: Mapping[str, str]) -> str | None:
+    """The provider's name for the exchange, which its support asks for."""
+    return next((headers[name] for name in _REQUEST_IDS if headers.get(name)), None)
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait, from `retry-after-ms` or `Retry-After` as seconds or date (RFC 9110, section 10.2.3)."""
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * scale
+        except ValueError:
+            seconds = _until(value)
+        if seconds is not None and 0 <= seconds < float("inf"):
+            return seconds
+    return None
+
+
+def _until(date: str) -> float | None:
+    try:
+        moment = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def without(message: str, secret: str | None) -> str:
+    """A message with the key taken out, should a server echo it."""
+    return message.replace(secret, "[key]") if secret else message
+
+
+def _kind(status: int, message: str, codes: frozenset[str]) -> type[LMError]:
+    if status == 429:  # noqa: PLR2004  RFC 6585
+        return RateLimited
+    if codes & _REFUSAL_CODES or (status < 500 and _REFUSAL.search(message)):  # noqa: PLR2004
+        return Refused
+    if status in {401, 403}:
+        return AuthenticationFailed
+    if codes & _OVERFLOW_CODES or (status in {400, 413, 422, 500} and _OVERFLOW.search(message)):
+        return ContextOverflow
+    return Unavailable if status >= 500 else BadRequest  # noqa: PLR2004
+
+
+def _said(body: bytes) -> tuple[str, frozenset[str]]:
+    """The provider's message and its codes, lower-case."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        title = _TITLE.search(text[:5000])
+        return (" ".join(title[1].split()) if title else text)[:_LONGEST], frozenset()
+    return _described(value)
+
+
+def _described(value: Any) -> tuple[str, frozenset[str]]:
+    if isinstance(value, list) and value:  # Gemini wraps its error in a list
+        return _described(cast("list[Any]", value)[0])
+    if not isinstance(value, dict):
+        return str(cast("object", value))[:_LONGEST], frozenset()
+    body = cast("Json", value)
+    error = body.get("error")
+    if isinstance(error, dict):
+        body = cast("Json", error)
+    elif isinstance(error, str):  # Ollama
+        body = {**body, "message": error}
+    inner = body.get("innererror")  # Azure
+    places = [body, cast("Json", inner)] if isinstance(inner, dict) else [body]
+    codes = {str(place[key]).lower() for place in places for key in ("code", "type", "status") if isinstance(place.get(key), (str, int))}
+    message = next((body[key] for key in ("message", "detail", "msg") if body.get(key)), body)  # FastAPI says `detail`
+    return (message if isinstance(message, str) else json.dumps(message, default=str))[:_LONGEST], frozenset(codes)

@@ -1,0 +1,344 @@
+"""Language models: what ferrule needs of one, and the one over HTTP.  (Floor 3.)
+
+`Model` is the protocol. `BaseLM` gives all of it to a class that writes `complete` alone, and `as_model` to an object that has no more.
+`LM("provider/model")` is a hosted model: it puts the wire (`openai_chat`) and the transport (`http`) together.
+"""
+
+from __future__ import annotations
+
+import copy
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
+
+from ferrule.errors import BadRequest, ConfigurationError, LMError, Refused, shown
+from ferrule.values.exchange import Capabilities, Delta, Request, Response
+from ferrule.values.message import Message, Messages
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+
+    from ferrule.lms.openai_stream import Assembly, Whole
+
+_NONE: Mapping[str, Any] = {}
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What programs need of a model. Write a `BaseLM` rather than all of this."""
+
+    @property
+    def name(self) -> str:
+        """What people call it: in logs, events and errors."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        ...
+
+    def complete(self, request: Request) -> Response:
+        """One answer. Raises `LMError`s."""
+        ...
+
+    async def acomplete(self, request: Request) -> Response:
+        """One answer, without blocking the loop."""
+        ...
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """A generator of the answer's pieces; its last item is the whole answer."""
+        ...
+
+    def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+        """The same as an async generator."""
+        ...
+
+
+class BaseLM:
+    """A model made of one method: write `complete`, and the rest works.
+
+    ```python
+    class Shouting(BaseLM):
+        def complete(self, request):
+            return Response(text=request.messages[-1].text.upper())
+
+    assert Shouting()("hi") == "HI"
+    ```
+    """
+
+    name: str = ""
+    capabilities: Capabilities = Capabilities()
+    settings: Mapping[str, Any] = _NONE
+    """What goes with every request where the request does not say otherwise: `temperature` and the like."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__ and not cls.name:
+            cls.name = cls.__name__
+
+    def complete(self, request: Request) -> Response:
+        """One answer. The method to write."""
+        msg = f"`{type(self).__name__}` must write `complete(self, request) -> Response`."
+        raise NotImplementedError(msg)
+
+    async def acomplete(self, request: Request) -> Response:
+        """`complete` in a worker thread."""
+        from ferrule.offload import in_worker_thread
+
+        return await in_worker_thread(lambda: self.complete(request))
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """The whole answer as one piece."""
+        yield from whole(self.complete(request))
+
+    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+        """The whole answer as one piece."""
+        for item in whole(await self.acomplete(request)):
+            yield item
+
+    def __call__(self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any) -> str:
+        """The answer's text to one question, or to a conversation in OpenAI's form."""
+        return _text(self.complete(self._question(prompt, messages, settings)))
+
+    async def acall(
+        self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any
+    ) -> str:
+        """`lm(...)` without blocking the loop."""
+        return _text(await self.acomplete(self._question(prompt, messages, settings)))
+
+    def copy(self, **settings: Any) -> Self:
+        """The same model with other settings: `lm.copy(temperature=1.0)`."""
+        other = copy.copy(self)
+        other.settings = {**self.settings, **settings}
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # the copy of a program speaks to the same model
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}{_shown_settings(self.settings)})"
+
+    def _question(self, prompt: Any, messages: Any, settings: Mapping[str, Any]) -> Request:
+        if (prompt is None) == (messages is None):
+            msg = "A model takes one of a question and `messages=[...]`, not both and not neither."
+            raise ConfigurationError(msg)
+        if isinstance(prompt, str):
+            return Request(Messages([Message("user", prompt)]), settings={**self.settings, **settings})
+        from ferrule.lms.openai_request import read_messages
+
+        if prompt is not None:
+            msg = f"A model's question is text, found {shown(prompt)}. Use `messages=[...]` for a conversation, `complete` for a `Request`."
+            raise ConfigurationError(msg)
+        return Request(read_messages(messages), settings={**self.settings, **settings})
+
+
+def whole(response: Response) -> Iterator[Delta | Response]:
+    """An answer that came at once, as a stream."""
+    if response.text or response.reasoning:
+        yield Delta(response.text or "", response.reasoning or "")
+    yield response
+
+
+def as_model(lm: Any) -> Model:
+    """A model out of anything that has `complete`; raises `ConfigurationError` for what has not."""
+    if isinstance(lm, BaseLM):
+        return cast("Model", lm)
+    if isinstance(lm, type):
+        msg = f"A model is an object, found the class `{lm.__name__}`: write `{lm.__name__}(...)`."
+        raise ConfigurationError(msg)
+    if isinstance(lm, str):
+        msg = f"A model is an object, found its name: write `LM({lm!r})`."
+        raise ConfigurationError(msg)
+    if not callable(getattr(lm, "complete", None)):
+        msg = f"A model has a method `complete(request) -> Response`, found {shown(lm)}. Subclass `BaseLM`, or use `LM('provider/model')`."
+        raise ConfigurationError(msg)
+    return lm if isinstance(lm, Model) else _Wrapped(lm)
+
+
+class _Wrapped(BaseLM):
+    """Somebody else's object with `complete` and perhaps more of the protocol."""
+
+    def __init__(self, lm: Any) -> None:
+        self._lm = lm
+        self.name = str(getattr(lm, "name", None) or type(lm).__name__)
+        capabilities = getattr(lm, "capabilities", None)
+        self.capabilities = capabilities if isinstance(capabilities, Capabilities) else Capabilities()
+
+    def complete(self, request: Request) -> Response:
+        return _checked(self._lm.complete(request), self.name)
+
+    async def acomplete(self, request: Request) -> Response:
+        if not callable(getattr(self._lm, "acomplete", None)):
+            return await super().acomplete(request)
+        return _checked(await self._lm.acomplete(request), self.name)
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        if callable(getattr(self._lm, "stream", None)):
+            yield from self._lm.stream(request)
+        else:
+            yield from whole(self.complete(request))
+
+    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+        if callable(getattr(self._lm, "astream", None)):
+            async for item in self._lm.astream(request):
+                yield item
+        else:
+            for item in whole(await self.acomplete(request)):
+                yield item
+
+
+def _checked(answer: Any, name: str) -> Response:
+    if isinstance(answer, Response):
+        return answer
+    if isinstance(answer, str):
+        return Response(answer)
+    if callable(getattr(answer, "close", None)) and hasattr(answer, "__await__"):
+        answer.close()  # a coroutine nobody awaits would warn later, and elsewhere
+        msg = f"`{name}.complete` is async. Name it `acomplete`, and write a `complete` beside it."
+        raise ConfigurationError(msg)
+    msg = f"`{name}.complete` must return a `Response`, found {shown(answer)}."
+    raise BadRequest(msg)
+
+
+def _text(response: Response) -> str:
+    if not response.text and response.refusal:
+        raise Refused(response.refusal)
+    return response.text or ""
+
+
+def _shown_settings(settings: Mapping[str, Any]) -> str:
+    # Numbers tell; texts may be keys and headers.
+    return "".join(f", {name}={value if isinstance(value, (int, float)) else '…'}" for name, value in settings.items())
+
+
+# -- over HTTP --------------------------------------------------------------------------------------------------
+
+
+class LM(BaseLM):
+    """A hosted model, or one behind a server of one's own that speaks OpenAI's chat completions.
+
+    ```python
+    LM("openai/gpt-5-mini", temperature=0)
+    LM("ollama/qwen3")
+    LM("http://localhost:8000/v1", model="my-model")
+    ```
+    The key comes from the provider's usual environment variable when a request goes out, unless `api_key` is given; it is never shown,
+    logged or pickled. Whatever else is given by name (`temperature`, `max_tokens`, ...) goes to the provider; `extra={...}` goes
+    unchecked.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        /,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        connect_timeout_s: float | None = 10.0,
+        read_timeout_s: float | None = 300.0,
+        timeout_s: float | None = 600.0,
+        max_retries: int = 2,
+        capabilities: Capabilities | None = None,
+        **settings: Any,
+    ) -> None:
+        from ferrule.lms.http import Timeouts, Transport
+        from ferrule.lms.providers import address, check_settings, choose
+
+        self._provider, self._model = choose(model, base_url, settings.pop("model", None))
+        check_settings(settings)
+        self._key = api_key
+        self._needs_key = base_url is None
+        self.name = f"{self._provider.name}/{self._model}"
+        self.capabilities = capabilities or self._provider.capabilities
+        self.settings = settings
+        self._transport = Transport(
+            address(self._provider.base_url),
+            provider=self._provider.name,
+            headers=headers,
+            timeouts=Timeouts(connect_timeout_s, read_timeout_s, timeout_s),
+            max_retries=max_retries,
+        )
+
+    def complete(self, request: Request) -> Response:
+        """One answer over HTTP."""
+        key = self._found_key()
+        answer = self._transport.post(self._body(request, stream=False), key)
+        return self._read(answer.body, answer.headers, key)
+
+    async def acomplete(self, request: Request) -> Response:
+        """One answer over HTTP; cancelling closes the request."""
+        key = self._found_key()
+        answer = await self._transport.apost(self._body(request, stream=False), key)
+        return self._read(answer.body, answer.headers, key)
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """The answer as it comes; leaving the loop closes the request."""
+        key = self._found_key()
+        with self._transport.stream(self._body(request, stream=True), key) as (headers, pieces), self._placed(headers, key):
+            reader = self._reader(headers)
+            for piece in pieces:
+                yield from reader.feed(piece)
+            yield from reader.end()
+            yield reader.response()
+
+    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+        """The answer as it comes; leaving the loop and closing the generator, or cancelling, closes the request."""
+        key = self._found_key()
+        async with self._transport.astream(self._body(request, stream=True), key) as (headers, pieces):
+            with self._placed(headers, key):
+                reader = self._reader(headers)
+                async for piece in pieces:
+                    for delta in reader.feed(piece):
+                        yield delta
+                for delta in reader.end():
+                    yield delta
+                yield reader.response()
+
+    def copy(self, **settings: Any) -> Self:
+        """The same model, over the same connections, with other settings."""
+        from ferrule.lms.providers import check_settings
+
+        check_settings(settings)
+        return super().copy(**settings)
+
+    def close(self) -> None:
+        """Close the connections of sync code. Not needed at the end of a program."""
+        self._transport.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop. Not needed under `asyncio.run`."""
+        await self._transport.aclose()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_key": None}
+
+    def _found_key(self) -> str | None:
+        from ferrule.lms.providers import key_for
+
+        return key_for(self._provider, self._key, needed=self._needs_key)
+
+    def _body(self, request: Request, *, stream: bool) -> bytes:
+        from ferrule.lms.openai_chat import render
+
+        return render(request, model=self._model, settings=self.settings, stream=stream, dialect=self._provider.dialect)
+
+    def _read(self, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
+        from ferrule.lms.openai_chat import read
+
+        with self._placed(headers, key):
+            return read(body)
+
+    def _reader(self, headers: Mapping[str, str]) -> Assembly | Whole:
+        from ferrule.lms.openai_stream import Assembly, Whole
+
+        kind = headers.get("content-type", "")
+        return Whole() if "json" in kind or "html" in kind else Assembly()
+
+    @contextmanager
+    def _placed(self, headers: Mapping[str, str], key: str | None) -> Generator[None]:
+        try:
+            yield
+        except LMError as error:
+            from ferrule.lms.failures import placed, request_id
+
+            raise placed(error, provider=self._provider.name, found_request_id=request_id(headers), secret=key) from error.__cause__

@@ -1,0 +1,234 @@
+"""OpenAI's chat completions, as pure functions: `Request` to body bytes, answer to `Response`.  (Floor 3.)
+
+The form is also spoken by vLLM, llama.cpp, Ollama, OpenRouter, Groq, Mistral, DeepSeek and most others; where they differ in what they
+send, all variants are read. Messages and tools come rendered, so that a body is joined, and messages come last: the body of one request
+begins with the whole of the one before it, but for its end.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic_core import from_json
+
+from ferrule.errors import BadRequest, ConfigurationError, MissingContent, Refused, ToolCallError, shown
+from ferrule.lms import failures
+from ferrule.lms.providers import Dialect
+from ferrule.values.call import CallFault, ToolCall
+from ferrule.values.exchange import Request, Response, Shape, Usage
+from ferrule.values.jsonable import json_bytes, json_text
+from ferrule.values.message import Message, openai_message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Json = dict[str, Any]
+
+OURS = frozenset({"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream", "stream_options"})
+"""Fields of the body that a `Request` or the model itself says; no setting may."""
+WIRE = "openai_chat"
+_PLAIN = Dialect()
+
+
+def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
+    """The body of a request. `settings` are the model's own; those of the request go first, None leaves a setting out."""
+    head = json_bytes(_head(request, model, {**settings, **request.settings}, stream, dialect))
+    tools = b',"tools":' + request.tools.json if request.tools else b""
+    if dialect.wants_reasoning:
+        messages = b",".join([message.rendered(f"{WIRE}+reasoning", _with_reasoning) for message in request.messages])
+    else:
+        messages = b",".join([message.rendered(WIRE, _with_extra) if message.extra else message.json for message in request.messages])
+    return head[:-1] + tools + b',"messages":[' + messages + b"]}"
+
+
+def _head(request: Request, model: str, settings: Json, stream: bool, dialect: Dialect) -> Json:
+    extra: Json = settings.pop("extra", None) or {}
+    if not OURS.isdisjoint(settings):
+        names = ", ".join(f"`{name}`" for name in sorted(OURS.intersection(settings)))
+        msg = f"{names}: the request says it, and no setting may. To force a field of the body, use `extra={{...}}`."
+        raise ConfigurationError(msg)
+    head: Json = {"model": model}
+    for name, value in settings.items():
+        if value is not None:
+            head[dialect.names.get(name, name)] = value
+    if request.tools:
+        if request.tool_choice is not None:
+            head["tool_choice"] = _choice(request.tool_choice)
+        if request.parallel is not None:
+            head["parallel_tool_calls"] = request.parallel
+    if request.shape is not None:
+        head["response_format"] = _format(request.shape)
+    if stream:
+        head["stream"] = True
+        if dialect.stream_usage:
+            head["stream_options"] = {"include_usage": True}
+    head.update(extra)
+    return head
+
+
+def _choice(choice: str | Mapping[str, Any]) -> Any:
+    if isinstance(choice, str) and choice not in {"auto", "none", "required"}:
+        return {"type": "function", "function": {"name": choice}}
+    return choice
+
+
+def _format(shape: Shape) -> Json:
+    if shape.kind == "json_object" or shape.schema is None:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "json_schema": {"name": shape.name, "schema": shape.schema}}
+
+
+def _with_extra(message: Message) -> bytes:
+    """A message with what its provider wants back: opaque fields of the message and of its calls."""
+    shape = openai_message(message)
+    kept: Mapping[str, Any] = (message.extra or {}).get(WIRE) or {}
+    shape.update(kept.get("message") or {})
+    calls: Mapping[str, Any] = kept.get("calls") or {}
+    for index, call in enumerate(shape.get("tool_calls") or ()):
+        call.update(calls.get(str(index)) or {})
+    return json_bytes(shape)
+
+
+def _with_reasoning(message: Message) -> bytes:
+    if not (message.tool_calls and message.reasoning):
+        return _with_extra(message) if message.extra else message.json
+    return _with_extra(message)[:-1] + b',"reasoning_content":' + json_bytes(message.reasoning) + b"}"
+
+
+# -- answers ----------------------------------------------------------------------------------------------------
+
+
+def read(payload: Json | bytes) -> Response:
+    """The answer in a body. Raises `BadRequest` if there is none, `MissingContent` if there is no message, `Refused` if it was withheld."""
+    body = decoded(payload) if isinstance(payload, bytes) else payload
+    if body.get("error"):
+        raise failures.told(body)
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None  # pyright: ignore[reportUnknownVariableType]
+    message = mapping(mapping(choice).get("message"))
+    if not message:
+        found = "no choices" if not choice else "a choice without a message"
+        msg = f"the answer has {found}: {shown(body)}"
+        raise MissingContent(msg, request_id=text_of(body.get("id")))
+    text, thought = content_of(message.get("content"))
+    reasoning = text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")) or thought
+    calls = _calls(message)
+    reason = text_of(mapping(choice).get("finish_reason"))
+    refusal = text_of(message.get("refusal"))
+    if reason == "content_filter" and not text and not calls and not refusal:
+        msg = "the provider's content filter withheld the answer"
+        raise Refused(msg, request_id=text_of(body.get("id")))
+    usage = mapping(body.get("usage"))
+    return Response(
+        text,
+        calls,
+        reasoning,
+        "tool_calls" if reason == "function_call" else reason,
+        refusal,
+        _usage(usage),
+        text_of(body.get("model")),
+        _cost(usage.get("cost")),
+        _extra(message),
+        body,
+    )
+
+
+def decoded(body: bytes) -> Json:
+    """A body as a JSON object; raises `BadRequest` that says what came instead."""
+    try:
+        value = from_json(body)
+    except ValueError:
+        value = _slowly(body)
+    if not isinstance(value, dict):
+        msg = f"expected a JSON object, got {shown(value)}"
+        raise BadRequest(msg)
+    return cast("Json", value)
+
+
+def _slowly(body: bytes) -> Any:
+    """What the fast parser refuses: lone surrogates, which the slow one reads, and everything that is no JSON."""
+    text = body.decode("utf-8", "replace").strip()
+    if not text:
+        msg = "the answer is empty"
+        raise BadRequest(msg)
+    if text.startswith("<"):
+        msg = f"expected JSON, got a page of HTML or XML: {shown(text)}. Is the base URL right? It mostly ends in `/v1`."
+        raise BadRequest(msg)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        msg = f"the answer is no JSON ({error}): {shown(text)}"
+        raise BadRequest(msg) from error
+
+
+def mapping(value: Any) -> Json:
+    """The value, or an empty object in place of anything else."""
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def text_of(value: Any) -> str | None:
+    """The value if it is text and not empty."""
+    return value if isinstance(value, str) and value else None
+
+
+def content_of(content: Any) -> tuple[str | None, str | None]:
+    """Text and thoughts of a message; some providers send a list of parts."""
+    if isinstance(content, str) or content is None:
+        return content, None
+    if not isinstance(content, list):
+        return json_text(content), None
+    text: list[str] = []
+    thoughts: list[str] = []
+    for part in cast("list[Any]", content):
+        part = {"type": "text", "text": part} if isinstance(part, str) else mapping(part)  # noqa: PLW2901  the part in its full form
+        if part.get("type") == "thinking":
+            inner, _ = content_of(part.get("thinking"))
+            thoughts.append(inner or "")
+        else:
+            text.append(text_of(part.get("text")) or text_of(part.get("refusal")) or "")
+    return "".join(text), "".join(thoughts) or None
+
+
+def _calls(message: Json) -> tuple[ToolCall, ...]:
+    entries = message.get("tool_calls")
+    if isinstance(entries, list) and entries:
+        return tuple([_call(entry, index) for index, entry in enumerate(cast("list[Any]", entries))])
+    function = message.get("function_call")  # deprecated since 2023, still sent by some gateways
+    return (_call(function, 0),) if isinstance(function, dict) else ()
+
+
+def _call(entry: Any, index: int) -> ToolCall:
+    """One call. A bad one is kept with its fault, so that the good ones beside it can run (E39)."""
+    try:
+        return ToolCall.read(entry)
+    except (ToolCallError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        call_id = text_of(mapping(entry).get("id"))
+        return ToolCall(name="", id=call_id, fault=CallFault("invalid_tool_call", f"call {index}: {reason}", json_text(entry)))
+
+
+def _usage(usage: Json) -> Usage:
+    cached = mapping(usage.get("prompt_tokens_details")).get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
+    return Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached), 1)
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
+def _cost(value: Any) -> float | None:
+    return float(value) if type(value) in {int, float} else None
+
+
+def _extra(message: Json) -> Json | None:
+    """What must go back with the message: OpenRouter's `reasoning_details`, Gemini's signature of a call in its `extra_content`."""
+    kept: Json = {}
+    if message.get("reasoning_details"):
+        kept["message"] = {"reasoning_details": message["reasoning_details"]}
+    entries = message.get("tool_calls")
+    if isinstance(entries, list):
+        found = [mapping(entry).get("extra_content") for entry in cast("list[Any]", entries)]
+        if any(found):
+            kept["calls"] = {str(index): {"extra_content": each} for index, each in enumerate(found) if each}
+    return {WIRE: kept} if kept else None

@@ -1,0 +1,222 @@
+"""A streamed chat completion: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.  (Floor 3.)
+
+Chunks are put together into the body of an unstreamed answer, which `openai_chat.read` reads: there is one reader.
+Format: https://html.spec.whatwg.org/multipage/server-sent-events.html (parsing), and the chunk objects of OpenAI's API reference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.errors import Unavailable
+from ferrule.lms import failures
+from ferrule.lms.openai_chat import content_of, decoded, mapping, read, text_of
+from ferrule.values.exchange import Delta, Response
+from ferrule.values.jsonable import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Json = dict[str, Any]
+
+
+class Events:
+    """Server-sent events out of pieces of bytes, however they were cut."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._after_cr = False
+        self._data: list[bytes] = []
+        self._fresh = True
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """The data of every event that is complete by now."""
+        if self._after_cr and piece.startswith(b"\n"):
+            piece = piece[1:]  # the second half of a line end that was cut in two
+        if not piece:
+            return
+        self._after_cr = piece.endswith(b"\r")
+        if b"\r" in piece:
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            yield from self._line(line)
+
+    def end(self) -> Iterator[bytes]:
+        """The last event, where the stream ended without the empty line behind it."""
+        yield from self._line(self._rest)
+        yield from self._line(b"")
+        self._rest = b""
+
+    def _line(self, line: bytes) -> Iterator[bytes]:
+        if self._fresh:
+            self._fresh = False
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if not line:
+            if self._data:
+                data, self._data = b"\n".join(self._data), []
+                yield data
+        elif line.startswith(b"data:"):
+            self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call that comes in pieces."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list[str])
+    extra: Any = None
+
+    def take(self, entry: Json) -> None:
+        function = mapping(entry.get("function"))
+        call_id, name, arguments = entry.get("id"), function.get("name"), function.get("arguments")
+        repeated = isinstance(call_id, str) and call_id != "" and call_id == self.id
+        if isinstance(call_id, str) and call_id:
+            self.id = call_id
+        # Pieces of a name add up; but servers that repeat the id in every chunk repeat the whole name too.
+        if isinstance(name, str) and not (repeated and name == self.name):
+            self.name += name
+        if arguments is not None:
+            self.arguments.append(arguments if isinstance(arguments, str) else json_text(arguments))
+        self.extra = entry.get("extra_content") or self.extra
+
+    def whole(self) -> Json:
+        shape: Json = {"type": "function", "function": {"name": self.name, "arguments": "".join(self.arguments)}}
+        head = {"id": self.id} if self.id else {}
+        return {**head, **shape, **({"extra_content": self.extra} if self.extra else {})}
+
+
+class Assembly:
+    """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
+
+    def __init__(self) -> None:
+        self._events = Events()
+        self._body: Json = {}
+        self._text: list[str] = []
+        self._thoughts: list[str] = []
+        self._refusal: list[str] = []
+        self._details: list[Any] = []
+        self._calls: list[_Call] = []
+        self._function: _Call | None = None
+        self._reason: str | None = None
+        self._answered = False
+        self.is_done = False
+        """The server said that nothing more will come."""
+
+    def feed(self, piece: bytes) -> Iterator[Delta]:
+        """The next bytes of the body."""
+        for data in self._events.feed(piece):
+            yield from self._event(data)
+
+    def end(self) -> Iterator[Delta]:
+        """The body has ended."""
+        for data in self._events.end():
+            yield from self._event(data)
+
+    def response(self) -> Response:
+        """The whole answer; raises `Unavailable` where the stream broke off before its end."""
+        if not self.is_done and self._reason is None:
+            found = "after a part of the answer" if self._answered else "before any answer"
+            msg = f"the stream ended {found}: the connection broke or the server gave up"
+            raise Unavailable(msg)
+        if not self._answered:
+            return read({**self._body, "choices": []})
+        text = "".join(self._text)
+        message: Json = {
+            "role": "assistant",
+            "content": text if text or not (self._calls or self._function) else None,
+            "reasoning": "".join(self._thoughts),
+            "refusal": "".join(self._refusal),
+            "reasoning_details": self._details,
+        }
+        if self._calls:
+            message["tool_calls"] = [call.whole() for call in sorted(self._calls, key=lambda call: call.index)]
+        if self._function is not None:
+            message["function_call"] = self._function.whole()["function"]
+        return read({**self._body, "choices": [{"index": 0, "message": message, "finish_reason": self._reason}]})
+
+    def _event(self, data: bytes) -> Iterator[Delta]:
+        if data.strip() == b"[DONE]":
+            self.is_done = True
+            return
+        if self.is_done or not data.strip():
+            return
+        chunk = decoded(data)
+        if chunk.get("error"):
+            raise failures.told(chunk)
+        for key in ("id", "model", "usage"):
+            if chunk.get(key):
+                self._body[key] = chunk[key]
+        choices = chunk.get("choices")
+        for choice in cast("list[Any]", choices) if isinstance(choices, list) else []:
+            if not mapping(choice).get("index"):  # of several choices the first is ours
+                yield from self._choice(mapping(choice))
+
+    def _choice(self, choice: Json) -> Iterator[Delta]:
+        if choice.get("error"):
+            raise failures.told(choice)
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            self._reason = reason
+        piece = mapping(choice.get("delta")) or mapping(choice.get("message"))
+        self._answered = self._answered or bool(piece) or self._reason is not None
+        content, thought = content_of(piece.get("content"))
+        thought = text_of(piece.get("reasoning_content")) or text_of(piece.get("reasoning")) or thought
+        if isinstance(piece.get("refusal"), str):
+            self._refusal.append(cast("str", piece["refusal"]))
+        if isinstance(piece.get("reasoning_details"), list):
+            self._details.extend(piece["reasoning_details"])
+        entries = piece.get("tool_calls")
+        for entry in cast("list[Any]", entries) if isinstance(entries, list) else []:
+            self._slot(mapping(entry)).take(mapping(entry))
+        if isinstance(piece.get("function_call"), dict):
+            self._function = self._function or _Call(0)
+            self._function.take({"function": piece["function_call"]})
+        if content or thought:
+            self._text.append(content or "")
+            self._thoughts.append(thought or "")
+            yield Delta(content or "", thought or "")
+
+    def _slot(self, entry: Json) -> _Call:
+        """The call a piece belongs to: by its index, or where a server sends none (or always 0) by its id."""
+        call_id = entry.get("id")
+        index = entry.get("index")
+        if type(index) is int:
+            known = next((call for call in reversed(self._calls) if call.index == index), None)
+        else:
+            known = self._calls[-1] if self._calls else None
+            index = self._calls[-1].index + 1 if self._calls else 0
+        is_another = known is not None and bool(call_id) and bool(known.id) and call_id != known.id
+        if known is None or is_another:
+            known = _Call(index)
+            self._calls.append(known)
+        return known
+
+
+class Whole:
+    """An answer that was asked for as a stream and came at once: some servers do not stream. Used like `Assembly`."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._response: Response | None = None
+
+    def feed(self, piece: bytes) -> Iterator[Delta]:
+        """The next bytes of the body."""
+        self._pieces.append(piece)
+        yield from ()
+
+    def end(self) -> Iterator[Delta]:
+        """The body has ended."""
+        response = self.response()
+        if response.text or response.reasoning:
+            yield Delta(response.text or "", response.reasoning or "")
+
+    def response(self) -> Response:
+        """The whole answer."""
+        if self._response is None:
+            self._response = read(b"".join(self._pieces))
+        return self._response

@@ -1,0 +1,1 @@
+"""What decides: Predict, ChainOfThought, ReAct, Module."""

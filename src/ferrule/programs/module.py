@@ -1,0 +1,265 @@
+"""`Module`: the root of all programs, and every way to call one.  (Floor 5.)
+
+A program says what it does either as `def flow(self, **inputs)`, a generator of acts (see `values/act.py`), or as `def forward(self, ...)`
+(and `async def aforward`) in plain Python that calls other programs. Nothing on the instance changes during a run.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+from ferrule import settings
+from ferrule.errors import ConfigurationError
+from ferrule.runs.run import Run, acall_inside, aexecute, call_inside, execute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from ferrule.programs.predict import Predict
+    from ferrule.runs.state import Frame
+    from ferrule.runs.stream import EventStream
+    from ferrule.values.act import Flow
+
+
+class Module:
+    """Subclass it, make the programs you need in `__init__`, and write `forward` (or `flow`)."""
+
+    is_flow: bool = False
+    is_async: bool = False
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        # What is written nearest to the class itself counts: a subclass of ReAct with a `forward` of its own is a plain one.
+        written = [name for each in cls.__mro__ if each is not Module for name in ("aforward", "forward", "flow") if name in vars(each)]
+        cls.is_flow = bool(written) and written[0] == "flow"
+        cls.is_async = not cls.is_flow and "aforward" in written
+
+    @property
+    def name(self) -> str:
+        """What the program is called in journals and events."""
+        return type(self).__name__
+
+    # -- what a subclass writes ------------------------------------------------------------------------------
+
+    def flow(self, *args: Any, **inputs: Any) -> Flow:
+        """The program as a generator of acts."""
+        del args, inputs
+        msg = f"`{self.name}` has no `flow`; it is written as `forward`."
+        raise NotImplementedError(msg)
+
+    def forward(self, *args: Any, **inputs: Any) -> Any:
+        """The program in plain Python. Where the program is a flow, this runs it."""
+        return _call(self._as_flow(), args, inputs)
+
+    async def aforward(self, *args: Any, **inputs: Any) -> Any:
+        """`forward` on an event loop."""
+        return await _acall(self._as_flow(), args, inputs)
+
+    def _as_flow(self) -> Any:
+        if type(self).flow is Module.flow:
+            msg = f"`{self.name}` has neither `forward` nor `flow`: write one of them."
+            raise NotImplementedError(msg)
+        return _JustFlow(self)
+
+    # -- calling ---------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **inputs: Any) -> Any:
+        """Run to the end and return the prediction. Raises `ConfirmationRequired` where a person must decide; it carries the run."""
+        return _call(self, args, inputs)
+
+    async def acall(self, *args: Any, **inputs: Any) -> Any:
+        """`__call__` on an event loop."""
+        return await _acall(self, args, inputs)
+
+    def bind(self, *args: Any, **inputs: Any) -> Bound:
+        """The program with its inputs, for inputs named like a keyword of `start`: `program.bind(run_id=7).start()`."""
+        return Bound(self, args, inputs)
+
+    def start(self, *, run_id: str | None = None, **inputs: Any) -> Run:
+        """Run as far as it goes and return the `Run`, which may be done, waiting for a person, or failed."""
+        return self.bind(**inputs).start(run_id=run_id)
+
+    async def astart(self, *, run_id: str | None = None, **inputs: Any) -> Run:
+        """`start` on an event loop."""
+        return await self.bind(**inputs).astart(run_id=run_id)
+
+    def stream(self, *args: Any, **inputs: Any) -> EventStream:
+        """The run's events as they come, for `for`; `.prediction` afterwards. Leaving early cancels the run."""
+        from ferrule.runs.stream import EventStream
+
+        return EventStream(Run(self, args, inputs))
+
+    astream = stream
+    """The same stream, for `async for`."""
+
+    def batch(
+        self,
+        inputs: Iterable[Mapping[str, Any]],
+        max_concurrency: int = 8,
+        *,
+        progress: bool = True,
+        return_exceptions: bool = False,
+    ) -> list[Any]:
+        """One run for each mapping of inputs, several at once in threads; predictions in the inputs' order."""
+        from ferrule.programs.batch import batch
+
+        return batch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions)
+
+    async def abatch(
+        self,
+        inputs: Iterable[Mapping[str, Any]],
+        max_concurrency: int = 8,
+        *,
+        progress: bool = True,
+        return_exceptions: bool = False,
+    ) -> list[Any]:
+        """`batch` as tasks on this event loop."""
+        from ferrule.programs.batch import abatch
+
+        return await abatch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions)
+
+    # -- what it is made of ----------------------------------------------------------------------------------
+
+    def named_sub_modules(self) -> Iterator[tuple[str, Module]]:
+        """This program (`self`) and every program inside it, each once, depth first: `answer`, `agents[0].react`."""
+        seen: set[int] = set()
+        waiting: list[tuple[str, Any]] = [("self", self)]
+        while waiting:
+            name, found = waiting.pop(0)
+            if id(found) in seen:
+                continue
+            if isinstance(found, Module):
+                seen.add(id(found))
+                yield name, found
+                prefix = "" if found is self else f"{name}."
+                waiting[:0] = [(f"{prefix}{key}", value) for key, value in vars(found).items() if not key.startswith("_")]
+            elif isinstance(found, (list, tuple)):
+                waiting[:0] = [(f"{name}[{i}]", value) for i, value in enumerate(cast("list[Any]", found))]
+            elif isinstance(found, dict):
+                waiting[:0] = [(f"{name}[{key!r}]", value) for key, value in cast("dict[Any, Any]", found).items()]
+
+    def named_predictors(self) -> list[tuple[str, Predict]]:
+        """Every `Predict` inside, with its path: what demos, models and saved state belong to."""
+        from ferrule.programs.predict import Predict
+
+        return [(name, found) for name, found in self.named_sub_modules() if isinstance(found, Predict)]
+
+    def predictors(self) -> list[Predict]:
+        """Every `Predict` inside."""
+        return [predictor for _, predictor in self.named_predictors()]
+
+    def set_lm(self, lm: Any) -> None:
+        """Give every predictor inside this model instead of the one in the settings."""
+        for predictor in self.predictors():
+            predictor.lm = lm
+
+    def get_lm(self) -> Any:
+        """The model all predictors inside share; raises `ConfigurationError` where they differ."""
+        found = {id(predictor.lm): predictor.lm for predictor in self.predictors()}
+        if len(found) != 1:
+            msg = f"`{self.name}` has {len(found)} different models; ask its predictors one by one."
+            raise ConfigurationError(msg)
+        return next(iter(found.values()))
+
+    def deepcopy(self) -> Self:
+        """A copy to change freely. Models and tools are shared, all else is copied."""
+        return copy.deepcopy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = self.__class__.__new__(self.__class__)
+        memo[id(self)] = made
+        for _, predictor in self.named_predictors():
+            memo[id(predictor.lm)] = predictor.lm
+            memo.update((id(tool), tool) for tool in predictor.tools.values())
+        vars(made).update({key: copy.deepcopy(value, memo) for key, value in vars(self).items()})
+        return made
+
+    # -- state -----------------------------------------------------------------------------------------------
+
+    def dump_state(self) -> dict[str, Any]:
+        """Signatures, demos, settings and tool descriptions of all predictors, as JSON data; no function, no model, no key."""
+        from ferrule.programs.saving import dump_state
+
+        return dump_state(self)
+
+    def load_state(self, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
+        """Take over a dumped state. `tools` are bound by name; a tool that is missing raises, one that changed is warned about."""
+        from ferrule.programs.saving import load_state
+
+        load_state(self, state, tools=tools)
+
+    def save(self, path: str | Path) -> None:
+        """Write the state to a JSON file."""
+        from ferrule.programs.saving import save
+
+        save(self, path)
+
+    def load(self, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
+        """Read the state from a JSON file; see `load_state`."""
+        from ferrule.programs.saving import load
+
+        load(self, path, tools=tools)
+
+
+class Bound:
+    """A program and the inputs of one run."""
+
+    def __init__(self, program: Module, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> None:
+        self.program = program
+        self.args = args
+        self.inputs = dict(inputs)
+
+    def start(self, *, run_id: str | None = None) -> Run:
+        """See `Module.start`."""
+        run = Run(self.program, self.args, self.inputs, run_id=run_id)
+        execute(run)
+        return run
+
+    async def astart(self, *, run_id: str | None = None) -> Run:
+        """See `Module.astart`."""
+        run = Run(self.program, self.args, self.inputs, run_id=run_id)
+        await aexecute(run)
+        return run
+
+    def __call__(self) -> Any:
+        """Run to the end and return the prediction."""
+        return self.program(*self.args, **self.inputs)
+
+
+class _JustFlow:
+    """A program seen as its flow alone: what `super().forward(...)` runs in a subclass that wrote its own `forward`."""
+
+    is_flow = True
+    is_async = False
+
+    def __init__(self, module: Module) -> None:
+        self.name = f"{module.name}.flow"
+        self.flow = module.flow
+        self.forward = module.forward
+        self.aforward = module.aforward
+
+
+def _frame() -> Frame | None:
+    """The frame of the program that is executing here, if there is one."""
+    frame = settings.scope().frame
+    return frame if frame is not None and frame.run.status == "running" else None
+
+
+def _call(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+    frame = _frame()
+    if frame is not None:
+        return call_inside(frame, program, args, inputs)
+    run = Run(program, args, inputs)
+    execute(run)
+    return run.prediction
+
+
+async def _acall(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+    frame = _frame()
+    if frame is not None:
+        return await acall_inside(frame, program, args, inputs)
+    run = Run(program, args, inputs)
+    await aexecute(run)
+    return run.prediction

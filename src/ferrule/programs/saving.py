@@ -1,0 +1,97 @@
+"""Programs to JSON and back: signatures, demos, settings and the descriptions of tools travel; functions, models and keys do not.  (Floor 5.)"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import ConfigurationError, ToolDefinitionError, shown
+from ferrule.tools.toolbox import Toolbox, as_tool
+from ferrule.values.jsonable import json_text, jsonable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ferrule.programs.module import Module
+    from ferrule.programs.predict import Predict
+    from ferrule.tools.tool import Tool
+
+VERSION = 1
+
+
+def dump_state(module: Module) -> dict[str, Any]:
+    """`{"ferrule": version, "predictors": {path: state}}`."""
+    return {"ferrule": VERSION, "predictors": {name: _dumped(predictor) for name, predictor in module.named_predictors()}}
+
+
+def load_state(module: Module, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
+    """Take a dumped state over, all or nothing."""
+    if state.get("ferrule") != VERSION:
+        msg = f"This state has version {state.get('ferrule')!r}; this ferrule reads version {VERSION}. Save the program again."
+        raise ConfigurationError(msg)
+    predictors = dict(module.named_predictors())
+    saved: Mapping[str, Any] = state.get("predictors") or {}
+    if predictors.keys() != saved.keys():
+        msg = f"The state is of another program: it has predictors {sorted(saved)}, this program has {sorted(predictors)}."
+        raise ConfigurationError(msg)
+    given = {tool.name: tool for tool in map(as_tool, tools)}
+    bound = {name: _bound(name, saved[name].get("tools", []), {**predictor.tools, **given}) for name, predictor in predictors.items()}
+    signatures = {name: predictor.signature.load_state(saved[name]["signature"]) for name, predictor in predictors.items()}
+    for name, predictor in predictors.items():
+        predictor.signature = signatures[name]
+        predictor.demos = list(saved[name].get("demos", []))
+        predictor.config = dict(saved[name].get("config", {}))
+        if saved[name].get("tools"):
+            predictor.toolbox = bound[name]
+
+
+def save(module: Module, path: str | Path) -> None:
+    """Write the state, as JSON that people can read."""
+    Path(path).write_text(json.dumps(dump_state(module), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def load(module: Module, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
+    """Read a state from a file."""
+    text = Path(path).read_text(encoding="utf-8")
+    try:
+        state = json.loads(text)
+    except ValueError as error:
+        msg = f"{Path(path).name} is no saved program: {error}."
+        raise ConfigurationError(msg) from error
+    if not isinstance(state, dict):
+        msg = f"{Path(path).name} is no saved program: found {shown(state)}."
+        raise ConfigurationError(msg)
+    load_state(module, state, tools=tools)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _dumped(predictor: Predict) -> dict[str, Any]:
+    return {
+        "signature": predictor.signature.dump_state(),
+        "demos": jsonable([dict(demo) for demo in predictor.demos]),
+        "config": jsonable(predictor.config),
+        "tools": [tool.dump_state() for tool in predictor.tools.values()],
+    }
+
+
+def _bound(where: str, saved: Iterable[Mapping[str, Any]], at_hand: Mapping[str, Tool]) -> Toolbox:
+    found: list[Tool] = []
+    missing: list[str] = []
+    for state in saved:
+        name = str(state.get("name"))
+        tool = at_hand.get(name)
+        if tool is None:
+            missing.append(name)
+            continue
+        now = tool.dump_state()
+        changed = sorted(key for key in {*now, *state} if json_text(now.get(key)) != json_text(state.get(key)))
+        if changed:
+            warnings.warn(
+                f"tool `{name}` of `{where}` changed since the program was saved: {', '.join(changed)}", UserWarning, stacklevel=4
+            )
+        found.append(tool)
+    if missing:
+        msg = f"`{where}` was saved with tools that are not at hand: {', '.join(missing)}. Pass them: load(path, tools=[...])."
+        raise ToolDefinitionError(msg)
+    return Toolbox(found)

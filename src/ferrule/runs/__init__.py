@@ -1,0 +1,1 @@
+"""Drivers, journal, events: the floor that acts."""

@@ -1,0 +1,116 @@
+"""One model call, made live: whole or streamed, told to observers, journalled.  (Floor 4.)"""
+
+from __future__ import annotations
+
+from contextlib import aclosing, closing
+from typing import TYPE_CHECKING
+
+from ferrule.errors import BadRequest
+from ferrule.runs.journal import Entry
+from ferrule.runs.observe import exchanges
+from ferrule.values import event as events
+from ferrule.values.exchange import Delta, Response
+from ferrule.values.record import replace
+
+if TYPE_CHECKING:
+    from ferrule.runs.state import Frame, RunState
+    from ferrule.values.act import CallModel
+
+
+def complete(run: RunState, slot: str, act: CallModel) -> Response:
+    """Ask the model from this thread."""
+    if run.tell is None:
+        return act.lm.complete(act.request)
+    run.tell(events.ModelCalled(slot, act.request, act.lm))
+    try:
+        if not run.wants_deltas:
+            response = act.lm.complete(act.request)
+        else:
+            deltas = _Deltas(run, slot, act)
+            with closing(act.lm.stream(act.request)) as stream:
+                for item in stream:
+                    deltas.take(item)
+            response = deltas.whole()
+    except BaseException as error:
+        run.tell(events.ModelAnswered(slot, error=error))
+        raise
+    run.tell(events.ModelAnswered(slot, response))
+    return response
+
+
+async def acomplete(run: RunState, slot: str, act: CallModel) -> Response:
+    """Ask the model without blocking the loop."""
+    if run.tell is None:
+        return await act.lm.acomplete(act.request)
+    run.tell(events.ModelCalled(slot, act.request, act.lm))
+    try:
+        if not run.wants_deltas:
+            response = await act.lm.acomplete(act.request)
+        else:
+            deltas = _Deltas(run, slot, act)
+            async with aclosing(act.lm.astream(act.request)) as stream:
+                async for item in stream:
+                    deltas.take(item)
+            response = deltas.whole()
+    except BaseException as error:
+        run.tell(events.ModelAnswered(slot, error=error))
+        raise
+    run.tell(events.ModelAnswered(slot, response))
+    return response
+
+
+def answered(frame: Frame, slot: str, digest: str, act: CallModel, response: Response) -> Response:
+    """Put a live answer on record, every call in it with an id of its own."""
+    if response.tool_calls:
+        ids = {call.id for call in response.tool_calls}
+        if len(ids) != len(response.tool_calls) or None in ids or "" in ids:
+            response = _with_ids(response, slot)
+    frame.run.journal.add(Entry(slot, "model", digest, response))
+    frame.add_usage(response.usage)
+    exchanges.append((act.lm, act.request, response))
+    return response
+
+
+def _with_ids(response: Response, slot: str) -> Response:
+    """Ids from the position, so that a replay in another process gives the same ones; the provider's own are kept where they are unique."""
+    seen: set[str] = set()
+    calls = []
+    for k, call in enumerate(response.tool_calls):
+        if not call.id or call.id in seen:
+            call = call.with_id(f"call_{slot}_{k}")
+        seen.add(call.id or "")
+        calls.append(call)
+    return replace(response, tool_calls=tuple(calls))
+
+
+class _Deltas:
+    """Tells the pieces of one streamed answer and keeps its end."""
+
+    def __init__(self, run: RunState, slot: str, act: CallModel) -> None:
+        self._run = run
+        self._slot = slot
+        self._reader = act.reader() if act.reader is not None else None
+        self._response: Response | None = None
+
+    def take(self, item: Delta | Response) -> None:
+        self._run.check()
+        tell = self._run.tell
+        if isinstance(item, Response):
+            self._response = item
+        elif tell is not None:
+            if item.reasoning:
+                tell(events.ThoughtDelta(self._slot, item.reasoning))
+            if item.text:
+                tell(events.TextDelta(self._slot, item.text))
+                for name, piece in self._reader.feed(item.text) if self._reader is not None else ():
+                    thought = name in _THOUGHTS
+                    tell(events.ThoughtDelta(self._slot, piece) if thought else events.FieldDelta(self._slot, name, piece))
+
+    def whole(self) -> Response:
+        if self._response is None:
+            msg = "the stream ended without a whole response; a model's `stream` must yield a `Response` last"
+            raise BadRequest(msg)
+        return self._response
+
+
+_THOUGHTS = frozenset({"next_thought", "reasoning"})

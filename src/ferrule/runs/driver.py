@@ -1,0 +1,138 @@
+"""The two drivers: the only code that calls models, tools and people for a program.  (Floor 4.)
+
+`drive` and `adrive` carry a flow: act in, answer out. They differ only in how they wait; what they know of acts is shared. A live answer is
+journalled before the program sees it; a recorded one is handed back without a word.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, assert_never
+
+from ferrule.errors import LMError
+from ferrule.runs.ask_model import acomplete, answered, complete
+from ferrule.runs.ask_person import decisions
+from ferrule.runs.journal import Entry
+from ferrule.runs.use_tools import acall_tools, call_tools
+from ferrule.values import event as events
+from ferrule.values.act import Act, AskPerson, CallModel, CallTools, Flow, Once, Tell
+from ferrule.values.record import Changing
+
+if TYPE_CHECKING:
+    from ferrule.runs.state import Frame
+    from ferrule.values.exchange import Response
+
+
+class _Finished(Changing):
+    """The flow returned."""
+
+    value: Any
+
+
+class _Failure(Changing):
+    """A model call that failed, on its way into the flow."""
+
+    entry: Entry
+    recorded: bool
+
+
+def drive(frame: Frame, flow: Flow) -> Any:
+    """Carry a flow to its end in this thread; raises `Suspended` where a question has no answer."""
+    answer: Any = None
+    try:
+        while True:
+            act = _next(frame, flow, answer)
+            if type(act) is CallModel:
+                slot, digest, answer = _recorded(frame, act)
+                if answer is None:
+                    try:
+                        answer = answered(frame, slot, digest, act, complete(frame.run, slot, act))
+                    except LMError as error:
+                        answer = _Failure(Entry(slot, "failure", digest, error), recorded=False)
+            elif type(act) is CallTools:
+                answer = call_tools(frame, act)
+            elif type(act) is _Finished:
+                return act.value
+            else:
+                answer = _at_once(frame, act)  # pyright: ignore[reportArgumentType]  the three above are dealt with
+    finally:
+        flow.close()
+
+
+async def adrive(frame: Frame, flow: Flow) -> Any:
+    """Carry a flow to its end on this event loop; raises `Suspended` where a question has no answer."""
+    answer: Any = None
+    try:
+        while True:
+            act = _next(frame, flow, answer)
+            if type(act) is CallModel:
+                slot, digest, answer = _recorded(frame, act)
+                if answer is None:
+                    try:
+                        answer = answered(frame, slot, digest, act, await acomplete(frame.run, slot, act))
+                    except LMError as error:
+                        answer = _Failure(Entry(slot, "failure", digest, error), recorded=False)
+            elif type(act) is CallTools:
+                answer = await acall_tools(frame, act)
+            elif type(act) is _Finished:
+                return act.value
+            else:
+                answer = _at_once(frame, act)  # pyright: ignore[reportArgumentType]  the three above are dealt with
+    finally:
+        flow.close()
+
+
+def _next(frame: Frame, flow: Flow, answer: Any) -> Act | _Finished:
+    """Hand the flow its answer and get its next act; `StopIteration` from anything but the flow itself is not mistaken for its end."""
+    frame.run.check()
+    try:
+        return _thrown(frame, flow, answer) if type(answer) is _Failure else flow.send(answer)
+    except StopIteration as end:
+        return _Finished(end.value)
+
+
+def _thrown(frame: Frame, flow: Flow, failure: _Failure) -> Act:
+    """Throw a model's failure into the flow. It is journalled only if the flow knows what to do: else a resumed run asks the model again."""
+    try:
+        act = flow.throw(failure.entry.value)
+    except StopIteration:
+        if not failure.recorded:
+            frame.run.journal.add(failure.entry)
+        raise
+    if not failure.recorded:
+        frame.run.journal.add(failure.entry)
+    return act
+
+
+def _recorded(frame: Frame, act: CallModel) -> tuple[str, str, Response | _Failure | None]:
+    """The act's slot and digest, and what the journal answers, if it does."""
+    slot = frame.slot()
+    digest = act.request.digest
+    entry = frame.run.journal.take(slot, "model", digest)
+    if entry is None:
+        return slot, digest, None
+    if entry.kind == "failure":
+        return slot, digest, _Failure(entry, recorded=True)
+    frame.add_usage(entry.value.usage)
+    return slot, digest, entry.value
+
+
+def _at_once(frame: Frame, act: AskPerson | Once | Tell) -> Any:
+    """Acts that are answered without waiting."""
+    match act:
+        case Tell(event):
+            if type(event) is events.StepFinished and not frame.path:
+                frame.run.steps.append(event.step)
+            if frame.run.tell is not None and not frame.run.journal.replaying:
+                frame.run.tell(event)
+            return None
+        case AskPerson():
+            return decisions(frame, act)
+        case Once():
+            slot = frame.slot()
+            entry = frame.run.journal.take(slot, "once", act.name)
+            if entry is None:
+                entry = Entry(slot, "once", act.name, act.make())
+                frame.run.journal.add(entry)
+            return entry.value
+        case _:
+            assert_never(act)

@@ -1,0 +1,46 @@
+"""`gather`: several programs at once inside a `forward`, each with a place of its own in the journal.  (Floor 4.)"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule import settings
+from ferrule.errors import Suspended
+from ferrule.settings import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ferrule.runs.state import Frame
+
+
+async def gather(*branches: Awaitable[Any]) -> list[Any]:
+    """Like `asyncio.gather(a.acall(...), b.acall(...))`, results in order, and fit to be replayed: branches may even be equal.
+
+    Every branch goes as far as it can: if some wait for a person, all their questions are pending together. Otherwise the first error, in the
+    order of the branches, is raised after all have ended.
+    """
+    import asyncio
+
+    here = settings.scope()
+    frame: Frame | None = here.frame
+    frames = [None] * len(branches) if frame is None else frame.branches(len(branches))
+
+    async def carry(branch: Awaitable[Any], inside: Frame | None) -> Any:
+        with settings.entered(Scope(here.overrides, inside, here.call)):
+            return await branch
+
+    tasks = [asyncio.ensure_future(carry(branch, inside)) for branch, inside in zip(branches, frames, strict=True)]
+    try:
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        for inside in frames:
+            if frame is not None and inside is not None:
+                frame.add_usage(inside.usage)
+    errors = [each for each in ended if isinstance(each, BaseException)]
+    failed = [each for each in errors if not isinstance(each, Suspended)]
+    if failed:
+        raise failed[0]
+    if errors:
+        raise Suspended([question for each in errors if isinstance(each, Suspended) for question in each.questions])
+    return ended

@@ -1,0 +1,108 @@
+"""Observers: who is told what goes on, and the wall that keeps them from changing it.  (Floor 4.)
+
+In: events. Out: calls of callbacks. One of the two places where any exception is caught: an observer that fails is reported as a warning, and
+the run goes on as if it had not been there.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ferrule import settings
+from ferrule.values import event as events
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from ferrule.values.exchange import Request, Response
+
+Observer = Callable[[events.Event], None]
+
+exchanges: deque[tuple[Any, Request, Response]] = deque(maxlen=100)
+"""The latest model calls of the process, for `inspect_history`: `(model, request, response)`."""
+
+
+class Observers:
+    """Tells every observer of a run, one event at a time."""
+
+    __slots__ = ("_lock", "each", "parent_id", "run_id")
+
+    def __init__(self, each: Iterable[Any], *, run_id: str, parent_id: str) -> None:
+        self.each = tuple(_observer(one) for one in each)
+        self._lock = threading.RLock()  # tools of one turn report from several threads
+        self.run_id = run_id
+        self.parent_id = parent_id
+
+    def __call__(self, event: events.Event) -> None:
+        event.run_id, event.parent_id = self.run_id, self.parent_id
+        with self._lock:
+            for observer in self.each:
+                try:
+                    observer(event)
+                except Exception as error:
+                    message = f"an observer failed on {type(event).__name__} and was passed over: {error!r}"
+                    warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _observer(one: Any) -> Observer:
+    return _Hooks(one) if any(name.startswith("on_") for name in dir(one)) else one
+
+
+class _Hooks:
+    """A callback object with `on_module_start(call_id, instance, inputs)` and its like (DSPy's form), as an observer."""
+
+    __slots__ = ("_one",)
+
+    def __init__(self, one: Any) -> None:
+        self._one = one
+
+    def __call__(self, event: events.Event) -> None:
+        self._call("on_event", event)
+        match event:
+            case events.RunStarted():
+                self._call("on_module_start", event.run_id, event.program, dict(event.inputs))
+            case events.RunFinished():
+                self._call("on_module_end", event.run_id, event.prediction, event.error)
+            case events.ModelCalled():
+                self._call("on_lm_start", event.call_id, event.lm, {"request": event.request})
+            case events.ModelAnswered():
+                self._call("on_lm_end", event.call_id, event.response, event.error)
+            case events.CallStarted():
+                self._call("on_tool_start", event.call.id, event.call.name, event.call.args)
+            case events.CallFinished():
+                self._call("on_tool_end", event.call.id, event.result, event.result.error)
+            case events.QuestionAsked():
+                self._call("on_question", event.question)
+            case _:
+                pass
+
+    def _call(self, name: str, *given: Any) -> None:
+        hook = getattr(self._one, name, None)
+        if hook is not None:
+            hook(*given)
+
+
+class CallPlace(Record):
+    """The tool call that is executing; the scope carries it into the tool."""
+
+    tell: Observers | None
+    call_id: str
+    run_id: str
+
+
+def progress(message: str = "", *, done: float | None = None, total: float | None = None) -> None:
+    """From inside a tool: tell the run's observers how far the call is. Outside a run it does nothing."""
+    place = settings.scope().call
+    if place is not None and place.tell is not None:
+        place.tell(events.CallProgress(place.call_id, message, done, total))
+
+
+def emit_event(name: str, payload: Any = None) -> None:
+    """From inside a tool or a program: tell the run's observers anything. Outside a run it does nothing."""
+    here = settings.scope()
+    tell = here.call.tell if here.call is not None else here.frame.run.tell if here.frame is not None else None
+    if tell is not None:
+        tell(events.Custom(name, payload))

@@ -1,0 +1,129 @@
+"""`EventStream`: a run's events as they come, for `for` and for `async for`.  (Floor 4.)
+
+Iterated with `for`, the run executes in a thread of its own and events arrive through a queue; with `async for`, as a task on this loop.
+Leaving the loop early, or the `with` block, cancels the run; what it did so far is in its journal.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Self
+
+from ferrule.errors import RunError
+from ferrule.runs.run import Run, aexecute, execute
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from ferrule.values.event import Event
+
+
+class EventStream:
+    """Iterate it once; afterwards `.prediction` is what the program returned (or raises what the run raised)."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._started = False
+
+    @property
+    def prediction(self) -> Any:
+        """What the program returned; see `Run.prediction`. Executes the rest of the run first where nobody iterated to its end."""
+        if not self._started:
+            for _ in self:
+                pass
+        return self.run.prediction
+
+    def close(self) -> None:
+        """Cancel the run if it is still going on."""
+        if self.run.status == "running":
+            self.run.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def _once(self) -> None:
+        if self._started:
+            msg = "A stream can be iterated once; start another with `program.stream(...)`."
+            raise RunError(msg)
+        self._started = True
+
+    def __iter__(self) -> Iterator[Event]:
+        self._once()
+        queue: SimpleQueue[Event | None] = SimpleQueue()
+        interrupts: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                execute(self.run, observers=(queue.put,), wants_deltas=True)
+            except BaseException as error:
+                interrupts.append(error)
+            finally:
+                queue.put(None)
+
+        thread = threading.Thread(target=copy_context().run, args=(work,), name="ferrule-stream", daemon=True)
+        thread.start()
+        try:
+            while (event := queue.get()) is not None:
+                yield event
+        finally:
+            self.close()
+        if interrupts:
+            raise interrupts[0]
+        self._raise_failure()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        import asyncio
+
+        self._once()
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        task = asyncio.create_task(aexecute(self.run, observers=(_from_any_thread(queue.put_nowait),), wants_deltas=True))
+        task.add_done_callback(lambda _: queue.put_nowait(None))
+        try:
+            while (event := await queue.get()) is not None:
+                yield event
+        finally:
+            await _stopped(task)
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        # A stream that simply ended would hide that the run failed; a run that waits for a person ended well.
+        if self.run.error is not None:
+            raise self.run.error
+
+
+def _from_any_thread(put: Callable[[Event], None]) -> Callable[[Event], None]:
+    """Sync tools tell their progress from worker threads; an asyncio queue may be touched by its own thread only."""
+    import asyncio
+
+    loop, home = asyncio.get_running_loop(), threading.get_ident()
+
+    def tell(event: Event) -> None:
+        if threading.get_ident() == home:
+            put(event)
+        else:
+            loop.call_soon_threadsafe(put, event)
+
+    return tell
+
+
+async def _stopped(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait until it is over, whatever it says."""
+    import asyncio
+
+    if not task.done():
+        task.cancel()
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        task.exception()  # seen; otherwise the loop would complain of it

@@ -1,0 +1,123 @@
+"""Settings, and the one ContextVar of the house.  (Floor 2.)
+
+`configure(...)` sets them for the whole process, `with context(...)` for a block, its tasks and its worker threads. Neither an environment
+variable nor another thread's block ever changes them. A program reads them once, when it is called.
+
+The same ContextVar also carries the frame (the run that is going on here, if any): nested programs and tools find it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from ferrule.errors import ConfigurationError, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One consistent set of settings."""
+
+    lm: Any = None
+    """The model programs ask, unless they have their own."""
+    adapter: Any = None
+    """The adapter programs speak through; None means `ChatAdapter()`."""
+    allow_tool_async_sync_conversion: bool = False
+    """Whether `tool(...)` of an async tool runs it on the background loop instead of raising."""
+    callbacks: tuple[Any, ...] = ()
+    """Objects with `on_module_start`, `on_tool_end` and so on, or plain functions of one event."""
+    max_workers: int | None = None
+    """How many runs `batch` carries at once when not told; None means 8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What holds here and now."""
+
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    frame: Any = None
+    """The frame of the run whose `forward` is executing here, or None."""
+    call: Any = None
+    """The tool call that is executing here (see `runs.observe`), or None."""
+
+
+_NAMES = frozenset(each.name for each in fields(Settings))
+_nowhere = Scope()
+_scope: ContextVar[Scope] = ContextVar("ferrule_scope", default=_nowhere)
+_configured = Settings()
+
+
+def configure(**changes: Any) -> None:
+    """Set settings for the whole process. Raises `ConfigurationError` for an unknown name."""
+    global _configured  # noqa: PLW0603  the process-wide settings are this module's very purpose
+    _configured = replace(_configured, **_checked(changes))
+
+
+@contextmanager
+def context(**changes: Any) -> Iterator[None]:
+    """Set settings for a `with` block, and for the tasks and worker threads started in it."""
+    scope = _scope.get()
+    token = _scope.set(replace(scope, overrides={**scope.overrides, **_checked(changes)}))
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def current() -> Settings:
+    """The settings that hold here."""
+    overrides = _scope.get().overrides
+    return replace(_configured, **overrides) if overrides else _configured
+
+
+def frozen(here: Settings) -> dict[str, Any]:
+    """Settings as overrides that hold them all fast, whatever `configure` does meanwhile."""
+    return {name: getattr(here, name) for name in _NAMES}
+
+
+def scope() -> Scope:
+    """What holds here: settings, frame, tool call."""
+    return _scope.get()
+
+
+def enter(here: Scope) -> None:
+    """Put another scope in force for the rest of this context: for a context that was copied for one call."""
+    _scope.set(here)
+
+
+@contextmanager
+def entered(here: Scope) -> Iterator[None]:
+    """Put another scope in force for a block."""
+    token = _scope.set(here)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def _checked(changes: dict[str, Any]) -> dict[str, Any]:
+    unknown = sorted(changes.keys() - _NAMES)
+    if unknown:
+        msg = f"There is no setting {', '.join(map(repr, unknown))}. Settings are: {', '.join(sorted(_NAMES))}."
+        raise ConfigurationError(msg)
+    if "callbacks" in changes:
+        callbacks = changes["callbacks"]
+        if not isinstance(callbacks, (list, tuple)):
+            msg = f"`callbacks` takes a list, found {shown(callbacks)}."
+            raise ConfigurationError(msg)
+        changes = {**changes, "callbacks": tuple(callbacks)}  # pyright: ignore[reportUnknownArgumentType]
+    if changes.get("lm") is not None and isinstance(changes["lm"], str):
+        msg = f"`lm` takes a model, not its name: configure(lm=LM({changes['lm']!r}))."
+        raise ConfigurationError(msg)
+    return changes
+
+
+def __getattr__(name: str) -> Any:
+    """Read a setting in force as an attribute of this module: `ferrule.settings.lm`."""
+    if name in _NAMES:
+        return getattr(current(), name)
+    msg = f"There is no setting `{name}`. Settings are: {', '.join(sorted(_NAMES))}."
+    raise AttributeError(msg)

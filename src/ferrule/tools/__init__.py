@@ -1,0 +1,1 @@
+"""Functions as tools: schema, docs, checking of arguments, loading."""

@@ -1,0 +1,280 @@
+"""Arguments of a call: mended, coerced, checked, explained.  (Floor 3.)
+
+In: arguments as a model wrote them, or as Python code passed them. Out: `CheckedArguments`, or one `ToolArgumentsError` that lists every
+problem. Coercion comes first, then the check (`spec/api.md` 1): "7" is an integer where one is wanted, "x" is not. A boolean is never a
+number. A number where text is wanted becomes text, under the name `number_to_string`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import PydanticSerializationError, PydanticUndefined, ValidationError, to_jsonable_python
+
+from ferrule.errors import ToolArgumentsError, ToolDefinitionError
+from ferrule.tools.describe import field_of
+from ferrule.tools.explain import Problem, broken, dotted, refused, unknown
+from ferrule.tools.fast_check import quick_check
+from ferrule.tools.mend import as_object, holds_boolean, mended, misplaced_booleans, unwrapped
+from ferrule.tools.schema import is_object, mentions
+from ferrule.tools.words import form, phrase, shown_json
+from ferrule.values.call import CheckedArguments
+from ferrule.values.jsonable import json_text, jsonable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ferrule.tools.describe import Described
+    from ferrule.tools.parameters import Parameters
+
+_EXACT = frozenset({int, str, bool, type(None)})
+_NUMBERS = frozenset({int, float})
+_PLAIN = frozenset({*_EXACT, float, list, dict, tuple, set, frozenset})
+_NUMERIC = frozenset({"integer", "number"})
+# What pydantic raises, and what a validator of the user's own may raise beside it: the model wrote what it choked on.
+_REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError, AssertionError, OSError)
+
+
+class Checker:
+    """Checks the calls of one tool; everything that can be is made once."""
+
+    def __init__(self, tool: str, found: Described, parameters: Parameters) -> None:
+        self.tool = tool
+        self.parameters = parameters
+        self._found = found
+        self._validate = parameters.adapter.validator.validate_python if parameters.adapter is not None else None
+        self._positional = found.positional_only
+        self._names = parameters.names
+        self._aliased = any(name != own for name, own in parameters.names.items())
+        # Whether a call of plain scalars is done once pydantic has taken it.
+        self._is_plain = not (
+            parameters.by_hand or self._positional or self._aliased or found.caller or parameters.extra or parameters.open
+        )
+
+    @cached_property
+    def expected(self) -> str:
+        """The form of the arguments, in one line."""
+        return form(self.parameters.schema)
+
+    def prepare(self, args: Any) -> CheckedArguments:
+        """Arguments that fit, or `ToolArgumentsError`."""
+        validate = self._validate
+        if validate is None or not self._is_plain:
+            return self._thoroughly(args)
+        try:
+            values: dict[str, Any] = validate(args)
+        except _REFUSALS:
+            return self._thoroughly(args)
+        for name, value in values.items():
+            kind = type(value)  # pyright: ignore[reportUnknownVariableType]
+            if kind in _EXACT:
+                if type(args.get(name, value)) is kind:
+                    continue
+            elif kind is float and value - value == 0.0 and type(args.get(name, value)) in _NUMBERS:
+                continue
+            found = self._finished(args, values, [])
+            return found if isinstance(found, CheckedArguments) else self._thoroughly(args)
+        return CheckedArguments((), values, values)
+
+    # -- the slow way -----------------------------------------------------------------------------------------
+
+    def _thoroughly(self, args: Any) -> CheckedArguments:
+        """As they are; mended; without a wrapping key. The problems told are those of the mended ones."""
+        notes: list[str] = []
+        given = as_object(args, notes)
+        if not is_object(given):
+            raise self._error([("", f"expected an object of arguments, got {shown_json(given)}")])
+        found = self._attempt(given, notes)
+        if isinstance(found, CheckedArguments):
+            return found
+        mended_notes = [*notes]
+        better = mended(given, self.parameters.schema, mended_notes)
+        if mended_notes != notes:
+            found = self._attempt(better, mended_notes)
+            if isinstance(found, CheckedArguments):
+                return found
+        inside = unwrapped(given, self.tool, notes)
+        if inside is not None:
+            inner = self._attempt(mended(inside, self.parameters.schema, notes), notes)
+            if isinstance(inner, CheckedArguments):
+                return inner
+        raise self._error(found)
+
+    def _error(self, problems: list[Problem]) -> ToolArgumentsError:
+        return ToolArgumentsError(self.tool, problems, self.expected)
+
+    def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
+        known = {name: value for name, value in args.items() if name in self._names}
+        others = {name: value for name, value in args.items() if name not in self._names}
+        problems = [self._unknown(name) for name in others if not self.parameters.open or not _is_name(name)]
+        problems += self._given_twice(known)
+        values: dict[str, Any] = {}
+        try:
+            if self._validate is not None:
+                values = self._validate(self._own(known))
+            if others and not problems:
+                values |= self.parameters.extra.validator.validate_python(others) if self.parameters.extra is not None else others
+        except ValidationError as error:
+            problems += refused(error, args, self.parameters.schema, self._names)
+        except RecursionError:
+            problems.append(("", "the arguments are nested too deeply"))
+        except _REFUSALS as error:
+            problems.append(("", f"the arguments could not be checked: {type(error).__name__}: {error}"))
+        if problems:
+            return problems + [each for each in self._boolean_problems(args) if each[0] not in dict(problems)]
+        return self._finished(args, values, notes)
+
+    def _own(self, known: dict[str, Any]) -> dict[str, Any]:
+        """What the function names itself; the rest is for its `**kwargs`."""
+        own = self._own_names
+        return known if own is None else {name: value for name, value in known.items() if self._names[name] in own}
+
+    @cached_property
+    def _own_names(self) -> frozenset[str] | None:
+        own = frozenset(each.name for each in self._found.parameters)
+        return own if any(each not in own for each in self._names.values()) else None
+
+    def _unknown(self, name: object) -> Problem:
+        return unknown(name, list(self._names))
+
+    def _given_twice(self, known: dict[str, Any]) -> list[Problem]:
+        if not self._aliased:
+            return []
+        seen: dict[str, str] = {}
+        problems: list[Problem] = []
+        for name in known:
+            own = self._names[name]
+            if own in seen:
+                problems.append((name, f"is the same argument as `{seen[own]}`: give one"))
+            seen[own] = name
+        return problems
+
+    def _boolean_problems(self, args: dict[str, Any]) -> list[Problem]:
+        if not self._wants_numbers or not holds_boolean(args):
+            return []
+        schema = self.parameters.schema
+        found: list[Problem] = []
+        for path, places in misplaced_booleans(args, schema):
+            value: Any = args
+            for step in path:
+                value = value[step]
+            found.append((dotted(path), f"expected {phrase({'anyOf': places}, schema)}, got {shown_json(value)}"))
+        return found
+
+    @cached_property
+    def _wants_numbers(self) -> bool:
+        return mentions(self.parameters.schema, _NUMERIC)
+
+    # -- what was taken ---------------------------------------------------------------------------------------
+
+    def _finished(self, args: dict[str, Any], values: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
+        """Values that pydantic took, checked for what it does not look at, and split for the call."""
+        if self._own_names is not None:
+            values = {**values, **{name: value for name, value in args.items() if name not in values and self._names.get(name) == name}}
+        problems = self._boolean_problems(args)
+        shown: dict[str, Any] = {}
+        for name, value in values.items():
+            plain = value if type(value) in _EXACT else _plain(value)
+            # A default that has no JSON form is left out, so that what is shown can be passed again.
+            if plain is value or type(value) in _PLAIN or not self._is_formless(name, value):
+                shown[name] = plain
+        if not problems and self.parameters.by_hand:
+            problems = self._by_hand(args, shown)
+        if problems:
+            return problems
+        for name, given in args.items():
+            if type(given) is str and (note := _coercion(values.get(self._names.get(name, name)))):
+                notes.append(note)
+        named, positional = values, ()
+        if self._positional:
+            named = dict(values)
+            positional = tuple([named.pop(name) for name in self._positional if name in named])
+        if self._found.caller:  # nobody calls yet: `Tool.call` puts the caller into the first place
+            positional = (None, *positional)
+        return CheckedArguments(positional, named, shown, tuple(dict.fromkeys(notes)) if notes else ())
+
+    def _is_formless(self, name: str, value: Any) -> bool:
+        default = self._defaults.get(name, PydanticUndefined)
+        if default is PydanticUndefined or default is not value:
+            return False
+        try:
+            to_jsonable_python(value)
+        except (PydanticSerializationError, ValueError, RecursionError):
+            return True
+        return False
+
+    @cached_property
+    def _defaults(self) -> Mapping[str, Any]:
+        from pydantic.fields import FieldInfo
+
+        found: dict[str, Any] = {}
+        for each in self._found.parameters:
+            default: Any = each.default
+            if default is PydanticUndefined or isinstance(default, FieldInfo):
+                default = field_of(each).default
+            found[each.name] = default
+        return found
+
+    def _by_hand(self, args: dict[str, Any], shown: dict[str, Any]) -> list[Problem]:
+        """What a schema that was given by hand refuses. Defaults that nobody passed are the function's own business."""
+        schema = self.parameters.schema
+        required: Any = schema.get("required") or ()
+        payload: dict[str, Any] = {}
+        for name in args:
+            own = self._names.get(name, name)
+            value = shown.get(own, shown.get(name))
+            is_default = own in self._defaults and self._defaults[own] is not PydanticUndefined and value == _plain(self._defaults[own])
+            if not is_default or name in required:
+                payload[name] = value
+        if self._quick is not None and self._quick(payload):
+            return []
+        try:
+            return broken(self._full.iter_errors(payload), payload, schema)
+        except RecursionError:
+            return [("", "the arguments are nested too deeply")]
+
+    @cached_property
+    def _quick(self) -> Any:
+        return quick_check(self.parameters.schema)
+
+    @cached_property
+    def _full(self) -> Any:
+        from jsonschema import Draft202012Validator, SchemaError
+        from jsonschema.validators import validator_for
+
+        schema = self.parameters.schema
+        kind: Any = validator_for(schema, default=Draft202012Validator)  # pyright: ignore[reportUnknownVariableType]
+        try:
+            kind.check_schema(schema)
+        except SchemaError as error:
+            msg = f"The schema of `{self.tool}` cannot be used: {error.message}."
+            raise ToolDefinitionError(msg) from error
+        return kind(schema)
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str)
+
+
+def _coercion(taken: Any) -> str | None:
+    """The name of what coercion did to a text."""
+    if isinstance(taken, bool):
+        return "string_to_boolean"
+    return "string_to_number" if isinstance(taken, (int, float)) else None
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON. Sets are sorted: their order differs from process to process, and what is shown is compared across them."""
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
+    if kind in _EXACT:
+        return value
+    if kind is list or kind is tuple:
+        if _EXACT.issuperset(map(type, value)):
+            return list(value)
+        return [_plain(each) for each in value]
+    if kind is dict:
+        return {name if isinstance(name, str) else json_text(name).strip('"'): _plain(each) for name, each in value.items()}
+    if kind is set or kind is frozenset:
+        return sorted((_plain(each) for each in value), key=json_text)
+    return jsonable(value)

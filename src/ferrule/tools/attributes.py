@@ -1,0 +1,95 @@
+"""What an instance of `Tool` holds, and what it answers when asked for more.  (Floor 3.)"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ferrule.tools.describe import Described, description_in, documented, field_of
+from ferrule.tools.parameters import type_of
+from ferrule.tools.wire_names import wire_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FunctionType
+
+    from ferrule.tools.arguments import Checker
+    from ferrule.tools.given import Given
+
+FLAGS = ("mcp_server", "require_confirmation", "effect", "timeout_s", "concurrent")
+READY = ("func", "name", "desc", *FLAGS)
+"""Fields that are there from the start; `args`, `arg_types` and `arg_desc` are made when they are asked for."""
+
+
+class Description(property):
+    """`tool.description` is the tool's own; `Tool.description()` is what `Type` says of its subclasses (seed 002)."""
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return instance.desc if instance is not None else lambda: "A tool that can be called, with its name, description and arguments."
+
+
+def state(made: Given, found: Described) -> dict[str, Any]:
+    """All that an instance holds. What Python and its tools look for on a function is found on the tool too."""
+    wire = wire_name(made.name)
+    state: dict[str, Any] = {each: getattr(made, each) for each in ("func", "name", *FLAGS)}
+    state |= {"desc": made.description, "wire_name": wire, "_given": made, "_found": found, "_checker": None, "_declaration": None}
+    for each in ("__name__", "__qualname__", "__module__", "__doc__"):
+        value = getattr(made.func, each, None)
+        if isinstance(value, str):
+            state[each] = value
+    state.setdefault("__name__", made.name)
+    if made.func is not None:
+        state["__wrapped__"] = made.func
+    return state
+
+
+def late_attribute(name: str, given: Given, found: Described, checker: Callable[[], Checker]) -> Any:
+    """A field that is made when it is asked for, and made anew each time, so that nobody can change the tool by it."""
+    if name == "args":
+        return copy.deepcopy(checker().parameters.schema["properties"])
+    if name == "arg_types":
+        return {each.name: type_of(each) for each in found.parameters}
+    if name == "arg_desc":
+        docs = documented(found.doc)
+        own = {each.name: description_in(field_of(each)) or docs.get(each.name) for each in found.parameters}
+        texts = {each: said for each, said in given.args.items() if isinstance(said, str)}
+        return {each: text for each, text in {**own, **texts, **given.arg_desc}.items() if text}
+    msg = f"`Tool` has no attribute `{name}`."
+    raise AttributeError(msg)
+
+
+def made_of(given: Given) -> dict[str, Any]:
+    """The arguments of `Tool(...)` that make an equal tool."""
+    function = {"callable": given.func} if given.with_caller else {"func": given.func}
+    by_hand: dict[str, Any] = {"args": given.args or None, "schema": given.schema}
+    same = ("name", "arg_types", "arg_desc", *FLAGS)
+    return {**function, "desc": given.description, **by_hand, **{each: getattr(given, each) for each in same}}
+
+
+def home_of(tool: Any) -> str | None:
+    """Where a decorated function is found again, for pickling: its name in its module. None for any other tool."""
+    place: Any = sys.modules.get(tool.__module__)
+    name = getattr(tool, "__qualname__", "")
+    for each in name.split("."):
+        place = getattr(place, each, None)
+    return name if place is tool else None
+
+
+def by_name(tool: str, order: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments given by position, by name; raises `TypeError` as Python does."""
+    if len(args) > len(order):
+        msg = f"{tool}() takes {len(order)} positional arguments but {len(args)} were given"
+        raise TypeError(msg)
+    named = dict(zip(order, args, strict=False))
+    twice = [name for name in named if name in kwargs]
+    if twice:
+        msg = f"{tool}() got multiple values for argument {twice[0]!r}"
+        raise TypeError(msg)
+    return {**named, **kwargs}
+
+
+def is_method(function: FunctionType, owner: type) -> bool:
+    """Whether a function was written in the body of a class, or of one it inherits from."""
+    home, _, _ = function.__qualname__.rpartition(".")
+    return any(each.__qualname__ == home and each.__module__ == function.__module__ for each in owner.__mro__)

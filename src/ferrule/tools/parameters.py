@@ -1,0 +1,212 @@
+"""Parameters to one validator and one JSON schema.  (Floor 3.)
+
+In: what a function says of itself, and what was given by hand. Out: `Parameters`. The validator is pydantic's, over a `TypedDict`, which
+takes any name for a parameter (`_x`, `model_config`, `schema`).
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin
+
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from typing_extensions import TypedDict
+
+from ferrule.errors import ToolDefinitionError
+from ferrule.tools.describe import Described, Parameter, description_in, documented, field_of
+from ferrule.tools.schema import Generator, Schema, inlined, is_object, untitled
+from ferrule.tools.words import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ferrule.tools.given import Given
+
+
+_FORM: Schema = {"type": "object", "properties": {}, "required": []}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """What a tool takes."""
+
+    schema: Schema
+    """The object schema that the model sees and calls are checked against."""
+    adapter: TypeAdapter[dict[str, Any]] | None
+    """Checks and coerces the arguments that the function names; None where it names none."""
+    extra: TypeAdapter[dict[str, Any]] | None
+    """Checks and coerces what goes to a typed `**kwargs`."""
+    by_hand: bool
+    """Whether the schema says more, or other things, than the adapter checks."""
+    names: Mapping[str, str]
+    """Every name an argument may come under (its own, its alias), to the name of its parameter."""
+    open: bool
+    """Whether other names are welcome."""
+
+
+def parameters_of(tool: str, found: Described, given: Given) -> Parameters:
+    """The validator and the schema of a tool. Raises `ToolDefinitionError` for a type that has no JSON form."""
+    docs = {**documented(found.doc), **given.arg_desc}
+    annotations = {each.name: _annotation(each, docs.get(each.name), each.name in given.arg_desc) for each in found.parameters}
+    adapter = _adapter(tool, annotations, extra=found.extra is not None) if annotations else None
+    extra = _adapter_of_extra(tool, found.extra)
+    names = {each.name: each.name for each in found.parameters}
+    for each in found.parameters:
+        alias = field_of(each).validation_alias
+        if isinstance(alias, str):
+            names[alias] = each.name
+    if given.schema is not None:
+        # An object schema that was given whole is shown and checked as it is.
+        schema = copy.deepcopy(_FORM | given.schema)
+        _describe(schema["properties"], {name: text for name, text in given.arg_desc.items() if name in schema["properties"]})
+        offered = {names.get(name, name) for name in schema["properties"]}
+        names = {name: own for name, own in names.items() if own in offered or name in offered}
+        names |= {name: names.get(name, name) for name in schema["properties"]}
+        is_open = found.extra is not None and schema.get("additionalProperties", True) is not False
+        return Parameters(schema, adapter, extra, by_hand=True, names=names, open=is_open)
+    schema = _schema(tool, annotations, adapter, found.extra, extra)
+    by_hand = _override(schema, given, names)
+    names |= {name: name for name in schema["properties"] if name not in names}
+    return Parameters(schema, adapter, extra, by_hand=by_hand, names=names, open=found.extra is not None)
+
+
+def type_of(parameter: Parameter) -> Any:
+    """The bare type of a parameter, without metadata."""
+    annotation = parameter.annotation
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+# -- one parameter ------------------------------------------------------------------------------------------------
+
+
+def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool) -> Any:
+    """A parameter as the annotation of a `TypedDict` key: its type, its metadata, its description, its default."""
+    field = field_of(parameter)
+    default: Any = parameter.default
+    annotation: Any = parameter.annotation
+    plain_default = default.default if isinstance(default, FieldInfo) else default
+    if plain_default is PydanticUndefined and not isinstance(default, FieldInfo):
+        plain_default = field.default
+    if plain_default is None and not _admits_none(annotation):
+        annotation = annotation | None if isinstance(annotation, type) else _optional(annotation)
+    metadata: list[Any] = []
+    if isinstance(default, FieldInfo):
+        metadata.append(default)
+    elif default is not PydanticUndefined:
+        metadata.append(Field(default=default))
+    own = description_in(field)
+    description = documented_as if insisted or own is None else own
+    if description and description != field.description:
+        metadata.append(Field(description=printable(description)))
+    for each in metadata:
+        annotation = Annotated[annotation, each]
+    return NotRequired[annotation] if parameter.may_be_missing else annotation
+
+
+def _optional(annotation: Any) -> Any:
+    import typing
+
+    return typing.Optional[annotation]  # noqa: UP045  works for what has no `|`
+
+
+def _admits_none(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _admits_none(get_args(annotation)[0])
+    return annotation in (Any, None, NoneType, object) or any(_admits_none(each) for each in get_args(annotation) if _is_union(annotation))
+
+
+def _is_union(annotation: Any) -> bool:
+    import types
+    import typing
+
+    return get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+# -- all of them --------------------------------------------------------------------------------------------------
+
+
+def _adapter(tool: str, annotations: dict[str, Any], *, extra: bool) -> TypeAdapter[dict[str, Any]]:
+    arguments: Any = TypedDict("Arguments", annotations)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
+    arguments.__pydantic_config__ = ConfigDict(
+        extra="allow" if extra else "forbid", validate_by_name=True, validate_by_alias=True, arbitrary_types_allowed=True
+    )
+    try:
+        return TypeAdapter(arguments)
+    except (PydanticUserError, PydanticSchemaGenerationError, TypeError, ValueError, NameError) as error:
+        raise _no_form(tool, annotations, error) from error
+
+
+def _adapter_of_extra(tool: str, kind: Any) -> TypeAdapter[dict[str, Any]] | None:
+    if kind is None or kind in (Any, object):
+        return None
+    try:
+        return TypeAdapter(dict[str, kind])  # pyright: ignore[reportInvalidTypeForm, reportUnknownVariableType]
+    except (PydanticUserError, PydanticSchemaGenerationError, TypeError, NameError) as error:
+        raise _no_form(tool, {"**": kind}, error) from error
+
+
+def _schema(
+    tool: str, annotations: dict[str, Any], adapter: TypeAdapter[Any] | None, extra: Any, extra_adapter: TypeAdapter[Any] | None
+) -> Schema:
+    try:
+        found = adapter.json_schema(schema_generator=Generator) if adapter is not None else {}
+        more = extra_adapter.json_schema(schema_generator=Generator) if extra_adapter is not None else {}
+    except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
+        raise _no_form(tool, annotations, error) from error
+    # `additionalProperties: false` goes unsaid in the seeds' form; unknown names are refused all the same.
+    schema: Schema = {"type": "object", "properties": found.get("properties", {}), "required": found.get("required", [])}
+    definitions = {**found.get("$defs", {}), **more.get("$defs", {})}
+    if extra is not None:
+        schema["additionalProperties"] = more.get("additionalProperties", True)
+    if definitions:
+        schema["$defs"] = definitions
+    return inlined(untitled(schema))
+
+
+def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDefinitionError:
+    culprits = [name for name, annotation in annotations.items() if not _has_form(annotation)]
+    which = ", ".join(f"`{name}`" for name in culprits) or "its parameters"
+    reason = str(error).splitlines()[0]
+    return ToolDefinitionError(
+        f"`{tool}` cannot become a tool: the type of {which} has no JSON form ({reason}). "
+        "Give it a type that has one, bind it with `functools.partial`, or say `arg_types={...}`."
+    )
+
+
+def _has_form(annotation: Any) -> bool:
+    try:
+        TypeAdapter(annotation, config=None).json_schema(schema_generator=Generator)
+    except (PydanticInvalidForJsonSchema, PydanticUserError, PydanticSchemaGenerationError, TypeError, ValueError, NameError):
+        return False
+    return True
+
+
+def _override(schema: Schema, given: Given, names: Mapping[str, str]) -> bool:
+    """Lay what was given by hand over the properties; True where that is more than descriptions."""
+    properties: Schema = schema["properties"]
+    key_of = {own: name for name, own in names.items() if name in properties}
+    changed = False
+    for name, said in given.args.items():
+        key = key_of.get(name, name)
+        before: Any = properties.get(key)
+        if before is None and not (is_object(said) and "default" in said):
+            schema["required"] = [*schema["required"], key]  # a `**kwargs` says nothing; DSPy's rule is that what is listed is wanted
+        if is_object(said):
+            kept = {"description": before["description"]} if is_object(before) and "description" in before else {}
+            properties[key] = {**kept, **copy.deepcopy(said)}
+        else:
+            properties[key] = {**(before if is_object(before) else {}), "description": said}
+        changed = changed or before is None or is_object(said)
+    _describe(properties, {key_of.get(name, name): text for name, text in given.arg_desc.items()})
+    return changed
+
+
+def _describe(properties: Schema, texts: Mapping[str, str]) -> None:
+    for key, text in texts.items():
+        before: Any = properties.get(key, {})
+        properties[key] = {**(before if is_object(before) else {}), "description": text}

@@ -1,0 +1,1 @@
+"""What flows between the rooms: plain values, no behaviour that acts on the world."""

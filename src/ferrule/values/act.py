@@ -1,0 +1,66 @@
+"""Acts: all that a program can ask of its driver.  (Floor 2.)
+
+A program is a generator that yields acts and is sent their answers:
+
+| act | asks for | is answered with |
+|---|---|---|
+| `CallModel` | one model call | `Response` |
+| `CallTools` | a batch of checked calls | `list[ToolResult]`, in call order |
+| `AskPerson` | decisions | `list[Decision]`, in question order |
+| `Once` | a value that must be the same in a replay | that value |
+| `Tell` | observers to be told | `None`; never journalled, silent in a replay |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from ferrule.values.call import CheckedCall
+    from ferrule.values.event import Event
+    from ferrule.values.exchange import FieldReader, Request
+    from ferrule.values.outcome import Prediction
+    from ferrule.values.question import Question
+
+
+class CallModel(Record):
+    """Ask a model."""
+
+    request: Request
+    lm: Any
+    """The model, anything that fits `lms.lm.Model`."""
+    reader: Callable[[], FieldReader] | None = None
+    """Makes what splits a streamed answer into fields; None tells text alone."""
+
+
+class CallTools(Record):
+    """Run checked calls: at once where the tools allow it."""
+
+    calls: tuple[CheckedCall, ...]
+
+
+class AskPerson(Record):
+    """Ask a person. Without an answer the run is suspended here."""
+
+    questions: tuple[Question, ...]
+
+
+class Once(Record):
+    """Compute a value now, and take it from the journal ever after: clocks, chance, reading what may change."""
+
+    make: Callable[[], Any]
+    name: str = "once"
+
+
+class Tell(Record):
+    """Let observers know."""
+
+    event: Event
+
+
+Act = CallModel | CallTools | AskPerson | Once | Tell
+Flow = Generator[Act, Any, "Prediction"]
+"""A running program: yields acts, is sent their answers, returns its prediction."""

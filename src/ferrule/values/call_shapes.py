@@ -1,0 +1,109 @@
+"""Tool calls in the shapes that models and providers write them in.  (Floor 2.)
+
+In: a mapping or an object. Out: the fields of a `ToolCall`, with a named fault where the arguments cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ferrule.errors import ToolCallError, shown
+from ferrule.values.jsonable import json_text
+from ferrule.values.repair import kind_of, read_object
+
+_ARGUMENTS = ("arguments", "args", "parameters", "input")
+
+
+@dataclass(frozen=True, slots=True)
+class CallFault:
+    """Why a call cannot be run as the model wrote it."""
+
+    code: str
+    """`invalid_tool_call` or `invalid_tool_call_arguments`."""
+    reason: str
+    raw: str = ""
+    """The text as the model wrote it."""
+
+
+def call_fields(entry: Any) -> dict[str, Any]:
+    """The fields of a call; raises `ToolCallError` for what is none."""
+    look = _look(entry)
+    function = look("function")
+    inner = look if function is None else _look(function)
+    name, kept = inner("name"), _fault(look("fault"))
+    if not isinstance(name, str) or not (name.strip() or kept):
+        msg = f"A tool call needs a name; found {shown(entry)}."
+        raise ToolCallError("invalid_tool_call", msg, raw=entry)
+    raw = None
+    for key in _ARGUMENTS:
+        raw = inner(key)
+        if raw is not None:
+            break
+    args, fault, mended = _parsed(name, raw)
+    if kept is not None and raw == kept.raw:
+        args = {}
+    repairs, call_id, intention = look("repairs"), look("call_id"), inner("intention")
+    return {
+        "name": name,
+        "args": args,
+        "id": _id(look("id") if call_id is None else call_id),
+        "intention": _text(look("intention") if intention is None else intention),
+        "fault": kept or fault,
+        "repairs": mended if repairs is None else _texts(repairs) or mended,
+    }
+
+
+def _look(entry: Any) -> Callable[[str], Any]:
+    """What reads a key of a mapping, or an attribute of an object."""
+    if isinstance(entry, (dict, Mapping)):
+        return cast("dict[str, Any]", entry).get
+
+    def attribute(key: str) -> Any:
+        return getattr(entry, key, None)
+
+    return attribute
+
+
+def _text(found: Any) -> str | None:
+    return found if isinstance(found, str) and found else None
+
+
+def _texts(found: Any) -> tuple[str, ...]:
+    return tuple([each for each in cast("list[Any]", found) if isinstance(each, str)]) if isinstance(found, (list, tuple)) else ()
+
+
+def _id(found: Any) -> str | None:
+    # Some servers count their calls; what is neither text nor a number is no id, and the run gives one.
+    return str(found) if isinstance(found, int) and not isinstance(found, bool) else _text(found)
+
+
+def _fault(found: Any) -> CallFault | None:
+    if isinstance(found, CallFault) or not isinstance(found, Mapping):
+        return found if isinstance(found, CallFault) else None
+    code, reason, raw = (_text(cast("Mapping[str, Any]", found).get(key)) for key in ("code", "reason", "raw"))
+    return CallFault(code, reason or "", raw or "") if code else None
+
+
+def _parsed(name: str, raw: Any) -> tuple[dict[str, Any], CallFault | None, tuple[str, ...]]:
+    """The arguments, or why there are none; and the repairs their text needed."""
+    if raw is None:
+        return {}, None, ()
+    if isinstance(raw, str):
+        try:
+            args, repairs = read_object(raw, tool=name)
+        except ToolCallError as error:
+            return {}, CallFault(error.code, str(error), raw), ()
+        return args, None, repairs
+    if isinstance(raw, (bytes, bytearray)):
+        return _parsed(name, raw.decode("utf-8", "replace"))
+    if isinstance(raw, (dict, Mapping)):
+        args = dict(cast("Mapping[Any, Any]", raw))
+        odd = next((key for key in args if not isinstance(key, str)), None)
+        if odd is None:
+            return args, None, ()
+        reason = f"the arguments of `{name}` need names that are text, found {shown(odd)}"
+        return {}, CallFault("invalid_tool_call_arguments", reason, json_text(args)), ()
+    reason = f"the arguments of `{name}` must be a JSON object, found {kind_of(raw)}"
+    return {}, CallFault("invalid_tool_call_arguments", reason, json_text(raw)), ()

@@ -1,0 +1,132 @@
+"""Content out of the forms it comes in: OpenAI's lists of parts, and values that hold pictures and the like.  (Floor 2.)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from ferrule.errors import InputError, shown
+from ferrule.values.custom import PART_END, PART_START, Type, split_parts
+from ferrule.values.jsonable import json_text
+from ferrule.values.part import Audio, Content, File, Image, Part, Text
+
+Piece = str | Part
+"""A stretch of text, or a part that is none."""
+
+
+def content_of(pieces: Iterable[Piece]) -> Content:
+    """Content of pieces in order: a text where there is nothing else; neighbouring texts become one."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, Text):
+            piece = piece.text  # noqa: PLW2901  from here on a text like any other
+        if isinstance(piece, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += piece
+        elif piece != "":
+            joined.append(piece)
+    if all(isinstance(piece, str) for piece in joined):
+        return "".join(cast("list[str]", joined))
+    return tuple(Text(text=piece) if isinstance(piece, str) else piece for piece in joined)
+
+
+def read_content(value: Any) -> Content:
+    """Content of a message as OpenAI writes it: a text, a list of parts, None. Raises `InputError` for what is none of these."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (Text, Image, Audio, File)):
+        return content_of([value])
+    if not isinstance(value, (list, tuple)):
+        msg = f"The content of a message is a text or a list of parts, found {shown(value)}."
+        raise InputError(msg)
+    return content_of(read_part(each) for each in cast("list[Any]", value))
+
+
+def read_part(value: Any) -> Part:
+    """One part, from OpenAI's form or as it is."""
+    if isinstance(value, (Text, Image, Audio, File)):
+        return value
+    if isinstance(value, str):
+        return Text(text=value)
+    part = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    try:
+        match part.get("type"):
+            case "text":
+                return Text(text=part["text"])
+            case "image_url":
+                address = part["image_url"]
+                return _media(Image, address if isinstance(address, str) else address["url"])
+            case "input_audio":
+                sound = part["input_audio"]
+                return Audio(data=sound["data"], media_type=f"audio/{sound.get('format', 'wav')}")
+            case "file":
+                return _media(File, part["file"]["file_data"], name=part["file"].get("filename") or "file")
+            case _:
+                pass
+    except (KeyError, TypeError, ValueError) as error:
+        msg = f"A part of a message cannot be read ({type(error).__name__}: {error}): {shown(value)}."
+        raise InputError(msg) from error
+    msg = f"A part of a message has the type 'text', 'image_url', 'input_audio' or 'file'; found {shown(value)}."
+    raise InputError(msg)
+
+
+def _media(kind: Any, address: str, **more: Any) -> Any:
+    if not address.startswith("data:"):
+        return kind(url=address, **more)
+    head, _, data = address.removeprefix("data:").partition(",")
+    return kind(data=data, media_type=head.removesuffix(";base64") or "application/octet-stream", **more)
+
+
+def pieces_of(value: Any) -> list[Piece] | None:
+    """A value that holds parts as pieces, text between them as JSON; None for a value without any, which is most.
+
+    Only values of a `Type` become parts: text that merely looks like a packed part, from a tool or a user, stays text.
+    """
+    if value is None or isinstance(value, (str, int, float)):
+        return None
+    if isinstance(value, (Text, Image, Audio, File)):
+        return [value]
+    held = _count(value, 0)
+    if not held:
+        return None
+    if isinstance(value, (list, tuple)) and all(isinstance(each, Type) for each in cast("list[Any]", value)):
+        return [piece for each in cast("list[Any]", value) for piece in pieces_of(each) or [json_text(each)]]
+    if isinstance(value, Type):
+        return [_one_piece(each) for each in value.format()] if isinstance(_format(value), list) else _split(value, held)
+    return _split(value, held)
+
+
+def _one_piece(form: Any) -> Piece:
+    part = read_part(form)
+    return part.text if isinstance(part, Text) else part
+
+
+def _split(value: Any, held: int) -> list[Piece]:
+    text = json_text(value)
+    if text.count(PART_START) != held or text.count(PART_END) != held:
+        return [text]
+    # Inside JSON a packed part stands between quotes that belong to the text around it.
+    parts = split_parts(text)
+    return [text] if isinstance(parts, str) else [_one_piece(each) for each in parts]
+
+
+def _format(value: Type) -> Any:
+    return value.format()
+
+
+def _count(value: Any, depth: int) -> int:
+    """How many values inside are packed as parts when the whole is made JSON."""
+    if depth > 20 or value is None or isinstance(value, (str, bytes, int, float)):  # noqa: PLR2004  no sane value nests deeper
+        return 0
+    if isinstance(value, Type) and isinstance(_format(value), list):
+        return 1
+    if isinstance(value, BaseModel):
+        return sum(_count(each, depth + 1) for each in value.__dict__.values())
+    if isinstance(value, Mapping):
+        return sum(_count(each, depth + 1) for each in cast("Mapping[Any, Any]", value).values())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return sum(_count(each, depth + 1) for each in cast("list[Any]", value))
+    return 0

@@ -1,0 +1,273 @@
+"""Fields of a signature: how they are declared, and what checks the values that are given for them.  (Floor 2.)
+
+In: annotations and what `InputField` or `OutputField` says beside them. Out: one function a field that takes a value, or the text a model
+wrote for it, and returns the typed value or raises `ValueError` with a text that a model can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from html import unescape
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+
+from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from ferrule.errors import SignatureError, shown
+from ferrule.values.jsonable import json_bytes, json_text
+from ferrule.values.repair import kind_of, read_json, strict_json
+
+Check = Callable[[Any], Any]
+"""Takes a value or a text, returns the typed value, raises `ValueError`."""
+
+_ROLE, _UNTYPED = "ferrule_role", "ferrule_untyped"
+_NO_DEFAULT: Any = ...
+_MOST_PROBLEMS = 8
+_QUOTES = "`\"'*"
+_FIRST_OF_JSON = frozenset('{["-0123456789')
+_JSON_WORDS = frozenset({"true", "false", "null"})
+
+
+def InputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, **more: Any) -> Any:  # noqa: N802  DSPy's name
+    """Declare an input of a signature. `desc` and `description` are one thing; `more` is what `pydantic.Field` takes (`ge`, `max_length`, ...)."""
+    return _declared("input", default, desc, description, more)
+
+
+def OutputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, **more: Any) -> Any:  # noqa: N802  DSPy's name
+    """Declare an output of a signature. Constraints among `more` are told to the model and enforced; a default makes the output optional."""
+    return _declared("output", default, desc, description, more)
+
+
+def _declared(role: str, default: Any, desc: str | None, description: str | None, more: dict[str, Any]) -> Any:
+    if desc is not None and description is not None and desc != description:
+        msg = f"A field takes one of `desc` and `description`, found both: {shown(desc)} and {shown(description)}."
+        raise SignatureError(msg)
+    said = desc if desc is not None else description
+    if said is not None and not isinstance(said, str):
+        msg = f"`desc` of a field is a text, found {shown(said)}."
+        raise SignatureError(msg)
+    extra: dict[str, Any] = {**(more.pop("json_schema_extra", None) or {})}
+    extra.update({name: more.pop(name) for name in ("prefix", "format", "parser") if name in more})
+    extra.update({_ROLE: role, "desc": said or ""})
+    # Pydantic's `Field` is a set of overloads over literal keywords; what it is handed here it checks itself.
+    make = cast("Callable[..., Any]", Field)
+    return make(default, description=said, json_schema_extra=extra, **more)
+
+
+def role_of(field: FieldInfo) -> str | None:
+    """`input`, `output`, or None for a field that was declared as neither."""
+    return _extra(field).get(_ROLE)
+
+
+def is_untyped(field: FieldInfo) -> bool:
+    """Whether the field's type was left open in a string form: text for a model, anything for a caller."""
+    return bool(_extra(field).get(_UNTYPED))
+
+
+def description_of(field: FieldInfo) -> str:
+    """What the field's declaration says of it; empty for nothing."""
+    return field.description or _extra(field).get("desc") or ""
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    extra = field.json_schema_extra
+    return extra if isinstance(extra, dict) else {}
+
+
+def annotation_of(field: FieldInfo) -> Any:
+    """The field's type with its constraints."""
+    return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation  # pyright: ignore[reportReturnType]
+
+
+def renewed(
+    field: FieldInfo, *, annotation: Any = None, role: str | None = None, untyped: bool | None = None, **changes: Any
+) -> tuple[Any, Any]:
+    """Annotation and declaration of a field like this one, ready for a new class. `changes` are what `InputField` takes."""
+    extra = dict(_extra(field))
+    extra[_ROLE] = role or extra.get(_ROLE)
+    if untyped is not None or annotation is not None:
+        extra[_UNTYPED] = bool(untyped)
+    for alias in ("desc", "description"):
+        if alias in changes:
+            extra["desc"] = changes.pop(alias) or ""
+    extra.update({name: changes.pop(name) for name in ("prefix", "format", "parser") if name in changes})
+    kept: dict[str, Any] = {}
+    if field.default_factory is not None:
+        kept["default_factory"] = field.default_factory
+    elif not field.is_required():
+        kept["default"] = field.default
+    kept.update({name: getattr(field, name) for name in ("title", "examples", "alias") if getattr(field, name) is not None})
+    kept.update(changes)
+    if "default" in changes:
+        kept.pop("default_factory", None)
+    make = cast("Callable[..., Any]", Field)
+    declared = make(description=extra.get("desc") or None, json_schema_extra=extra, **kept)
+    return (annotation if annotation is not None else annotation_of(field)), declared
+
+
+def allows_none(annotation: Any) -> bool:
+    """Whether the type names None as a value (`Any` does not)."""
+    if annotation is None or annotation is NoneType:
+        return True
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return allows_none(get_args(annotation)[0])
+    if origin is Literal:
+        return None in get_args(annotation)
+    return origin in {Union, UnionType} and any(allows_none(part) for part in get_args(annotation))
+
+
+def adapter_of(field: FieldInfo) -> TypeAdapter[Any]:
+    """What validates values of the field's type."""
+    annotation = annotation_of(field)
+    try:
+        return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticUserError:
+        return TypeAdapter(annotation)  # models, dataclasses and TypedDicts bring their own configuration
+
+
+def input_check(field: FieldInfo) -> Check | None:
+    """Checks what a caller passes for an input; None where anything goes."""
+    if is_untyped(field) or (field.annotation is Any and not field.metadata):
+        return None
+    validate = adapter_of(field).validate_python
+
+    def check(value: Any) -> Any:
+        try:
+            return validate(value)
+        except ValidationError as error:
+            raise ValueError(explained(error)) from None
+
+    return check
+
+
+def output_check(field: FieldInfo) -> Check:
+    """Checks what a model gave for an output, be it a parsed value or the text it wrote."""
+    if field.annotation is str:
+        return _check_text(adapter_of(field) if field.metadata else None)
+    if field.annotation is Any and not field.metadata:
+        return _check_anything
+    return _check_typed(field)
+
+
+def _check_text(adapter: TypeAdapter[Any] | None) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not str and not isinstance(value, str):
+            # The same word in every form of answer: a bare number in a JSON answer is the text a chat answer would hold.
+            if not isinstance(value, (bool, int, float)):
+                msg = f"should be a text, got {kind_of(value)}"
+                raise ValueError(msg)
+            value = json_text(value)
+        if adapter is None:
+            return value
+        try:
+            return adapter.validate_python(value)
+        except ValidationError as error:
+            raise ValueError(explained(error)) from None
+
+    return check
+
+
+def _check_anything(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if not text:
+        return value
+    first = text[0]
+    if first not in _FIRST_OF_JSON and first != "`" and text not in _JSON_WORDS:
+        return value
+    try:
+        return strict_json(text)
+    except ValueError:
+        if first not in "{[`":
+            return value
+    try:
+        found, _ = read_json(text)
+    except ValueError:
+        return value
+    return found if isinstance(found, (dict, list)) else value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _check_typed(field: FieldInfo) -> Check:
+    adapter = adapter_of(field)
+    in_json, in_python = adapter.validate_json, adapter.validate_python
+    no_booleans = field.annotation in {int, float}
+    choices = _choices(field.annotation)
+
+    def check(value: Any) -> Any:
+        if no_booleans and (isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in {"true", "false"})):
+            msg = f"should be a number, got {shown(value)}"
+            raise ValueError(msg)
+        if isinstance(value, str):
+            if choices and value in choices:
+                return choices[value]
+            try:
+                return in_json(value)
+            except (ValueError, TypeError) as error:
+                return _from_text(value, error)
+        try:
+            return in_python(value)
+        except ValidationError as error:
+            # What a strict model refuses as Python values it may take as JSON.
+            try:
+                return in_json(json_bytes(value))
+            except ValidationError:
+                raise ValueError(explained(error)) from None
+
+    def _from_text(text: str, first: Exception) -> Any:
+        # An answer that is JSON, but of a wrong type, is told by its own error; of other texts the repaired reading tells most.
+        problem = first if isinstance(first, ValidationError) and not _is_bad_json(first) else None
+        for candidate in _readings(text.strip(), choices):
+            try:
+                return in_python(candidate)
+            except ValidationError as error:
+                problem = problem or error
+        assert problem is not None  # noqa: S101  there is at least one reading
+        raise ValueError(explained(problem)) from None
+
+    return check
+
+
+def _readings(text: str, choices: dict[str, Any]) -> list[Any]:
+    """What a text that is not the JSON of a fitting value may stand for, the likeliest first."""
+    if choices:
+        bare = text.strip(_QUOTES + " .").casefold()
+        alike = [value for name, value in choices.items() if name.casefold() == bare]
+        return [*(alike if len(alike) == 1 else ()), text]
+    repaired: list[Any] = []
+    for each in dict.fromkeys((text, unescape(text) if "&" in text else text)):
+        try:
+            repaired.append(read_json(each)[0])
+        except ValueError:
+            continue
+    return [*repaired, text] if text[:1] in {"{", "[", "`"} else [text, *repaired]
+
+
+def _choices(annotation: Any) -> dict[str, Any]:
+    """The words of a `Literal` or an `Enum` of texts, as they are written, with their values; empty for any other type."""
+    if get_origin(annotation) is Literal and all(isinstance(each, str) for each in get_args(annotation)):
+        return {each: each for each in get_args(annotation)}
+    if isinstance(annotation, type) and issubclass(annotation, Enum) and all(isinstance(each.value, str) for each in annotation):
+        return {each.value: each for each in annotation}
+    return {}
+
+
+def _is_bad_json(error: ValidationError) -> bool:
+    return error.errors(include_url=False, include_input=False, include_context=False)[0]["type"] in {"json_invalid", "string_unicode"}
+
+
+def explained(error: ValidationError) -> str:
+    """Every problem of a value in one line for a model: where, what is expected, what was found."""
+    problems = error.errors(include_url=False)
+    said: list[str] = []
+    for problem in problems[:_MOST_PROBLEMS]:
+        where = ".".join(str(part) for part in problem["loc"])
+        what = problem["msg"].removeprefix("Input ").removeprefix("Value error, ")
+        found = "" if problem["type"] == "missing" else f", got {shown(problem['input'], 80)}"
+        said.append(f"{where}: {what}{found}" if where else f"{what}{found}")
+    if len(problems) > _MOST_PROBLEMS:
+        said.append(f"and {len(problems) - _MOST_PROBLEMS} more")
+    return "; ".join(said)

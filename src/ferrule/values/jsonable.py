@@ -1,0 +1,189 @@
+"""Any Python value as JSON, deterministically and without ever raising.  (Floor 2.)
+
+In: whatever a tool returned or a person passed. Out: JSON bytes or text, the same in every process. The fast path is pydantic's Rust
+serialiser. What it cannot write (lone surrogates, cycles), or writes in an order that differs from process to process (sets), is made
+plain first.
+"""
+
+# Any Python value passes here: nothing is known of what it holds.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from types import GeneratorType
+from typing import Any
+
+from pydantic_core import to_json
+
+from ferrule.values.record import Changing, Record, fields_of
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_DEEPEST = 100
+_MOST_DIGITS = 4300
+"""Of an integer in JSON: Python reads and writes no longer one, so that is written as text, in hexadecimal."""
+_MOST_BITS = int(_MOST_DIGITS * 3.32)
+_DIGITS = bytes.maketrans(b"123456789", b"000000000")
+_LEAVES = frozenset({str, int, float, bool, type(None), bytes})
+
+
+def json_bytes(value: object) -> bytes:
+    """The value as UTF-8 JSON. NaN and the infinities become strings: bare `NaN` is not JSON (RFC 8259, section 6)."""
+    try:
+        if type(value) in _LEAVES or _settled(value):
+            made = to_json(value, inf_nan_mode="strings", fallback=_unknown)
+            if len(made) < _MOST_DIGITS or b"0" * _MOST_DIGITS not in made.translate(_DIGITS):
+                return made
+    except Exception:  # noqa: BLE001, S110  foreign serialisers, mappings and `__str__` may raise anything; the slow path asks them one by one
+        pass
+    return _slowly(value)
+
+
+def json_text(value: object) -> str:
+    """The value as JSON text; see `json_bytes`."""
+    return json_bytes(value).decode()
+
+
+def jsonable(value: object) -> Any:
+    """The value as it would come back from its own JSON: dicts, lists, strings, numbers, booleans, None."""
+    return json.loads(json_bytes(value))
+
+
+def object_text(value: object) -> str:
+    """`str` of an object without its memory address, so that equal runs give equal text."""
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001  a foreign `__str__` may raise anything, and a result must still be shown
+        text = object.__repr__(value)
+    return _ADDRESS.sub("", text)
+
+
+def _settled(value: Any) -> bool:
+    """Whether the serialiser writes the value alike in every process: no set in it, nor a model that writes bare NaN."""
+    todo: list[Any] = [value]
+    seen: set[int] = set()
+    for each in todo:
+        kind = type(each)
+        if kind is dict:
+            inside = each.values()
+        elif kind is list or kind is tuple:
+            inside = each
+        elif isinstance(each, (set, frozenset)):
+            return False
+        else:
+            inside = _inside(each)
+            if inside is None:
+                return False
+        for one in inside:
+            if type(one) not in _LEAVES and id(one) not in seen:
+                seen.add(id(one))
+                todo.append(one)
+    return True
+
+
+def _inside(value: Any) -> Iterable[Any] | None:
+    """What else a value holds; None for a model that writes bare NaN."""
+    if isinstance(value, Mapping):
+        return value.values()
+    if isinstance(value, (list, tuple)):
+        return value
+    kind = type(value)
+    if hasattr(kind, "__pydantic_serializer__"):
+        if getattr(kind, "model_config", {}).get("ser_json_inf_nan") == "constants":
+            return None
+        return vars(value).values() if hasattr(value, "__dict__") else ()
+    return _fields(value).values()
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The fields of a record or a dataclass; empty for anything else."""
+    if isinstance(value, (Record, Changing)):
+        return {name: each for name, each in fields_of(value).items() if not name.startswith("_")}
+    names: Mapping[str, Any] = getattr(type(value), "__dataclass_fields__", {})
+    return {name: getattr(value, name, None) for name in names}
+
+
+def _unknown(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else _fields(value) or object_text(value)
+
+
+def _slowly(value: object) -> bytes:
+    plain = _plain(value, frozenset(), 0)
+    try:
+        return to_json(plain)
+    except ValueError:  # lone surrogates: they have no UTF-8, but an escape
+        return json.dumps(plain, ensure_ascii=True, separators=(",", ":")).encode()
+
+
+def _plain(value: Any, above: frozenset[int], depth: int) -> Any:
+    """A copy of plain containers and scalars; cycles and extreme depth are cut, with a word in their place."""
+    if value is None or isinstance(value, (bool, int, float, str, bytes, bytearray)):
+        return _plain_scalar(value)
+    if id(value) in above or depth > _DEEPEST:
+        return "(cycle)" if id(value) in above else "(too deep)"
+    try:
+        form = _form(value)
+    except Exception:  # noqa: BLE001  foreign code: a serialiser, a mapping
+        return object_text(value)
+    inside = above | {id(value)}
+    if type(form) is dict:
+        return {_key(key): _plain(each, inside, depth + 1) for key, each in form.items()}
+    if type(form) is list:
+        return [_plain(each, inside, depth + 1) for each in form]
+    return _plain_scalar(form)
+
+
+def _plain_scalar(value: Any) -> Any:
+    if isinstance(value, str):
+        return str.__str__(value)  # the text of a `str` enum too, whatever its own `__str__` says
+    if isinstance(value, float):
+        value = float.__float__(value)
+        return value if value - value == 0 else str(value).replace("inf", "Infinity").replace("nan", "NaN")
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = int.__int__(value)
+        return value if value.bit_length() <= _MOST_BITS else hex(value)
+    return value
+
+
+def _form(value: Any) -> Any:
+    """One layer of a value: a dict, a list, or a scalar."""
+    kind = type(value)
+    if isinstance(value, dict):  # a subclass may do as it likes in `items`; what it holds is the dict's
+        return dict(dict.items(value))
+    if isinstance(value, list):
+        return list(list.__iter__(value))
+    if isinstance(value, tuple):
+        return list(tuple.__iter__(value))
+    if isinstance(value, (set, frozenset)):
+        return _in_order(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(kind, "__pydantic_serializer__"):
+        made: Any = kind.__pydantic_serializer__.to_python(value, by_alias=True, warnings=False)
+        return object_text(value) if made is value else made
+    if hasattr(kind, "__dataclass_fields__") or isinstance(value, (Record, Changing)):
+        return _fields(value)
+    if isinstance(value, GeneratorType):  # the fast path may have used it up: an empty list would be a lie
+        return object_text(value)
+    return json.loads(to_json(value, inf_nan_mode="strings", fallback=object_text))
+
+
+def _in_order(values: set[Any] | frozenset[Any]) -> list[Any]:
+    kinds = {*map(type, values)}
+    return sorted(values) if kinds in ({str}, {int}) else sorted(values, key=json_bytes)
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return str.__str__(key)
+    if type(key) is int:
+        return str(_plain_scalar(key))
+    try:
+        [text] = json.loads(to_json({key: None}))
+    except Exception:  # noqa: BLE001  as `object_text`
+        return object_text(key)
+    return text

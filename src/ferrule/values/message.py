@@ -1,0 +1,119 @@
+"""Messages of a conversation, and the append-only log of them.  (Floor 2.)
+
+A message is rendered once: `Message.json` is its OpenAI chat form as bytes (the house's canonical form), kept on the message, joined by
+the wires and chained into the digest of the log. Other wires keep their own form beside it.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal
+
+from ferrule.values.jsonable import json_bytes
+from ferrule.values.log import Log
+from ferrule.values.part import Content, content_text
+from ferrule.values.record import Record, field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ferrule.values.call import ToolCall, ToolResult
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class Message(Record):
+    """One message."""
+
+    role: Role
+    content: Content = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls an assistant message makes; each has an id by then."""
+    tool_call_id: str | None = None
+    """The call a tool message answers."""
+    name: str | None = None
+    """The tool a tool message comes from."""
+    is_error: bool = False
+    """A tool message that reports a failure."""
+    reasoning: str = ""
+    """What the model thought before it answered, where the provider tells."""
+    extra: Mapping[str, Any] | None = None
+    """What one provider wants back unchanged (signed reasoning blocks and the like), by provider."""
+    _rendered: dict[str, bytes] = field(default_factory=dict[str, bytes], init=False, repr=False, compare=False)
+
+    def rendered(self, wire: str, render: Callable[[Message], bytes]) -> bytes:
+        """The message in one wire's form: made by `render` the first time, kept from then on."""
+        found = self._rendered.get(wire)
+        if found is None:
+            found = self._rendered[wire] = render(self)
+        return found
+
+    @property
+    def json(self) -> bytes:
+        """OpenAI's chat form as JSON bytes."""
+        return self.rendered("openai", _openai)
+
+    @property
+    def text(self) -> str:
+        """The content as plain text."""
+        return content_text(self.content)
+
+
+def tool_message(result: ToolResult) -> Message:
+    """The message that hands a result back to the model."""
+    return Message("tool", result.content, tool_call_id=result.call_id, name=result.name, is_error=result.is_error)
+
+
+def openai_content(content: Content) -> Any:
+    """Content in OpenAI's form: a string, or a list of parts."""
+    return content if isinstance(content, str) else [each for part in content for each in part.format()]
+
+
+def openai_message(message: Message) -> dict[str, Any]:
+    """A message in OpenAI's chat form."""
+    shape: dict[str, Any] = {"role": message.role, "content": openai_content(message.content)}
+    if message.tool_calls:
+        shape["content"] = shape["content"] or None
+        shape["tool_calls"] = [call.format() for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        shape["tool_call_id"] = message.tool_call_id
+    return shape
+
+
+def _openai(message: Message) -> bytes:
+    return json_bytes(openai_message(message))
+
+
+class Messages(Log[Message]):
+    """A conversation so far; `then` adds to it, `digest` names its whole content in 32 bytes."""
+
+    __slots__ = ("_digests",)
+
+    def __init__(self, items: Iterable[Message] = ()) -> None:
+        super().__init__(items)
+        self._digests: list[bytes] = []
+
+    def _view(self) -> Messages:
+        view = super()._view()
+        view._digests = self._digests  # noqa: SLF001  another object of this class
+        return view
+
+    def _fork(self, items: tuple[Message, ...]) -> None:
+        self._digests = self._digests[: self._length]
+        super()._fork(items)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 chained over the rendered messages: each message is hashed once, however often the log grows."""
+        digests, length = self._digests, self._length
+        while (at := len(digests)) < length:
+            before = digests[at - 1] if at else b""
+            # In its place, not at the end: another thread may be at the same message, and finds the same.
+            digests[at : at + 1] = [sha256(before + _all_of(self._items[at])).digest()]
+        return digests[length - 1] if length else b""
+
+
+def _all_of(message: Message) -> bytes:
+    """A message as JSON with what OpenAI's form has no place for, but other wires send."""
+    if message.is_error or message.reasoning or message.extra:
+        return message.json + json_bytes((message.is_error, message.reasoning, message.extra))
+    return message.json

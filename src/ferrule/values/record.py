@@ -1,0 +1,151 @@
+"""`Record` and `Changing`: the bases of plain values, slotted; the first is frozen.  (Floor 2.)
+
+It is what `@dataclass(frozen=True, slots=True)` gives, with one difference that matters here: nothing is generated while a module is imported. A
+dataclass compiles its methods when it is defined, about half a millisecond each, and a house of sixty values would pay for them all at `import
+ferrule` (spec: performance, F2). A record compiles its `__init__` when the first instance is made; from then on it costs what a dataclass costs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, dataclass_transform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_MISSING: Any = object()
+R = TypeVar("R", bound="_Plain")
+
+
+class _Spec:
+    """What `field(...)` says of one field."""
+
+    __slots__ = ("compare", "default", "factory", "init", "kw_only", "repr")
+
+    def __init__(self, default: Any, factory: Any, *, init: bool, compare: bool, shown: bool) -> None:
+        self.default = default
+        self.factory = factory
+        self.init = init
+        self.compare = compare
+        self.repr = shown
+        self.kw_only = False
+
+
+def field(
+    *,
+    default: Any = _MISSING,
+    default_factory: Callable[[], Any] = _MISSING,
+    init: bool = True,
+    compare: bool = True,
+    repr: bool = True,
+) -> Any:
+    """A field with more to say than its default, in the words of `dataclasses.field`."""
+    return _Spec(default, default_factory, init=init, compare=compare, shown=repr)
+
+
+class _Kind(type):
+    """Turns annotations into slots, before the class exists."""
+
+    _specs: dict[str, _Spec]
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, kw_only: bool = False) -> Any:
+        specs: dict[str, _Spec] = {key: spec for base in reversed(bases) for key, spec in getattr(base, "_specs", {}).items()}
+        own: list[str] = []
+        for key, annotation in namespace.get("__annotations__", {}).items():
+            if str(annotation).startswith(("ClassVar", "typing.ClassVar")):
+                continue
+            given = namespace.pop(key, _MISSING)
+            spec = given if isinstance(given, _Spec) else _Spec(given, _MISSING, init=True, compare=True, shown=True)
+            spec.kw_only = kw_only
+            specs[key] = spec
+            own.append(key)
+        namespace["__slots__"] = tuple(own)
+        namespace["_specs"] = specs
+        namespace["__match_args__"] = tuple(key for key, spec in specs.items() if spec.init and not spec.kw_only)
+        namespace.setdefault("__init__", _first_init)
+        return super().__new__(mcs, name, bases, namespace)
+
+
+def _first_init(self: Any, *args: Any, **keywords: Any) -> None:
+    cls = next(each for each in type(self).__mro__ if vars(each).get("__init__") is _first_init)
+    cls.__init__ = _compiled(cls)
+    cls.__init__(self, *args, **keywords)
+
+
+def _compiled(cls: Any) -> Any:
+    """The class's `__init__`, written out field by field."""
+    names: dict[str, Any] = {"_MISSING": _MISSING}
+    positional: list[str] = []
+    keyword: list[str] = []
+    body: list[str] = []
+    for i, (key, spec) in enumerate(cls._specs.items()):
+        names[f"_set{i}"] = getattr(cls, key).__set__
+        names[f"_default{i}"] = spec.default
+        names[f"_make{i}"] = spec.factory
+        made = f"_make{i}()" if spec.factory is not _MISSING else f"_default{i}"
+        if spec.init:
+            optional = "=_MISSING" if spec.factory is not _MISSING else f"=_default{i}" if spec.default is not _MISSING else ""
+            (keyword if spec.kw_only else positional).append(key + optional)
+            value = f"{made} if {key} is _MISSING else {key}" if spec.factory is not _MISSING else key
+        else:
+            value = made
+        body.append(f"    _set{i}(self, {value})")
+    if hasattr(cls, "__post_init__"):
+        body.append("    self.__post_init__()")
+    header = ", ".join(["self", *positional, *(["*", *keyword] if keyword else [])])
+    exec("\n".join([f"def __init__({header}):", *(body or ["    pass"])]), names)
+    made_init = names["__init__"]
+    made_init.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made_init
+
+
+class _Plain(metaclass=_Kind):
+    """What both kinds share: compared and shown by their fields, copied and pickled by them."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name, spec in type(self)._specs.items() if spec.compare)
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  what changes has no hash; `Record` brings one
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={getattr(self, name)!r}" for name, spec in type(self)._specs.items() if spec.repr)
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    def __getstate__(self) -> list[Any]:
+        return [getattr(self, name) for name in type(self)._specs]
+
+    def __setstate__(self, state: Iterable[Any]) -> None:
+        for name, value in zip(type(self)._specs, state, strict=True):
+            object.__setattr__(self, name, value)
+
+
+@dataclass_transform(field_specifiers=(field,))
+class Changing(_Plain):
+    """A record whose fields may be set anew. `class X(Changing, kw_only=True)` takes keywords alone."""
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Record(_Plain):
+    """A record that stays as it was made. `class X(Record, kw_only=True)` takes keywords alone."""
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"a {type(self).__name__} does not change; use `replace(it, {name}=...)`")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a {type(self).__name__} does not change")
+
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, name) for name, spec in type(self)._specs.items() if spec.compare))
+
+
+def fields_of(record: _Plain) -> dict[str, Any]:
+    """A record's fields by name."""
+    return {name: getattr(record, name) for name in type(record)._specs}  # noqa: SLF001  this module's own
+
+
+def replace(record: R, **changes: Any) -> R:
+    """A copy with some fields changed."""
+    specs = type(record)._specs  # noqa: SLF001  this module's own
+    kept = {name: getattr(record, name) for name, spec in specs.items() if spec.init and name not in changes}
+    return type(record)(**kept, **changes)

@@ -1,0 +1,52 @@
+"""Pages are proved by executing them: every Python block, in order, in one namespace, as a reader would type them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import ferrule
+from ferrule import settings
+
+ROOT = Path(__file__).parents[2]
+_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+Execute = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture
+def execute(monkeypatch: pytest.MonkeyPatch) -> Iterator[Execute]:
+    """Execute a page's Python blocks; a fault points to the page's own line. What the page configures ends with the test."""
+    before = settings.current()
+    name = "ferrule_page"
+
+    def run(page: str) -> dict[str, Any]:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        module = ModuleType(name)  # a real module: dataclasses and type hints look for the names of theirs
+        monkeypatch.setitem(sys.modules, name, module)
+        for block in _BLOCK.finditer(text):
+            lines_before = text.count("\n", 0, block.start(1))
+            code = compile("\n" * lines_before + block[1], page, "exec", dont_inherit=True)
+            exec(code, vars(module))
+        return vars(module)
+
+    yield run
+    ferrule.configure(**{name: getattr(before, name) for name in before.__dataclass_fields__})
+
+
+@pytest.fixture
+def links() -> Callable[[str], list[str]]:
+    """The links of a page that lead to no file."""
+
+    def broken(page: str) -> list[str]:
+        path = ROOT / page
+        found = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
+        return [link for link in found if "://" not in link and not (path.parent / link).exists()]
+
+    return broken

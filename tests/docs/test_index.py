@@ -1,0 +1,29 @@
+"""The claims of docs/index.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_block_of_the_page_runs(execute) -> None:
+    """Style: a page's claims have a test."""
+    execute("docs/index.md")
+
+
+def test_no_link_of_the_page_is_broken(links) -> None:
+    """Ours."""
+    assert links("docs/index.md") == []
+
+
+def test_the_pages_say_that_optimizers_are_not_part_of_ferrule() -> None:
+    """Architecture: optimizers are not part of ferrule, and the docs say so."""
+    pages = [ROOT / "README.md", ROOT / "docs" / "index.md"]
+    assert all("not part of ferrule" in " ".join(page.read_text(encoding="utf-8").split()) for page in pages)
+
+
+def test_the_index_names_every_page() -> None:
+    """Ours."""
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if page.name != "index.md" and f"({page.name})" not in index] == []

@@ -1,0 +1,391 @@
+"""Programs that people write, and every way to call one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from agent_script import fields, native_step
+
+from ferrule import (
+    BaseLM, ChainOfThought, ConfigurationError, ConfirmationRequired, Module, Once, Predict, Prediction, ReAct, ReplayMismatch, Response, RunError, ScriptedLM, Tool,
+    context, gather, tool,
+)  # fmt: skip
+from ferrule.values import event as events
+
+
+@pytest.fixture(params=["sync", "async"])
+def driver(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def call(program: Module, driver: str, **inputs: Any) -> Any:
+    return asyncio.run(program.acall(**inputs)) if driver == "async" else program(**inputs)
+
+
+class Pipeline(Module):
+    """Plain Python over two predictors."""
+
+    def __init__(self) -> None:
+        self.draft = Predict("topic -> text")
+        self.judge = ChainOfThought("text -> good: bool")
+
+    def forward(self, topic: str, rounds: int = 1) -> Prediction:
+        text = ""
+        for _ in range(rounds):
+            text = self.draft(topic=topic).text
+            if self.judge(text=text).good:
+                break
+        return Prediction(text=text)
+
+
+class Async(Pipeline):
+    async def aforward(self, topic: str) -> Prediction:
+        text = (await self.draft.acall(topic=topic)).text
+        return Prediction(text=text + "!")
+
+
+class Flow(Module):
+    """The same as acts."""
+
+    def __init__(self) -> None:
+        self.draft = Predict("topic -> text")
+
+    def flow(self, topic: str) -> Any:
+        first = yield from self.draft.flow(topic=topic)
+        number = yield Once(lambda: 7, "number")
+        return Prediction(text=first.text, number=number)
+
+
+def lm(*answers: Any) -> ScriptedLM:
+    return ScriptedLM(list(answers))
+
+
+def test_a_forward_in_plain_python_runs_like_a_builtin_program(driver: str) -> None:
+    """D41."""
+    with context(lm=lm(fields(text="a"), fields(reasoning="r", good=False), fields(text="b"), fields(reasoning="r", good=True))):
+        prediction = call(Pipeline(), driver, topic="t", rounds=3)
+    assert prediction.text == "b"
+    assert prediction.usage.calls == 4
+
+
+def test_positional_arguments_reach_a_forward() -> None:
+    """D41: DSPy's form."""
+    with context(lm=lm(fields(text="a"), fields(reasoning="r", good=True))):
+        assert Pipeline()("t").text == "a"
+
+
+def test_an_aforward_is_used_on_a_loop_and_the_forward_without_one() -> None:
+    """D41."""
+    with context(lm=lm(fields(text="a"))):
+        assert asyncio.run(Async().acall(topic="t")).text == "a!"
+    with context(lm=lm(fields(text="a"), fields(reasoning="r", good=True))):
+        assert Async()(topic="t").text == "a"
+
+
+def test_a_flow_of_acts_runs_on_both_drivers(driver: str) -> None:
+    """Architecture: a user's program may be a flow."""
+    with context(lm=lm(fields(text="a"))):
+        assert call(Flow(), driver, topic="t") == Prediction(text="a", number=7)
+
+
+def test_a_module_without_forward_or_flow_says_so() -> None:
+    """Ours."""
+
+    class Empty(Module):
+        pass
+
+    with pytest.raises(NotImplementedError, match="neither `forward` nor `flow`"):
+        Empty()()
+
+
+def test_forward_of_a_builtin_program_can_be_extended() -> None:
+    """D22: `forward` and `aforward` exist; `super().forward(...)` runs the program."""
+
+    class Polite(Predict):
+        def forward(self, **inputs: Any) -> Prediction:
+            return Prediction(answer=super().forward(**inputs).answer + ", please")
+
+    with context(lm=lm(fields(answer="tea"), fields(answer="tea"), fields(answer="milk"))):
+        assert Polite("question -> answer")(question="q").answer == "tea, please"
+        assert Predict("question -> answer").forward(question="q").answer == "tea"
+        assert asyncio.run(Predict("question -> answer").aforward(question="q")).answer == "milk"
+
+
+def test_a_run_of_a_plain_program_waits_and_resumes_from_the_top_without_asking_again(driver: str) -> None:
+    """D41, A1: children answer from the journal."""
+    sent: list[str] = []
+
+    @tool(require_confirmation=True)
+    def send(text: str) -> str:
+        """Send."""
+        sent.append(text)
+        return "sent"
+
+    tops: list[int] = []
+
+    class Sends(Module):
+        def __init__(self) -> None:
+            self.draft = Predict("topic -> text")
+            self.agent = ReAct("text -> done: bool", [send], native=True)
+
+        def forward(self, topic: str) -> Prediction:
+            tops.append(1)
+            text = self.draft(topic=topic).text
+            return Prediction(text=text, done=self.agent(text=text).done)
+
+    model = lm(fields(text="hello"), native_step("s", "send", {"text": "hello"}), native_step("e", "finish", {"done": True}))
+    with context(lm=model):
+        with pytest.raises(ConfirmationRequired) as raised:
+            call(Sends(), driver, topic="t")
+        run = raised.value.run
+        assert sent == []
+        run.answer(run.pending[0].approve())
+        run = asyncio.run(run.aresume()) if driver == "async" else run.resume()
+    assert run.prediction == Prediction(text="hello", done=True)
+    assert sent == ["hello"]
+    assert len(tops) == 2
+    assert len(model.requests) == 3
+
+
+def test_a_plain_program_that_does_something_else_on_resume_is_found_out() -> None:
+    """A11."""
+    topics = ["one"]
+
+    class Drifts(Module):
+        def __init__(self) -> None:
+            self.draft = Predict("topic -> text")
+
+        def forward(self) -> Prediction:
+            self.draft(topic=topics[0])
+            if topics[0] == "one":
+                raise RuntimeError("crash")
+            return Prediction()
+
+    with context(lm=lm(fields(text="a"), fields(text="b"))):
+        run = Drifts().start()
+        topics[0] = "two"
+        run.resume()
+    assert isinstance(run.error, ReplayMismatch)
+
+
+def test_children_with_equal_inputs_one_after_another_are_told_apart() -> None:
+    """Architecture: keyed by program, inputs and occurrence."""
+
+    class Twice(Module):
+        def __init__(self) -> None:
+            self.draft = Predict("topic -> text")
+
+        def forward(self) -> Prediction:
+            return Prediction(both=[self.draft(topic="t").text, self.draft(topic="t").text])
+
+    with context(lm=lm(fields(text="a"), fields(text="b"))):
+        run = Twice().start()
+    assert run.prediction.both == ["a", "b"]
+    assert len({entry.slot for entry in run.journal.entries}) == 2
+
+
+class Gathers(Module):
+    def __init__(self, gather: Any) -> None:
+        self.draft = Predict("topic -> text")
+        self._gather = gather
+
+    async def aforward(self, topics: list[str]) -> Prediction:
+        found = await self._gather(*(self.draft.acall(topic=topic) for topic in topics))
+        return Prediction(texts=[each.text for each in found])
+
+
+def last_word(request: Any) -> str:
+    return fields(text=request.messages[-1].text.split("topic ## ]]")[1].split()[0])
+
+
+def test_branches_of_different_inputs_may_run_at_once() -> None:
+    """Architecture: children are keyed by their inputs."""
+    with context(lm=ScriptedLM(by=last_word)):
+        assert asyncio.run(Gathers(asyncio.gather).acall(topics=["a", "b"])).texts == ["a", "b"]
+
+
+def test_indistinguishable_children_at_once_fail_closed_with_what_to_do() -> None:
+    """Architecture: a bare `asyncio.gather` over them cannot be replayed."""
+
+    class Slow(BaseLM):
+        def complete(self, request: Any) -> Response:
+            return Response(last_word(request))
+
+    with context(lm=Slow()), pytest.raises(RunError, match=r"ferrule\.gather"):
+        asyncio.run(Gathers(asyncio.gather).acall(topics=["a", "a"]))
+    with context(lm=Slow()):
+        assert asyncio.run(Gathers(gather).acall(topics=["a", "a"])).texts == ["a", "a"]
+
+
+def test_branches_of_a_gather_wait_together_and_resume_each_at_its_place() -> None:
+    """Architecture: `ferrule.gather(...)` gives branches explicit ids."""
+    done: list[str] = []
+
+    @tool(require_confirmation=True)
+    def pay(name: str) -> str:
+        """Pay."""
+        done.append(name)
+        return "paid"
+
+    class Pays(Module):
+        def __init__(self) -> None:
+            self.agent = ReAct("name -> ok: bool", [pay], native=True)
+
+        async def aforward(self) -> Prediction:
+            found = await gather(*(self.agent.acall(name=name) for name in ("ann", "bob", "ann")))
+            return Prediction(ok=[each.ok for each in found])
+
+    def answer(request: Any) -> Any:
+        name = request.messages[1].text.split("name ## ]]")[1].split()[0]
+        return native_step("e", "finish", {"ok": True}) if request.messages[-1].role == "tool" else native_step("p", "pay", {"name": name})
+
+    with context(lm=ScriptedLM(by=answer)):
+        run = asyncio.run(Pays().astart())
+        assert [question.call.args["name"] for question in run.pending] == ["ann", "bob", "ann"]
+        for question in run.pending:
+            run.answer(question.approve())
+        assert asyncio.run(run.aresume()).prediction.ok == [True, True, True]
+    assert sorted(done) == ["ann", "ann", "bob"]
+
+
+def test_programs_called_by_tools_are_runs_of_their_own_and_tell_the_same_observers() -> None:
+    """U167: parent ids."""
+    told: list[events.Event] = []
+    inner = Predict("word -> upper")
+
+    def shout(word: str) -> str:
+        """Shout."""
+        return inner(word=word).upper
+
+    model = lm(native_step("s", "shout", {"word": "a"}), fields(upper="A"), native_step("e", "finish", {"answer": "A"}))
+    with context(lm=model, callbacks=[told.append]):
+        ReAct("question -> answer", [shout], native=True)(question="q")
+    started = [event for event in told if isinstance(event, events.RunStarted)]
+    called = next(event for event in told if isinstance(event, events.CallStarted))
+    assert started[0].parent_id == ""
+    assert started[1].parent_id == called.call.id
+    assert started[0].run_id != started[1].run_id
+
+
+def test_calling_a_program_inside_a_running_loop_works() -> None:
+    """Architecture: a notebook; with an async tool as well."""
+
+    async def fetch(n: int) -> int:
+        """Fetch."""
+        await asyncio.sleep(0)
+        return n
+
+    async def main() -> Prediction:
+        return ReAct("question -> answer: int", [fetch], native=True)(question="q")
+
+    with context(lm=lm(native_step("f", "fetch", {"n": 1}), native_step("e", "finish", {"answer": 1}))):
+        assert asyncio.run(main()).answer == 1
+
+
+def test_settings_are_read_once_when_the_program_is_called() -> None:
+    """Architecture station 1: what changes meanwhile does not change the run."""
+    import ferrule
+
+    first, second = lm(native_step("s", "swap", {}), native_step("e", "finish", {"answer": "first"})), lm()
+    swap = Tool(lambda: ferrule.configure(lm=second), "swap", "Swap.")
+    ferrule.configure(lm=first)
+    try:
+        assert ReAct("question -> answer", [swap], native=True)(question="q").answer == "first"
+    finally:
+        ferrule.configure(lm=None)
+
+
+class Deep(Module):
+    def __init__(self) -> None:
+        self.parts = [Predict("a -> b"), {"x": Predict("c -> d")}]
+        self.pipeline = Pipeline()
+        self.again = self.pipeline.draft
+
+
+def test_named_predictors_finds_each_once_by_its_path() -> None:
+    """D41."""
+    names = [name for name, _ in Deep().named_predictors()]
+    assert names == ["parts[0]", "parts[1]['x']", "pipeline.draft", "pipeline.judge.predict"]
+    assert [name for name, _ in ReAct("q -> a", []).named_predictors()] == ["react", "extract.predict"]
+    assert [name for name, _ in Predict("q -> a").named_predictors()] == ["self"]
+
+
+def test_set_lm_reaches_every_predictor_and_get_lm_refuses_to_choose() -> None:
+    """Issue 2: `set_lm`/`get_lm`."""
+    deep, model = Deep(), lm()
+    deep.set_lm(model)
+    assert deep.get_lm() is model
+    deep.pipeline.draft.lm = lm()
+    with pytest.raises(ConfigurationError, match="2 different models"):
+        deep.get_lm()
+
+
+def test_deepcopy_shares_models_and_tools_and_copies_the_rest() -> None:
+    """D41."""
+    program = Predict("question -> answer", tools=[Tool(len, "size", "Size.")], demos=[{"question": "a", "answer": "b"}])
+    program.lm = lm()
+    other = program.deepcopy()
+    other.demos.append({"question": "c", "answer": "d"})
+    assert len(program.demos) == 1
+    assert other.lm is program.lm
+    assert other.tools["size"] is program.tools["size"]
+
+
+def test_batch_keeps_the_order_and_runs_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Issue 2: `batch`/`abatch`."""
+    together = threading.Barrier(4)
+
+    def answer(request: Any) -> str:
+        together.wait(timeout=20)
+        return fields(text=request.messages[-1].text.split("number ")[1].split()[0])
+
+    program = Predict("topic -> text")
+    inputs = [{"topic": f"number {n}"} for n in range(8)]
+    with context(lm=ScriptedLM(by=answer)):
+        assert [each.text for each in program.batch(inputs, max_concurrency=4)] == [str(n) for n in range(8)]
+    with context(lm=ScriptedLM(by=lambda request: fields(text=request.messages[-1].text.split("number ")[1].split()[0]))):
+        assert [each.text for each in asyncio.run(program.abatch(inputs))] == [str(n) for n in range(8)]
+    assert capsys.readouterr().err == ""
+    assert program.batch([]) == []
+
+
+def test_batch_raises_the_first_error_or_puts_errors_in_their_places() -> None:
+    """Issue 2: `return_exceptions`."""
+
+    def answer(request: Any) -> str:
+        if "bad" in request.messages[-1].text:
+            raise ValueError("bad one")
+        return fields(text="ok")
+
+    program, inputs = Predict("topic -> text"), [{"topic": "good"}, {"topic": "bad"}]
+    for run in (lambda **keywords: program.batch(inputs, **keywords), lambda **keywords: asyncio.run(program.abatch(inputs, **keywords))):
+        with context(lm=ScriptedLM(by=answer)):
+            with pytest.raises(ValueError, match="bad one"):
+                run()
+            good, bad = run(return_exceptions=True)
+        assert good.text == "ok"
+        assert isinstance(bad, ValueError)
+    with pytest.raises(ValueError, match="max_concurrency"):
+        program.batch(inputs, max_concurrency=0)
+
+
+def test_start_takes_inputs_named_like_its_keywords_through_bind() -> None:
+    """api.md: `program.bind(**inputs).start(...)`."""
+    with context(lm=lm(fields(answer="a"), fields(answer="b"))):
+        run = Predict("run_id -> answer").bind(run_id="input").start(run_id="mine")
+        assert (run.id, run.prediction.answer) == ("mine", "a")
+        assert asyncio.run(Predict("q -> answer").astart(q="x")).prediction.answer == "b"
+
+
+def test_a_prediction_of_a_run_that_failed_raises_its_error() -> None:
+    """Ours."""
+    with context(lm=lm(ValueError("odd"))):
+        run = Predict("q -> answer").start(q="x")
+    assert run.status == "failed"
+    with pytest.raises(ValueError, match="odd"):
+        _ = run.prediction
+    with context(lm=lm(fields(answer="a"))), pytest.raises(RunError, match="done"):
+        Predict("q -> answer").start(q="x").resume()

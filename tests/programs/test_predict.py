@@ -1,0 +1,294 @@
+"""`Predict` and `ChainOfThought`, with and without tools."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from agent_script import fields
+
+from ferrule import (
+    AdapterParseError, ChainOfThought, ChatAdapter, ConfigurationError, History, InputError, InputField, JSONAdapter, MaxTurnsReached, OutputField,
+    Predict, Prediction, Response, ScriptedLM, Signature, Tool, ToolCall, XMLAdapter, configure, context, tool,
+)  # fmt: skip
+
+
+@pytest.fixture(params=["text", "native"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+def wanted(mode: str, *calls: tuple[str, Any], said: str = "") -> Any:
+    """An answer that asks for calls."""
+    if mode == "native":
+        return Response(said or None, tuple(ToolCall(name=name, args=args) for name, args in calls))
+    return fields(tool_calls={"tool_calls": [{"name": name, "args": args} for name, args in calls]})
+
+
+def answer(mode: str, **outputs: Any) -> str:
+    return fields(**outputs) if mode == "native" else fields(tool_calls=[], **outputs)
+
+
+class Point(BaseModel):
+    x: int
+    y: int
+
+
+def test_outputs_are_typed() -> None:
+    """D22, D42, U143."""
+    lm = ScriptedLM([fields(n="7", point={"x": 1, "y": 2}, tags=["a"])])
+    prediction = Predict("text -> n: int, point: Point, tags: list[str]".replace(": Point", ": dict"))(text="t", lm=lm)
+    assert (prediction.n, prediction["point"], prediction.tags) == (7, {"x": 1, "y": 2}, ["a"])
+    assert list(prediction) == ["n", "point", "tags"]
+    json.dumps(dict(prediction))
+
+
+def test_a_class_signature_gives_models() -> None:
+    """U130, U161, U162."""
+
+    class Locate(Signature):
+        """Find the place."""
+
+        text: str = InputField()
+        point: Point = OutputField()
+
+    lm = ScriptedLM([fields(point={"x": 1, "y": 2})])
+    assert Predict(Locate)(text="t", lm=lm).point == Point(x=1, y=2)
+    assert "Find the place." in lm.requests[0].messages[0].text
+
+
+@pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()])
+def test_every_adapter_carries_the_same_answer(adapter: Any) -> None:
+    """D34, E18."""
+    said = {ChatAdapter: fields(answer="yes & no"), JSONAdapter: '{"answer": "yes & no"}', XMLAdapter: "<answer>yes & no</answer>"}[
+        type(adapter)
+    ]
+    with context(adapter=adapter):
+        assert Predict("question -> answer")(question="q", lm=ScriptedLM([said])).answer == "yes & no"
+
+
+def test_unknown_and_missing_inputs_are_all_named() -> None:
+    """U144; issue 2: bad input."""
+    with pytest.raises(InputError) as raised:
+        Predict("question, context -> answer")(qestion="q", lm=ScriptedLM([]))
+    for name in ("qestion", "question", "context"):
+        assert f"`{name}`" in str(raised.value)
+
+
+def test_without_a_model_the_error_says_how_to_set_one() -> None:
+    """Ours."""
+    with pytest.raises(ConfigurationError, match="configure"):
+        Predict("question -> answer")(question="q")
+
+
+def test_the_model_comes_from_the_call_then_the_program_then_the_settings() -> None:
+    """Issue 2: per-call `lm=`, `config=`; D40."""
+    one, two, three = (ScriptedLM([fields(answer=name)] * 2) for name in ("call", "program", "settings"))
+    program = Predict("question -> answer", temperature=0.5)
+    configure(lm=three)
+    try:
+        assert program(question="q").answer == "settings"
+        program.set_lm(two)
+        assert program.get_lm() is two
+        assert program(question="q", config={"temperature": 0.1, "top_p": 1}).answer == "program"
+        assert program(question="q", lm=one).answer == "call"
+    finally:
+        configure(lm=None)
+    assert dict(two.requests[0].settings) == {"temperature": 0.1, "top_p": 1}
+    assert dict(one.requests[0].settings) == {"temperature": 0.5}
+
+
+def test_an_input_named_like_a_keyword_is_an_input() -> None:
+    """Ours."""
+    lm = ScriptedLM([fields(answer="a")])
+    with context(lm=lm):
+        Predict("config, lm -> answer")(config="c", lm="l")
+    assert "[[ ## config ## ]]\nc" in lm.requests[0].messages[-1].text
+
+
+def test_an_unreadable_answer_is_mended_then_asked_of_the_fallback_and_the_first_error_stays() -> None:
+    """D35, E58."""
+    lm = ScriptedLM(["nonsense", "still nonsense", '{"answer": "fine"}'])
+    with lm, context(adapter=ChatAdapter(repairs=1)):
+        assert Predict("question -> answer")(question="q", lm=lm).answer == "fine"
+    assert "nonsense" in lm.requests[1].messages[-2].text
+    lm = ScriptedLM(["first", "second", "third"])
+    with context(adapter=ChatAdapter(repairs=1)), pytest.raises(AdapterParseError) as raised:
+        Predict("question -> answer: int")(question="q", lm=lm)
+    assert isinstance(raised.value.__cause__, AdapterParseError)
+    assert raised.value.__cause__.text == "first"
+
+
+def test_no_repair_and_no_fallback_where_none_is_wanted() -> None:
+    """E58: 0 means none."""
+    lm = ScriptedLM(["nonsense"])
+    with lm, context(adapter=ChatAdapter(repairs=0, fallback=None)), pytest.raises(AdapterParseError):
+        Predict("question -> answer: int")(question="q", lm=lm)
+
+
+def test_tools_are_run_and_their_results_shown(mode: str) -> None:
+    """U134, U137, E67."""
+    lm = ScriptedLM([wanted(mode, ("add", {"a": 2, "b": 3}), ("add", {"a": 4, "b": 5})), answer(mode, total=14)])
+    with lm:
+        prediction = Predict("question -> total: int", tools=[add], native=mode == "native")(question="q", lm=lm)
+    assert prediction.total == 14
+    assert [result.content for result in prediction.trajectory.steps[0].results] == ["5", "9"]
+    shown = "".join(message.text for message in lm.requests[1].messages)
+    assert "5" in shown
+    assert "9" in shown
+
+
+def test_text_and_native_give_equal_predictions() -> None:
+    """E66."""
+    found = [
+        Predict("question -> total: int", tools=[add], native=mode == "native")(
+            question="q", lm=ScriptedLM([wanted(mode, ("add", {"a": 2, "b": 3})), answer(mode, total=5)])
+        )
+        for mode in ("text", "native")
+    ]
+    assert found[0] == found[1]
+
+
+def test_unexecuted_calls_are_handed_back(mode: str) -> None:
+    """U135."""
+    ran: list[int] = []
+
+    def note(n: int) -> None:
+        """Note."""
+        ran.append(n)
+
+    lm = ScriptedLM([wanted(mode, ("note", {"n": 1}))])
+    prediction = Predict("question -> answer", tools=[note], auto_execute_tools=False, native=mode == "native")(question="q", lm=lm)
+    assert ran == []
+    assert [(call.name, call.args) for call in prediction.tool_calls.tool_calls] == [("note", {"n": 1})]
+    assert prediction.answer is None
+    assert list(prediction) == ["answer"]
+
+
+def test_running_out_of_turns_raises_with_the_calls_still_wanted(mode: str) -> None:
+    """U136."""
+    lm = ScriptedLM([wanted(mode, ("add", {"a": 1, "b": 1}))] * 2)
+    with lm, pytest.raises(MaxTurnsReached, match="2 turns") as raised:
+        Predict("question -> answer", tools=[add], max_turns=2, native=mode == "native")(question="q", lm=lm)
+    assert [call.name for call in raised.value.pending] == ["add"]
+    with pytest.raises(ConfigurationError, match="max_turns"):
+        Predict("question -> answer", max_turns=0)
+
+
+def test_faults_of_calls_go_back_to_the_model(mode: str) -> None:
+    """U137, U140: unknown tool, bad arguments, a tool that fails."""
+
+    def fail() -> str:
+        """Fail."""
+        raise ValueError("broken")
+
+    lm = ScriptedLM([wanted(mode, ("nosuch", {}), ("add", {"a": "x"}), ("fail", {})), answer(mode, total=1)])
+    prediction = Predict("question -> total: int", tools=[add, fail], native=mode == "native")(question="q", lm=lm)
+    texts = [result.content for result in prediction.trajectory.steps[0].results]
+    assert "no tool `nosuch`" in texts[0]
+    assert "was not run" in texts[1]
+    assert "ValueError: broken" in texts[2]
+
+
+@pytest.mark.parametrize("raw", ["", "null", None])
+def test_empty_arguments_mean_none(raw: Any) -> None:
+    """U139."""
+    ran: list[str] = []
+    ping = Tool(lambda: ran.append("ping"), "ping", "Ping.")
+    turn = Response(tool_calls=(ToolCall.read({"id": "c", "function": {"name": "ping", "arguments": raw}}),))
+    Predict("question -> answer", tools=[ping], native=True)(question="q", lm=ScriptedLM([turn, "done"]))
+    assert ran == ["ping"]
+
+
+@pytest.mark.parametrize("raw", ["{bad json", "[1]", "3", '"x"', '{"a": 1} {"a": 2}'])
+def test_unreadable_arguments_are_told_with_the_tools_name(raw: str) -> None:
+    """U140, E34, E36."""
+    turn = Response(tool_calls=(ToolCall.read({"id": "c", "function": {"name": "add", "arguments": raw}}),))
+    lm = ScriptedLM([turn, "done"])
+    prediction = Predict("question -> answer", tools=[add], native=True)(question="q", lm=lm)
+    (result,) = prediction.trajectory.steps[0].results
+    assert result.is_fault
+    assert "`add`" in result.content
+
+
+def test_the_models_own_text_next_to_calls_is_kept() -> None:
+    """U138, D38."""
+    lm = ScriptedLM([wanted("native", ("add", {"a": 1, "b": 1}), said="Let me add."), "two"])
+    prediction = Predict("question -> answer", tools=[add], native=True)(question="q", lm=lm)
+    assert prediction.trajectory["thought_0"] == "Let me add."
+    assert lm.requests[1].messages[-2].text == "Let me add."
+
+
+def test_a_plain_text_answer_after_tools_is_the_one_text_output() -> None:
+    """Ours: native models answer in plain words."""
+    assert Predict("question -> answer", tools=[add], native=True)(question="q", lm=ScriptedLM(["Hello!"])).answer == "Hello!"
+
+
+def test_the_conversation_goes_on_through_history(mode: str) -> None:
+    """E54, D37: real messages, calls and results included."""
+
+    class Chat(Signature):
+        """Chat."""
+
+        history: History = InputField()
+        message: str = InputField()
+        answer: str = OutputField()
+
+    chat = Predict(Chat, tools=[add], native=mode == "native")
+    lm = ScriptedLM([wanted(mode, ("add", {"a": 1, "b": 2})), answer(mode, answer="three"), answer(mode, answer="bye")])
+    first = chat(message="1+2?", history=History(messages=[]), lm=lm)
+    second = chat(message="bye", history=first.history, lm=lm)
+    assert second.answer == "bye"
+    before = [message.json for message in lm.requests[1].messages]
+    assert [message.json for message in lm.requests[2].messages][: len(before)] == before
+    assert [message.role for message in lm.requests[2].messages][-2:] == ["assistant", "user"]
+
+
+def test_chain_of_thought_reasons_first() -> None:
+    """D20; U159: with tools as well."""
+    lm = ScriptedLM([fields(reasoning="because", answer="4")])
+    prediction = ChainOfThought("question -> answer: int")(question="2+2?", lm=lm)
+    assert list(prediction) == ["reasoning", "answer"]
+    assert prediction.answer == 4
+    lm = ScriptedLM([wanted("native", ("add", {"a": 2, "b": 2})), fields(reasoning="because", answer="4")])
+    assert ChainOfThought("question -> answer: int", tools=[add], native=True)(question="2+2?", lm=lm).answer == 4
+
+
+def test_demos_are_shown_as_real_messages() -> None:
+    """D37."""
+    lm = ScriptedLM([fields(answer="c")])
+    Predict("question -> answer", demos=[{"question": "a", "answer": "b"}])(question="q", lm=lm)
+    assert [message.role for message in lm.requests[0].messages] == ["system", "user", "assistant", "user"]
+
+
+def test_sync_async_and_stream_give_the_same() -> None:
+    """D22, E57."""
+    program = Predict("question -> answer", tools=[add], native=True)
+
+    def lm() -> ScriptedLM:
+        return ScriptedLM([wanted("native", ("add", {"a": 1, "b": 1})), "two"])
+
+    expected = program(question="q", lm=lm())
+    assert asyncio.run(program.acall(question="q", lm=lm())) == expected
+    assert program.stream(question="q", lm=lm()).prediction == expected
+
+
+@tool
+def shout(text: str, times: int = 1) -> str:
+    """Shout."""
+    return text.upper() * times
+
+
+def test_defaults_of_tools_behave_as_in_python() -> None:
+    """U145."""
+    lm = ScriptedLM([wanted("native", ("shout", {"text": "a"}), ("shout", {"text": "b", "times": 2})), "ok"])
+    prediction: Prediction = Predict("question -> answer", tools=[shout], native=True)(question="q", lm=lm)
+    assert [result.content for result in prediction.trajectory.steps[0].results] == ["A", "BB"]

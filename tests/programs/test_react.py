@@ -1,0 +1,537 @@
+"""The agent loop: by text and by native calls, the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+from agent_script import STEPS, fields, native_step, text_step
+
+from ferrule import (
+    AdapterParseError, ChatAdapter, ConfigurationError, ConfirmationRequired, ContextOverflow, DuplicateToolError, Image, JSONAdapter, Limits,
+    Prediction, ReAct, Response, ScriptedLM, Signature, SignatureError, InputField, OutputField, TooManyFaults, Tool, ToolCall, ToolRetry, ToolStop,
+    Trajectory, XMLAdapter, context, tool,
+)  # fmt: skip
+
+
+@pytest.fixture(params=["text", "native"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=["sync", "async"])
+def driver(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+def agent(mode: str, signature: Any = "question -> answer: int", tools: Any = (add,), **keywords: Any) -> ReAct:
+    return ReAct(signature, tools, native=mode == "native", **keywords)
+
+
+def call(program: ReAct, driver: str = "sync", **inputs: Any) -> Prediction:
+    return asyncio.run(program.acall(**inputs)) if driver == "async" else program(**inputs)
+
+
+def script(mode: str, *steps: tuple[Any, ...]) -> ScriptedLM:
+    return ScriptedLM([STEPS[mode](*step) for step in steps])
+
+
+def test_the_loop_thinks_calls_sees_and_finishes(mode: str, driver: str) -> None:
+    """D15, D16, D17, D22, U117, U118, U120."""
+    with script(mode, ("add them", "add", {"a": 2, "b": 3}), ("done", "finish", {"answer": 5})) as lm:
+        prediction = call(agent(mode), driver, question="2+3?", lm=lm)
+    assert prediction.answer == 5
+    assert dict(prediction.trajectory) == {
+        "thought_0": "add them", "tool_name_0": "add", "tool_args_0": {"a": 2, "b": 3}, "observation_0": "5",
+        "thought_1": "done", "tool_name_1": "finish", "tool_args_1": {"answer": 5}, "observation_1": "Completed.",
+    }  # fmt: skip
+    assert prediction.reason is None
+    json.dumps(dict(prediction.trajectory))
+
+
+def test_text_and_native_give_equal_predictions_with_equal_scripts() -> None:
+    """D27, E66, U133; issue 2."""
+    steps = [("one", "add", {"a": 1, "b": 1}), ("two", "nosuch", {}), ("three", "add", {"a": 2, "b": 2}), ("end", "finish", {"answer": 4})]
+    text = agent("text")(question="q", lm=script("text", *steps))
+    native = agent("native")(question="q", lm=script("native", *steps))
+    assert text == native
+    assert text.answer == 4
+
+
+def test_the_mode_goes_by_what_the_model_can_unless_told() -> None:
+    """api.md: native None = by capability of the model; E65."""
+    from ferrule import Capabilities
+
+    able = ScriptedLM([native_step("", "finish", {"answer": 1})], capabilities=Capabilities(native_tools=True))
+    unable = ScriptedLM([text_step("", "finish", {"answer": 1})], capabilities=Capabilities(native_tools=False))
+    assert ReAct("question -> answer: int", [add])(question="q", lm=able).answer == 1
+    assert ReAct("question -> answer: int", [add])(question="q", lm=unable).answer == 1
+    assert len(able.requests[0].tools) == 3
+    assert len(unable.requests[0].tools) == 0
+
+
+def test_finish_without_outputs_is_followed_by_the_extractor(mode: str) -> None:
+    """D17, D20: whatever is given to finish never makes an error."""
+    for args in ({}, {"answer": "five"}, {"unknown": 1}):
+        lm = ScriptedLM([STEPS[mode]("sum", "add", {"a": 2, "b": 3}), STEPS[mode]("done", "finish", args), fields(reasoning="r", answer=5)])
+        with lm:
+            prediction = agent(mode)(question="2+3?", lm=lm)
+        assert prediction.answer == 5
+        asked = lm.requests[-1].messages[-1].text
+        assert "observation_0" in asked
+        assert "2+3?" in asked
+
+
+def test_max_iters_is_the_hard_cap_and_an_answer_is_still_extracted(mode: str) -> None:
+    """D17, U123, P77: exactly as configured, also per call, and it says so."""
+    for keywords, inputs in (({"max_iters": 2}, {}), ({}, {"max_iters": 2})):
+        lm = ScriptedLM([STEPS[mode]("go", "add", {"a": 1, "b": 1})] * 2 + [fields(reasoning="r", answer=2)])
+        with lm:
+            prediction = agent(mode, **keywords)(question="q", lm=lm, **inputs)
+        assert prediction.answer == 2
+        assert prediction.reason == "max_iters"
+        assert len(prediction.trajectory.steps) == 2
+
+
+@pytest.mark.parametrize("bad", [0, -1, True, "3", 2.5, None])
+def test_a_max_iters_that_makes_no_sense_is_refused(bad: Any) -> None:
+    """Ours: bad input gets a clear error."""
+    with pytest.raises(ConfigurationError, match="max_iters"):
+        ReAct("question -> answer", [add], max_iters=bad)
+
+
+def test_a_raised_exception_becomes_an_observation_without_local_paths(mode: str) -> None:
+    """D19, U124, U163."""
+
+    def read(path: str) -> str:
+        """Read."""
+        raise FileNotFoundError(f"no file {path}")
+
+    lm = script(mode, ("read", "read", {"path": "a.txt"}), ("give up", "finish", {"answer": 0}))
+    prediction = agent(mode, tools=[read])(question="q", lm=lm)
+    observed = prediction.trajectory["observation_0"]
+    assert observed.startswith("Execution error in read: FileNotFoundError: no file a.txt")
+    assert "/" not in observed
+    assert prediction.answer == 0
+
+
+def test_an_unknown_tool_is_answered_with_the_names_there_are(mode: str) -> None:
+    """D19, U125."""
+    lm = script(mode, ("?", "sum", {"a": 1}), ("ok", "finish", {"answer": 1}))
+    prediction = agent(mode)(question="q", lm=lm)
+    assert "There is no tool `sum`" in prediction.trajectory["observation_0"]
+    assert "`add`" in prediction.trajectory["observation_0"]
+    assert len(lm.requests) == 2
+
+
+def test_bad_arguments_are_all_named_and_the_tool_is_not_run(mode: str) -> None:
+    """D8, D19, L12."""
+    ran: list[int] = []
+
+    def note(a: int, b: int) -> str:
+        """Note."""
+        ran.append(a)
+        return "ok"
+
+    lm = script(mode, ("?", "note", {"a": "x", "c": 1}), ("ok", "finish", {"answer": 1}))
+    observed = agent(mode, tools=[note])(question="q", lm=lm).trajectory["observation_0"]
+    assert ran == []
+    for name in ("- a:", "- b:", "- c:"):
+        assert name in observed
+
+
+@pytest.mark.parametrize("args", ["null", '""', "", '"just text"', "[1, 2]", '```json\n{"a": 1, "b": 2}\n```', "{'a': 1, 'b': 2,}"])
+@pytest.mark.parametrize("thought", ["", "null", "think\nhard"])
+def test_odd_thoughts_and_arguments_do_not_abort_a_text_run(args: str, thought: str) -> None:
+    """U126."""
+    lm = ScriptedLM([text_step(thought, "add", args or "{}"), text_step("ok", "finish", {"answer": 1})])
+    assert agent("text")(question="q", lm=lm).answer == 1
+
+
+def test_a_step_that_cannot_be_read_is_repaired_then_becomes_an_observation() -> None:
+    """D19; architecture station 4: the reason goes back, then the fallback adapter once, then an observation."""
+    lm = ScriptedLM(["I would rather chat.", "Still chatting.", "And again.", text_step("ok", "finish", {"answer": 1})])
+    with lm, context(adapter=ChatAdapter(repairs=1)):
+        prediction = agent("text")(question="q", lm=lm)
+    assert prediction.answer == 1
+    assert "next_tool_name" in prediction.trajectory["observation_0"]
+
+
+def test_so_many_bad_steps_in_a_row_stop_the_run_with_the_reason(mode: str) -> None:
+    """D19, U127."""
+    lm = ScriptedLM([STEPS[mode]("?", "nosuch", {})] * 3)
+    with lm, pytest.raises(TooManyFaults, match="3 bad steps in a row.*no tool `nosuch`"):
+        agent(mode, limits=Limits(same_error=3))(question="q", lm=lm)
+
+
+def test_a_good_step_in_between_starts_the_count_again(mode: str) -> None:
+    """D19: a budget of *consecutive* faults."""
+    bad, good = ("?", "nosuch", {}), ("ok", "add", {"a": 1, "b": 1})
+    lm = script(mode, bad, good, bad, good, bad, ("end", "finish", {"answer": 1}))
+    assert agent(mode, limits=Limits(same_error=2))(question="q", lm=lm).answer == 1
+
+
+def test_tool_retry_goes_to_the_model_and_counts_and_tool_stop_ends_the_run(mode: str) -> None:
+    """api.md: `ToolRetry`, `ToolStop`."""
+
+    def pick(n: int) -> str:
+        """Pick."""
+        if n == 1:
+            raise ToolRetry("pick an even number")
+        raise ToolStop("budget is gone")
+
+    lm = script(mode, ("1", "pick", {"n": 1}), ("2", "pick", {"n": 2}))
+    program = agent(mode, tools=[pick])
+    run = program.start(question="q", lm=lm)
+    assert run.trajectory["observation_0"] == "pick an even number"
+    assert run.trajectory.steps[0].results[0].is_fault
+    with pytest.raises(ToolStop, match="budget is gone"):
+        _ = run.prediction
+
+
+@pytest.mark.parametrize(
+    ("adapter", "marks"),
+    [(ChatAdapter(), ["[[ ## thought_0 ## ]]", "[[ ## observation_0 ## ]]"]), (JSONAdapter(), ['"thought_0"', '"observation_0"']), (XMLAdapter(), ["<thought_0>", "</observation_0>"])],
+)  # fmt: skip
+def test_the_active_adapter_renders_the_trajectory(adapter: Any, marks: list[str]) -> None:
+    """D18."""
+
+    def said(name: str, args: Any) -> str:
+        values = {"next_thought": "t", "next_tool_name": name, "next_tool_args": args}
+        if isinstance(adapter, JSONAdapter):
+            return json.dumps(values)
+        if isinstance(adapter, XMLAdapter):
+            return "".join(f"<{key}>{value if isinstance(value, str) else json.dumps(value)}</{key}>" for key, value in values.items())
+        return text_step("t", name, args)
+
+    lm = ScriptedLM([said("add", {"a": 1, "b": 2}), said("finish", {"answer": 3})])
+    with context(adapter=adapter), lm:
+        assert agent("text")(question="q", lm=lm).answer == 3
+    step = lm.requests[1].messages[-1].text
+    assert all(mark in step for mark in marks)
+    if isinstance(adapter, JSONAdapter):
+        assert json.loads(step)["observation_0"] == "3"
+
+
+def test_each_request_begins_with_the_one_before(mode: str) -> None:
+    """L7, api.md 3: the prompt's prefix never changes between steps."""
+    lm = script(mode, *[("go", "add", {"a": i, "b": 1}) for i in range(10)], ("end", "finish", {"answer": 1}))
+    agent(mode)(question="q", lm=lm)
+    for before, after in zip(lm.requests, lm.requests[1:], strict=False):
+        shown = [message.json for message in before.messages]
+        assert [message.json for message in after.messages][: len(shown)] == shown
+        assert after.tools.json == before.tools.json
+
+
+def test_on_context_overflow_the_oldest_step_is_dropped_and_the_trajectory_stays_whole(mode: str) -> None:
+    """D21, U132."""
+    overflow = ContextOverflow("too long")
+    steps = [STEPS[mode](str(i), "add", {"a": i, "b": 0}) for i in range(3)]
+    with ScriptedLM([*steps, overflow, overflow, STEPS[mode]("end", "finish", {"answer": 9})]) as lm:
+        prediction = agent(mode)(question="q", lm=lm)
+    assert prediction.answer == 9
+    assert [prediction.trajectory[f"thought_{i}"] for i in range(4)] == ["0", "1", "2", "end"]
+    assert len(lm.requests[-1].messages) < len(lm.requests[2].messages) + 2
+
+
+def test_context_overflow_gives_up_after_three_rounds_with_the_error(mode: str) -> None:
+    """D21."""
+    steps: list[Any] = [STEPS[mode](str(i), "add", {"a": i, "b": 0}) for i in range(6)]
+    with ScriptedLM([*steps, *[ContextOverflow("too long")] * 5]) as lm, pytest.raises(ContextOverflow):
+        agent(mode)(question="q", lm=lm)
+    with ScriptedLM([ContextOverflow("too long")]) as lm, pytest.raises(ContextOverflow):
+        agent(mode)(question="q", lm=lm)
+
+
+def test_one_huge_observation_is_shortened_before_a_step_is_dropped(mode: str) -> None:
+    """D21."""
+
+    def read(n: int) -> str:
+        """Read."""
+        return "x" * 50_000
+
+    with ScriptedLM([STEPS[mode]("r", "read", {"n": 1}), ContextOverflow("too long"), STEPS[mode]("end", "finish", {"answer": 1})]) as lm:
+        prediction = agent(mode, tools=[read])(question="q", lm=lm)
+    assert len(prediction.trajectory["observation_0"]) == 50_000
+    shown = lm.requests[-1].messages[-1].text
+    assert "characters left out" in shown
+    assert len(shown) < 20_000
+
+
+def test_oversize_observations_are_shown_with_their_middle_cut_out(mode: str) -> None:
+    """U132: by rule, `limits.observation_chars`."""
+
+    def read(n: int) -> str:
+        """Read."""
+        return "x" * 500
+
+    lm = script(mode, ("r", "read", {"n": 1}), ("end", "finish", {"answer": 1}))
+    prediction = agent(mode, tools=[read], limits=Limits(observation_chars=100))(question="q", lm=lm)
+    assert len(prediction.trajectory["observation_0"]) == 500
+    assert "400 characters left out" in lm.requests[-1].messages[-1].text
+
+
+def test_truncate_trajectory_can_be_overridden(mode: str) -> None:
+    """D21."""
+
+    class Keeps(ReAct):
+        def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
+            return Trajectory(trajectory.steps[:1])
+
+    steps = [STEPS[mode](f"thought {i}", "add", {"a": i, "b": 0}) for i in range(3)]
+    lm = ScriptedLM([*steps, ContextOverflow("too long"), STEPS[mode]("end", "finish", {"answer": 9})])
+    Keeps("question -> answer: int", [add], native=mode == "native")(question="q", lm=lm)
+    text = "".join(message.text for message in lm.requests[-1].messages)
+    assert "thought 0" in text
+    assert "thought 2" not in text
+
+
+class Point(BaseModel):
+    x: int
+    y: int
+
+
+@pytest.mark.parametrize(
+    "value", [None, [None], [1, "a"], {"k": (1, 2)}, Point(x=1, y=2), b"\xff", {1, 2}, object, 3.5, float("nan"), "\ud800"]
+)
+def test_any_result_of_a_tool_can_be_shown(mode: str, value: Any) -> None:
+    """D23, U128, U141."""
+    give = Tool(lambda: value, "give", "Give.")
+    lm = script(mode, ("g", "give", {}), ("end", "finish", {"answer": 1}))
+    prediction = agent(mode, tools=[give])(question="q", lm=lm)
+    assert isinstance(prediction.trajectory["observation_0"], str)
+    assert not prediction.trajectory.steps[0].results[0].is_error
+    again = agent(mode, tools=[give])(question="q", lm=script(mode, ("g", "give", {}), ("end", "finish", {"answer": 1})))
+    assert again == prediction
+
+
+def test_pictures_from_tools_reach_the_model_as_parts(mode: str) -> None:
+    """D23: images."""
+    look = Tool(lambda: Image(data="aGk=", media_type="image/png"), "look", "Look.")
+    lm = script(mode, ("l", "look", {}), ("end", "finish", {"answer": 1}))
+    agent(mode, tools=[look])(question="q", lm=lm)
+    assert b"data:image/png;base64,aGk=" in lm.requests[-1].messages[-1].json
+
+
+@pytest.mark.parametrize("name", ["trajectory", "max_iters", "history", "next_thought", "next_tool_name"])
+def test_inputs_the_loop_needs_for_itself_are_refused_with_the_reason(name: str) -> None:
+    """D24."""
+    with pytest.raises(SignatureError, match=name):
+        ReAct(f"{name} -> answer", [add])
+
+
+@pytest.mark.parametrize("name", ["finish", "user_clarification"])
+def test_a_tool_named_like_a_builtin_is_refused(name: str) -> None:
+    """U122."""
+    with pytest.raises(DuplicateToolError, match=name):
+        ReAct("question -> answer", [Tool(add, name)])
+
+
+def test_two_tools_of_one_name_and_things_that_are_no_tools_are_refused() -> None:
+    """D14, U119, U122."""
+    with pytest.raises(DuplicateToolError, match="add"):
+        ReAct("question -> answer", [add, Tool(add)])
+    with pytest.raises(TypeError):
+        ReAct("question -> answer", [3])
+
+
+def test_several_calls_of_one_turn_give_lists_in_the_trajectory(mode: str) -> None:
+    """D26: native, and where the text asks for several."""
+    calls = [{"a": 1, "b": 1}, {"a": 2, "b": 2}]
+    first: Any = (
+        Response("both", tuple(ToolCall(name="add", args=each) for each in calls))
+        if mode == "native"
+        else text_step("both", '["add", "add"]', json.dumps(calls))
+    )
+    lm = ScriptedLM([first, STEPS[mode]("end", "finish", {"answer": 6})])
+    trajectory = agent(mode)(question="q", lm=lm).trajectory
+    assert trajectory["tool_name_0"] == ["add", "add"]
+    assert trajectory["tool_args_0"] == calls
+    assert trajectory["observation_0"] == ["2", "4"]
+
+
+def test_every_native_call_gets_exactly_one_tool_message_with_its_id() -> None:
+    """U137."""
+    calls = (
+        ToolCall(name="add", args={"a": 1, "b": 1}, id="x"),
+        ToolCall(name="nosuch", id="y"),
+        ToolCall(name="add", args={"a": 1}, id="z"),
+    )
+    lm = ScriptedLM([Response(tool_calls=calls), native_step("end", "finish", {"answer": 6})])
+    agent("native")(question="q", lm=lm)
+    answers = [message for message in lm.requests[-1].messages if message.role == "tool"]
+    assert [message.tool_call_id for message in answers] == ["x", "y", "z"]
+
+
+def test_a_plain_answer_in_native_mode_ends_the_loop() -> None:
+    """D38: a single text output is taken as it stands; otherwise the extractor makes outputs of it."""
+    lm = ScriptedLM([native_step("sum", "add", {"a": 1, "b": 1}), "It is two."])
+    assert agent("native", "question -> answer")(question="q", lm=lm).answer == "It is two."
+    lm = ScriptedLM(["It is two.", fields(reasoning="r", answer=2)])
+    assert agent("native")(question="q", lm=lm).answer == 2
+
+
+def test_an_empty_native_answer_is_a_bad_step() -> None:
+    """U127."""
+    lm = ScriptedLM([Response(""), Response(None), native_step("end", "finish", {"answer": 1})])
+    prediction = agent("native")(question="q", lm=lm)
+    assert prediction.answer == 1
+    assert "empty" in prediction.trajectory["observation_0"]
+
+
+class Report(Signature):
+    """Judge the number carefully."""
+
+    number: int = InputField(desc="what to judge")
+    verdict: Literal["odd", "even"] = OutputField(desc="its parity")
+    point: Point = OutputField(desc="where it lies")
+
+
+def test_instructions_and_field_descriptions_reach_the_step_and_the_extraction(mode: str) -> None:
+    """U129, U162."""
+    lm = ScriptedLM([STEPS[mode]("end", "finish"), fields(reasoning="r", verdict="odd", point={"x": 1, "y": 2})])
+    prediction = agent(mode, Report, ())(number=3, lm=lm)
+    assert prediction.verdict == "odd"
+    assert prediction.point == Point(x=1, y=2)
+    for request in lm.requests:
+        system = request.messages[0].text
+        assert "Judge the number carefully." in system
+        assert "what to judge" in system
+        assert "its parity" in system
+
+
+def test_typed_outputs_given_to_finish_are_validated(mode: str) -> None:
+    """U130, D17."""
+    lm = script(mode, ("end", "finish", {"verdict": "even", "point": {"x": "1", "y": 2}}))
+    assert agent(mode, Report, ())(number=2, lm=lm).point == Point(x=1, y=2)
+
+
+def test_two_runs_at_once_share_nothing(mode: str) -> None:
+    """D25, U114: 1,000 runs of one agent instance in one process."""
+
+    def answer(request: Any) -> Any:
+        number = int(request.messages[1].text.split("number-")[1].split()[0])
+        steps = len([m for m in request.messages if m.role == ("tool" if mode == "native" else "user")]) - (mode == "text")
+        if steps < 3:
+            return STEPS[mode](f"step {steps}", "add", {"a": number, "b": steps})
+        return STEPS[mode]("end", "finish", {"answer": number})
+
+    seen: list[int] = []
+
+    async def slow_add(a: int, b: int) -> int:
+        """Add."""
+        seen.append(a)
+        await asyncio.sleep(0)
+        return a + b
+
+    program = agent(mode, tools=[Tool(slow_add, "add")])
+    lm = ScriptedLM(by=answer)
+
+    async def main() -> list[Prediction]:
+        return await asyncio.gather(*(program.acall(question=f"number-{n} ?", lm=lm) for n in range(1000)))
+
+    before = dict(vars(program))
+    for n, prediction in enumerate(asyncio.run(main())):
+        assert prediction.answer == n
+        assert [prediction.trajectory[f"observation_{i}"] for i in range(3)] == [str(n), str(n + 1), str(n + 2)]
+    assert len(seen) == 3000
+    assert vars(program) == before
+
+
+def test_user_clarification_pauses_with_the_models_question_and_the_answer_is_the_observation(mode: str, driver: str) -> None:
+    """U121, A9."""
+    lm = script(mode, ("unclear", "user_clarification", {"question": "Which year?"}), ("ok", "finish", {"answer": 1999}))
+    with pytest.raises(ConfirmationRequired) as raised:
+        call(agent(mode), driver, question="When?", lm=lm)
+    assert raised.value.question == "Which year?"
+    run = raised.value.run
+    run.answer(run.pending[0].reply("1999"))
+    run = asyncio.run(run.aresume()) if driver == "async" else run.resume()
+    assert run.prediction.answer == 1999
+    assert run.prediction.trajectory["observation_0"] == "1999"
+    assert "user_clarification" not in agent(mode, enable_user_clarification=False).tools
+
+
+@pytest.mark.parametrize("decision", ["approve", "edit", "deny", "reply", "bad edit"])
+def test_a_call_that_needs_a_person_waits_for_the_decision(mode: str, driver: str, decision: str) -> None:
+    """U69, U76, U78, U81, U84, U85, U89, U105, U106, A1."""
+    removed: list[str] = []
+
+    @tool(require_confirmation=True)
+    def remove(path: str, *, force: bool = False) -> str:
+        """Remove a file."""
+        removed.append(path)
+        return f"removed {path}"
+
+    lm = script(mode, ("clean", "remove", {"path": "a"}), ("ok", "finish", {"answer": 1}))
+    run = agent(mode, tools=[remove]).start(question="q", lm=lm)
+    (question,) = run.pending
+    assert question.text == 'Confirm execution of remove with args: {"path":"a","force":false}? (yes/no)'
+    assert removed == []
+    choices = {
+        "approve": question.approve(), "edit": question.approve(path="b"), "deny": question.deny("keep it"), "reply": question.reply("ask Ann"),
+        "bad edit": question.approve(path=["no"]),
+    }  # fmt: skip
+    run.answer(choices[decision])
+    run = asyncio.run(run.aresume()) if driver == "async" else run.resume()
+    if decision == "bad edit":
+        assert removed == []
+        assert run.status == "waiting"
+        assert "do not fit" in run.pending[0].text
+        assert run.pending[0].id != question.id
+        return
+    expected = {"approve": "removed a", "edit": "removed b", "deny": "keep it", "reply": "ask Ann"}[decision]
+    assert expected in run.prediction.trajectory["observation_0"]
+    assert removed == {"approve": ["a"], "edit": ["b"]}.get(decision, [])
+    assert len(lm.requests) == 2
+
+
+def test_other_calls_of_the_turn_run_once_whatever_becomes_of_the_question() -> None:
+    """U112, A12."""
+    ran: list[str] = []
+
+    def free(n: int) -> str:
+        """Free."""
+        ran.append(f"free {n}")
+        return "ok"
+
+    guarded = Tool(lambda n: ran.append(f"guarded {n}"), "guarded", "Guarded.", {"n": {"type": "integer"}}, require_confirmation=True)
+    turn = Response(
+        tool_calls=(ToolCall(name="guarded", args={"n": 1}), ToolCall(name="free", args={"n": 2}), ToolCall(name="guarded", args={"n": 3}))
+    )
+    lm = ScriptedLM([turn, native_step("end", "finish", {"answer": 1})])
+    run = agent("native", tools=[free, guarded]).start(question="q", lm=lm)
+    assert ran == ["free 2"]
+    first, second = run.pending
+    assert first.id != second.id
+    run.answer(first.approve())
+    run.resume()
+    assert run.status == "waiting"
+    assert [question.id for question in run.pending] == [second.id]
+    run.answer(second.deny())
+    assert run.resume().prediction.answer == 1
+    assert ran == ["free 2", "guarded 1"]
+    assert [message.tool_call_id for message in lm.requests[-1].messages if message.role == "tool"] == ["call_0", "call_1", "call_2"]
+
+
+def test_a_refusal_of_the_model_is_raised_with_its_words() -> None:
+    """L4: `Refused`."""
+    from ferrule import Refused
+
+    with pytest.raises(Refused, match="I cannot help"):
+        agent("native")(question="q", lm=ScriptedLM([Response(refusal="I cannot help")]))
+
+
+def test_an_extraction_that_cannot_be_read_is_an_error_with_the_answer() -> None:
+    """D20, D35."""
+    lm = ScriptedLM([text_step("end", "finish"), "junk", "junk", "junk"])
+    with pytest.raises(AdapterParseError, match="junk"), context(adapter=ChatAdapter(repairs=1)):
+        agent("text")(question="q", lm=lm)

@@ -1,0 +1,60 @@
+"""The journal: what was answered, by position."""
+
+from __future__ import annotations
+
+import pytest
+
+from ferrule.errors import ReplayMismatch
+from ferrule.runs.journal import Entry, Journal
+
+
+def test_a_live_journal_has_nothing_to_hand_back() -> None:
+    """Ours: entries written in this execution are not replayed in it."""
+    journal = Journal()
+    journal.add(Entry("0", "once", "clock", 7))
+    assert journal.take("0", "once", "clock") is None
+    assert not journal.replaying
+
+
+def test_after_a_rewind_each_answer_is_handed_back_once() -> None:
+    """Ours: an answer is taken, not looked up."""
+    journal = Journal([Entry("0", "once", "clock", 7)])
+    journal.rewind()
+    assert journal.replaying
+    found = journal.take("0", "once", "clock")
+    assert found is not None
+    assert found.value == 7
+    assert journal.take("0", "once", "clock") is None
+    assert not journal.replaying
+
+
+def test_begun_without_a_result_is_no_answer() -> None:
+    """R3, R4 (durability.md): what began but has no result is not taken for done."""
+    journal = Journal([Entry("0.0", "begun", "add {}")])
+    journal.rewind()
+    assert journal.take("0.0", "result", "add {}") is None
+
+
+@pytest.mark.parametrize(("kind", "digest"), [("model", "clock"), ("once", "dice")])
+def test_another_question_at_a_recorded_place_is_a_mismatch_that_shows_both(kind: str, digest: str) -> None:
+    """A11, R13: non-determinism fails closed."""
+    journal = Journal([Entry("3", "once", "clock", 7)])
+    journal.rewind()
+    with pytest.raises(ReplayMismatch, match=r"at act 3: recorded once clock, now " + f"{kind} {digest}"):
+        journal.take("3", kind, digest)  # type: ignore[arg-type]
+
+
+def test_a_program_that_ends_before_its_journal_is_a_mismatch() -> None:
+    """A11: the first act that differs, here the end."""
+    journal = Journal([Entry("0", "once", "clock", 7)])
+    journal.rewind()
+    with pytest.raises(ReplayMismatch, match="ended without this act"):
+        journal.finished()
+
+
+def test_journals_are_equal_by_slot_whatever_the_order_calls_of_a_turn_ended_in() -> None:
+    """Architecture: sync and async drivers write equal journals."""
+    one, two = Entry("1.0", "result", "a", 1), Entry("1.1", "result", "b", 2)
+    assert Journal([one, two]) == Journal([two, one])
+    assert Journal([one]) != Journal([one, two])
+    assert Journal([one]) != [one]

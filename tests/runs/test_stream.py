@@ -1,0 +1,241 @@
+"""Streams of events, for `for` and for `async for`."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from agent_script import STEPS, fields, native_step, text_step
+
+from ferrule import Predict, Prediction, ReAct, RunCancelled, RunError, ScriptedLM, Tool, context, emit_event, progress, tool
+from ferrule.runs.stream import EventStream
+from ferrule.values import event as events
+
+
+def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+@pytest.fixture(params=["sync", "async"])
+def driver(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def collect(stream: EventStream, driver: str) -> list[events.Event]:
+    if driver == "sync":
+        return list(stream)
+
+    async def main() -> list[events.Event]:
+        return [event async for event in stream]
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("mode", ["text", "native"])
+def test_a_stream_tells_thoughts_calls_results_and_one_prediction(driver: str, mode: str) -> None:
+    """U165: field deltas, tool start and end, exactly one final prediction."""
+    lm = ScriptedLM([STEPS[mode]("add them up", "add", {"a": 2, "b": 3}), STEPS[mode]("done", "finish", {"answer": 5})])
+    stream = ReAct("question -> answer: int", [add], native=mode == "native").stream(question="q", lm=lm)
+    told = collect(stream, driver)
+    kinds = [type(event).__name__ for event in told]
+    assert kinds[0] == "RunStarted"
+    assert kinds[-1] == "RunFinished"
+    assert kinds.count("RunFinished") == 1
+    assert kinds.count("StepFinished") == 2
+    started = next(event for event in told if isinstance(event, events.CallStarted))
+    ended = next(event for event in told if isinstance(event, events.CallFinished))
+    assert started.call.id == ended.call.id
+    assert ended.result.content == "5"
+    thoughts: dict[str, str] = {}
+    for event in told:
+        if isinstance(event, events.ThoughtDelta):
+            thoughts[event.call_id] = thoughts.get(event.call_id, "") + event.text
+    assert [thought.strip() for thought in thoughts.values()] == ["add them up", "done"]
+    assert stream.prediction.answer == 5
+    assert all(event.run_id == stream.run.id for event in told)
+
+
+def test_field_deltas_join_to_the_value_without_markers(driver: str) -> None:
+    """U165."""
+    lm = ScriptedLM([fields(answer="one two three")])
+    told = collect(Predict("question -> answer").stream(question="q", lm=lm), driver)
+    pieces = [event.text for event in told if isinstance(event, events.FieldDelta) and event.field == "answer"]
+    assert len(pieces) > 1
+    assert "".join(pieces).strip() == "one two three"
+
+
+def test_tools_tell_progress_and_anything_else(driver: str) -> None:
+    """U165: custom events from tools, sync and async."""
+
+    @tool
+    def work(n: int) -> str:
+        """Work."""
+        progress("half", done=n / 2, total=n)
+        emit_event("note", {"n": n})
+        return "done"
+
+    @tool
+    async def awork(n: int) -> str:
+        """Work."""
+        progress("half", done=n / 2, total=n)
+        return "done"
+
+    turn = [native_step("w", "work", {"n": 4}), native_step("w", "awork", {"n": 6}), native_step("e", "finish", {"answer": "x"})]
+    told = collect(ReAct("question -> answer", [work, awork], native=True).stream(question="q", lm=ScriptedLM(turn)), driver)
+    found = [(event.call_id, event.message, event.done, event.total) for event in told if isinstance(event, events.CallProgress)]
+    calls = [event.call.id for event in told if isinstance(event, events.CallStarted)]
+    assert found == [(calls[0], "half", 2.0, 4), (calls[1], "half", 3.0, 6)]
+    assert [(event.name, event.payload) for event in told if isinstance(event, events.Custom)] == [("note", {"n": 4})]
+
+
+def test_progress_and_emit_outside_a_run_do_nothing() -> None:
+    """Ours."""
+    progress("nobody listens")
+    emit_event("nobody", 1)
+
+
+def test_a_failed_attempt_is_marked(driver: str) -> None:
+    """U165, D35: what was streamed of it is void."""
+    told = collect(Predict("question -> answer").stream(question="q", lm=ScriptedLM(["junk", fields(answer="fine")])), driver)
+    kinds = [type(event).__name__ for event in told]
+    failed = kinds.index("AttemptFailed")
+    assert kinds[failed:].count("FieldDelta") >= 1
+    assert told[-1].prediction.answer == "fine"  # type: ignore[attr-defined]
+
+
+def test_a_stream_of_a_run_that_fails_raises_its_error_at_the_end(driver: str) -> None:
+    """Ours: a stream that just stopped would hide it."""
+    stream = Predict("question -> answer").stream(question="q", lm=ScriptedLM([ValueError("odd")]))
+    with pytest.raises(ValueError, match="odd"):
+        collect(stream, driver)
+
+
+def test_a_stream_that_waits_for_a_person_ends_with_the_question(driver: str) -> None:
+    """U76."""
+    guarded = Tool(add, require_confirmation=True)
+    lm = ScriptedLM([native_step("a", "add", {"a": 1, "b": 1})])
+    stream = ReAct("question -> answer", [guarded], native=True).stream(question="q", lm=lm)
+    told = collect(stream, driver)
+    assert [type(event).__name__ for event in told][-2:] == ["QuestionAsked", "RunFinished"]
+    assert stream.run.status == "waiting"
+
+
+def _agent_that_waits(reached: threading.Event, release: threading.Event, ran: list[str]) -> tuple[ReAct, ScriptedLM]:
+    def first() -> str:
+        """First."""
+        reached.set()
+        release.wait(20)
+        return "first"
+
+    def second() -> str:
+        """Second."""
+        ran.append("second")
+        return "second"
+
+    lm = ScriptedLM([native_step("1", "first", {}), native_step("2", "second", {}), native_step("e", "finish", {"answer": "x"})])
+    return ReAct("question -> answer", [first, second], native=True), lm
+
+
+@pytest.mark.parametrize("leave", ["break", "with", "close"])
+def test_leaving_a_stream_cancels_the_run(leave: str) -> None:
+    """U165: breaking out cancels."""
+    reached, release, ran = threading.Event(), threading.Event(), []
+    agent, lm = _agent_that_waits(reached, release, ran)
+    stream = agent.stream(question="q", lm=lm)
+    if leave == "with":
+        with stream:
+            for event in stream:
+                if isinstance(event, events.CallStarted):
+                    break
+    else:
+        for event in stream:
+            if isinstance(event, events.CallStarted):
+                if leave == "close":
+                    stream.close()
+                break
+    gc.collect()
+    release.set()
+    _until(lambda: stream.run.status != "running")
+    assert stream.run.status == "cancelled"
+    assert ran == []
+    assert isinstance(stream.run.error, RunCancelled)
+
+
+def _until(reached: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if reached():
+            return
+        threading.Event().wait(0.005)
+    raise AssertionError("never reached")
+
+
+def test_leaving_an_async_stream_cancels_the_run_and_its_tool() -> None:
+    """U165, U67."""
+    seen: list[str] = []
+
+    async def wait() -> str:
+        """Wait."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("cancelled")
+        return ""
+
+    async def main() -> EventStream:
+        lm = ScriptedLM([native_step("w", "wait", {})])
+        stream = ReAct("question -> answer", [wait], native=True).astream(question="q", lm=lm)
+        async for event in stream:
+            if isinstance(event, events.CallStarted):
+                break
+        gc.collect()
+        for _ in range(1000):
+            if stream.run.status != "running":
+                break
+            await asyncio.sleep(0)
+        return stream
+
+    stream = asyncio.run(main())
+    assert seen == ["cancelled"]
+    assert stream.run.status == "cancelled"
+
+
+def test_two_streams_of_one_program_do_not_mix() -> None:
+    """U165."""
+    program = Predict("question -> answer")
+
+    def answer(request: Any) -> str:
+        return fields(answer=request.messages[-1].text.split("question ## ]]")[1].split()[0])
+
+    async def one(n: int) -> tuple[str, str]:
+        text = ""
+        stream = program.astream(question=str(n))
+        async for event in stream:
+            if isinstance(event, events.FieldDelta):
+                text += event.text
+        return text.strip(), stream.prediction.answer
+
+    async def main() -> list[tuple[str, str]]:
+        return await asyncio.gather(*(one(n) for n in range(50)))
+
+    with context(lm=ScriptedLM(by=answer)):
+        assert asyncio.run(main()) == [(str(n), str(n)) for n in range(50)]
+
+
+def test_the_prediction_of_a_stream_nobody_iterated_runs_it() -> None:
+    """Ours."""
+    stream = Predict("question -> answer").stream(question="q", lm=ScriptedLM([fields(answer="a")]))
+    assert stream.prediction == Prediction(answer="a")
+    with pytest.raises(RunError, match="once"):
+        list(stream)
+
+
+def test_a_streamed_text_step_has_no_marker_in_its_thoughts() -> None:
+    """U165."""
+    lm = ScriptedLM([text_step("a [[ b", "finish", {"answer": "x"})])
+    told = list(ReAct("question -> answer", [add], native=False).stream(question="q", lm=lm))
+    assert "".join(event.text for event in told if isinstance(event, events.ThoughtDelta)).strip() == "a [[ b"

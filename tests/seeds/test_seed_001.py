@@ -1,0 +1,156 @@
+"""The code blocks of seed 001 (udspy's Tool reference), executed as printed: `udspy` reads `ferrule`, and `eval` is a calculator.
+
+The dynamic tools at its end belong to a later step and are not here yet.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import operator
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_script import native_step
+
+import ferrule
+from ferrule import ConfirmationRequired, ScriptedLM, Tool, context
+
+SEED = Path(__file__).parents[3] / "shared" / "seeds" / "001_4233c0cd0996408d.txt"
+pytestmark = pytest.mark.skipif(not SEED.exists(), reason="the seed documents (shared/seeds) are not beside this checkout")
+
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+
+
+def calculator(text: str, *_: Any) -> float:
+    def value(node: Any) -> float:
+        return node.value if isinstance(node, ast.Constant) else _OPERATORS[type(node.op)](value(node.left), value(node.right))
+
+    return value(ast.parse(text, mode="eval").body)
+
+
+def executed(*ranges: tuple[int, int], lm: Any = None, **names: Any) -> dict[str, Any]:
+    """Execute the seed's lines (first, last), in one namespace, top-level `await` included."""
+    lines = SEED.read_text(encoding="utf-8").splitlines()
+    code = "\n".join(textwrap.dedent("\n".join(lines[first - 1 : last])) for first, last in ranges)
+    code = code.replace("from udspy.adapter import", "from udspy import").replace("from udspy import", "from ferrule import")
+    namespace: dict[str, Any] = {"eval": calculator, "__name__": "seed_001", **names}
+    with context(lm=lm):
+        found = eval(compile(code, "seed 001", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True), namespace)
+        if inspect.iscoroutine(found):
+            asyncio.run(found)
+    return namespace
+
+
+def test_the_decorator_makes_a_tool_that_still_calculates() -> None:
+    """U1-U5, U53, U169: lines 38-54."""
+    made = executed((38, 54))["calculator"]
+    assert isinstance(made, Tool)
+    assert made(operation="add", a=1, b=2) == 3
+    assert made("divide", 1, 0) == float("inf")
+
+
+def test_a_tool_that_needs_confirmation_asks_before_it_runs(tmp_path: Path) -> None:
+    """U69, U70, U169: lines 58-70 and 374-389."""
+    victim = tmp_path / "victim"
+    victim.write_text("still here")
+    made = executed((58, 70), (374, 389))
+    with pytest.raises(ConfirmationRequired) as raised:
+        made["delete_file"](path=str(victim))
+    assert raised.value.question == f'Confirm execution of delete_file with args: {{"path":"{victim}"}}? (yes/no)'
+    with pytest.raises(ConfirmationRequired, match="Confirm execution of delete_all_files"):
+        asyncio.run(made["delete_all_files"].acall(directory=str(tmp_path)))
+    assert victim.exists()
+
+
+def test_the_constructor_and_the_decorator_make_the_same_tool() -> None:
+    """U10, U16, U169: lines 103-116."""
+    made = executed((103, 109))["tool"]
+    assert (made.name, made.description) == ("adder", "Adds numbers")
+    assert made.func(1, 2) == 3
+    again = executed((113, 116), tool=ferrule.tool)["my_function"]
+    assert (again.name, again.parameters) == (made.name, made.parameters)
+
+
+def test_calling_and_awaiting() -> None:
+    """U53, U55-U58, U169: lines 196-200, 224-232, 236-241."""
+    assert executed((196, 200), tool=ferrule.tool)["result"] == 5
+    assert executed((224, 232), tool=ferrule.tool)["result"] == "Data from https://example.com"
+    assert executed((236, 241), tool=ferrule.tool)["result"] == 10
+
+
+def test_parameters_are_the_printed_schema_and_the_adapter_uses_them() -> None:
+    """U17, U18, U22, U169: lines 253-293."""
+    from pydantic import Field
+
+    made = executed((253, 285), tool=ferrule.tool, Field=Field)
+    lines = SEED.read_text(encoding="utf-8").splitlines()
+    printed = ast.literal_eval("\n".join(line.removeprefix("# ") for line in lines[262:280]))
+    assert made["params"] == printed
+    assert made["openai_schema"] == {
+        "type": "function",
+        "function": {"name": "calculator", "description": "Do math", "parameters": printed},
+    }
+    assert made["calculator"].to_openai_schema() == made["openai_schema"]
+
+
+def test_format_is_the_printed_sentence() -> None:
+    """U30, U169: lines 305-314."""
+    from pydantic import Field
+
+    made = executed((305, 313), tool=ferrule.tool, Field=Field)
+    head = "calculator, whose description is <desc>Perform arithmetic operations</desc>. It takes arguments {"
+    assert made["description"].startswith(head)
+    assert made["description"].endswith("}.")
+
+
+def test_optional_parameters_and_defaults() -> None:
+    """U36-U39, U145, U169: lines 331-342, 348-361."""
+    made = executed((331, 342), (348, 361))
+    assert made["search"](query="x") == "Searching for: x"
+    assert made["search"].parameters["required"] == ["query"]
+    assert made["example_tool"](query="x", limit="3") == "Query: x, Limit: 3"
+    assert made["example_tool"].parameters["properties"]["limit"]["default"] == 10
+
+
+def test_react_answers_with_its_tools() -> None:
+    """U117-U120, U169: lines 405-427."""
+    script = [
+        native_step("population", "search", {"query": "Tokyo population"}),
+        native_step("double", "calculate", {"expression": "14000000 * 2"}),
+        native_step("done", "finish", {"answer": "28 million"}),
+    ]
+    with ScriptedLM(script) as lm:
+        result = executed((405, 427), lm=lm)["result"]
+    assert result.answer == "28 million"
+    assert result.trajectory["observation_1"] == "28000000"
+
+
+def test_predict_runs_its_tools() -> None:
+    """U134, U169: lines 435-448."""
+    with ScriptedLM([native_step("", "get_weather", {"city": "San Francisco"}), "Sunny"]) as lm:
+        result = executed((435, 448), lm=lm)["result"]
+    assert result.weather == "Sunny"
+    assert result.trajectory["observation_0"] == "Weather in San Francisco: Sunny, 72°F"
+
+
+def test_dspy_style_access(capsys: pytest.CaptureFixture[str]) -> None:
+    """U19, U20, U169: lines 454-460."""
+    from pydantic import Field
+
+    executed((454, 460), tool=ferrule.tool, Field=Field)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "Search tool"
+    assert ast.literal_eval(shown[1]) == {"query": {"type": "string", "description": "Search query"}}
+
+
+def test_errors_as_strings_are_ordinary_results() -> None:
+    """U163, U169: lines 487-491, 497-498."""
+    from pydantic import Field
+
+    made = executed((487, 491), (497, 498), tool=ferrule.tool, Field=Field)
+    assert made["divide"](a=1, b=0) == "Error: Cannot divide by zero"
+    assert made["search_users"].name == "search_users"

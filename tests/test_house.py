@@ -1,0 +1,348 @@
+"""The plan of the house (docs/architecture.md), proved from the source.
+
+`Source` is one module as text and tree; `arrows` lists whom it imports, wherever in the file that stands. Each check is a function from
+sources to complaints (`file:line: what is wrong`), so that the last tests can feed it bad snippets and see it complain.
+"""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import importlib
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "ferrule"
+
+FACE = "ferrule"  # the package's own `__init__`: above all rooms, so nobody inside may import from it
+FLOORS = {
+    "errors": 1,
+    **dict.fromkeys(["values", "settings", "offload"], 2),
+    **dict.fromkeys(["tools", "adapters", "lms"], 3),
+    **dict.fromkeys(["runs", "bridges", "testing"], 4),
+    "programs": 5,
+    "doors": 6,
+    FACE: 7,
+}
+LONGEST_FILE, LONGEST_FUNCTION = 350, 60
+SAY_NOTHING = {"utils", "helpers", "common", "base", "manager", "handler", "data", "info"}
+
+# Heavy or optional packages, and the one room that may import each: late, except that a terminal door may open with its terminal library.
+HEAVY = {
+    **dict.fromkeys(["anthropic", "openai"]),  # no room: ferrule speaks to providers over HTTP itself
+    **dict.fromkeys(["dbos", "mcp", "opentelemetry"], "bridges"),
+    **dict.fromkeys(["litellm", "torch"], "lms"),
+    **dict.fromkeys(["rich", "typer"], "doors"),
+    "langchain_core": "tools",
+}
+NOT_AT_IMPORT = {*HEAVY, "docstring_parser", "httpx2", "json_repair", "jsonschema", "stamina"}
+
+# The walls: files that may stop any exception, and why.
+WALLS = {
+    "offload.py": "what work raised on another thread is handed to whoever waits for it, who raises it again",
+    "tools/run_calls.py": "a tool is somebody else's code: what it raises is told to the model",
+    "values/jsonable.py": "a foreign `__str__` may raise anything, and a result must still be shown",
+    "runs/run.py": "how a run ended, by whatever error, is recorded on it; reading its prediction raises it again",
+    "runs/stream.py": "what a run raised on its own thread is raised again where its events are read",
+    "runs/observe.py": "an observer is somebody else's code: what it raises must not end the run",
+}
+
+AT_MODULE_LEVEL, IN_FUNCTION, FOR_TYPES = "at module level", "in a function", "for types only"
+
+
+@dataclass(frozen=True)
+class Source:
+    name: str  # dotted: `ferrule.tools.tool`
+    path: Path
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+    def at(self, line: int) -> str:
+        return f"{self.path.relative_to(ROOT)}:{line}"
+
+
+@dataclass(frozen=True)
+class Arrow:
+    target: str  # dotted, perhaps with the imported name as its last part
+    line: int
+    when: str
+
+
+def read_house() -> list[Source]:
+    sources = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        sources.append(Source(name, path, path.read_text(encoding="utf-8")))
+    return sources
+
+
+def arrows(source: Source) -> list[Arrow]:
+    """Every import of a module: at its top, in functions, for types only, by `import_module("...")`."""
+    walk = _walk(source.tree, AT_MODULE_LEVEL)
+    return [Arrow(target, node.lineno, when) for node, when in walk for target in _targets(node, source)]
+
+
+def _walk(node: ast.AST, when: str) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
+    for child in ast.iter_child_nodes(node):
+        inside = IN_FUNCTION if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) else when
+        if isinstance(child, ast.If) and ast.unparse(child.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}:
+            yield from _walk(ast.Module(child.body, []), FOR_TYPES)
+            yield from _walk(ast.Module(child.orelse, []), when)
+            continue
+        if isinstance(child, ast.stmt | ast.expr):
+            yield child, inside
+        yield from _walk(child, inside)
+
+
+def _targets(node: ast.AST, source: Source) -> Iterator[str]:
+    match node:
+        case ast.Import(names=names):
+            yield from (alias.name for alias in names)
+        case ast.ImportFrom(module=module, names=names, level=level):
+            package = source.name.split(".")
+            package = package[: len(package) - level + source.is_package] if level else []
+            yield from (".".join([*package, *filter(None, [module]), alias.name]) for alias in names)
+        case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]):
+            if ast.unparse(function) in {"import_module", "importlib.import_module", "__import__"}:
+                yield name
+
+
+def room_of(dotted: str) -> str:
+    """`ferrule.tools.tool.Tool` is at home in `tools`; `ferrule` and what it hands out, in the face."""
+    parts = dotted.split(".")
+    is_room = len(parts) > 1 and (parts[1] in FLOORS or (PACKAGE / parts[1]).is_dir() or (PACKAGE / f"{parts[1]}.py").is_file())
+    return parts[1] if is_room else FACE
+
+
+def module_of(target: str, known: Iterable[str]) -> str | None:
+    """The module that holds an imported name: the longest known beginning of it."""
+    return max((name for name in known if f"{target}.".startswith(f"{name}.")), key=len, default=None)
+
+
+# --- checks: sources in, complaints out ------------------------------------------------------------------------------------------
+
+
+def arrows_not_pointing_down(sources: Iterable[Source]) -> Iterator[str]:
+    for source in sources:
+        home = room_of(source.name)
+        for arrow in arrows(source):
+            room = room_of(arrow.target)
+            is_ours = arrow.target.split(".")[0] == "ferrule"
+            if is_ours and room != home and FLOORS.get(room, 0) >= FLOORS.get(home, 0):
+                where = f"{room} (floor {FLOORS.get(room)}) from {home} (floor {FLOORS.get(home)})"
+                yield f"{source.at(arrow.line)}: imports {arrow.target} {arrow.when}: {where}"
+
+
+def circles(sources: Iterable[Source]) -> Iterator[str]:
+    modules = {source.name: source for source in sources}
+    known = modules.keys() - {FACE}
+    graph = {name: {module_of(arrow.target, known) for arrow in arrows(modules[name])} - {name, None} for name in known}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        yield " imports ".join(reversed(error.args[1]))
+
+
+def heavy_imports(sources: Iterable[Source]) -> Iterator[str]:
+    for source in sources:
+        home = room_of(source.name)
+        for arrow in arrows(source):
+            package = arrow.target.split(".")[0]
+            if package not in HEAVY:
+                continue
+            if HEAVY[package] != home:
+                yield f"{source.at(arrow.line)}: imports {package}, which only {HEAVY[package] or 'nobody'} may"
+            elif arrow.when == AT_MODULE_LEVEL and home != "doors":
+                yield f"{source.at(arrow.line)}: imports {package} at module level: import it where it is used"
+
+
+def too_long(sources: Iterable[Source]) -> Iterator[str]:
+    for source in sources:
+        lines = len(source.text.splitlines())
+        if lines > LONGEST_FILE:
+            yield f"{source.at(1)}: {lines} lines, {LONGEST_FILE} at most"
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > LONGEST_FUNCTION:
+                    yield f"{source.at(node.lineno)}: `{node.name}` has {lines} lines, {LONGEST_FUNCTION} at most"
+
+
+def context_variables(sources: Iterable[Source]) -> Iterator[str]:
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Call) and re.fullmatch(r"(contextvars\.)?ContextVar(\[.*\])?", ast.unparse(node.func)):
+                yield f"{source.at(node.lineno)}: makes a ContextVar"
+
+
+def stops_everything(sources: Iterable[Source]) -> Iterator[str]:
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if _stops_everything(node) and source.path.relative_to(PACKAGE).as_posix() not in WALLS:
+                yield f"{source.at(node.lineno)}: stops any exception, but is none of the walls ({', '.join(WALLS)})"
+
+
+def _stops_everything(node: ast.AST) -> bool:
+    match node:
+        case ast.ExceptHandler(type=None):
+            return True
+        case ast.ExceptHandler(type=caught, body=[*_, last]):
+            names = {ast.unparse(name) for name in (caught.elts if isinstance(caught, ast.Tuple) else [caught])}
+            passes_on = isinstance(last, ast.Raise) and last.exc is None  # tidying up after BaseException is no wall
+            return "Exception" in names or ("BaseException" in names and not passes_on)
+        case ast.Call(func=function, args=args):
+            silenced = {ast.unparse(arg) for arg in args} & {"Exception", "BaseException"}
+            return bool(silenced) and ast.unparse(function) in {"suppress", "contextlib.suppress"}
+    return False
+
+
+def lines_with(pattern: str, paths: Iterable[Path]) -> Iterator[str]:
+    for path in paths:
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if re.search(pattern, line):
+                yield f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+
+
+def complain(complaints: Iterable[str]) -> None:
+    found = sorted(complaints)
+    assert not found, "\n".join(["", *found])
+
+
+# --- the house -------------------------------------------------------------------------------------------------------------------
+
+HOUSE = read_house()
+
+
+def test_every_room_has_a_floor() -> None:
+    complain(f"{source.at(1)}: no floor is known for `{room_of(source.name)}`" for source in HOUSE if room_of(source.name) not in FLOORS)
+
+
+@pytest.mark.parametrize("check", [arrows_not_pointing_down, circles, heavy_imports, too_long, stops_everything])
+def test_the_plan_knows_no(check) -> None:
+    complain(check(HOUSE))
+
+
+def test_there_is_exactly_one_context_variable() -> None:
+    found = list(context_variables(HOUSE))
+    assert len(found) == 1, "\n".join(["one ContextVar carries all that is ambient; found:", *found])
+
+
+def test_folders_hand_nothing_on() -> None:
+    folders = [source for source in HOUSE if source.is_package and source.name != FACE]
+    beyond = ((source, node) for source in folders for node in source.tree.body[bool(ast.get_docstring(source.tree)) :])
+    complain(f"{source.at(node.lineno)}: more than a docstring" for source, node in beyond)
+
+
+def test_names_of_modules_say_something() -> None:
+    complain(f"{source.at(1)}: the name says nothing" for source in HOUSE if source.name.split(".")[-1].strip("_") in SAY_NOTHING)
+
+
+def test_nothing_is_left_to_do() -> None:
+    complain(lines_with(r"\b(TODO|FIXME)\b", [source.path for source in HOUSE]))
+
+
+def test_the_face_is_lazy() -> None:
+    [face] = [source for source in HOUSE if source.name == FACE]
+    assert any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in face.tree.body), "the face has no `__getattr__`"
+    eager = [arrow for arrow in arrows(face) if arrow.when == AT_MODULE_LEVEL and arrow.target.split(".")[0] == "ferrule"]
+    complain(f"{face.at(arrow.line)}: imports {arrow.target} {arrow.when}" for arrow in eager)
+
+
+def test_every_name_of_the_face_resolves() -> None:
+    face = importlib.import_module(FACE)
+    assert len(face.__all__) == len(set(face.__all__)), "a name stands twice in `__all__`"
+    complain(f"`ferrule.{name}` is promised by `__all__`, but is not there" for name in face.__all__ if not hasattr(face, name))
+
+
+def test_importing_the_face_loads_no_room_and_nothing_heavy() -> None:
+    program = "import sys; import ferrule; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    complain(name for name in run.stdout.split() if name.startswith("ferrule.") or name in NOT_AT_IMPORT)
+
+
+def test_no_file_names_a_machine_or_a_registry() -> None:
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    private = r"(?<![\w.-])/(?:work|home|root|opt)/|pypi\.org|pythonhosted\.org|npmjs\.|debian\.org|golang\.org"
+    complain(lines_with(private, [ROOT / name for name in listed.stdout.split("\0") if (ROOT / name).is_file()]))
+
+
+# --- the checks themselves -------------------------------------------------------------------------------------------------------
+
+
+def a_module(name: str, text: str) -> Source:
+    return Source(name, PACKAGE.parent / f"{name.replace('.', '/')}.py", text)
+
+
+UPWARD = {
+    "plain": "from ferrule.programs.react import ReAct",
+    "lazy": "def f():\n    from ferrule.runs import driver",
+    "for_types": "if TYPE_CHECKING:\n    from ferrule.doors.cli import main",
+    "relative": "from ..lms import lm",
+    "sideways": "import ferrule.adapters.chat",
+    "by_string": "import importlib\nweb = importlib.import_module('ferrule.doors.web')",
+    "through_the_face": "from ferrule import Tool",
+    "in_a_method": "class A:\n    async def f(self):\n        import ferrule.programs.module",
+}
+
+
+@pytest.mark.parametrize("snippet", UPWARD.values(), ids=UPWARD.keys())
+def test_an_arrow_that_does_not_point_down_is_seen(snippet: str) -> None:
+    assert len(list(arrows_not_pointing_down([a_module("ferrule.tools.tool", snippet)]))) == 1
+
+
+def test_arrows_down_and_within_a_room_are_fine() -> None:
+    snippet = "import ferrule.errors\nfrom ferrule import settings\nfrom . import schema\nfrom ..values import call\nfrom ferrule.tools.schema import inline"
+    assert list(arrows_not_pointing_down([a_module("ferrule.tools.tool", snippet)])) == []
+
+
+BACK = ["from ferrule.tools import a", "def f():\n    import ferrule.tools.a", "if TYPE_CHECKING:\n    from .a import name"]
+
+
+@pytest.mark.parametrize("back", BACK, ids=["plain", "lazy", "for_types"])
+def test_a_circle_is_seen(back: str) -> None:
+    there = a_module("ferrule.tools.a", "from .b import name")
+    assert len(list(circles([there, a_module("ferrule.tools.b", back)]))) == 1
+    assert list(circles([there, a_module("ferrule.tools.b", "import json")])) == []
+
+
+@pytest.mark.parametrize(("body", "complaints"), [(LONGEST_FUNCTION - 1, 0), (LONGEST_FUNCTION, 1), (LONGEST_FILE, 2)])
+def test_a_long_function_and_a_long_file_are_seen(body: int, complaints: int) -> None:
+    assert len(list(too_long([a_module("ferrule.tools.tool", "@decorated\ndef f():\n" + "    x = 1\n" * body)]))) == complaints
+
+
+BAD = {
+    "heavy_at_the_top": (heavy_imports, "ferrule.bridges.otel", "import opentelemetry.trace"),
+    "heavy_in_another_room": (heavy_imports, "ferrule.tools.tool", "def f():\n    import mcp"),
+    "context_variable": (context_variables, "ferrule.runs.run", "import contextvars\nx = contextvars.ContextVar[int]('x')"),
+    "wall": (stops_everything, "ferrule.lms.lm", "try:\n    f()\nexcept (KeyError, Exception):\n    pass"),
+    "swallowed_base": (stops_everything, "ferrule.lms.lm", "try:\n    f()\nexcept BaseException as e:\n    raise ValueError from e"),
+    "suppressed": (stops_everything, "ferrule.lms.lm", "with contextlib.suppress(Exception):\n    f()"),
+}
+
+
+@pytest.mark.parametrize(("check", "name", "snippet"), BAD.values(), ids=BAD.keys())
+def test_a_breach_is_seen(check, name: str, snippet: str) -> None:
+    assert len(list(check([a_module(name, snippet)]))) == 1

@@ -1,0 +1,409 @@
+import string
+from typing import Annotated, Any, Literal, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, field_validator
+
+from ferrule.errors import ToolArgumentsError
+from ferrule.tools.tool import Tool
+
+
+class Inner(BaseModel):
+    n: int
+    tags: list[str] = []
+
+
+class Tree(BaseModel):
+    value: int
+    kids: list["Tree"] = []
+
+
+def search(query: str, limit: Annotated[int, Field(ge=1, le=50)] = 10, tags: list[str] = []):  # noqa: B006
+    return query, limit, tags
+
+
+def many(a: int, b: float = 1.5, c: bool = False, d: Optional[str] = None, e: list[int] = [], f: dict[str, float] = {}, g: Inner | None = None, h: int | str = 1):  # noqa: B006
+    return a
+
+
+def prepare(function, args, **given):
+    return Tool(function, **given).prepare(args)
+
+
+def problems(function, args, **given):
+    with pytest.raises(ToolArgumentsError) as caught:
+        prepare(function, args, **given)
+    return dict(caught.value.problems)
+
+
+class TestTelling:
+    def test_every_problem_at_once_and_the_expected_form(self):
+        """L12, D8, U63, U64."""
+        with pytest.raises(ToolArgumentsError) as caught:
+            prepare(search, {"query": "q", "limit": 500, "tags": "a,b"})
+        assert str(caught.value) == (
+            "Call to `search` was not run. Fix and call again:\n"
+            "- limit: 500 is over the maximum 50\n"
+            '- tags: expected a list of strings, got "a,b"\n'
+            'Expected: {"query": string, "limit": integer 1-50 = 10, "tags": [string] = []}'
+        )
+
+    def test_missing_unknown_and_wrong_together(self):
+        """D8, U64."""
+        assert problems(search, {"limit": "x", "qery": "q"}) == {
+            "qery": "there is no such argument, did you mean `query`?",
+            "query": "is missing, expected a string",
+            "limit": 'expected an integer 1-50, got "x"',
+        }
+
+    def test_no_traceback_and_no_address(self):
+        """L12."""
+        with pytest.raises(ToolArgumentsError) as caught:
+            prepare(many, {"a": object(), "g": {"n": "x"}, "h": []})
+        assert "Traceback" not in str(caught.value)
+        assert "http" not in str(caught.value)
+        assert "0x" not in str(caught.value)
+
+    def test_paths_lead_into_models_and_lists(self):
+        """L12."""
+
+        def use(filters: list[Inner], tree: Tree, pick: Inner | list[int] = []): ...  # noqa: B006
+
+        assert problems(use, {"filters": [{"n": 1}, {"n": "x", "tags": ["a", 3.5, None]}], "tree": {"value": 1, "kids": [{"kids": []}]}, "pick": "x"}) == {
+            "filters.1.n": 'expected an integer, got "x"',
+            "filters.1.tags.2": "expected a string, got null",
+            "tree.kids.0.value": "is missing, expected an integer",
+            "pick": 'expected an object {"n": integer, "tags": [string] = []} or a list of integers, got "x"',
+        }
+
+    def test_bounds_lengths_and_choices_are_named(self):
+        """L12, U41."""
+
+        def use(
+            low: Annotated[int, Field(ge=3)] = 3,
+            above: Annotated[float, Field(gt=0)] = 1,
+            step: Annotated[int, Field(multiple_of=5)] = 5,
+            word: Annotated[str, Field(min_length=2, max_length=4)] = "ab",
+            code: Annotated[str, Field(pattern="^[a-z]+$")] = "a",
+            some: Annotated[list[int], Field(min_length=2)] = [1, 2],  # noqa: B006
+            pick: Literal["x", "y"] = "x",
+        ): ...
+
+        assert problems(use, {"low": 1, "above": 0, "step": 7, "word": "abcde", "code": "A", "some": [1], "pick": "z"}) == {
+            "low": "1 is under the minimum 3",
+            "above": "0 must be greater than 0",
+            "step": "7 is no multiple of 5",
+            "word": '"abcde" has more than 4 characters',
+            "code": '"A" does not match the pattern ^[a-z]+$',
+            "some": "has 1 items, expected at least 2",
+            "pick": 'expected one of "x", "y", got "z"',
+        }
+
+    def test_the_users_own_validators_are_heard(self):
+        """U63."""
+
+        class Even(BaseModel):
+            n: int
+
+            @field_validator("n")
+            @classmethod
+            def _even(cls, n):
+                if n == 0:
+                    return 1 // n
+                if n % 2:
+                    raise ValueError("must be even")
+                return n
+
+        def use(x: Even): ...
+
+        assert problems(use, {"x": {"n": 3}}) == {"x.n": "3 is refused: must be even"}
+        assert "ZeroDivisionError" in problems(use, {"x": {"n": 0}})[""]
+
+    def test_what_is_no_object_is_told(self):
+        """E36."""
+        for junk in ([1], 3, "x", "[1]", True, object()):
+            assert "expected an object" in problems(search, junk)[""]
+
+
+class TestCoercion:
+    def test_numbers_in_strings_pass_and_words_do_not(self):
+        """api.md 1, D8."""
+        found = prepare(many, {"a": "7", "b": "2.5", "c": "true"})
+        assert found.named["a"] == 7
+        assert found.named["b"] == 2.5
+        assert found.named["c"] is True
+        assert found.repairs == ("string_to_number", "string_to_boolean")
+        assert problems(many, {"a": "x"}) == {"a": 'expected an integer, got "x"'}
+
+    @pytest.mark.parametrize("args", [{"a": True}, {"a": 1, "b": False}, {"a": 1, "e": [1, True]}, {"a": 1, "f": {"k": True}}, {"a": 1, "g": {"n": True}}], ids=str)
+    def test_a_boolean_is_never_a_number(self, args):
+        """api.md 1 (ours: `True` for 1 is a slip that costs)."""
+        [(path, text)] = problems(many, args).items()
+        assert path in {"a", "b", "e.1", "f.k", "g.n"}
+        assert text.startswith("expected a")
+        assert text.endswith(("got true", "got false"))
+
+    def test_a_boolean_where_one_fits_stays_one(self):
+        """ours."""
+
+        def use(x: bool | int, y: Any = None, z: list[bool] = []): ...  # noqa: B006
+
+        found = prepare(use, {"x": True, "y": [True], "z": [False]})
+        assert found.named == {"x": True, "y": [True], "z": [False]}
+        assert found.repairs == ()
+
+    def test_floats_without_a_fraction_are_integers(self):
+        """api.md 1."""
+        assert prepare(many, {"a": 3.0}).named["a"] == 3
+        assert "a" in problems(many, {"a": 3.5})
+
+    def test_numbers_where_text_is_wanted_become_text_by_name(self):
+        """api.md 1 (ours: models send numbers for strings)."""
+        found = prepare(search, {"query": 5, "tags": [1, "a", 2.5]})
+        assert (found.named["query"], found.named["tags"]) == ("5", ["1", "a", "2.5"])
+        assert set(found.repairs) == {"number_to_string"}
+
+    def test_infinities_are_shown_as_json(self):
+        """ours."""
+        assert prepare(many, {"a": 1, "b": float("inf")}).shown["b"] == "Infinity"
+
+
+class TestRepairs:
+    @pytest.mark.parametrize(
+        ("args", "named", "repairs"),
+        [
+            ('{"a": 1}', {"a": 1}, ("doubly_encoded",)),
+            ('"{\\"a\\": 1}"', {"a": 1}, ("doubly_encoded",)),
+            ("{'a': 1, 'c': True}", {"a": 1, "c": True}, ("doubly_encoded",)),
+            ({"arguments": {"a": 1}}, {"a": 1}, ("single_key_wrapper",)),
+            ({"input": '{"a": 1}'}, {"a": 1}, ("doubly_encoded", "single_key_wrapper")),
+            ({"many": {"a": 1}}, {"a": 1}, ("single_key_wrapper",)),
+            ({"a": 1, "e": "[1, 2]"}, {"a": 1, "e": [1, 2]}, ("stringified_list",)),
+            ({"a": 1, "e": "[1, '2']"}, {"a": 1, "e": [1, 2]}, ("python_literal",)),
+            ({"a": 1, "f": '{"k": 2}'}, {"a": 1, "f": {"k": 2.0}}, ("stringified_object",)),
+            ({"a": 1, "g": '{"n": "3", "tags": "[\\"x\\"]"}'}, {"a": 1, "g": Inner(n=3, tags=["x"])}, ("stringified_object", "string_to_number", "stringified_list")),
+            ({"a": 1, "c": "False"}, {"a": 1, "c": False}, ("string_to_boolean",)),
+            ({"a": 1, "b": None}, {"a": 1, "b": 1.5}, ("null_as_default",)),
+            ({"a": 1, "e": [["1"]][0]}, {"a": 1, "e": [1]}, ()),
+        ],
+        ids=str,
+    )
+    def test_are_named(self, args, named, repairs):
+        """L11."""
+        found = prepare(many, args)
+        assert {name: found.named[name] for name in named} == named
+        assert found.repairs == repairs
+
+    @pytest.mark.parametrize("none", [None, "", "  ", {}])
+    def test_no_arguments_mean_none(self, none):
+        """E35, U139."""
+
+        def nothing(): ...
+
+        assert prepare(nothing, none).named == {}
+        assert "a" in problems(many, none)
+
+    def test_a_wrapper_is_opened_only_where_that_fits_and_the_raw_does_not(self):
+        """L11."""
+
+        def raw(input: dict): ...
+
+        def text(input: str): ...
+
+        assert prepare(raw, {"input": {"input": {}}}).named == {"input": {"input": {}}}
+        assert prepare(text, {"input": {"input": "x"}}).named == {"input": "x"}
+        assert prepare(many, {"args": {"a": 1}}).named["a"] == 1
+        assert problems(many, {"args": {"z": 1}}).keys() == {"args", "a"}
+        assert problems(many, {"other": {"a": 1}}).keys() == {"other", "a"}
+
+    def test_nothing_is_guessed(self):
+        """L11: two objects, or junk, are errors."""
+        for junk in ('{"a": 1} {"a": 2}', "a=1", '{"a": 1', "[{}]", '{"a": NaN}'):
+            assert problems(many, junk)
+        assert problems(many, {"a": 1, "e": "1,2"})
+        assert problems(many, {"a": 1, "e": "{1, 2}"})
+        assert problems(many, {"a": "__import__('os')"})
+        assert problems(many, {"a": 1, "f": "{1: 2}"})
+
+    def test_text_that_is_wanted_as_text_stays(self):
+        """L11."""
+
+        def say(text: str, maybe: str | list[str] = "", anything: Any = None): ...
+
+        args = {"text": "[1]", "maybe": '["a"]', "anything": "{}"}
+        assert prepare(say, args).named == args
+
+    def test_null_for_a_required_argument_is_no_default(self):
+        """L11."""
+        assert problems(many, {"a": None}) == {"a": "expected an integer, got null"}
+
+    def test_the_given_arguments_are_never_changed(self):
+        """E68."""
+        args = {"a": "1", "g": '{"n": 1}', "e": "[1]"}
+        before = dict(args)
+        prepare(many, args)
+        assert args == before
+
+
+class TestBySchemaOnly:
+    SCHEMA = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 1}, "mode": {"enum": ["a", "b"]}, "deep": {"type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"], "additionalProperties": False}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+
+    def test_a_remote_tool_is_coerced_and_checked_like_any_other(self):
+        """U15, api.md 1, P16."""
+        remote = Tool("far", schema=self.SCHEMA)
+        found = remote.prepare({"n": "7", "deep": '{"x": "true"}'})
+        assert found.named == found.shown == {"n": 7, "deep": {"x": True}}
+        assert found.repairs == ("string_to_number", "stringified_object", "string_to_boolean")
+
+    def test_every_problem_is_told(self):
+        """L12."""
+        remote = Tool("far", schema=self.SCHEMA)
+        with pytest.raises(ToolArgumentsError) as caught:
+            remote.prepare({"n": 0, "mode": "c", "deep": {"y": 1}, "zzz": 1})
+        assert dict(caught.value.problems) == {
+            "zzz": "there is no such argument",
+        } | dict(caught.value.problems)
+        with pytest.raises(ToolArgumentsError) as caught:
+            remote.prepare({"n": 0, "mode": "c", "deep": {"y": 1}})
+        assert dict(caught.value.problems) == {
+            "n": "0 is under the minimum 1",
+            "mode": 'expected one of "a", "b", got "c"',
+            "deep.y": "there is no such argument",
+            "deep.x": "is missing, expected true or false",
+        }
+
+    def test_a_boolean_is_no_number_there_either(self):
+        """api.md 1."""
+        with pytest.raises(ToolArgumentsError, match="n: expected an integer >= 1, got true"):
+            Tool("far", schema=self.SCHEMA).prepare({"n": True})
+
+    def test_a_schema_jsonschema_refuses_is_a_fault_of_the_definition(self):
+        """U9."""
+        from ferrule.errors import ToolDefinitionError
+
+        with pytest.raises(ToolDefinitionError):
+            Tool("far", schema={"type": "object", "properties": {"a": {"dependentRequired": 3}}}).prepare({"a": 1})
+
+
+class TestAbuse:
+    def test_half_surrogates_pass_as_values_and_are_told_as_names(self):
+        """ours."""
+        assert prepare(search, {"query": "\ud800"}).named["query"] == "\ud800"
+        with pytest.raises(ToolArgumentsError) as caught:
+            prepare(search, {"query": "q", "\ud800": 1, "limit": "\udfff"})
+        str(caught.value).encode()
+
+    def test_names_that_are_no_text_are_told(self):
+        """ours."""
+        assert problems(search, {1: 2, None: 3, "query": "q"}).keys() == {"1", "None"}
+
+    def test_depth_ends_in_an_error_or_a_value_and_never_in_a_crash(self):
+        """ours."""
+        deep: Any = []
+        tree: Any = {"value": 1}
+        for _ in range(20_000):
+            deep = [deep]
+            tree = {"value": 1, "kids": [tree]}
+
+        def use(x: Any = None, y: Tree | None = None, z: list[list[int]] = []): ...  # noqa: B006
+
+        assert problems(use, {"y": tree})
+        assert problems(use, {"z": deep})
+        text = "[" * 100_000
+        assert problems(use, {"z": text})
+        for call in ({"x": deep},):
+            try:
+                prepare(use, call)
+            except ToolArgumentsError:
+                pass
+
+    def test_a_value_that_contains_itself_ends_too(self):
+        """ours."""
+        circle: list[Any] = []
+        circle.append(circle)
+
+        def use(x: list[Any] = [], y: int = 1): ...  # noqa: B006
+
+        try:
+            prepare(use, {"x": circle})
+        except ToolArgumentsError:
+            pass
+
+    def test_huge_arguments_are_shortened_in_the_message(self):
+        """L12."""
+        with pytest.raises(ToolArgumentsError) as caught:
+            prepare(many, {"a": "x" * 1_000_000, "y" * 1_000_000: 1})
+        assert len(str(caught.value)) < 2_000
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=8),
+    lambda each: st.lists(each, max_size=4) | st.dictionaries(st.text(max_size=4) | st.sampled_from(["n", "tags", "value", "kids", "a"]), each, max_size=4),
+    max_leaves=12,
+)
+NAMES = st.sampled_from([*"abcdefgh", "arguments", "input", "zzz"])
+MANY = Tool(many)
+REMOTE = Tool("far", schema=TestBySchemaOnly.SCHEMA)
+SEARCH = Tool(search)
+
+
+def nested(tree: Tree, by: dict[str, list[Inner]] = {}, pick: Inner | list[int] | Literal["x"] | None = None): ...  # noqa: B006
+
+
+NESTED = Tool(nested)
+
+
+@given(st.dictionaries(NAMES | st.sampled_from(["n", "mode", "deep", "query", "limit", "tags", "tree", "by", "pick"]), JSON, max_size=6) | JSON)
+def test_junk_is_taken_or_refused_and_never_anything_else(args):
+    """D8, L11, ours."""
+    for each in (MANY, REMOTE, SEARCH, NESTED):
+        try:
+            found = each.prepare(args)
+        except ToolArgumentsError as error:
+            assert error.problems
+            str(error).encode()
+        else:
+            each.prepare(found.shown)
+
+
+SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
+    int: st.integers(),
+    str: st.text(st.characters(codec="utf-8")),
+    bool: st.booleans(),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    type(None): st.none(),
+}
+TYPED = st.recursive(
+    st.sampled_from(list(SIMPLE)).map(lambda kind: (kind, SIMPLE[kind])),
+    lambda each: each.map(lambda pair: (list[pair[0]], st.lists(pair[1], max_size=3)))
+    | each.map(lambda pair: (dict[str, pair[0]], st.dictionaries(st.text(string.ascii_letters, max_size=3), pair[1], max_size=3)))
+    | each.map(lambda pair: (Optional[pair[0]], st.none() | pair[1])),
+    max_leaves=3,
+)
+
+
+@given(st.data())
+def test_for_any_signature_arguments_that_fit_come_back_equal(data):
+    """D7, U42, U62: and pass through the schema that is shown to the model."""
+    from jsonschema import Draft202012Validator
+
+    kinds = data.draw(st.dictionaries(st.text("abc_", min_size=1, max_size=3), TYPED, max_size=4))
+    values = {name: data.draw(strategy) for name, (_, strategy) in kinds.items()}
+
+    def free(**kwargs):
+        return kwargs
+
+    made = Tool(free, arg_types={name: kind for name, (kind, _) in kinds.items()})
+    assert Draft202012Validator(made.parameters).is_valid(values)
+    found = made.prepare(values)
+    assert found.named == values
+    assert found.shown == values
+    assert found.repairs == ()
+    assert made(**values) == values

@@ -1,0 +1,125 @@
+import pytest
+
+from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError
+from ferrule.tools.tool import Tool
+from ferrule.tools.toolbox import Toolbox, as_tool
+from ferrule.values.exchange import Declarations
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def other() -> str:
+    return "other"
+
+
+def test_holds_tools_in_order_and_finds_them_by_either_name():
+    """U9, F6, api.md 2."""
+    dotted = Tool(add, "math.add")
+    box = Toolbox([dotted, other])
+    assert box.names == box.keys() == ("math.add", "other")
+    assert [tool.name for tool in box] == ["math.add", "other"]
+    assert box.get("math.add") is box.get("math_dot_add") is box["math.add"] is dotted
+    assert box.get("nothing") is None
+    assert "other" in box
+    assert dotted in box
+    assert "nothing" not in box
+    assert 3 not in box
+    assert len(box) == 2
+    assert box.values() == box.tools
+    assert dict(box.items()) == {"math.add": dotted, "other": box["other"]}
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    """U125, P46."""
+    with pytest.raises(UnknownToolError, match="`add`, `other`"):
+        Toolbox([add, other])["nothing"]
+
+
+def test_hands_its_declarations_out_made_once():
+    """F1, E3, E6."""
+    box = Toolbox([add, other])
+    assert isinstance(box.declarations, Declarations)
+    assert box.declarations is box.declarations
+    assert [each["function"]["name"] for each in box.declarations] == ["add", "other"]
+    assert box.declarations[0] is box["add"].declaration
+
+
+def test_two_tools_of_one_name_are_refused():
+    """U9, D14, U122, P67."""
+    with pytest.raises(DuplicateToolError, match="two tools named `add`"):
+        Toolbox([add, Tool(other, "add")])
+    with pytest.raises(ValueError):
+        Toolbox([add, add])
+
+
+def test_a_name_that_collides_with_anothers_wire_name_is_refused():
+    """api.md 2."""
+    # A legal name that looks like an escape is escaped itself, so that only a name equal to another's wire name collides.
+    with pytest.raises(DuplicateToolError, match="one wire name"):
+        Toolbox([Tool(add, "a.b"), Tool(other, "a_dot_b")])
+    with pytest.raises(DuplicateToolError, match="one wire name"):
+        Toolbox([Tool(other, "a_dot_b"), Tool(add, "a.b")])
+
+
+@pytest.mark.parametrize("wrong", [3, None, "add", {"add": add}, [3], ["add"], [None]], ids=str)
+def test_what_is_no_list_of_tools_is_refused(wrong):
+    """U119."""
+    with pytest.raises(ToolDefinitionError):
+        Toolbox(wrong)
+
+
+def test_faults_of_a_definition_surface_when_it_is_built():
+    """U9, E9."""
+
+    class Opaque: ...
+
+    def odd(thing: Opaque): ...
+
+    with pytest.raises(ToolDefinitionError, match="`odd` cannot become a tool: the type of `thing`"):
+        Toolbox([odd])
+
+
+def test_takes_iterators_and_other_toolboxes():
+    """ours: `Toolbox([*box, more])` and `Toolbox(box)`."""
+    box = Toolbox(iter([add]))
+    assert Toolbox(box) == box
+    assert Toolbox([*box, other]).names == ("add", "other")
+    assert hash(Toolbox([add])) == hash(Toolbox([add]))
+    assert Toolbox([add]) != Toolbox([other])
+    assert not Toolbox([])
+    assert repr(box) == "Toolbox([add])"
+
+
+def test_finding_a_tool_among_a_thousand_looks_at_one():
+    """F6: by name, without comparing tools."""
+    box = Toolbox([Tool(add, f"t{i}") for i in range(1000)])
+    compared = []
+
+    class Watched(str):
+        __slots__ = ()
+
+        def __eq__(self, theirs):
+            compared.append(theirs)
+            return str.__eq__(self, theirs)
+
+        __hash__ = str.__hash__
+
+    assert box.get(Watched("t999")).name == "t999"
+    assert len(compared) <= 3
+
+
+def test_as_tool_takes_every_usual_form():
+    """E4."""
+    made = Tool(add)
+    assert as_tool(made) is made
+    assert as_tool(add) == made
+    parameters = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    flat = as_tool({"name": "far", "description": "Far.", "parameters": parameters})
+    assert flat == as_tool({"type": "function", "function": {"name": "far", "description": "Far.", "parameters": parameters}})
+    assert flat == as_tool(flat.declaration)
+    assert flat.parameters == parameters
+    for wrong in (3, None, {}, {"name": 3}, {"function": {}}, "add", b"add"):
+        with pytest.raises(ToolDefinitionError):
+            as_tool(wrong)
