@@ -1,7 +1,7 @@
 """A run as it happens: thoughts word by word, calls when they start, results when they are there."""
 
 from ferrule import ReAct, ScriptedLM, configure, progress
-from ferrule.values.event import CallFinished, CallProgress, CallStarted, TextDelta
+from ferrule.values.event import CallFinished, CallProgress, CallStarted, ThoughtDelta
 
 
 def read_pages(pages: int) -> str:
@@ -25,7 +25,7 @@ words, seen = [], []
 with agent.stream(question="Who did it?") as stream:
     for event in stream:
         match event:
-            case TextDelta(text=text):
+            case ThoughtDelta(text=text):
                 words.append(text)
             case CallStarted(call=call):
                 seen.append(f"started {call.name}")

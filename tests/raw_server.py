@@ -15,7 +15,11 @@ OK = b'{"choices": [{"message": {"role": "assistant", "content": "hello"}, "fini
 def reply(body: bytes | str = OK, status: str = "200 OK", **headers: str) -> Act:
     """A whole answer."""
     content = body.encode() if isinstance(body, str) else body
-    named = {"content-type": "application/json", "content-length": str(len(content)), **{k.replace("_", "-"): v for k, v in headers.items()}}
+    named = {
+        "content-type": "application/json",
+        "content-length": str(len(content)),
+        **{k.replace("_", "-"): v for k, v in headers.items()},
+    }
     head = "".join(f"{name}: {value}\r\n" for name, value in named.items())
     message = f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + content
     return lambda connection: connection.send(message)
@@ -115,7 +119,7 @@ def read_request(reader) -> tuple[dict[str, str], bytes] | None:
     if not reader.readline():
         return None
     headers = {}
-    while (line := reader.readline().strip()):
+    while line := reader.readline().strip():
         name, _, value = line.decode().partition(":")
         headers[name.lower()] = value.strip()
     return headers, reader.read(int(headers.get("content-length", 0)))

@@ -8,13 +8,16 @@ The same ContextVar also carries the frame (the run that is going on here, if an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +51,26 @@ _NAMES = frozenset(each.name for each in fields(Settings))
 _nowhere = Scope()
 _scope: ContextVar[Scope] = ContextVar("ferrule_scope", default=_nowhere)
 _configured = Settings()
+_configuring = Lock()
 
 
 def configure(**changes: Any) -> None:
     """Set settings for the whole process. Raises `ConfigurationError` for an unknown name."""
     global _configured  # noqa: PLW0603  the process-wide settings are this module's very purpose
-    _configured = replace(_configured, **_checked(changes))
+    checked = _checked(changes)
+    with _configuring:
+        _configured = replace(_configured, **checked)
 
 
 @contextmanager
-def context(**changes: Any) -> Iterator[None]:
+def context(**changes: Any) -> Generator[None]:
     """Set settings for a `with` block, and for the tasks and worker threads started in it."""
     scope = _scope.get()
     token = _scope.set(replace(scope, overrides={**scope.overrides, **_checked(changes)}))
     try:
         yield
     finally:
-        _scope.reset(token)
+        _leave(token)
 
 
 def current() -> Settings:
@@ -89,12 +95,19 @@ def enter(here: Scope) -> None:
 
 
 @contextmanager
-def entered(here: Scope) -> Iterator[None]:
+def entered(here: Scope) -> Generator[None]:
     """Put another scope in force for a block."""
     token = _scope.set(here)
     try:
         yield
     finally:
+        _leave(token)
+
+
+def _leave(token: Token[Scope]) -> None:
+    # A block inside a generator may be left in another context than it was entered in (an async fixture, a stream that was given up).
+    # There it never held, and there is nothing to put back.
+    with suppress(ValueError):
         _scope.reset(token)
 
 
@@ -109,6 +122,10 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
             msg = f"`callbacks` takes a list, found {shown(callbacks)}."
             raise ConfigurationError(msg)
         changes = {**changes, "callbacks": tuple(callbacks)}  # pyright: ignore[reportUnknownArgumentType]
+    workers = changes.get("max_workers")
+    if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+        msg = f"`max_workers` is a whole number from 1, or None; found {shown(workers)}."
+        raise ConfigurationError(msg)
     if changes.get("lm") is not None and isinstance(changes["lm"], str):
         msg = f"`lm` takes a model, not its name: configure(lm=LM({changes['lm']!r}))."
         raise ConfigurationError(msg)

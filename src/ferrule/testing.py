@@ -150,13 +150,15 @@ class _Conversation(BaseHTTPRequestHandler):
         elif not self.path.partition("?")[0].endswith("/chat/completions"):
             self._send(404, _problem(f"there is no {self.path}; this server knows /v1/models and /v1/chat/completions"))
         else:
-            self._sent = False
+            self._sent = is_answered = False
             try:
                 self._complete(body)
+                is_answered = True
             except FerruleError as error:
+                is_answered = True
                 self._fail(*openai_answer.error_body(error))
             finally:
-                if not self._sent:  # the model raised something of its own, which goes on to `handle_error`
+                if not is_answered:  # the model raised something of its own, which goes on to `handle_error`
                     self._fail(500, _problem("the model failed", "server_error"))
 
     def _complete(self, body: bytes) -> None:

@@ -7,7 +7,9 @@ import pytest
 from ferrule import Question, ToolCall
 from ferrule.doors.person import ask_person
 
-CONFIRM = Question("confirm", "Confirm execution of rm with args: {}? (yes/no)", ToolCall(name="rm", args={"path": "[red]\x1b[2Jx"}), "q1")
+CONFIRM = Question(
+    "confirm", "Confirm execution of [b]rm[/b] with args: \x1b[2J \u202e?", ToolCall(name="rm", args={"path": "[red]\x1b[2Jx"}), "q1"
+)
 CLARIFY = Question("clarify", "Which [b]file[/b]?", ToolCall(name="user_clarification"), "q2")
 
 
@@ -59,8 +61,8 @@ def test_a_question_of_the_model_is_answered_with_whatever_is_said(paper) -> Non
 
 
 def test_the_person_sees_the_call_and_nothing_that_hides_it(paper) -> None:
-    """Brief: markup escaped, control characters gone."""
+    """Brief: markup escaped; ours: what cannot be seen is written out, because the decision is on exactly this text."""
     ask_person(CONFIRM, paper, lines("n"))
     shown = paper.file.getvalue()
-    assert 'rm(path="[red]' in shown
+    assert "[b]rm[/b] with args: \\u001b[2J \\u202e?" in shown
     assert "\x1b" not in shown

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.doors.plain_text import one_line, plain, shortened
+from ferrule.doors.plain_text import one_line, plain, revealed, shortened
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,8 @@ def test_long_text_is_shortened_and_says_so() -> None:
     assert shortened("short") == "short"
     assert one_line("a\n  b\tc") == "a b c"
     assert one_line("x" * 10, 5) == "xxxx…"
+
+
+def test_what_a_person_decides_on_shows_what_cannot_be_seen() -> None:
+    """Ours."""
+    assert revealed("a\u202eb\u200bc\x1b[2J\ud800\nd\té") == "a\\u202eb\\u200bc\\u001b[2J\\ud800\nd\té"

@@ -67,7 +67,9 @@ def test_a_long_message_is_cut():
     assert len(str(failure(400, {}, b"x" * 100_000)[0])) < 1200
 
 
-@given(st.integers(300, 599), st.binary(max_size=60), st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms"]), st.text(max_size=8)))
+@given(
+    st.integers(300, 599), st.binary(max_size=60), st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms"]), st.text(max_size=8))
+)
 def test_any_answer_gives_an_error(status, body, headers):
     """L4."""
     error, again = failure(status, headers, body, secret="secret")
@@ -135,6 +137,12 @@ def test_an_error_learns_whose_it_is_once():
     error.__cause__ = cause
     named = placed(error, provider="p", found_request_id="r", secret="sk-1")
     assert type(named) is RateLimited
-    assert (str(named), named.provider, named.status, named.retry_after_s, named.request_id) == ("p: slow [key] (status 429)", "p", 429, 3, "r")
+    assert (str(named), named.provider, named.status, named.retry_after_s, named.request_id) == (
+        "p: slow [key] (status 429)",
+        "p",
+        429,
+        3,
+        "r",
+    )
     assert named.__cause__ is cause
     assert placed(named, provider="q") is named

@@ -120,7 +120,10 @@ def test_html_in_place_of_json_names_the_likely_cause():
 @ways
 def test_the_request_id_is_told(ask):
     """L4."""
-    with raw_server(reply("{}", "400 Bad Request", x_request_id="req_7")) as server, pytest.raises(BadRequest, match="request req_7") as caught:
+    with (
+        raw_server(reply("{}", "400 Bad Request", x_request_id="req_7")) as server,
+        pytest.raises(BadRequest, match="request req_7") as caught,
+    ):
         ask(lm_at(server))
     assert caught.value.request_id == "req_7"
 
@@ -232,7 +235,9 @@ def test_an_answer_that_breaks_off_is_unavailable(ask):
         ask(lm_at(server, max_retries=0))
 
 
-STREAM = b'data: {"choices": [{"delta": {"content": "he"}}]}\n\ndata: {"choices": [{"delta": {"content": "llo"}, "finish_reason": "stop"}]}\n\n'
+STREAM = (
+    b'data: {"choices": [{"delta": {"content": "he"}}]}\n\ndata: {"choices": [{"delta": {"content": "llo"}, "finish_reason": "stop"}]}\n\n'
+)
 
 
 def test_a_stream_that_broke_in_the_middle_is_not_begun_again():
@@ -247,9 +252,9 @@ def test_a_stream_that_broke_in_the_middle_is_not_begun_again():
 
 def test_a_stream_that_ends_politely_but_too_early_is_unavailable():
     """L4, ours."""
-    with raw_server(begin(b'data: {"choices": [{"delta": {"content": "he"}}]}\n\n', end)) as server:
-        with pytest.raises(Unavailable, match="after a part of the answer"):
-            list(lm_at(server).stream(ASKED))
+    act = begin(b'data: {"choices": [{"delta": {"content": "he"}}]}\n\n', end)
+    with raw_server(act) as server, pytest.raises(Unavailable, match="after a part of the answer"):
+        list(lm_at(server).stream(ASKED))
 
 
 def test_an_error_inside_a_stream_is_raised_with_its_provider():
@@ -416,7 +421,7 @@ def test_a_fork_opens_connections_of_its_own(monkeypatch):
 @ways
 def test_a_key_that_a_server_echoes_is_not_shown(ask):
     """L1."""
-    body = '{"error": {"message": "Incorrect API key provided: %s. See our page."}}' % KEY
+    body = f'{{"error": {{"message": "Incorrect API key provided: {KEY}. See our page."}}}}'
     with raw_server(reply(body, "401 x")) as server, pytest.raises(AuthenticationFailed, match=r"\[key\]") as caught:
         ask(lm_at(server))
     chain, error = "", caught.value

@@ -212,10 +212,12 @@ def test_what_complete_returns_must_be_an_answer():
         as_model(Duck({"text": "x"})).complete(ASKED)
 
 
-@pytest.mark.parametrize("bad", ["openai/gpt-5", Shouting, None, 3, object(), lambda request: "x"], ids=["name", "class", "none", "int", "obj", "fn"])
+@pytest.mark.parametrize(
+    "bad", ["openai/gpt-5", Shouting, None, 3, object(), lambda request: "x"], ids=["name", "class", "none", "int", "obj", "fn"]
+)
 def test_what_is_no_model_is_refused_with_advice(bad):
     """L1."""
-    with pytest.raises(ConfigurationError, match="LM\\(|Shouting\\(|BaseLM"):
+    with pytest.raises(ConfigurationError, match=r"LM\(|Shouting\(|BaseLM"):
         as_model(bad)
 
 

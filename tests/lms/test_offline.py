@@ -24,8 +24,8 @@ ADD = tool("add", "Add two integers.", a=INT, b=INT)
 DAYS = tool("days_between", "Number of days between two dates.", start=DATE, end=DATE)
 SEARCH = tool("search", "Search the web.", query=TEXT)
 MAIL = tool("send_email", "Send a mail.", to={"type": "string", "format": "email"}, body={"type": "string", "description": "text"})
-MEAN = tool("mean", "Mean of numbers.", values={"type": "array", "items": NUMBER})
-TOOLS = [CALCULATOR, WEATHER, ADD, DAYS, SEARCH, MAIL, MEAN]
+AVERAGE = tool("average", "Arithmetic mean of numbers.", values={"type": "array", "items": NUMBER})
+TOOLS = [CALCULATOR, WEATHER, ADD, DAYS, SEARCH, MAIL, AVERAGE]
 
 QUESTIONS = [
     ("What is 17 * (23 + 4)?", "calculator", {"expression": "17 * (23 + 4)"}),
@@ -40,7 +40,7 @@ QUESTIONS = [
     ("search for 'best pizza' now", "search", {"query": "best pizza"}),
     ("Search recent news about Mars rovers", "search", {"query": "recent news Mars rovers"}),
     ('Send an email to ann@example.com saying "see you"', "send_email", {"to": "ann@example.com", "body": "see you"}),
-    ("What is the mean of 1, 2.5 and 3?", "mean", {"values": [1, 2.5, 3]}),
+    ("What is the average of 1, 2.5 and 3?", "average", {"values": [1, 2.5, 3]}),
 ]
 
 
@@ -80,6 +80,18 @@ def test_what_the_question_does_not_hold_is_the_smallest_value_that_fits():
     assert arguments("odd", odd) == {"a": 4, "b": {}, "c": "only"}
 
 
+@pytest.mark.parametrize(
+    ("question", "name"), [("What is 17 * 23?", "multiply"), ("17 plus 23?", "add"), ("17 - 4", "subtract")], ids=range(3)
+)
+def test_signs_have_names(question, name):
+    """L9."""
+    tools = [tool(each, "", a=INT, b=INT) for each in ("add", "multiply", "subtract")]
+    found = best_tool(question, tools, set())
+    assert found is not None
+    assert found.name == name
+    assert best_tool(question, tools, {name}) is None
+
+
 def test_dates_that_are_none_are_not_found():
     """L9."""
     assert dates("on 30 February 2026, or 2026-13-01, or 1 May 2026") == ["2026-05-01"]
@@ -92,7 +104,9 @@ def test_dates_and_ranges_are_no_arithmetic():
 
 
 def declared(*tools: SeenTool) -> Declarations:
-    return Declarations([{"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}} for t in tools])
+    return Declarations(
+        [{"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}} for t in tools]
+    )
 
 
 def conversation(question: str, *tools: SeenTool, results: tuple[str, ...] = ()) -> list:
@@ -108,7 +122,9 @@ def conversation(question: str, *tools: SeenTool, results: tuple[str, ...] = ())
     return turns
 
 
-FINISH = tool("finish", "End.", answer=TEXT, number=NUMBER, sure={"type": "boolean"}, items={"type": "array", "items": INT}, more={"type": "object"})
+FINISH = tool(
+    "finish", "End.", answer=TEXT, number=NUMBER, sure={"type": "boolean"}, items={"type": "array", "items": INT}, more={"type": "object"}
+)
 
 
 def test_it_answers_from_the_observation():
@@ -124,7 +140,11 @@ def test_it_answers_in_plain_text_where_nothing_else_is_wanted():
     assert last.text == "temperature: 3, sky: grey"
 
 
-@pytest.mark.parametrize(("result", "field", "value"), [("[1, 2]", "items", [1, 2]), ('{"a": {"b": 1}}', "more", {"a": {"b": 1}}), ("-1.5e3 m", "number", -1500), ("no", "sure", False)], ids=range(4))
+@pytest.mark.parametrize(
+    ("result", "field", "value"),
+    [("[1, 2]", "items", [1, 2]), ('{"a": {"b": 1}}', "more", {"a": {"b": 1}}), ("-1.5e3 m", "number", -1500), ("no", "sure", False)],
+    ids=range(4),
+)
 def test_outputs_take_the_form_of_their_type(result, field, value):
     """L9."""
     *_, finish = conversation("What is 6 * 7?", CALCULATOR, FINISH, results=(result,))
@@ -153,7 +173,22 @@ def test_it_answers_in_every_way():
     assert not OfflineLM(capabilities=Capabilities(native_tools=False)).capabilities.native_tools
 
 
-SCHEMA = st.sampled_from([TEXT, INT, NUMBER, DATE, {"type": "array"}, {"enum": [1, None]}, {"anyOf": [TEXT, {"type": "null"}]}, {"type": ["string", "null"]}, {"pattern": "("}, True, {}, {"$ref": "#"}])
+SCHEMA = st.sampled_from(
+    [
+        TEXT,
+        INT,
+        NUMBER,
+        DATE,
+        {"type": "array"},
+        {"enum": [1, None]},
+        {"anyOf": [TEXT, {"type": "null"}]},
+        {"type": ["string", "null"]},
+        {"pattern": "("},
+        True,
+        {},
+        {"$ref": "#"},
+    ]
+)
 NAME = st.sampled_from(["expression", "city", "date", "x", "query", "startDate", "ü"])
 
 

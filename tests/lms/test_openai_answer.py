@@ -2,7 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from ferrule.errors import AuthenticationFailed, BadRequest, ContextOverflow, FerruleError, InputError, RateLimited, Refused, ScriptError, Unavailable
+from ferrule.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    ContextOverflow,
+    FerruleError,
+    InputError,
+    RateLimited,
+    Refused,
+    ScriptError,
+    Unavailable,
+)
 from ferrule.lms.failures import failure
 from ferrule.lms.openai_answer import answer, error_body
 from ferrule.lms.openai_chat import read
@@ -24,7 +34,9 @@ def test_what_is_written_is_read_again(response):
     """L3, L9."""
     found = read(json_bytes(answer(response, model="m")))
     assert (found.text, found.reasoning, found.refusal) == (response.text, response.reasoning, response.refusal)
-    assert [(call.name, call.args, call.id) for call in found.tool_calls] == [(call.name, call.args, call.id) for call in response.tool_calls]
+    assert [(call.name, call.args, call.id) for call in found.tool_calls] == [
+        (call.name, call.args, call.id) for call in response.tool_calls
+    ]
     assert [call.fault is None for call in found.tool_calls] == [call.fault is None for call in response.tool_calls]
     assert found.finish_reason == response.finish_reason or ("tool_calls" if response.tool_calls else "stop")
     assert found.usage.total_tokens == response.usage.total_tokens
@@ -39,7 +51,11 @@ def test_an_error_that_was_sent_is_the_same_error_again(kind):
     assert "said" in str(error)
 
 
-@pytest.mark.parametrize(("error", "status"), [(InputError("x"), 400), (ScriptError("x"), 500), (FerruleError("x"), 500), (Unavailable("x", status=529), 529)], ids=range(4))
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(InputError("x"), 400), (ScriptError("x"), 500), (FerruleError("x"), 500), (Unavailable("x", status=529), 529)],
+    ids=range(4),
+)
 def test_errors_have_a_status(error, status):
     """L9."""
     assert error_body(error)[0] == status

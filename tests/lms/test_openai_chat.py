@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_messages_and_tools_go_out_as_they_were_rendered():
         bodies.append(render(request, model="m", settings={}))
         messages = messages.then(Message("assistant", "", (CALL,)), Message("tool", "1", tool_call_id="call_1"))
         request = request.following(messages)
-    assert all(later.startswith(earlier.removesuffix(b"]}")) for earlier, later in zip(bodies, bodies[1:], strict=False))
+    assert all(later.startswith(earlier.removesuffix(b"]}")) for earlier, later in pairwise(bodies))
 
 
 def test_tool_choice_is_not_sent_without_tools():
@@ -85,7 +86,9 @@ def test_tool_choice_is_not_sent_without_tools():
     assert set(said(asking(tool_choice="required", parallel=True))) == {"model", "messages"}
 
 
-@pytest.mark.parametrize("choice", ["auto", "none", "required", {"type": "function", "function": {"name": "add"}}], ids=["a", "n", "r", "dict"])
+@pytest.mark.parametrize(
+    "choice", ["auto", "none", "required", {"type": "function", "function": {"name": "add"}}], ids=["a", "n", "r", "dict"]
+)
 def test_a_known_tool_choice_is_sent_as_it_is(choice):
     """L2."""
     assert said(asking(tools=Declarations([ADD]), tool_choice=choice))["tool_choice"] == choice
@@ -149,9 +152,9 @@ def test_any_text_and_any_setting_give_json(text, settings):
 @given(st.text(alphabet=st.characters(categories=["Cs"])))
 def test_lone_surrogates_go_out_as_escapes(text):
     """L2."""
-    assert json.loads(render(asking(Message("user", text)), model=text, settings={"user": text}))["user"].encode("utf-16", "surrogatepass") == text.encode(
+    assert json.loads(render(asking(Message("user", text)), model=text, settings={"user": text}))["user"].encode(
         "utf-16", "surrogatepass"
-    )
+    ) == text.encode("utf-16", "surrogatepass")
 
 
 # -- answers ----------------------------------------------------------------------------------------------------
@@ -203,7 +206,9 @@ def test_an_answer_is_read_as_expected(name):
     if name == "answer_bad_calls":  # E39: the words of the fault are values/call.py's
         assert found.tool_calls[1].fault.reason.startswith("call 1: ")
         found = Response(*(getattr(found, each) for each in ("text", "tool_calls", "reasoning", "finish_reason", "refusal", "usage")))
-        assert [(call.name, call.args, call.id) for call in found.tool_calls] == [(call.name, call.args, call.id) for call in expected.tool_calls]
+        assert [(call.name, call.args, call.id) for call in found.tool_calls] == [
+            (call.name, call.args, call.id) for call in expected.tool_calls
+        ]
         return
     assert found == expected
     assert found.raw == payload
@@ -264,7 +269,9 @@ JSON = st.recursive(
 KEYS = ["content", "tool_calls", "function_call", "reasoning", "reasoning_content", "refusal", "reasoning_details"]
 
 
-@given(JSON, JSON, st.dictionaries(st.sampled_from(KEYS), JSON | st.lists(st.fixed_dictionaries({"id": JSON, "function": JSON})), min_size=1))
+@given(
+    JSON, JSON, st.dictionaries(st.sampled_from(KEYS), JSON | st.lists(st.fixed_dictionaries({"id": JSON, "function": JSON})), min_size=1)
+)
 def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(usage, reason, message):
     """L4: gateways send anything."""
     try:

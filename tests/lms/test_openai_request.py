@@ -99,15 +99,25 @@ def test_a_bad_request_is_refused(bad):
         read_request(bad)
 
 
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=3), lambda x: st.lists(x, max_size=2) | st.dictionaries(st.text(max_size=3), x, max_size=2))
-PART = st.fixed_dictionaries({"type": st.sampled_from(["text", "image_url", "input_audio", "file", "x"])}, optional={k: JSON for k in ("text", "image_url", "input_audio", "file")})
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda x: st.lists(x, max_size=2) | st.dictionaries(st.text(max_size=3), x, max_size=2),
+)
+PART = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "image_url", "input_audio", "file", "x"])},
+    optional=dict.fromkeys(("text", "image_url", "input_audio", "file"), JSON),
+)
 MESSAGE = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "assistant", "tool", "system"]) | JSON},
     optional={"content": JSON | st.lists(PART, max_size=2), "tool_calls": JSON, "tool_call_id": JSON, "name": JSON},
 )
 
 
-@given(st.fixed_dictionaries({"messages": JSON | st.lists(MESSAGE, max_size=2)}, optional={"tools": JSON, "response_format": JSON, "tool_choice": JSON}))
+@given(
+    st.fixed_dictionaries(
+        {"messages": JSON | st.lists(MESSAGE, max_size=2)}, optional={"tools": JSON, "response_format": JSON, "tool_choice": JSON}
+    )
+)
 def test_junk_is_refused_in_one_way(body):
     """Ours: clients of `serve` send anything."""
     try:

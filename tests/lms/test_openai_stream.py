@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -26,7 +27,11 @@ def delta(index: int = 0, finish: str | None = None, **fields) -> dict:
 
 def call(index: int | None, call_id: str | None = None, name: str | None = None, arguments: str | None = None) -> dict:
     function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
-    entry = {"function": function, **({"index": index} if index is not None else {}), **({"id": call_id, "type": "function"} if call_id else {})}
+    entry = {
+        "function": function,
+        **({"index": index} if index is not None else {}),
+        **({"id": call_id, "type": "function"} if call_id else {}),
+    }
     return delta(tool_calls=[entry])
 
 
@@ -80,7 +85,7 @@ def test_it_does_not_matter_where_the_bytes_are_cut(cuts, newline, has_bom):
     """L3."""
     body = (b"\xef\xbb\xbf" if has_bom else b"") + FULL.replace(b"\n", newline.encode())
     places = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
-    deltas, response = assembled(*(body[start:stop] for start, stop in zip(places, places[1:], strict=False)))
+    deltas, response = assembled(*(body[start:stop] for start, stop in pairwise(places)))
     assert response == WHOLE
     assert "".join(each.text for each in deltas) == WHOLE.text
 
@@ -142,7 +147,11 @@ def test_arguments_as_an_object_are_taken():
 
 def test_the_deprecated_function_call_is_assembled():
     """L3."""
-    chunks = [delta(function_call={"name": "ad"}), delta(function_call={"name": "d", "arguments": '{"a"'}), delta(function_call={"arguments": ": 1}"})]
+    chunks = [
+        delta(function_call={"name": "ad"}),
+        delta(function_call={"name": "d", "arguments": '{"a"'}),
+        delta(function_call={"arguments": ": 1}"}),
+    ]
     _, response = assembled(sent(*chunks, delta(finish="function_call")))
     assert [(each.name, each.args) for each in response.tool_calls] == [("add", {"a": 1})]
     assert response.finish_reason == "tool_calls"
@@ -198,11 +207,16 @@ def test_a_stream_that_is_no_answer_is_an_error(body, kind):
         assembled(body)
 
 
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=3), lambda x: st.lists(x, max_size=2) | st.dictionaries(st.text(max_size=3), x, max_size=2))
-ENTRY = st.fixed_dictionaries({}, optional={"index": JSON, "id": JSON, "function": JSON | st.fixed_dictionaries({}, optional={"name": JSON, "arguments": JSON})})
-PIECE = st.dictionaries(st.sampled_from(["content", "refusal", "reasoning", "function_call", "reasoning_details"]), JSON) | st.fixed_dictionaries(
-    {"tool_calls": st.lists(ENTRY, max_size=3) | JSON}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda x: st.lists(x, max_size=2) | st.dictionaries(st.text(max_size=3), x, max_size=2),
 )
+ENTRY = st.fixed_dictionaries(
+    {}, optional={"index": JSON, "id": JSON, "function": JSON | st.fixed_dictionaries({}, optional={"name": JSON, "arguments": JSON})}
+)
+PIECE = st.dictionaries(
+    st.sampled_from(["content", "refusal", "reasoning", "function_call", "reasoning_details"]), JSON
+) | st.fixed_dictionaries({"tool_calls": st.lists(ENTRY, max_size=3) | JSON})
 
 
 @given(st.lists(PIECE, max_size=4), JSON)

@@ -60,7 +60,11 @@ def test_a_step_of_react_is_recognised_in_every_form(form):
     assert asked.question == "What is 1 + 1?"
     assert asked.calls == (Seen("add", {"a": 1}, "42"),)
     assert asked.tools == (
-        SeenTool("add", "Add two numbers.", {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 1}}, "required": ["a"]}),
+        SeenTool(
+            "add",
+            "Add two numbers.",
+            {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 1}}, "required": ["a"]},
+        ),
         SeenTool("now", "", {"type": "object", "properties": {}, "required": []}),
     )
 
@@ -97,7 +101,7 @@ def test_outputs_are_extracted_from_a_trajectory(form):
     _, written = FORMS[form]
     layout = written({name: f"{{{name}}}" for name in ("question", "trajectory", "reasoning", "answer", "score", "kind", "tags")})
     system = EXTRACT + ("Answer with a JSON object with these fields." if form == "json" else layout)
-    user = written({"question": "What is good about 1 + 1?", "trajectory": FORMS["chat"][1](STEP)})
+    user = written({"question": "What is good about 1 + 1?", "trajectory": written(STEP)})
     request = Request(Messages([Message("system", system), Message("user", user)]))
     assert read_prompt(request).fields == ("reasoning", "answer", "score", "kind", "tags")
     found = fields_in(OfflineLM().complete(request).text or "")
@@ -165,7 +169,15 @@ def test_plain_conversations_get_plain_answers():
     assert (asked.form, asked.fields, asked.question) == ("plain", (), "hi")
 
 
-@given(st.lists(st.tuples(st.sampled_from(["system", "user", "assistant", "tool"]), st.text() | st.sampled_from([CHAT, XML, JSON, TOOLS, "{", "[[ ## a ## ]]"])), max_size=4))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["system", "user", "assistant", "tool"]),
+            st.text() | st.sampled_from([CHAT, XML, JSON, TOOLS, "{", "[[ ## a ## ]]"]),
+        ),
+        max_size=4,
+    )
+)
 def test_any_conversation_gets_an_answer(conversation):
     """L8, L9."""
     request = Request(Messages([Message(role, text) for role, text in conversation]))

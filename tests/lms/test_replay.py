@@ -89,7 +89,7 @@ def test_the_same_request_replays_in_order_and_then_no_more(tmp_path):
         lm.complete(asking())
     replay = ReplayLM(path)
     assert [replay.complete(asking()).text for _ in range(2)] == ["one", "two"]
-    with pytest.raises(ScriptError, match="2 answers.*3. time.*repeat=True"):
+    with pytest.raises(ScriptError, match=r"2 answers.*3 times.*repeat=True"):
         replay.complete(asking())
     patient = ReplayLM(path, repeat=True)
     assert [patient.complete(asking()).text for _ in range(4)] == ["one", "two", "two", "two"]

@@ -117,7 +117,18 @@ def test_parts_of_all_of_are_one():
 
 @pytest.mark.parametrize(
     "schema",
-    [True, {}, None, 3, {"type": "made-up"}, {"$ref": "#/nowhere"}, {"$ref": "#"}, {"allOf": [{"$ref": "#"}]}, {"type": ["null", "integer"]}, {"enum": []}],
+    [
+        True,
+        {},
+        None,
+        3,
+        {"type": "made-up"},
+        {"$ref": "#/nowhere"},
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#"}]},
+        {"type": ["null", "integer"]},
+        {"enum": []},
+    ],
     ids=range(10),
 )
 def test_an_odd_schema_gives_something_and_no_error(schema):
@@ -127,8 +138,27 @@ def test_an_odd_schema_gives_something_and_no_error(schema):
 
 def test_a_schema_that_only_ends_in_null_ends():
     """L8."""
-    schema = {"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"n": {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}}, "required": ["n"]}}}
+    schema = {
+        "$ref": "#/$defs/n",
+        "$defs": {"n": {"type": "object", "properties": {"n": {"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}}, "required": ["n"]}},
+    }
     jsonschema.validate(example(schema), schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}, "required": ["a", "b"]},
+        {"type": "array", "items": {"$ref": "#"}, "minItems": 3},
+        {"type": "array", "minItems": 10**9},
+        {"type": "object", "minProperties": 10**9},
+        {"type": "string", "minLength": 10**9},
+    ],
+    ids=range(5),
+)
+def test_a_schema_that_nothing_fits_does_not_take_for_ever(schema):
+    """Ours."""
+    example(schema)
 
 
 @given(st.from_regex(r"[a-c\d.?*+()\[\]|^$\\]{0,12}"))
@@ -149,3 +179,36 @@ def test_a_pattern_that_repeats_too_often_is_left_alone():
     """Ours."""
     assert example({"type": "string", "pattern": "a{100000}"}) == "text"
     assert re.fullmatch("a{900}", example({"type": "string", "pattern": "a{900}"}))
+
+
+WORDS = (
+    {
+        "type",
+        "enum",
+        "const",
+        "properties",
+        "required",
+        "items",
+        "prefixItems",
+        "minItems",
+        "uniqueItems",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "$ref",
+        "a",
+    }
+    | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern", "format", "default"}
+    | {"additionalProperties", "minProperties"}
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["#", "#/a", "object", "null", "string", "a", "date"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(WORDS)), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(WORDS)), JSON, max_size=6))
+def test_any_schema_gives_something_in_finite_time(schema):
+    """Ours."""
+    example(schema)

@@ -1,8 +1,11 @@
+# ruff: noqa: B006, PLR0917, UP045  the odd signatures are what is tested
+import contextlib
 import string
-from typing import Annotated, Any, Literal, Optional
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, ClassVar, Literal, Optional
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, field_validator
 
@@ -20,11 +23,20 @@ class Tree(BaseModel):
     kids: list["Tree"] = []
 
 
-def search(query: str, limit: Annotated[int, Field(ge=1, le=50)] = 10, tags: list[str] = []):  # noqa: B006
+def search(query: str, limit: Annotated[int, Field(ge=1, le=50)] = 10, tags: list[str] = []):
     return query, limit, tags
 
 
-def many(a: int, b: float = 1.5, c: bool = False, d: Optional[str] = None, e: list[int] = [], f: dict[str, float] = {}, g: Inner | None = None, h: int | str = 1):  # noqa: B006
+def many(
+    a: int,
+    b: float = 1.5,
+    c: bool = False,
+    d: Optional[str] = None,
+    e: list[int] = [],
+    f: dict[str, float] = {},
+    g: Inner | None = None,
+    h: int | str = 1,
+):
     return a
 
 
@@ -69,9 +81,12 @@ class TestTelling:
     def test_paths_lead_into_models_and_lists(self):
         """L12."""
 
-        def use(filters: list[Inner], tree: Tree, pick: Inner | list[int] = []): ...  # noqa: B006
+        def use(filters: list[Inner], tree: Tree, pick: Inner | list[int] = []): ...
 
-        assert problems(use, {"filters": [{"n": 1}, {"n": "x", "tags": ["a", 3.5, None]}], "tree": {"value": 1, "kids": [{"kids": []}]}, "pick": "x"}) == {
+        assert problems(
+            use,
+            {"filters": [{"n": 1}, {"n": "x", "tags": ["a", 3.5, None]}], "tree": {"value": 1, "kids": [{"kids": []}]}, "pick": "x"},
+        ) == {
             "filters.1.n": 'expected an integer, got "x"',
             "filters.1.tags.2": "expected a string, got null",
             "tree.kids.0.value": "is missing, expected an integer",
@@ -87,7 +102,7 @@ class TestTelling:
             step: Annotated[int, Field(multiple_of=5)] = 5,
             word: Annotated[str, Field(min_length=2, max_length=4)] = "ab",
             code: Annotated[str, Field(pattern="^[a-z]+$")] = "a",
-            some: Annotated[list[int], Field(min_length=2)] = [1, 2],  # noqa: B006
+            some: Annotated[list[int], Field(min_length=2)] = [1, 2],
             pick: Literal["x", "y"] = "x",
         ): ...
 
@@ -137,7 +152,10 @@ class TestCoercion:
         assert found.repairs == ("string_to_number", "string_to_boolean")
         assert problems(many, {"a": "x"}) == {"a": 'expected an integer, got "x"'}
 
-    @pytest.mark.parametrize("args", [{"a": True}, {"a": 1, "b": False}, {"a": 1, "e": [1, True]}, {"a": 1, "f": {"k": True}}, {"a": 1, "g": {"n": True}}], ids=str)
+    @pytest.mark.parametrize(
+        "args",
+        [{"a": True}, {"a": 1, "b": False}, {"a": 1, "e": [1, True]}, {"a": 1, "f": {"k": True}}, {"a": 1, "g": {"n": True}}],
+    )
     def test_a_boolean_is_never_a_number(self, args):
         """api.md 1 (ours: `True` for 1 is a slip that costs)."""
         [(path, text)] = problems(many, args).items()
@@ -148,7 +166,7 @@ class TestCoercion:
     def test_a_boolean_where_one_fits_stays_one(self):
         """ours."""
 
-        def use(x: bool | int, y: Any = None, z: list[bool] = []): ...  # noqa: B006
+        def use(x: bool | int, y: Any = None, z: list[bool] = []): ...
 
         found = prepare(use, {"x": True, "y": [True], "z": [False]})
         assert found.named == {"x": True, "y": [True], "z": [False]}
@@ -181,14 +199,18 @@ class TestRepairs:
             ({"input": '{"a": 1}'}, {"a": 1}, ("doubly_encoded", "single_key_wrapper")),
             ({"many": {"a": 1}}, {"a": 1}, ("single_key_wrapper",)),
             ({"a": 1, "e": "[1, 2]"}, {"a": 1, "e": [1, 2]}, ("stringified_list",)),
-            ({"a": 1, "e": "[1, '2']"}, {"a": 1, "e": [1, 2]}, ("python_literal",)),
+            ({"a": 1, "e": "[1, '2']"}, {"a": 1, "e": [1, 2]}, ("python_literal", "string_to_number")),
+            ({"a": 1, "e": "(1, 2)"}, {"a": 1, "e": [1, 2]}, ("python_literal",)),
             ({"a": 1, "f": '{"k": 2}'}, {"a": 1, "f": {"k": 2.0}}, ("stringified_object",)),
-            ({"a": 1, "g": '{"n": "3", "tags": "[\\"x\\"]"}'}, {"a": 1, "g": Inner(n=3, tags=["x"])}, ("stringified_object", "string_to_number", "stringified_list")),
+            (
+                {"a": 1, "g": '{"n": "3", "tags": "[\\"x\\"]"}'},
+                {"a": 1, "g": Inner(n=3, tags=["x"])},
+                ("stringified_object", "string_to_number", "stringified_list"),
+            ),
             ({"a": 1, "c": "False"}, {"a": 1, "c": False}, ("string_to_boolean",)),
             ({"a": 1, "b": None}, {"a": 1, "b": 1.5}, ("null_as_default",)),
             ({"a": 1, "e": [["1"]][0]}, {"a": 1, "e": [1]}, ()),
         ],
-        ids=str,
     )
     def test_are_named(self, args, named, repairs):
         """L11."""
@@ -239,6 +261,22 @@ class TestRepairs:
         """L11."""
         assert problems(many, {"a": None}) == {"a": "expected an integer, got null"}
 
+    def test_what_is_shown_is_apart_from_what_the_function_gets(self):
+        """U26: a tool that changes its list does not change what a person is asked or what is journalled."""
+        found = prepare(many, {"a": 1, "e": [1], "f": {"k": 1.0}})
+        found.named["e"].append(2)
+        found.named["f"]["z"] = 3.0
+        assert found.shown["e"] == [1]
+        assert found.shown["f"] == {"k": 1.0}
+
+    def test_many_threads_may_meet_a_new_tool_at_once(self):
+        """ours: what is made on first use may be made twice, never halfway."""
+        for _ in range(20):
+            made = Tool(many)
+            with ThreadPoolExecutor(8) as pool:
+                found = list(pool.map(lambda n, made=made: made.prepare({"a": str(n), "e": [n]}).named["a"], range(8)))
+            assert found == list(range(8))
+
     def test_the_given_arguments_are_never_changed(self):
         """E68."""
         args = {"a": "1", "g": '{"n": 1}', "e": "[1]"}
@@ -248,9 +286,13 @@ class TestRepairs:
 
 
 class TestBySchemaOnly:
-    SCHEMA = {
+    SCHEMA: ClassVar[dict[str, Any]] = {
         "type": "object",
-        "properties": {"n": {"type": "integer", "minimum": 1}, "mode": {"enum": ["a", "b"]}, "deep": {"type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"], "additionalProperties": False}},
+        "properties": {
+            "n": {"type": "integer", "minimum": 1},
+            "mode": {"enum": ["a", "b"]},
+            "deep": {"type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"], "additionalProperties": False},
+        },
         "required": ["n"],
         "additionalProperties": False,
     }
@@ -269,7 +311,11 @@ class TestBySchemaOnly:
             remote.prepare({"n": 0, "mode": "c", "deep": {"y": 1}, "zzz": 1})
         assert dict(caught.value.problems) == {
             "zzz": "there is no such argument",
-        } | dict(caught.value.problems)
+            "n": "0 is under the minimum 1",
+            "mode": 'expected one of "a", "b", got "c"',
+            "deep.y": "there is no such argument",
+            "deep.x": "is missing, expected true or false",
+        }
         with pytest.raises(ToolArgumentsError) as caught:
             remote.prepare({"n": 0, "mode": "c", "deep": {"y": 1}})
         assert dict(caught.value.problems) == {
@@ -312,29 +358,24 @@ class TestAbuse:
             deep = [deep]
             tree = {"value": 1, "kids": [tree]}
 
-        def use(x: Any = None, y: Tree | None = None, z: list[list[int]] = []): ...  # noqa: B006
+        def use(x: Any = None, y: Tree | None = None, z: list[list[int]] = []): ...
 
         assert problems(use, {"y": tree})
         assert problems(use, {"z": deep})
         text = "[" * 100_000
         assert problems(use, {"z": text})
-        for call in ({"x": deep},):
-            try:
-                prepare(use, call)
-            except ToolArgumentsError:
-                pass
+        with contextlib.suppress(ToolArgumentsError):
+            prepare(use, {"x": deep})
 
     def test_a_value_that_contains_itself_ends_too(self):
         """ours."""
         circle: list[Any] = []
         circle.append(circle)
 
-        def use(x: list[Any] = [], y: int = 1): ...  # noqa: B006
+        def use(x: list[Any] = [], y: int = 1): ...
 
-        try:
+        with contextlib.suppress(ToolArgumentsError):
             prepare(use, {"x": circle})
-        except ToolArgumentsError:
-            pass
 
     def test_huge_arguments_are_shortened_in_the_message(self):
         """L12."""
@@ -345,7 +386,10 @@ class TestAbuse:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=8),
-    lambda each: st.lists(each, max_size=4) | st.dictionaries(st.text(max_size=4) | st.sampled_from(["n", "tags", "value", "kids", "a"]), each, max_size=4),
+    lambda each: (
+        st.lists(each, max_size=4)
+        | st.dictionaries(st.text(max_size=4) | st.sampled_from(["n", "tags", "value", "kids", "a"]), each, max_size=4)
+    ),
     max_leaves=12,
 )
 NAMES = st.sampled_from([*"abcdefgh", "arguments", "input", "zzz"])
@@ -354,21 +398,25 @@ REMOTE = Tool("far", schema=TestBySchemaOnly.SCHEMA)
 SEARCH = Tool(search)
 
 
-def nested(tree: Tree, by: dict[str, list[Inner]] = {}, pick: Inner | list[int] | Literal["x"] | None = None): ...  # noqa: B006
+def nested(tree: Tree, by: dict[str, list[Inner]] = {}, pick: Inner | list[int] | Literal["x"] | None = None): ...
 
 
 NESTED = Tool(nested)
 
 
-@given(st.dictionaries(NAMES | st.sampled_from(["n", "mode", "deep", "query", "limit", "tags", "tree", "by", "pick"]), JSON, max_size=6) | JSON)
+@settings(deadline=None)
+@given(
+    st.dictionaries(NAMES | st.sampled_from(["n", "mode", "deep", "query", "limit", "tags", "tree", "by", "pick"]), JSON, max_size=6)
+    | JSON,
+)
 def test_junk_is_taken_or_refused_and_never_anything_else(args):
     """D8, L11, ours."""
     for each in (MANY, REMOTE, SEARCH, NESTED):
         try:
             found = each.prepare(args)
         except ToolArgumentsError as error:
-            assert error.problems
-            str(error).encode()
+            told = str(error).encode()
+            assert told
         else:
             each.prepare(found.shown)
 
@@ -382,13 +430,16 @@ SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
 }
 TYPED = st.recursive(
     st.sampled_from(list(SIMPLE)).map(lambda kind: (kind, SIMPLE[kind])),
-    lambda each: each.map(lambda pair: (list[pair[0]], st.lists(pair[1], max_size=3)))
-    | each.map(lambda pair: (dict[str, pair[0]], st.dictionaries(st.text(string.ascii_letters, max_size=3), pair[1], max_size=3)))
-    | each.map(lambda pair: (Optional[pair[0]], st.none() | pair[1])),
+    lambda each: (
+        each.map(lambda pair: (list[pair[0]], st.lists(pair[1], max_size=3)))
+        | each.map(lambda pair: (dict[str, pair[0]], st.dictionaries(st.text(string.ascii_letters, max_size=3), pair[1], max_size=3)))
+        | each.map(lambda pair: (Optional[pair[0]], st.none() | pair[1]))
+    ),
     max_leaves=3,
 )
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_for_any_signature_arguments_that_fit_come_back_equal(data):
     """D7, U42, U62: and pass through the schema that is shown to the model."""

@@ -1,12 +1,15 @@
+# ruff: noqa: B008, PLR0917, UP045, F821, F722  the odd signatures are what is tested
 import dataclasses
 import functools
+import sys
+import types
 import typing
-from typing import Annotated, Any
+from typing import Annotated, NotRequired
 
 import pytest
 from pydantic import Field
 from pydantic_core import PydanticUndefined
-from typing_extensions import Doc, NotRequired, TypedDict, Unpack
+from typing_extensions import Doc, TypedDict, Unpack
 
 from ferrule.errors import ToolDefinitionError
 from ferrule.tools.describe import described, description_in, doc_of, documented, field_of, is_required, name_of
@@ -55,7 +58,10 @@ def test_parameters_are_described_by_the_docstring(doc):
     assert found["limit"] == "How many."
 
 
-@pytest.mark.parametrize("doc", ["", "Find things.", "Args", "Args:", "Args:\n", ":param", "Parameters\n----------\n", "Args:\n  :::\n\n---", "\ud800 Args:\n  x: y"])
+@pytest.mark.parametrize(
+    "doc",
+    ["", "Find things.", "Args", "Args:", "Args:\n", ":param", "Parameters\n----------\n", "Args:\n  :::\n\n---", "\ud800 Args:\n  x: y"],
+)
 def test_odd_docstrings_say_nothing_and_break_nothing(doc):
     """D5."""
     documented(doc)
@@ -64,7 +70,12 @@ def test_odd_docstrings_say_nothing_and_break_nothing(doc):
 def test_descriptions_that_are_written_win_over_the_docstring():
     """D5, U39."""
 
-    def find(query: Annotated[str, Field(description="own")], limit: int = Field(default=3), page: Annotated[int, "bare"] = 1, tone: Annotated[str, Doc("docs")] = ""):
+    def find(
+        query: Annotated[str, Field(description="own")],
+        limit: int = Field(default=3),
+        page: Annotated[int, "bare"] = 1,
+        tone: Annotated[str, Doc("docs")] = "",
+    ):
         """Find.
 
         Args:
@@ -82,9 +93,11 @@ def test_descriptions_that_are_written_win_over_the_docstring():
     assert Tool(find, arg_desc={"query": "given"}).args["query"]["description"] == "given"
 
 
-def test_annotations_as_text_are_read():
+def test_annotations_as_text_are_read(monkeypatch):
     """U49."""
-    space: dict[str, Any] = {}
+    module = types.ModuleType("made_of_text")
+    monkeypatch.setitem(sys.modules, "made_of_text", module)
+    space = vars(module)
     exec(
         "from __future__ import annotations\n"
         "from typing import Optional, Annotated\n"
@@ -113,7 +126,7 @@ def test_names_that_the_function_closes_over_are_found():
     class Local:
         pass
 
-    def use(x: "Alias"):  # noqa: F821
+    def use(x: "Alias"):
         return Alias, x
 
     Alias = int  # noqa: N806
@@ -123,8 +136,7 @@ def test_names_that_the_function_closes_over_are_found():
 def test_types_that_cannot_be_found_are_all_named():
     """U48."""
 
-    def use(a: "Missing", b: int, c: list["Gone"], d: "not ! python"):  # noqa: F722, F821
-        ...
+    def use(a: "Missing", b: int, c: list["Gone"], d: "not ! python"): ...
 
     with pytest.raises(ToolDefinitionError, match=r"`use`.*`a: Missing`.*`c: .*Gone.*`d: not ! python") as caught:
         Tool(use)
@@ -135,7 +147,7 @@ def test_types_that_cannot_be_found_are_all_named():
 def test_a_return_type_that_cannot_be_found_does_no_harm():
     """U48: nothing is read from it."""
 
-    def use(a: int) -> "Missing":  # noqa: F821
+    def use(a: int) -> "Missing":
         return a
 
     assert Tool(use)(a=1) == 1

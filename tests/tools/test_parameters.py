@@ -1,3 +1,4 @@
+# ruff: noqa: B008, UP007, UP045  the odd signatures are what is tested
 import enum
 import uuid
 from collections.abc import Callable
@@ -42,7 +43,12 @@ def one(kind: Any, **given: Any) -> Tool:
     return Tool(take, arg_types={"value": kind}, **given)
 
 
-POINT = {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "integer", "default": 0}}, "required": ["x"]}
+POINT = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}, "y": {"type": "integer", "default": 0}},
+    "required": ["x"],
+    "additionalProperties": False,
+}
 USER = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 0}}, "required": ["name"]}
 TYPES = [
     (str, {"type": "string"}, "a", "a"),
@@ -57,19 +63,34 @@ TYPES = [
     (Colour, {"enum": ["red", "blue"], "type": "string"}, "red", Colour.RED),
     (list[str], {"type": "array", "items": {"type": "string"}}, ["a"], ["a"]),
     (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}, {"a": "1"}, {"a": 1}),
-    (tuple[int, str], {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2}, [1, "a"], (1, "a")),
+    (
+        tuple[int, str],
+        {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2},
+        [1, "a"],
+        (1, "a"),
+    ),
     (set[str], {"type": "array", "items": {"type": "string"}, "uniqueItems": True}, ["a", "a"], {"a"}),
     (Union[int, list[int]], {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}, [1], [1]),
     (datetime, {"type": "string", "format": "date-time"}, "2024-01-02T03:04:05Z", datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)),
     (date, {"type": "string", "format": "date"}, "2024-01-02", date(2024, 1, 2)),
     (timedelta, {"type": "string", "format": "duration"}, "PT1H", timedelta(hours=1)),
-    (uuid.UUID, {"type": "string", "format": "uuid"}, "12345678123456781234567812345678", uuid.UUID(int=0x12345678123456781234567812345678)),
+    (
+        uuid.UUID,
+        {"type": "string", "format": "uuid"},
+        "12345678123456781234567812345678",
+        uuid.UUID(int=0x12345678123456781234567812345678),
+    ),
     (Path, {"type": "string", "format": "path"}, "a/b", Path("a/b")),
     (User, USER, {"name": "a"}, User(name="a")),
     (Optional[User], {"anyOf": [USER, {"type": "null"}]}, {"name": "a"}, User(name="a")),
     (list[User], {"type": "array", "items": USER}, [{"name": "a"}], [User(name="a")]),
     (Point, POINT, {"x": "1"}, Point(1)),
-    (Options, {"type": "object", "properties": {"deep": {"type": "boolean"}}}, {"deep": True}, {"deep": True}),
+    (
+        Options,
+        {"type": "object", "properties": {"deep": {"type": "boolean"}}, "additionalProperties": False},
+        {"deep": True},
+        {"deep": True},
+    ),
     (Annotated[int, Field(ge=1, description="d")], {"type": "integer", "minimum": 1, "description": "d"}, 1, 1),
     (bytes, {"type": "string", "format": "binary"}, "a", b"a"),
     (Any, {}, [{}], [{}]),
@@ -145,7 +166,12 @@ def test_defaults_without_a_json_form_are_left_out_of_what_is_shown():
 def test_defaults_of_richer_types_are_shown_as_json():
     """U37, U42."""
 
-    def odd(colour: Colour = Colour.RED, user: User = User(name="a"), when: date = date(2024, 1, 2), many: set[str] = frozenset({"b", "a"})):  # noqa: B008
+    def odd(
+        colour: Colour = Colour.RED,
+        user: User = User(name="a"),
+        when: date = date(2024, 1, 2),
+        many: set[str] = frozenset({"b", "a"}),
+    ):
         return colour, user, when
 
     made = Tool(odd)

@@ -1,3 +1,4 @@
+# ruff: noqa: N803, PLR0917, UP045  the odd signatures are what is tested
 import asyncio
 import contextvars
 import copy
@@ -177,7 +178,12 @@ class TestConstructor:
         """D1, D2."""
         by_position = Tool(add, "adder", "Adds", {"a": {"type": "integer", "minimum": 0}}, {"a": int}, {"a": "the first"})
         by_name = Tool(
-            func=add, name="adder", desc="Adds", args={"a": {"type": "integer", "minimum": 0}}, arg_types={"a": int}, arg_desc={"a": "the first"}
+            func=add,
+            name="adder",
+            desc="Adds",
+            args={"a": {"type": "integer", "minimum": 0}},
+            arg_types={"a": int},
+            arg_desc={"a": "the first"},
         )
         assert by_position == by_name
         assert by_position.args["a"] == {"type": "integer", "minimum": 0, "description": "the first"}
@@ -190,7 +196,10 @@ class TestConstructor:
     def test_takes_seed_004s_arguments_by_position_and_by_name(self):
         """P1, P2, P3, P4, P5, P8."""
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-        for made in (Tool("adder", "Adds", add, schema, "server"), Tool(name="adder", description="Adds", callable=add, schema=schema, mcp_server="server")):
+        for made in (
+            Tool("adder", "Adds", add, schema, "server"),
+            Tool(name="adder", description="Adds", callable=add, schema=schema, mcp_server="server"),
+        ):
             assert (made.name, made.description, made.mcp_server) == ("adder", "Adds", "server")
             assert made.parameters == schema
             assert made(a=2) == 3
@@ -214,7 +223,7 @@ class TestConstructor:
         with pytest.raises(ToolDefinitionError, match="at most"):
             Tool(add, *["x"] * 9)
 
-    @pytest.mark.parametrize("thing", [3, None, [add], {"name": 3}, object(), b"x"], ids=repr)
+    @pytest.mark.parametrize("thing", [3, None, [add], {"name": 3}, object(), b"x"])
     def test_refuses_what_cannot_be_called(self, thing):
         """U119."""
         with pytest.raises(ToolDefinitionError):
@@ -255,7 +264,6 @@ class TestConstructor:
             {"arg_desc": {"zzz": "text"}},
             {"arg_desc": {"a": 3}},
         ],
-        ids=str,
     )
     def test_reports_what_is_wrong_where_it_is_made(self, wrong):
         """U9, U14, D2."""
@@ -324,7 +332,14 @@ class TestConstructor:
         def free(**kwargs):
             return kwargs
 
-        made = Tool(free, "mcp", "desc", {"n": {"type": "object"}, "k": {"type": "integer", "default": 2}}, {"n": Node, "k": int}, {"n": "a tree"})
+        made = Tool(
+            free,
+            "mcp",
+            "desc",
+            {"n": {"type": "object"}, "k": {"type": "integer", "default": 2}},
+            {"n": Node, "k": int},
+            {"n": "a tree"},
+        )
         assert made(n={"value": "1"}) == {"n": Node(value=1), "k": 2}
         assert made.arg_types == {"n": Node, "k": int}
         assert made.arg_desc == {"n": "a tree"}
@@ -408,7 +423,14 @@ class TestAsAValue:
         """U24, U26, E68."""
         made = Tool(add)
         before = copy.deepcopy(made.parameters)
-        for each in (made.parameters, made.args, made.to_openai_schema(), made.format_as_litellm_function_call(), made.to_dict(), made.dump_state()):
+        for each in (
+            made.parameters,
+            made.args,
+            made.to_openai_schema(),
+            made.format_as_litellm_function_call(),
+            made.to_dict(),
+            made.dump_state(),
+        ):
             each.clear()
         made.parameters["properties"]["a"]["type"] = "string"
         made.args["a"]["type"] = "string"
@@ -471,7 +493,10 @@ class TestSchema:
 
     def test_the_canonical_declaration_has_every_name(self):
         """U21, U22, D11, E3."""
-        wanted = {"type": "function", "function": {"name": "calculator", "description": "Perform arithmetic operations", "parameters": CALCULATOR}}
+        wanted = {
+            "type": "function",
+            "function": {"name": "calculator", "description": "Perform arithmetic operations", "parameters": CALCULATOR},
+        }
         assert calculator.declaration == calculator.to_openai_schema() == calculator.format_as_litellm_function_call() == wanted
         assert calculator.declaration is calculator.declaration
 
@@ -670,7 +695,22 @@ class TestCalling:
 
     def test_names_of_pythons_own_and_of_pydantic_work(self):
         """U47, D14, P15."""
-        for name in ("self", "func", "name", "instance", "schema", "json", "copy", "model_config", "model_dump", "_x", "args", "kwargs", "caller", "cls"):
+        for name in (
+            "self",
+            "func",
+            "name",
+            "instance",
+            "schema",
+            "json",
+            "copy",
+            "model_config",
+            "model_dump",
+            "_x",
+            "args",
+            "kwargs",
+            "caller",
+            "cls",
+        ):
             space = {}
             exec(f"def odd({name}: int, other: str = 'o'):\n    return {name}", space)
             made = Tool(space["odd"])
@@ -681,7 +721,15 @@ class TestCalling:
     def test_names_of_json_schema_survive(self):
         """U25."""
 
-        def odd(title: str, default: int, examples: list, definitions: dict, additionalProperties: bool, properties: str = "p", required: str = "r"):
+        def odd(
+            title: str,
+            default: int,
+            examples: list,
+            definitions: dict,
+            additionalProperties: bool,
+            properties: str = "p",
+            required: str = "r",
+        ):
             return title
 
         made = Tool(odd)
@@ -900,7 +948,7 @@ class TestKindsOfCallables:
     def test_everything_callable_introspects(self):
         """U46, D4."""
 
-        class Callable_:
+        class Adder:
             """The class."""
 
             def __call__(self, x: int, y: Annotated[int, "the second"] = 2) -> int:
@@ -928,12 +976,12 @@ class TestKindsOfCallables:
         def wrapped(*args, **kwargs):
             return add(*args, **kwargs)
 
-        one = Callable_()
-        assert Tool(one).name == "Callable_"
+        one = Adder()
+        assert Tool(one).name == "Adder"
         assert Tool(one).description == "The call."
         assert Tool(one)(x="1") == 3
         assert Tool(one).args["y"]["description"] == "the second"
-        for each in (one.method, Callable_.of, Callable_.plain, one.of, one.plain, cached):
+        for each in (one.method, Adder.of, Adder.plain, one.of, one.plain, cached):
             made = Tool(each)
             assert list(made.args) == ["x"]
             assert made(x="4") == 4

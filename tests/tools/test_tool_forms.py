@@ -13,7 +13,10 @@ def calculator(operation: str = Field(description="Operation type"), a: float = 
 def test_the_text_is_the_seeds():
     """U30, U32."""
     properties = json.dumps(calculator.args, separators=(",", ":"))
-    assert calculator.format() == f"calculator, whose description is <desc>Perform arithmetic operations</desc>. It takes arguments {properties}."
+    assert (
+        calculator.format()
+        == f"calculator, whose description is <desc>Perform arithmetic operations</desc>. It takes arguments {properties}."
+    )
     assert str(calculator) == calculator.format()
 
 

@@ -63,7 +63,7 @@ def test_a_name_that_collides_with_anothers_wire_name_is_refused():
         Toolbox([Tool(other, "a_dot_b"), Tool(add, "a.b")])
 
 
-@pytest.mark.parametrize("wrong", [3, None, "add", {"add": add}, [3], ["add"], [None]], ids=str)
+@pytest.mark.parametrize("wrong", [3, None, "add", {"add": add}, [3], ["add"], [None]], ids=range(7))
 def test_what_is_no_list_of_tools_is_refused(wrong):
     """U119."""
     with pytest.raises(ToolDefinitionError):

@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ferrule.errors import ToolDefinitionError
@@ -14,7 +14,10 @@ def test_a_legal_name_goes_as_it_is(name):
     assert wire_name(name) == name == own_name(name)
 
 
-@pytest.mark.parametrize(("name", "wire"), [("github.search", "github_dot_search"), ("Google Search", "Google_x20_Search"), ("größe", "gr_xf6__xdf_e")])
+@pytest.mark.parametrize(
+    ("name", "wire"),
+    [("github.search", "github_dot_search"), ("Google Search", "Google_x20_Search"), ("größe", "gr_xf6__xdf_e")],
+)
 def test_other_characters_are_written_out(name, wire):
     """api.md 2."""
     assert wire_name(name) == wire
@@ -28,9 +31,14 @@ def test_what_cannot_be_mapped_is_refused(name):
         wire_name(name)
 
 
-NAMES = st.text(st.sampled_from("ab_x2ed-.ot f é/"), min_size=1, max_size=12) | st.text(st.characters(codec="utf-8"), min_size=1, max_size=7)
+NAMES = st.text(st.sampled_from("ab_x2ed-.ot f é/"), min_size=1, max_size=12) | st.text(
+    st.characters(codec="utf-8"),
+    min_size=1,
+    max_size=7,
+)
 
 
+@settings(deadline=None)
 @given(NAMES)
 def test_every_name_is_refused_or_read_back_exactly(name):
     """api.md 2: reversible, and so no two names share a wire name."""

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ferrule.tools.words import form, harmless, phrase, printable, shown_json
@@ -41,13 +41,16 @@ def test_the_form_of_a_tools_arguments_is_one_line():
         ({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}]}, "[integer, string]", "a list [integer, string]"),
         ({"type": "object"}, "object", "an object"),
         ({"type": "object", "properties": {}}, "{}", "an object {}"),
-        ({"type": "object", "additionalProperties": {"type": "integer"}}, "{any other name: integer}", "an object {any other name: integer}"),
+        (
+            {"type": "object", "additionalProperties": {"type": "integer"}},
+            "{any other name: integer}",
+            "an object {any other name: integer}",
+        ),
         ({"type": "object", "properties": {"x": {}}}, '{"x"?: any}', 'an object {"x"?: any}'),
         ({"allOf": [{"type": "integer"}, {"minimum": 1}]}, "integer and any", "any value"),
         ({}, "any", "any value"),
         (True, "any", "any value"),
     ],
-    ids=str,
 )
 def test_every_schema_has_words(schema, short, words):
     """L12."""
@@ -57,7 +60,11 @@ def test_every_schema_has_words(schema, short, words):
 
 def test_recursion_is_named_not_followed():
     """U34, L12."""
-    root = {"$defs": {"Node": {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}, "required": ["kids"]}}}
+    root = {
+        "$defs": {
+            "Node": {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}, "required": ["kids"]},
+        },
+    }
     assert form({"$ref": "#/$defs/Node"}, root) == '{"kids": [Node]}'
 
 
@@ -83,29 +90,35 @@ def test_markers_of_a_prompt_lose_their_power():
 
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda each: st.lists(each, max_size=3) | st.dictionaries(st.sampled_from(["type", "properties", "items", "anyOf", "enum", "default", "minimum"]), each, max_size=3),
+    lambda each: (
+        st.lists(each, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "properties", "items", "anyOf", "enum", "default", "minimum"]), each, max_size=3)
+    ),
     max_leaves=10,
 )
 SCHEMAS = st.deferred(
-    lambda: st.booleans()
-    | st.fixed_dictionaries(
-        {},
-        optional={
-            "type": st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object", ["string", "null"]]),
-            "items": SCHEMAS,
-            "properties": st.dictionaries(st.text(max_size=3), SCHEMAS, max_size=3),
-            "required": st.lists(st.text(max_size=3), max_size=2),
-            "additionalProperties": SCHEMAS,
-            "anyOf": st.lists(SCHEMAS, min_size=1, max_size=3),
-            "enum": st.lists(st.integers() | st.text(max_size=3), min_size=1, max_size=3),
-            "default": ANY,
-            "minimum": st.integers(),
-            "maxLength": st.integers(0, 9),
-        },
-    )
+    lambda: (
+        st.booleans()
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                "type": st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object", ["string", "null"]]),
+                "items": SCHEMAS,
+                "properties": st.dictionaries(st.text(max_size=3), SCHEMAS, max_size=3),
+                "required": st.lists(st.text(max_size=3), max_size=2),
+                "additionalProperties": SCHEMAS,
+                "anyOf": st.lists(SCHEMAS, min_size=1, max_size=3),
+                "enum": st.lists(st.integers() | st.text(max_size=3), min_size=1, max_size=3),
+                "default": ANY,
+                "minimum": st.integers(),
+                "maxLength": st.integers(0, 9),
+            },
+        )
+    ),
 )
 
 
+@settings(deadline=None)
 @given(SCHEMAS)
 def test_words_for_any_schema_are_one_line_that_can_be_sent(schema):
     """ours."""

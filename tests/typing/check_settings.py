@@ -38,7 +38,7 @@ def what_must_not() -> None:
     LM()  # type: ignore[call-arg]
     LM("openai/gpt-5-mini", timeout_s="3")  # type: ignore[arg-type]
     Response(3)  # type: ignore[arg-type]
-    ChatAdapter(JSONAdapter())  # type: ignore[misc]
+    ChatAdapter(repairs="3")  # type: ignore[arg-type]
     ferrule.nothing  # type: ignore[attr-defined]  # noqa: B018
     answer: int = Shouting()("hi")  # type: ignore[assignment]
     del answer

@@ -1,7 +1,7 @@
 """`Adapter`: how signatures, inputs and steps become messages, and answers become outputs.  (Floor 3.)
 
-What is the same in every form stands here, first of all `request`, the one place that shapes requests. A form (`ChatAdapter`, `JSONAdapter`,
-`XMLAdapter`) says how fields look in a message, how an answer is to look, and how to find the fields in one.
+What is the same in every form stands here, first of all `request`, the one place that shapes requests. A form (`ChatAdapter`,
+`JSONAdapter`, `XMLAdapter`) says how fields look in a message, how an answer is to look, and how to find the fields in one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ferrule.values.content import Piece, content_of
 from ferrule.values.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
 from ferrule.values.history import History
 from ferrule.values.message import Message, Messages, openai_message
+from ferrule.values.plan import default_instructions
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ class Adapter(ABC):
     def format_assistant_message_content(
         self, signature: type[Signature], outputs: Mapping[str, Any], missing_field_message: str | None = None
     ) -> str:
-        """An answer that `parse` reads as these outputs. Outputs that are not given are left out, or filled with `missing_field_message`."""
+        """An answer that `parse` reads as these outputs; one that is not given is left out, or gets `missing_field_message`."""
         given = {
             name: outputs.get(name, missing_field_message) for name in signature.output_fields if name in outputs or missing_field_message
         }
@@ -226,10 +227,10 @@ class Adapter(ABC):
 
     def format_tool_schema(self, tool: Any) -> dict[str, Any]:
         """A tool's canonical declaration; a copy."""
-        declaration = tool if isinstance(tool, Mapping) else getattr(tool, "declaration", None)
+        declaration: Any = cast("Any", tool) if isinstance(tool, Mapping) else getattr(tool, "declaration", None)
         if not isinstance(declaration, Mapping):
-            msg = f"`format_tool_schema` takes a `Tool`, found {shown(tool)}."
-            raise ToolCallError("invalid_tool_spec", msg, raw=tool)
+            msg = f"`format_tool_schema` takes a `Tool`, found {shown(cast('object', tool))}."
+            raise ToolCallError("invalid_tool_spec", msg, raw=cast("object", tool))
         return deepcopy(dict(cast("Mapping[str, Any]", declaration)))
 
     # -- messages -------------------------------------------------------------------------------------------------
@@ -242,7 +243,9 @@ class Adapter(ABC):
         parts = [f"Your inputs are:\n{listing(shown.inputs, expected=False)}" if shown.inputs else ""]
         if shown.outputs:
             parts += [f"Your outputs are:\n{listing(shown.outputs, expected=True)}", self.structure(shown)]
-        parts.append(f"Your task:\n{signature.instructions}" if signature.instructions else "")
+        said = signature.plan.said
+        task = said if said is not None else default_instructions(shown.inputs, shown.outputs)
+        parts.append(f"Your task:\n{task}" if task else "")
         system = Message("system", "\n\n".join(part for part in parts if part))
         return _Drawn(system, shown, self.reminder(list(shown.outputs)))
 

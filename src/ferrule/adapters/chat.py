@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.draw import Shown, value_pieces
+from ferrule.adapters.draw import Shown, is_plain, value_pieces, value_text
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.marks import MarkReader, Marks
-from ferrule.values.jsonable import json_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ferrule.values.content import Piece
     from ferrule.values.exchange import FieldReader
     from ferrule.values.signature import Signature
@@ -47,10 +47,8 @@ class ChatAdapter(Adapter):
         pieces: list[Piece] = []
         for name, value in fields.items():
             between = "\n\n" if pieces else ""
-            if type(value) is str:
-                pieces.append(f"{between}[[ ## {name} ## ]]\n{value}")
-            elif type(value) is dict and all(type(each) in _PLAIN for each in value.values()):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-                pieces.append(f"{between}[[ ## {name} ## ]]\n{json_text(value)}")  # pyright: ignore[reportUnknownArgumentType]  no parts in it
+            if is_plain(value):
+                pieces.append(f"{between}[[ ## {name} ## ]]\n{value_text(value)}")
             else:
                 pieces += (f"{between}[[ ## {name} ## ]]\n", *value_pieces(value))
         return pieces
@@ -66,9 +64,6 @@ class ChatAdapter(Adapter):
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
         return MarkReader(signature.kept(Marks, lambda: Marks(signature.output_fields, _end(signature.output_fields))))
-
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def _end(outputs: Any) -> str:

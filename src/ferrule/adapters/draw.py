@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from enum import Enum
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin
@@ -16,6 +15,8 @@ from ferrule.values.part import Text
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from pydantic.fields import FieldInfo
 
     from ferrule.values.signature import Signature
@@ -32,6 +33,7 @@ _BOUNDS = {
     "minItems": "at least {} items",
     "maxItems": "at most {} items",
 }
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 _SIMPLE = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -74,14 +76,20 @@ def is_calls(field: FieldInfo) -> bool:
 
 def value_text(value: Any) -> str:
     """A value as text: text as it is, everything else as JSON."""
+    if isinstance(value, Enum):
+        value = value.value  # as its choices are listed
     return value if isinstance(value, str) else json_text(value)
 
 
 def value_pieces(value: Any) -> list[Piece]:
     """A value as text and parts."""
-    if isinstance(value, str):
-        return [value]
-    return pieces_of(value) or [json_text(value)]
+    return pieces_of(value) or [value_text(value)]
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is seen at a glance to hold no parts: this is asked of every value of every step."""
+    kind = cast("Any", type(value))
+    return kind in _PLAIN or (kind is dict and _PLAIN.issuperset(map(type, value.values())))
 
 
 def packed(pieces: Iterable[Piece]) -> str:
@@ -130,13 +138,15 @@ def expectation(field: FieldInfo) -> str:
     custom = Type.extract_custom_type_from_annotation(annotation)
     if choices is not None:
         said.append(f"exactly one of: {choices}")
-    elif annotation in _SIMPLE:
+    elif isinstance(annotation, type) and annotation in _SIMPLE:
         said.append(_SIMPLE[annotation])
     elif custom and annotation is custom[0] and custom[0].description():
         said.append(custom[0].description())
+    elif get_origin(annotation) in {Union, UnionType} and set(get_args(annotation)) == {str, NoneType}:
+        said.append("text, or null")
     elif annotation is not str and annotation is not Any:
         said.append(_as_json(field))
-    if annotation in {str, int, float}:
+    if annotation is str or annotation is int or annotation is float:
         said += _bounds(_schema(field)) if field.metadata else []
     if not field.is_required() or allows_none(annotation):
         said.append("may be left out")
@@ -154,7 +164,7 @@ def _choices(annotation: Any) -> str | None:
 
 def _as_json(field: FieldInfo) -> str:
     schema = _schema(field)
-    if schema == {"type": "object", "additionalProperties": True} or schema == {"type": "object"}:
+    if schema in ({"type": "object", "additionalProperties": True}, {"type": "object"}):
         return "a JSON object"
     if schema in ({"type": "array", "items": {}}, {"type": "array"}):
         return "a JSON array"

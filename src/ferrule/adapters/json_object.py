@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.draw import Shown, is_calls, type_name
-from ferrule.adapters.json_pieces import JSONReader
+from ferrule.adapters.draw import Shown, is_calls, is_plain, type_name
 from ferrule.errors import AdapterParseError
 from ferrule.values.content import pieces_of
 from ferrule.values.exchange import Shape
@@ -15,6 +13,8 @@ from ferrule.values.jsonable import json_text
 from ferrule.values.repair import objects_in, read_json, strict_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ferrule.values.content import Piece
     from ferrule.values.exchange import Capabilities, FieldReader
     from ferrule.values.signature import Signature
@@ -41,10 +41,9 @@ class JSONAdapter(Adapter):
 
     def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
         """See `Adapter`."""
-        for value in fields.values():
-            if type(value) is not str:
-                return pieces_of(dict(fields)) or [json_text(fields)]
-        return [json_text(fields)]
+        if all(map(is_plain, fields.values())):
+            return [json_text(fields)]
+        return pieces_of(dict(fields)) or [json_text(fields)]
 
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
         """See `Adapter`."""
@@ -59,6 +58,8 @@ class JSONAdapter(Adapter):
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
+        from ferrule.adapters.json_pieces import JSONReader
+
         return JSONReader(signature.output_fields)
 
     def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape | None:

@@ -8,7 +8,10 @@ is only spoken of. A field whose first marker stood within a line begins anew wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _OPENING_FENCE = re.compile(r"```[\w+-]*\s*\Z")
 _CLOSING_FENCE = re.compile(r"\s*```\s*\Z")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.draw import is_calls
@@ -11,6 +10,8 @@ from ferrule.values.call import ToolCalls
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ferrule.values.exchange import Response
     from ferrule.values.fields import Check
     from ferrule.values.signature import Signature

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.draw import Shown, value_pieces
+from ferrule.adapters.draw import Shown, is_plain, value_pieces, value_text
 from ferrule.adapters.json_object import JSONAdapter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from ferrule.values.content import Piece
     from ferrule.values.exchange import FieldReader
     from ferrule.values.signature import Signature
@@ -45,8 +46,8 @@ class XMLAdapter(Adapter):
         pieces: list[Piece] = []
         for name, value in fields.items():
             between = "\n" if pieces else ""
-            if type(value) is str:
-                pieces.append(f"{between}<{name}>\n{value}\n</{name}>")
+            if is_plain(value):
+                pieces.append(f"{between}<{name}>\n{value_text(value)}\n</{name}>")
             else:
                 pieces += (f"{between}<{name}>\n", *value_pieces(value), f"\n</{name}>")
         return pieces
@@ -67,17 +68,14 @@ class Tags:
     end tag was forgotten, the value ends with the line before the next field's tag, or with the text.
     """
 
-    __slots__ = ("closing", "next_field", "opening", "partial")
+    __slots__ = ("closing", "next_field", "opening")
 
     def __init__(self, names: Iterable[str]) -> None:
         names = tuple(names)
         known = "|".join(map(re.escape, names)) or r"(?!)"
-        longest = max(map(len, names), default=0)
         self.opening = re.compile(rf"<({known})(?:\s[^<>]*)?>")
         self.closing = {name: re.compile(rf"</{re.escape(name)}\s*>") for name in names}
         self.next_field = re.compile(rf"^[ \t]*<(?:{known})(?:\s[^<>]*)?>", re.MULTILINE)
-        self.partial = re.compile(rf"<(/?\w{{0,{longest}}}(\s[^<>]*)?)?\Z")
-        """A tag whose rest is still to come."""
 
     def split(self, text: str) -> dict[str, str]:
         """The text between each field's tags."""
@@ -147,7 +145,12 @@ class TagReader:
     def _certain(self) -> int:
         """Up to where the text can no longer turn into a tag."""
         at = self._text.rfind("<")
-        return at if at >= 0 and self._tags.partial.match(self._text, at) else len(self._text)
+        if at < 0:
+            return len(self._text)
+        tail = self._text[at:]
+        tags = [f"</{self._name}"] if self._name else [f"<{name}" for name in self._tags.closing]
+        is_open = any(tag.startswith(tail) or (tail.startswith(tag) and tail[len(tag)].isspace()) for tag in tags)
+        return at if is_open else len(self._text)
 
     def _emit(self, pieces: list[tuple[str, str]], end: int) -> None:
         """Hand out the text up to a place, without the blanks around the whole value."""

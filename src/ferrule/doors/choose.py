@@ -152,12 +152,11 @@ def _imported(name: str, place: str) -> ModuleType:
 
 
 def _named(module: ModuleType, name: str, place: str) -> list[Tool]:
-    found: Any = getattr(module, name, None)
-    if isinstance(found, Mapping):
-        found = list(cast("Mapping[Any, Any]", found).values())
-    things = list(cast("Sequence[Any]", found)) if isinstance(found, (list, tuple)) else [found]
+    named: object = getattr(module, name, None)
+    found = list(cast("Mapping[Any, Any]", named).values()) if isinstance(named, Mapping) else named
+    things: list[Any] = list(cast("Sequence[Any]", found)) if isinstance(found, (list, tuple)) else [found]
     if not things or not all(callable(thing) for thing in things):
-        msg = f"{place!r} names no tool: `{name}` must be a function, a `Tool`, or a list of these; found {shown(found)}."
+        msg = f"{place!r} names no tool: `{name}` must be a function, a `Tool`, or a list of these; found {shown(cast('object', named))}."
         raise ToolLoadError(msg)
     return [thing if isinstance(thing, Tool) else Tool(thing) for thing in things]
 

@@ -120,8 +120,8 @@ def list_tools(
     console = console_on(sys.stdout)
     for tool in toolbox:
         console.print(Text(plain(tool.name), "bold cyan"))
-        console.print(Text(f"  {one_line(str(tool.desc or ''), 2_000)}"), soft_wrap=True)
-        console.print(Text(_indented(tool.parameters), "dim"), soft_wrap=True)
+        console.print(Text(_indented(plain(str(tool.desc or "")))), soft_wrap=True)
+        console.print(Text(_indented(_json_text(tool.parameters)), "dim"), soft_wrap=True)
     return ANSWERED
 
 
@@ -129,7 +129,7 @@ def _shown(agent: ReAct, values: dict[str, Any], *, as_json: bool) -> int:
     """Carry the run out, show it, and tell the exit code."""
     console = console_on(sys.stderr if as_json else sys.stdout)
     screen = Screen(console)
-    somebody = sys.stdin.isatty() and console.file.isatty()
+    somebody = sys.stdin is not None and sys.stdin.isatty() and console.file.isatty()
     ended = carry(agent, values, hear=_nothing if as_json else screen.heard, ask=partial(ask_person, console=console) if somebody else None)
     match ended.status:
         case "done" if as_json:
@@ -169,10 +169,14 @@ def _print_json(document: Any) -> int:
     return ANSWERED
 
 
-def _indented(schema: Any) -> str:
+def _json_text(value: Any) -> str:
     import json
 
-    return "\n".join(f"  {plain(line)}" for line in json.dumps(jsonable(schema), indent=2, ensure_ascii=False).split("\n"))
+    return plain(json.dumps(jsonable(value), indent=2, ensure_ascii=False))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" if line else "" for line in text.split("\n"))
 
 
 def _say(message: str, code: int = ANSWERED) -> int:

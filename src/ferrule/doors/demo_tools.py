@@ -217,8 +217,8 @@ def _passages() -> tuple[_Passage, ...]:
 
 def _documents() -> Iterator[tuple[str, str]]:
     """The pages of a checkout; of an installed package, which has none, what its modules say of themselves."""
-    package = Path(__file__).parents[1]
-    checkout = package.parents[1]
+    package = Path(__file__).parent.parent
+    checkout = package.parent.parent  # not `.parents[n]`, which fails where the package lies right under the root
     pages = [checkout / "README.md", *sorted((checkout / "docs").glob("*.md"))]
     if (checkout / "pyproject.toml").is_file() and pages[0].is_file():
         for page in pages:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from rich.panel import Panel
 from rich.text import Text
 
-from ferrule.doors.plain_text import plain
-from ferrule.doors.screen import call_text
+from ferrule.doors.plain_text import revealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +45,4 @@ def _decision(question: Question, said: str) -> Decision:
 
 def _panel(question: Question) -> Panel:
     title = "May this run?" if question.kind == "confirm" else "The model asks"
-    body = plain(question.text)
-    if question.kind == "confirm":
-        body += f"\n\n{call_text(question.call.name, question.call.args)}"
-    return Panel(Text(body), title=Text(title), title_align="left", border_style="yellow")
+    return Panel(Text(revealed(question.text)), title=Text(title), title_align="left", border_style="yellow")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from unicodedata import category
 
 _ESCAPES = re.compile(
     r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # operating system commands: titles, links, the clipboard
@@ -15,6 +16,7 @@ _UNSEEN = re.compile(
     "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"  # what turns the direction of writing: it can make text read as something else
     "\ufeff\u2028\u2029]"
 )
+_UNSEEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -22,6 +24,11 @@ def plain(text: str) -> str:
     """The text without escape sequences and control characters; line feeds and tabs stay, lone surrogates become `\ufffd`."""
     text = text.replace("\r\n", "\n")
     return _SURROGATES.sub("\ufffd", _UNSEEN.sub("", _ESCAPES.sub("", text)))
+
+
+def revealed(text: str) -> str:
+    """The text with the number of every character that is not seen in its place: for a person who decides on exactly this text."""
+    return "".join(f"\\u{ord(each):04x}" if each not in "\n\t" and category(each) in _UNSEEN_KINDS else each for each in text)
 
 
 def shortened(text: str, *, characters: int = 1_200, lines: int = 15) -> str:

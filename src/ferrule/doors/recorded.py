@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ferrule.values.event import Event
 
-TRANSCRIPTS = Path(__file__).parents[4] / "shared" / "data" / "transcripts"
+TRANSCRIPTS = Path(__file__).parent.parent.parent.parent.parent / "shared" / "data" / "transcripts"
 _CONVERSATION = 1
 """The line of the recordings that is played: a passenger looks for a reservation and changes it."""
 

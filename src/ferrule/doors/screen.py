@@ -36,7 +36,6 @@ class Screen:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._is_thinking = False
-        self._is_native = False
         self._latest_call = ""
         self._finished: set[str] = set()
 
@@ -45,12 +44,7 @@ class Screen:
         if event.parent_id:
             return
         match event:
-            case events.ModelCalled(request=request):
-                self._is_native = len(request.tools) > 0
             case events.ThoughtDelta(text=text):
-                self._think(text)
-            case events.TextDelta(text=text) if self._is_native:
-                # Beside native calls, all text is thought. In the text protocol it holds the calls as well, and comes as fields.
                 self._think(text)
             case events.AttemptFailed(reason=reason):
                 self._line("", f"That answer could not be used, so the model is asked again. {one_line(reason, 200)}", "yellow")

@@ -18,7 +18,7 @@ from ferrule.doors import recorded
 from ferrule.doors.carry import carry
 from ferrule.doors.choose import model
 from ferrule.doors.demo_tools import TOOLS
-from ferrule.doors.plain_text import one_line, shortened
+from ferrule.doors.plain_text import one_line
 from ferrule.doors.screen import Screen, console_on
 from ferrule.programs.react import ReAct
 from ferrule.values import event as events
@@ -45,7 +45,7 @@ class Question:
 
 
 QUESTIONS = (
-    Question("What is (0.1+0.2)*10**20?", "calculate", "30000000000000000000"),
+    Question("What is (0.1 + 0.2) * 10**20?", "calculate", "30000000000000000000"),
     Question("How many days are there between 2024-02-28 and 2026-03-03?", "days_between", "734"),
     Question('Search the documents: what is a "trajectory"?', "search_documents", "step"),
 )
@@ -57,6 +57,8 @@ class Answer:
 
     question: Question
     text: str
+    tools: str
+    """The names of the tools that were called."""
     is_right: bool
 
 
@@ -88,16 +90,16 @@ def _answered(console: Console) -> list[Answer]:
                 answers.append(_checked(question, ended.prediction))
             else:
                 console.print(Text(f"The run is {ended.status}: {ended.error}", "red"))
-                answers.append(Answer(question, str(ended.error), is_right=False))
+                answers.append(Answer(question, str(ended.error), "", is_right=False))
             console.print()
     return answers
 
 
 def _checked(question: Question, prediction: Prediction) -> Answer:
     """Right is an answer that holds what it must, and that a tool was called for."""
-    called = {call.name for step in prediction.trajectory.steps for call in step.calls}
+    called = [call.name for step in prediction.trajectory.steps for call in step.calls if call.name != "finish"]
     text = str(prediction["answer"])
-    return Answer(question, text, question.tool in called and question.expected in text.casefold())
+    return Answer(question, text, ", ".join(called), question.tool in called and question.expected in text.casefold())
 
 
 def _played(console: Console, recording: Recording | None) -> bool | None:
@@ -115,12 +117,18 @@ def _played(console: Console, recording: Recording | None) -> bool | None:
 
     same = True
     for turn in recording.turns[:_SHOWN_TURNS]:
-        console.print(Text("customer  ", "bold").append(one_line(turn.message), "not bold"))
+        _say(console, "customer", one_line(turn.message))
         said = recording.play(turn, hear)
         same = same and said == turn.answer
-        console.print(Text("agent     ", "bold").append(shortened(one_line(said)), "not bold"))
+        _say(console, "agent", one_line(said))
         console.print()
     return same
+
+
+def _say(console: Console, who: str, text: str) -> None:
+    line = Table.grid(padding=(0, 2))
+    line.add_row(Text(who.ljust(8), "bold"), Text(text))
+    console.print(line)
 
 
 def _brief(event: events.Event) -> events.Event:
@@ -136,13 +144,15 @@ def _summed_up(console: Console, answers: list[Answer], conversation: bool | Non
     table = Table("question", "tool the agent chose", "answer", "", box=None, header_style="dim", pad_edge=False)
     for answer in answers:
         sign = Text("right", "green") if answer.is_right else Text("WRONG", "red")
-        table.add_row(Text(answer.question.text), Text(answer.question.tool), Text(one_line(answer.text, 80)), sign)
+        table.add_row(Text(answer.question.text), Text(one_line(answer.tools, 60)), Text(one_line(answer.text, 80)), sign)
     console.print(table)
     right = sum(answer.is_right for answer in answers)
-    console.print(f"\n{right} of {len(answers)} answers are right; each was found by an agent that chose a Python function and called it.")
+    console.print(
+        f"\n{right} of {len(answers)} answers are right. A right one was found by an agent that chose a Python function and called it."
+    )
     if conversation is not None:
         how = "word for word as it was recorded" if conversation else "NOT as it was recorded"
-        console.print(f"The conversation with the airline came out {how}.")
+        console.print(f"The conversation with the airline came out {how} (its first {_SHOWN_TURNS} turns).")
     console.print('\nTry it yourself:  .venv/bin/ferrule ask "How many days are there between 2026-01-01 and 2026-12-24?"')
     console.print("With a model:     add --lm openai/gpt-5-mini (or another; its key comes from the usual environment variable)")
     console.print("Read on:          docs/getting-started.md, and examples/01_first_agent.py to 10_confirm.py")

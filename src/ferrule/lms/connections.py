@@ -9,10 +9,10 @@ import os
 import threading
 import weakref
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError, shown
+from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,8 +26,7 @@ _POOL = 25
 """A pool looks at all its connections for every request (8 us each, measured): several small ones cost half of a large one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(Record):
     """How long to wait, in seconds; None waits for ever."""
 
     connect_s: float | None = 10.0

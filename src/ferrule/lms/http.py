@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 import time
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import BadRequest, ConfigurationError, LMError, Unavailable, shown
 from ferrule.lms import failures
 from ferrule.lms.connections import Clients, Timeouts
+from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
@@ -29,8 +29,7 @@ _USUAL = Timeouts()
 _BACKOFF: Mapping[str, Any] = {"timeout": None, "wait_initial": 0.5, "wait_max": 20.0, "wait_jitter": 0.5}
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Record):
     """A whole answer."""
 
     body: bytes

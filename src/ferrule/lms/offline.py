@@ -116,5 +116,7 @@ def _plain(observation: str) -> str:
 
 def _nothing_fits(asked: Asked) -> str:
     names = ", ".join(tool.name for tool in asked.tools)
-    found = f"none of the tools I was given ({names}) fits this question" if names else "I was given no tool"
+    found = f"none of the tools I was given ({names}) fits this question" if names else "I was given no tool for this question"
+    if not names and "trajectory" in asked.inputs:
+        found = "no tool I was given fitted this question"
     return f"I am ferrule's offline model, rules and no neural network, and {found}: I cannot answer it."

@@ -30,7 +30,7 @@ _STOP = frozenset(
     )
 )
 _OPERATION = r"(?:\*\*|[-+*/%^])"
-_SUM = re.compile(rf"[(\d.][\d.\s()]*(?:{_OPERATION}[\d.\s()+-]*[\d)])+")
+_SUM = re.compile(rf"[(\d.][\d.\s()]*(?:\s*{_OPERATION}[\d.\s()+-]*[\d)])+")
 _SPOKEN = (
     (r"\bplus\b", "+"),
     (r"\bminus\b", "-"),
@@ -39,6 +39,7 @@ _SPOKEN = (
     ("\u00d7", "*"),
     ("\u00f7", "/"),
 )
+_NAMED = (("+", "add plus sum"), ("-", "subtract minus"), ("*", "multiply times product"), ("/", "divide quotient"))
 _CALCULATES = frozenset({"arithmetic", "calculat", "comput", "evaluat", "expression", "math", "mathematical", "formula", "sum"})
 _MONTHS = [
     *("january", "february", "march", "april", "may", "june"),
@@ -76,18 +77,21 @@ def words(text: str) -> set[str]:
 def best_tool(question: str, tools: Sequence[SeenTool], called: AbstractSet[str]) -> SeenTool | None:
     """The tool that fits best of those not called yet, or None where none fits well enough."""
     asked = words(question)
-    has_sum = sums(question) != []
-    scored = [(_score(asked, tool, has_sum=has_sum), -place, tool) for place, tool in enumerate(tools) if tool.name not in called]
+    found = sums(question)
+    if called:
+        # A second tool must be meant, not only resemble; and a sum is done once.
+        is_done = any(_calculates(tool) or _operations(found) & words(tool.name) for tool in tools if tool.name in called)
+        found = [] if is_done else found
+        tools = [tool for tool in tools if asked & words(tool.name) or (found and _calculates(tool))]
+    asked |= _operations(found)
+    scored = [(_score(asked, tool, has_sum=found != []), -place, tool) for place, tool in enumerate(tools) if tool.name not in called]
     best = max(scored, key=lambda entry: entry[:2], default=None)
-    if best is None or best[0] < _LEAST:
-        return None
-    if called and not _is_named(asked, best[2], has_sum=has_sum):
-        return None  # a second tool must be meant, not only resemble
-    return best[2]
+    return None if best is None or best[0] < _LEAST else best[2]
 
 
-def _is_named(asked: set[str], tool: SeenTool, *, has_sum: bool) -> bool:
-    return bool(asked & words(tool.name)) or (has_sum and _calculates(tool))
+def _operations(found: Iterable[str]) -> set[str]:
+    """The words for the signs in sums."""
+    return {stem(word) for each in found for sign, named in _NAMED for word in named.split() if sign in each}
 
 
 def _score(asked: set[str], tool: SeenTool, *, has_sum: bool) -> int:
@@ -99,6 +103,8 @@ def _score(asked: set[str], tool: SeenTool, *, has_sum: bool) -> int:
 
 
 def _calculates(tool: SeenTool) -> bool:
+    if not any(_type(mapping(schema)) == "string" for _, schema in _parameters(tool)):
+        return False  # nowhere to write a sum
     said = words(f"{tool.name} {tool.description} {' '.join(name for name, _ in _parameters(tool))}")
     return bool(said & {stem(word) for word in _CALCULATES})
 

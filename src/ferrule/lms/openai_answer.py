@@ -36,8 +36,11 @@ def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = 
     def chunk(delta: Json, reason: str | None = None) -> bytes:
         return event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
 
-    yield chunk({"role": "assistant", "content": ""})
+    is_first = True
     for item in items:
+        if is_first:  # not before: until then the model may still fail, and the answer be a status
+            is_first = False
+            yield chunk({"role": "assistant", "content": ""})
         if isinstance(item, Delta):
             reasoning = {"reasoning_content": item.reasoning} if item.reasoning else {}
             yield chunk({**({"content": item.text} if item.text else {}), **reasoning})

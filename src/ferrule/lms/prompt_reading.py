@@ -7,13 +7,14 @@ For the models that are rules (`AutoLM`, `OfflineLM`). They understand declared 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from json import JSONDecoder
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic_core import from_json
 
 from ferrule.lms.openai_chat import mapping
 from ferrule.values.jsonable import json_text
+from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,13 +35,15 @@ _ELEMENT = re.compile(r"<(\w+)>\s*(.*?)\s*</\1>", re.DOTALL)
 _TOOL = re.compile(
     r"^\((\d+)\) (?P<name>\S+?)(?:, whose description is <desc>(?P<desc>.*?)</desc>)?\. It takes (?P<rest>.*)$", re.MULTILINE
 )
+_REMINDER = re.compile(r"\n\s*(?:Answer|Respond) with [^\n]*\s*\Z")
+"""The last line of a question, which says again what to write: not a part of what is asked."""
+_DECODER = JSONDecoder()
 _STEP_FIELD = re.compile(r"(thought|tool_name|tool_args|observations?)_(\d+)")
 _LISTED = re.compile(r"^\s*(?:\d+\.|[-*])\s+[`\"]?(\w+)[`\"]?\s*\(([^)\n]*)\)", re.MULTILINE)
 _OUTPUTS = re.compile(r"^[^\n]*\boutputs?\b[^\n]*$", re.IGNORECASE | re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class SeenTool:
+class SeenTool(Record):
     """A tool that a request offers."""
 
     name: str
@@ -49,8 +52,7 @@ class SeenTool:
     """A JSON Schema of an object."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Record):
     """A call that was made earlier in the conversation, and what came of it."""
 
     name: str
@@ -58,8 +60,7 @@ class Seen:
     observation: str
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Record):
     """What a request asks for."""
 
     form: Form
@@ -120,19 +121,32 @@ def read_prompt(request: Request) -> Asked:
 
 def fields_in(text: str) -> dict[str, str]:
     """The fields of one message, whichever form it is in; empty for plain text."""
-    found = list(_MARKER.finditer(text))
+    text = _REMINDER.sub("", text)
+    start = text.lstrip()[:1]
+    elements = dict[str, str](_ELEMENT.findall(text)) if start == "<" else {}
+    if elements:
+        return elements
+    found = list(_MARKER.finditer(text)) if start != "{" else []
     if found:
         ends = [*(mark.start() for mark in found[1:]), len(text)]
         return {mark[1]: text[mark.end() : end].strip() for mark, end in zip(found, ends, strict=True) if mark[1] != "completed"}
-    start, end = text.find("{"), text.rfind("}")
-    if 0 <= start < end:
-        try:
-            value = from_json(text[start : end + 1])
-        except ValueError:
-            value = None
-        if isinstance(value, dict):
-            return {str(name): _text(each) for name, each in cast("Json", value).items()}
+    objects = {str(name): _text(each) for found in _objects(text) for name, each in found.items()}
+    if objects:
+        return objects
     return dict(_ELEMENT.findall(text))
+
+
+def _objects(text: str) -> Iterator[Json]:
+    """The JSON objects that follow one another in a text."""
+    place = text.find("{")
+    while place >= 0:
+        try:
+            value, place = _DECODER.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            return
+        yield value
+        following = text[place:].lstrip()
+        place = len(text) - len(following) if following.startswith("{") else -1
 
 
 def _text(value: Any) -> str:

@@ -6,19 +6,18 @@ Addresses and variables are those of the providers' own pages on their OpenAI-co
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from ferrule.errors import ConfigurationError, MissingKeyError, shown
 from ferrule.values.exchange import Capabilities
+from ferrule.values.record import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Record):
     """How one provider's chat completions differ from the common form."""
 
     names: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -29,8 +28,7 @@ class Dialect:
     """Must be handed the reasoning of its earlier tool calls again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(Record):
     """One place that speaks OpenAI chat completions."""
 
     name: str

@@ -104,7 +104,8 @@ class ReplayLM(BaseLM):
             self._given[key] = place + 1
         if place >= len(answers):
             if not self._repeat:
-                msg = f"{self._path} holds {len(answers)} answers to this request, and it was asked a {place + 1}. time. Use `repeat=True`?"
+                found = f"{self._path} holds {len(answers)} answers to this request, and it was asked {place + 1} times"
+                msg = f"{found}. Record it again, or use `repeat=True`."
                 raise ScriptError(msg)
             place = -1
         return answers[place]

@@ -9,6 +9,9 @@ import math
 import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
+from warnings import catch_warnings, simplefilter
+
+from ferrule.lms.openai_chat import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +35,12 @@ _FORMATS = {
     "byte": "",
 }
 _DEEPEST = 24
+_MOST = 2000
+"""Values in a value: a schema that needs itself twice would need two to the power of its depth."""
+_LONGEST = 100_000
+_HIGHEST = 1e300
+_ENDING = 4
+"""From this depth on the way out of a choice is the option that ends: null, a scalar."""
 
 
 def example(schema: Any, *, defs: Json | None = None) -> Any:
@@ -42,19 +51,23 @@ def example(schema: Any, *, defs: Json | None = None) -> Any:
 class _Maker:
     def __init__(self, root: Any) -> None:
         self._root = root
+        self._left = _MOST
 
     def value(self, schema: Any, depth: int) -> Any:
-        if not isinstance(schema, dict) or depth > _DEEPEST:
-            return None if depth > _DEEPEST else "text"  # `true` fits anything
+        self._left -= 1
+        if depth > _DEEPEST or self._left < 0:
+            return None  # no finite value fits, or none that anybody would want
+        if not isinstance(schema, dict):
+            return "text"  # `true` fits anything
         found = self._resolved(cast("Json", schema), 0)
         if "const" in found:
             return found["const"]
-        if found.get("enum"):
+        if _list(found.get("enum")):
             return found["enum"][0]
         if "default" in found and depth:
             return found["default"]
         for name in ("anyOf", "oneOf"):
-            if found.get(name):
+            if _list(found.get(name)):
                 return self._chosen(found, found[name], depth)
         makers: dict[str, Callable[[], Any]] = {
             "object": lambda: self._object(found, depth),
@@ -68,14 +81,17 @@ class _Maker:
 
     def _resolved(self, schema: Json, hops: int) -> Json:
         """References followed, `allOf` merged."""
+        self._left -= 1
+        if self._left < 0:
+            return {}
         reference = schema.get("$ref")
         if isinstance(reference, str) and hops < _DEEPEST:
             beside = {key: value for key, value in schema.items() if key != "$ref"}
             return self._resolved({**self._at(reference), **beside}, hops + 1)
-        if schema.get("allOf") and hops < _DEEPEST:
+        if hops < _DEEPEST and _list(schema.get("allOf")):
             merged: Json = {key: value for key, value in schema.items() if key != "allOf"}
             for part in schema["allOf"]:
-                merged = _merged(merged, self._resolved(part, hops + 1))
+                merged = _merged(merged, self._resolved(mapping(part), hops + 1))
             return merged
         return schema
 
@@ -83,34 +99,33 @@ class _Maker:
         place = self._root
         for step in reference.removeprefix("#").split("/")[1:]:
             step = step.replace("~1", "/").replace("~0", "~")  # noqa: PLW2901  RFC 6901
-            place = cast("Json", place).get(step) if isinstance(place, dict) else None
-        return cast("Json", place) if isinstance(place, dict) else {}
+            place = mapping(place).get(step)
+        return mapping(place)
 
     def _chosen(self, schema: Json, options: list[Any], depth: int) -> Any:
         rest = {key: value for key, value in schema.items() if key not in {"anyOf", "oneOf"}}
         resolved = [self._resolved(cast("Json", option), 0) for option in options if isinstance(option, dict)]
-        # Near the bottom of a recursive schema the way out is the option that ends: null, a scalar.
-        resolved.sort(key=lambda option: (_kind(option) == "null") if depth < _DEEPEST // 2 else (_kind(option) in {"object", "array"}))
+        resolved.sort(key=lambda option: _kind(option) == "null" if depth < _ENDING else _kind(option) in {"object", "array"})
         return self.value(_merged(rest, resolved[0]), depth) if resolved else None
 
     def _object(self, schema: Json, depth: int) -> Json:
-        properties: Json = schema.get("properties") or {}
-        names = [name for name in schema.get("required") or () if isinstance(name, str)]
-        least = int(schema.get("minProperties") or 0)
+        properties = mapping(schema.get("properties"))
+        names = [name for name in _list(schema.get("required")) if isinstance(name, str)]
+        least = _size(schema.get("minProperties"))
         names += [name for name in properties if name not in names][: max(0, least - len(names))]
-        names += [f"key{n}" for n in range(max(0, least - len(names)))]
+        names += [f"key{n}" for n in range(min(_MOST, max(0, least - len(names))))]
         extra = schema.get("additionalProperties")
         return {name: self.value(properties.get(name, extra if isinstance(extra, dict) else True), depth + 1) for name in names}
 
     def _array(self, schema: Json, depth: int) -> list[Any]:
-        fixed = schema.get("prefixItems") or ()
-        least = max(int(schema.get("minItems") or 0), len(fixed) if "minItems" not in schema else 0)
-        items = [self.value(fixed[n] if n < len(fixed) else schema.get("items", True), depth + 1) for n in range(least)]
+        fixed = _list(schema.get("prefixItems"))
+        least = _size(schema.get("minItems")) if "minItems" in schema else len(fixed)
+        items = [self.value(fixed[n] if n < len(fixed) else schema.get("items", True), depth + 1) for n in range(min(least, _MOST))]
         return self._varied(schema, items) if schema.get("uniqueItems") else items
 
     def _varied(self, schema: Json, items: list[Any]) -> list[Any]:
-        inner = self._resolved(schema["items"], 0) if isinstance(schema.get("items"), dict) else {}
-        if inner.get("enum"):
+        inner = self._resolved(mapping(schema.get("items")), 0)
+        if _list(inner.get("enum")):
             return inner["enum"][: len(items)]
         return [f"{item}{n}" if isinstance(item, str) else item + n if type(item) in {int, float} else item for n, item in enumerate(items)]
 
@@ -118,10 +133,19 @@ class _Maker:
 def _merged(first: Json, second: Json) -> Json:
     both = {**first, **second}
     if "properties" in first and "properties" in second:
-        both["properties"] = {**first["properties"], **second["properties"]}
+        both["properties"] = {**mapping(first["properties"]), **mapping(second["properties"])}
     if "required" in first and "required" in second:
-        both["required"] = [*first["required"], *(name for name in second["required"] if name not in first["required"])]
+        needed = _list(first["required"])
+        both["required"] = [*needed, *(name for name in _list(second["required"]) if name not in needed)]
     return both
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _size(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0
 
 
 def _kind(schema: Json) -> str:
@@ -165,29 +189,29 @@ def _number(schema: Json, *, whole: bool) -> int | float:
 
 
 def _limit(value: Any) -> int | float | None:
-    return value if type(value) in {int, float} else None
+    return value if type(value) in {int, float} and abs(value) < _HIGHEST else None
 
 
 def _string(schema: Json) -> str:
-    if schema.get("format") in _FORMATS:
-        return _FORMATS[schema["format"]]
+    if str(schema.get("format")) in _FORMATS:
+        return _FORMATS[str(schema["format"])]
     pattern = schema.get("pattern")
     if isinstance(pattern, str):
         made = _matching(pattern)
         if made is not None:
             return made
-    least, most = int(schema.get("minLength") or 0), schema.get("maxLength")
-    text = "text"
-    while len(text) < least:
-        text += "text"
+    least, most = min(_size(schema.get("minLength")), _LONGEST), schema.get("maxLength")
+    text = "text" * (least // len("text") + 1)
     return text[: max(least, min(len(text), int(most)))] if type(most) is int else text[: max(least, len("text"))]
 
 
 def _matching(pattern: str) -> str | None:
     """A text that matches a regular expression, or None where that is not simple."""
     try:
-        made = _spelled(import_module("re._parser").parse(pattern))
-        return made if re.search(pattern, made) else None
+        with catch_warnings():
+            simplefilter("ignore")  # a schema's pattern is not ours to improve
+            made = _spelled(import_module("re._parser").parse(pattern))
+            return made if re.search(pattern, made) else None
     except (re.error, ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
 

@@ -268,4 +268,4 @@ _DEEPEST = 10
 def _too_much(asked: int, given: int, request: Request) -> str:
     last = request.messages[-1] if request.messages else None
     question = f"The last message was {last.role}: {shown(last.text)}" if last is not None else "The request has no messages"
-    return f"`ScriptedLM` has {given} answers and was asked a {asked}. time. {question}."
+    return f"`ScriptedLM` has {given} answers and was asked {asked} times. {question}."

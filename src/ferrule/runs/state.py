@@ -66,7 +66,8 @@ class Frame(Changing):
     run: RunState
     path: str = ""
     acts: int = 0
-    usage: Usage = Usage()
+    tokens: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    """Input, output, cached, and model calls so far: added up in place, as every call adds to it."""
     children: dict[str, int] = field(default_factory=dict[str, int])
     """How many children of one key were started here."""
     active: dict[str, str] = field(default_factory=dict[str, str])
@@ -98,9 +99,18 @@ class Frame(Changing):
         self.children["gather"] = which + 1
         return [Frame(self.run, f"{self.path}gather#{which}.{i}/") for i in range(count)]
 
-    def add_usage(self, usage: Usage) -> None:
-        """Count the tokens of one model call."""
-        self.usage = self.usage + usage
+    def add_usage(self, usage: Usage, *, calls: int | None = None) -> None:
+        """Count the tokens of one model call; `calls` where the usage is of none by its own account."""
+        tokens = self.tokens
+        tokens[0] += usage.input_tokens
+        tokens[1] += usage.output_tokens
+        tokens[2] += usage.cached_tokens
+        tokens[3] += usage.calls if calls is None else calls
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far."""
+        return Usage(*self.tokens)
 
     def left(self, child: Frame) -> None:
         """A child's execution ended."""

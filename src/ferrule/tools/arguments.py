@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from ferrule.tools.describe import Described
     from ferrule.tools.parameters import Parameters
 
+_DEEPEST = 60
 _EXACT = frozenset({int, str, bool, type(None)})
+_NO_BOOLEANS = frozenset({int, str, type(None)})
 _NUMBERS = frozenset({int, float})
 _PLAIN = frozenset({*_EXACT, float, list, dict, tuple, set, frozenset})
 _NUMERIC = frozenset({"integer", "number"})
@@ -66,16 +68,28 @@ class Checker:
             values: dict[str, Any] = validate(args)
         except _REFUSALS:
             return self._thoroughly(args)
+        has_lists = False
         for name, value in values.items():
             kind = type(value)  # pyright: ignore[reportUnknownVariableType]
+            given = args.get(name, value)
             if kind in _EXACT:
-                if type(args.get(name, value)) is kind:
+                if type(given) is kind:
                     continue
-            elif kind is float and value - value == 0.0 and type(args.get(name, value)) in _NUMBERS:
-                continue
+            elif kind is float:
+                if value - value == 0.0 and type(given) in _NUMBERS:
+                    continue
+            elif kind is list and type(given) is list:
+                has_lists = True
+                held = set(map(type, value))  # pyright: ignore[reportUnknownArgumentType]
+                if held <= _NO_BOOLEANS and held == set(map(type, given)):  # pyright: ignore[reportUnknownArgumentType]
+                    continue
             found = self._finished(args, values, [])
             return found if isinstance(found, CheckedArguments) else self._thoroughly(args)
-        return CheckedArguments((), values, values)
+        # A tool may change a list it was given: what is shown is another one.
+        shown: dict[str, Any] = values
+        if has_lists:
+            shown = {name: list(value) if type(value) is list else value for name, value in values.items()}  # pyright: ignore[reportUnknownArgumentType]
+        return CheckedArguments((), values, shown)
 
     # -- the slow way -----------------------------------------------------------------------------------------
 
@@ -122,7 +136,11 @@ class Checker:
         except _REFUSALS as error:
             problems.append(("", f"the arguments could not be checked: {type(error).__name__}: {error}"))
         if problems:
-            return problems + [each for each in self._boolean_problems(args) if each[0] not in dict(problems)]
+            more = self._boolean_problems(args)
+            if self.parameters.by_hand:
+                more += self._broken({name: value for name, value in known.items() if value is not None})
+            places = {path.partition(".")[0] for path, _ in problems}
+            return problems + [each for each in more if each[0].partition(".")[0] not in places]
         return self._finished(args, values, notes)
 
     def _own(self, known: dict[str, Any]) -> dict[str, Any]:
@@ -227,10 +245,13 @@ class Checker:
             is_default = own in self._defaults and self._defaults[own] is not PydanticUndefined and value == _plain(self._defaults[own])
             if not is_default or name in required:
                 payload[name] = value
+        return self._broken(payload)
+
+    def _broken(self, payload: dict[str, Any]) -> list[Problem]:
         if self._quick is not None and self._quick(payload):
             return []
         try:
-            return broken(self._full.iter_errors(payload), payload, schema)
+            return broken(self._full.iter_errors(payload), self.parameters.schema)
         except RecursionError:
             return [("", "the arguments are nested too deeply")]
 
@@ -264,17 +285,19 @@ def _coercion(taken: Any) -> str | None:
     return "string_to_number" if isinstance(taken, (int, float)) else None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
     """A value as JSON. Sets are sorted: their order differs from process to process, and what is shown is compared across them."""
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in _EXACT:
         return value
+    if depth > _DEEPEST:
+        return jsonable(value)  # which cuts what is too deep, or contains itself
     if kind is list or kind is tuple:
         if _EXACT.issuperset(map(type, value)):
             return list(value)
-        return [_plain(each) for each in value]
+        return [_plain(each, depth + 1) for each in value]
     if kind is dict:
-        return {name if isinstance(name, str) else json_text(name).strip('"'): _plain(each) for name, each in value.items()}
+        return {name if isinstance(name, str) else json_text(name).strip('"'): _plain(each, depth + 1) for name, each in value.items()}
     if kind is set or kind is frozenset:
-        return sorted((_plain(each) for each in value), key=json_text)
+        return sorted((_plain(each, depth + 1) for each in value), key=json_text)
     return jsonable(value)

@@ -73,8 +73,7 @@ def described(
     """
     name, doc = name_of(function), doc_of(function)
     try:
-        # A `classmethod` that is still in its class's body cannot be called yet: bound to any class it shows its signature.
-        signature = inspect.signature(function.__get__(None, object) if isinstance(function, classmethod) else function)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        signature = inspect.signature(_bound(function))
     except (ValueError, TypeError, NameError) as error:
         if not readable:
             return Described(name, doc, (), extra=Any)
@@ -128,8 +127,9 @@ def doc_of(function: Any) -> str:
 
 def _inherited_doc(method: types.MethodType) -> str:
     # `inspect.getdoc` would ask the class for the method again, which a tool that is bound there answers by binding itself once more.
-    owner: Any = method.__self__ if isinstance(method.__self__, type) else type(method.__self__)
-    found = [method.__doc__, *(getattr(vars(each).get(method.__name__), "__doc__", None) for each in owner.__mro__)]
+    owner: type[Any] = method.__self__ if isinstance(method.__self__, type) else type(method.__self__)
+    written: list[Any] = [vars(each).get(method.__name__) for each in owner.__mro__]
+    found = [method.__doc__, *(getattr(each, "__doc__", None) for each in written)]
     return next((inspect.cleandoc(each) for each in found if isinstance(each, str)), "")
 
 
@@ -184,6 +184,11 @@ def _inner(function: Any) -> Any:
     while isinstance(function, _WRAPPINGS):
         function = cast("Any", function).func if isinstance(function, functools.partial) else cast("Any", function).__func__
     return function
+
+
+def _bound(function: Any) -> Any:
+    # A `classmethod` that is still in its class's body cannot be called yet: bound to any class it shows its signature.
+    return function.__get__(None, object) if isinstance(function, classmethod) else function  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def _bound_names(function: Any) -> set[str]:

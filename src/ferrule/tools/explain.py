@@ -6,13 +6,12 @@ expected and what was there. No traceback, no address, no library's own wording 
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from ferrule.tools.schema import Schema, is_list, is_object, is_sequence, resolved
-from ferrule.tools.words import phrase, printable, shown_json
+from ferrule.tools.words import number, phrase, printable, shown_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,6 +47,8 @@ def unknown(name: object, names: Iterable[str]) -> Problem:
     """The problem of an argument that no parameter takes."""
     text = name if isinstance(name, str) else repr(name)
     short = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+    import difflib
+
     near = difflib.get_close_matches(short, names, n=1)
     return printable(short), f"there is no such argument{f', did you mean `{near[0]}`?' if near else ''}"
 
@@ -76,7 +77,7 @@ def refused(error: ValidationError, args: Mapping[str, Any], schema: Schema, nam
     return [(dotted(path), text) for path, texts in found.items() for text in texts]
 
 
-def broken(errors: Iterable[Any], args: Mapping[str, Any], schema: Schema) -> list[Problem]:
+def broken(errors: Iterable[Any], schema: Schema) -> list[Problem]:
     """All that `jsonschema` refused. `errors` are its `ValidationError`s."""
     found: list[Problem] = []
     for each in errors:
@@ -93,7 +94,6 @@ def broken(errors: Iterable[Any], args: Mapping[str, Any], schema: Schema) -> li
             found += [_under(path, unknown(name, known)) for name in value if name not in known]
         else:
             found.append((dotted(path), _keyword_said(keyword, bound, value, each, schema)))
-    del args
     return list(dict.fromkeys(found))
 
 
@@ -165,7 +165,7 @@ def _said(each: ErrorDetails, place: Any, root: Schema) -> str:
 
 
 def _bound(value: Any) -> str:
-    return shown_json(value) if isinstance(value, (int, float)) else str(value)
+    return number(value) if isinstance(value, (int, float)) else str(value)
 
 
 def _expected(place: Any, root: Schema, value: Any) -> str:

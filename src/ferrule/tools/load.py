@@ -19,7 +19,7 @@ from ferrule.errors import DuplicateToolError, ToolLoadError, shown
 from ferrule.tools.run_calls import attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def load_file(path: str | Path, make: Callable[[str, Any], T], *, strict: bool =
 
 
 def load_folder(
-    path: str | Path | None, names: str | Iterable[str] | None, make: Callable[[str, Any], T], name_of: Callable[[T], str], *, strict: bool
+    path: str | Path | None, names: str | Sequence[str] | None, make: Callable[[str, Any], T], name_of: Callable[[T], str], *, strict: bool
 ) -> list[T]:
     """The tools in a folder, or in one file, sorted by file name or in the order of `names`.
 
@@ -64,16 +64,16 @@ def load_folder(
         msg = f"There is no folder `{place}` to load tools from."
         raise ToolLoadError(msg)
     elif names is not None:
-        found = [load_file(each, make, strict=True) for each in _named(place, [names] if isinstance(names, str) else list(names))]
+        found = [load_file(each, make, strict=True) for each in _named(place, [names] if not isinstance(names, (list, tuple)) else names)]
     else:
-        files = sorted(each for each in place.glob("*.py") if not each.name.startswith("_") and _is_inside(each, place))
-        found = [load_file(each, make, strict=strict) for each in files]
+        files = sorted(each for each in place.glob("*.py") if not each.name.startswith("_"))
+        found = [load_file(each, make, strict=strict) if _is_inside(each, place) else _linked(each, strict=strict) for each in files]
     tools = [each for each in found if each is not None]
     _refuse_duplicates([name_of(each) for each in tools])
     return tools
 
 
-def _named(folder: Path, names: list[str]) -> list[Path]:
+def _named(folder: Path, names: Sequence[Any]) -> list[Path]:
     files: list[Path] = []
     for name in names:
         if not isinstance(name, str) or not name or Path(name).name != name or "\\" in name:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -94,6 +94,10 @@ def _named(folder: Path, names: list[str]) -> list[Path]:
 
 def _is_inside(file: Path, folder: Path) -> bool:
     return file.resolve().is_relative_to(folder.resolve())
+
+
+def _linked(file: Path, *, strict: bool) -> None:
+    return _failed(f"`{file.name}` is a link to a place outside its folder and was not loaded.", strict=strict)
 
 
 def _run(file: Path) -> ModuleType:

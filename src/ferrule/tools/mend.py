@@ -16,6 +16,7 @@ from ferrule.tools.schema import Schema, alternatives, is_list, is_object, is_se
 WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "inputs", "kwargs"})
 """Names under which models put all arguments once more."""
 _DEEPEST = 60
+_FAR = 200
 _LONGEST = 1_000_000
 """Characters. A text longer than this is not looked into."""
 
@@ -84,7 +85,8 @@ def decoded(text: str, wanted: frozenset[str]) -> tuple[Any, bool, bool]:
         found = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None, False, False
-    if isinstance(found, (set, bytes, complex)) or not _is_plain(found):
+    # `1,2` is a tuple to Python; whether the model meant a list is a guess.
+    if not _is_plain(found) or (is_sequence(found) and text.strip()[0] not in "[("):
         return None, False, False
     return found, _is_one_of(found, wanted), True
 
@@ -179,14 +181,14 @@ def _property_schemas(schemas: list[Any], name: str) -> list[Any]:
 def holds_boolean(args: dict[str, Any]) -> bool:
     """Whether there is a boolean anywhere in the arguments."""
     waiting: list[Any] = list(args.values())
+    seen: set[int] = set()  # a value that Python code passes may contain itself
     while waiting:
         each = waiting.pop()
         if isinstance(each, bool):
             return True
-        if is_object(each):
-            waiting.extend(each.values())
-        elif is_sequence(each):
-            waiting.extend(each)
+        if (is_object(each) or is_sequence(each)) and id(each) not in seen:
+            seen.add(id(each))
+            waiting.extend(each.values() if is_object(each) else each)
     return False
 
 
@@ -196,7 +198,7 @@ def misplaced_booleans(args: dict[str, Any], schema: Schema) -> list[tuple[tuple
     waiting: list[tuple[tuple[str | int, ...], Any, list[Any]]] = [((), args, [schema])]
     while waiting:
         path, value, schemas = waiting.pop()
-        if not (isinstance(value, bool) or is_object(value) or is_sequence(value)):
+        if len(path) > _FAR or not (isinstance(value, bool) or is_object(value) or is_sequence(value)):
             continue
         spread = [each for one in schemas for each in alternatives(one, schema)]
         if isinstance(value, bool):

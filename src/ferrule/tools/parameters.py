@@ -53,8 +53,8 @@ def parameters_of(tool: str, found: Described, given: Given) -> Parameters:
     """The validator and the schema of a tool. Raises `ToolDefinitionError` for a type that has no JSON form."""
     docs = {**documented(found.doc), **given.arg_desc}
     annotations = {each.name: _annotation(each, docs.get(each.name), each.name in given.arg_desc) for each in found.parameters}
-    adapter = _adapter(tool, annotations, extra=found.extra is not None) if annotations else None
-    extra = _adapter_of_extra(tool, found.extra)
+    adapter = _adapter(tool, annotations) if annotations else None
+    extra = _adapter_of_extra(tool, annotations, found.extra)
     names = {each.name: each.name for each in found.parameters}
     for each in found.parameters:
         alias = field_of(each).validation_alias
@@ -130,10 +130,14 @@ def _is_union(annotation: Any) -> bool:
 # -- all of them --------------------------------------------------------------------------------------------------
 
 
-def _adapter(tool: str, annotations: dict[str, Any], *, extra: bool) -> TypeAdapter[dict[str, Any]]:
+def _adapter(tool: str, annotations: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
     arguments: Any = TypedDict("Arguments", annotations)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
     arguments.__pydantic_config__ = ConfigDict(
-        extra="allow" if extra else "forbid", validate_by_name=True, validate_by_alias=True, arbitrary_types_allowed=True
+        # Also for a tool with `**kwargs`, whose further arguments are checked apart: dataclasses and `TypedDict`s inside inherit this.
+        extra="forbid",
+        validate_by_name=True,
+        validate_by_alias=True,
+        arbitrary_types_allowed=True,
     )
     try:
         return TypeAdapter(arguments)
@@ -141,13 +145,13 @@ def _adapter(tool: str, annotations: dict[str, Any], *, extra: bool) -> TypeAdap
         raise _no_form(tool, annotations, error) from error
 
 
-def _adapter_of_extra(tool: str, kind: Any) -> TypeAdapter[dict[str, Any]] | None:
+def _adapter_of_extra(tool: str, annotations: dict[str, Any], kind: Any) -> TypeAdapter[dict[str, Any]] | None:
     if kind is None or kind in (Any, object):
         return None
     try:
         return TypeAdapter(dict[str, kind])  # pyright: ignore[reportInvalidTypeForm, reportUnknownVariableType]
     except (PydanticUserError, PydanticSchemaGenerationError, TypeError, NameError) as error:
-        raise _no_form(tool, {"**": kind}, error) from error
+        raise _no_form(tool, {**annotations, "**": kind}, error) from error
 
 
 def _schema(
@@ -171,7 +175,7 @@ def _schema(
 def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDefinitionError:
     culprits = [name for name, annotation in annotations.items() if not _has_form(annotation)]
     which = ", ".join(f"`{name}`" for name in culprits) or "its parameters"
-    reason = str(error).splitlines()[0]
+    reason = str(error).splitlines()[0].split(". ")[0].rstrip(".")
     return ToolDefinitionError(
         f"`{tool}` cannot become a tool: the type of {which} has no JSON form ({reason}). "
         "Give it a type that has one, bind it with `functools.partial`, or say `arg_types={...}`."
@@ -179,6 +183,7 @@ def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDe
 
 
 def _has_form(annotation: Any) -> bool:
+    annotation = get_args(annotation)[0] if get_origin(annotation) is NotRequired else annotation
     try:
         TypeAdapter(annotation, config=None).json_schema(schema_generator=Generator)
     except (PydanticInvalidForJsonSchema, PydanticUserError, PydanticSchemaGenerationError, TypeError, ValueError, NameError):

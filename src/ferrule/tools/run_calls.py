@@ -7,17 +7,13 @@ no address, and no local path that the call itself did not name.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
-import site
 import sys
-import sysconfig
-import tempfile
 from functools import cache
 from pathlib import Path
-from traceback import walk_tb
+from types import AsyncGeneratorType, GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import ConfirmationRequired, ToolArgumentsError, ToolCallError, ToolRetry, ToolStop, ToolTimeoutError, UnknownToolError
@@ -76,6 +72,11 @@ def to_result(call: ToolCall, tool: ToolSpec, value: Any) -> ToolResult:
         return ToolResult(call.name, value, call.id, value=value)
     if isinstance(value, ToolResult):
         return ToolResult(call.name, value.content, call.id, value.is_error, value.is_fault, value.value, value.error)
+    if isinstance(value, GeneratorType):
+        value = list(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  it runs here, inside the wall
+    elif isinstance(value, AsyncGeneratorType):
+        msg = f"`{call.name}` returned an async generator, which cannot be shown to a model. Collect its values and return a list."
+        raise TypeError(msg)
     return ToolResult(call.name, _content(value), call.id, value=value)
 
 
@@ -126,6 +127,8 @@ def _of_bytes(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
+        import base64
+
         return f"data:application/octet-stream;base64,{base64.b64encode(value).decode()}"
 
 
@@ -162,6 +165,8 @@ def _message(error: BaseException) -> str:
 
 def _frames(error: BaseException) -> list[str]:
     """The last of the user's own places that the error passed, innermost last."""
+    from traceback import walk_tb
+
     found: list[str] = []
     for frame, line in walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
@@ -179,6 +184,9 @@ def _last_part(path: str) -> str:
 @cache
 def _foreign_places() -> tuple[str, ...]:
     """Folders of code that is not the user's: this package, the standard library, what was installed."""
+    import site
+    import sysconfig
+
     installed = [*site.getsitepackages(), site.getusersitepackages()] if hasattr(site, "getsitepackages") else []
     library = [sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
     return (_PACKAGE, *dict.fromkeys(f"{each.rstrip(os.sep)}{os.sep}" for each in (*installed, *library) if each))
@@ -204,6 +212,8 @@ def _local_paths() -> re.Pattern[str]:
 
 
 def _places() -> Iterator[str]:
+    import tempfile
+
     for each in (str(Path.home()), str(Path.cwd()), sys.prefix, sys.base_prefix, tempfile.gettempdir(), _PACKAGE):
         yield each.rstrip("/\\")
     yield from ("/home", "/Users", "C:\\Users", "/root", "/tmp", "/var", "/private")  # noqa: S108  names to be cut, not used

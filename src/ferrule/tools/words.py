@@ -126,18 +126,19 @@ def _bounds(node: Schema) -> str:
     low, high = node.get("minimum"), node.get("maximum")
     said: list[str] = []
     if isinstance(low, int | float) and isinstance(high, int | float):
-        said.append(f"{_number(low)}-{_number(high)}" if low >= 0 else f"from {_number(low)} to {_number(high)}")
+        said.append(f"{number(low)}-{number(high)}" if low >= 0 else f"from {number(low)} to {number(high)}")
     else:
-        said += [f"{sign} {_number(bound)}" for sign, bound in ((">=", low), ("<=", high)) if isinstance(bound, int | float)]
+        said += [f"{sign} {number(bound)}" for sign, bound in ((">=", low), ("<=", high)) if isinstance(bound, int | float)]
     for sign, key in ((">", "exclusiveMinimum"), ("<", "exclusiveMaximum")):
         if isinstance(node.get(key), int | float):
-            said.append(f"{sign} {_number(node[key])}")
+            said.append(f"{sign} {number(node[key])}")
     if isinstance(node.get("multipleOf"), int | float):
-        said.append(f"in steps of {_number(node['multipleOf'])}")
+        said.append(f"in steps of {number(node['multipleOf'])}")
     return "".join(f" {each}" for each in said)
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """A number without a fraction that says nothing."""
     return shown_json(int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT else value)
 
 

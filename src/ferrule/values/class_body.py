@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+from importlib import import_module
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,41 +23,41 @@ class Absent:
         raise AttributeError
 
 
-def prepare(name: str, namespace: dict[str, Any]) -> None:
-    """Check the names in a class body, and let fields without an annotation be text."""
+def prepare(signature: str, namespace: dict[str, Any], *, taken: frozenset[str]) -> None:
+    """Check the names in a class body, and let fields without an annotation be text. `taken` are names of a signature's own."""
     annotations = _annotations(namespace)
-    for field, value in list(namespace.items()):
-        if isinstance(value, FieldInfo):
-            refuse_name(name, field)
-            if field not in annotations:
-                annotations[field] = str
-    for field in annotations:
-        if not field.startswith("_") and field != "model_config":
-            refuse_name(name, field)
+    fields = [name for name, value in namespace.items() if isinstance(value, FieldInfo)]
+    annotated = [name for name in annotations if not name.startswith("_") and name != "model_config"]
+    for name in dict.fromkeys([*fields, *annotated]):
+        refuse_name(signature, name, taken)
+    bare = [name for name in fields if name not in annotations]
+    if bare:
+        namespace["__annotations__"] = {**annotations, **dict.fromkeys(bare, str)}
 
 
 def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
-    if "__annotations__" not in namespace:
-        annotate = namespace.get("__annotate_func__") or namespace.get("__annotate__")
-        if annotate is not None:  # Python 3.14 keeps a function that makes them
-            import annotationlib  # pyright: ignore[reportMissingImports]  # ty: not in older Pythons
-
-            found = annotationlib.call_annotate_function(annotate, annotationlib.Format.FORWARDREF)  # pyright: ignore
-            if all(name in found for name, value in namespace.items() if isinstance(value, FieldInfo)):  # pyright: ignore
-                return dict(found)  # pyright: ignore
-            namespace["__annotations__"] = dict(found)  # pyright: ignore
-        else:
-            namespace["__annotations__"] = {}
-    return namespace["__annotations__"]
+    annotate = namespace.get("__annotate_func__") or namespace.get("__annotate__")
+    if "__annotations__" in namespace or annotate is None:
+        return namespace.get("__annotations__") or {}
+    return _annotated_late(annotate)
 
 
-def refuse_name(signature: str, name: str) -> None:
+def _annotated_late(annotate: Any) -> dict[str, Any]:
+    """What Python 3.14 keeps a function for."""
+    annotationlib: Any = import_module("annotationlib")
+    return dict(annotationlib.call_annotate_function(annotate, annotationlib.Format.FORWARDREF))
+
+
+def refuse_name(signature: str, name: str, taken: frozenset[str]) -> None:
+    """Raise `SignatureError` for a name that no field can have."""
     if not name.isidentifier() or keyword.iskeyword(name):
         why = "a field is called like a Python variable"
     elif name.startswith("_"):
         why = "names of fields do not begin with an underscore"
     elif name in _OF_MODELS - OUTDATED:
         why = "the name is kept for pydantic's models"
+    elif name in taken:
+        why = "a signature has something of its own by that name"
     else:
         return
     msg = f"`{signature}` cannot have a field {name!r}: {why}."

@@ -18,6 +18,11 @@ Piece = str | Part
 
 def content_of(pieces: Iterable[Piece]) -> Content:
     """Content of pieces in order: a text where there is nothing else; neighbouring texts become one."""
+    pieces = list(pieces)
+    try:
+        return "".join(cast("list[str]", pieces))  # nearly always there is nothing but text
+    except TypeError:
+        pass
     joined: list[Piece] = []
     for piece in pieces:
         if isinstance(piece, Text):
@@ -51,7 +56,7 @@ def read_part(value: Any) -> Part:
         return value
     if isinstance(value, str):
         return Text(text=value)
-    part = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    part: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
     try:
         match part.get("type"):
             case "text":
@@ -66,10 +71,10 @@ def read_part(value: Any) -> Part:
                 return _media(File, part["file"]["file_data"], name=part["file"].get("filename") or "file")
             case _:
                 pass
-    except (KeyError, TypeError, ValueError) as error:
-        msg = f"A part of a message cannot be read ({type(error).__name__}: {error}): {shown(value)}."
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        msg = f"A part of a message cannot be read ({type(error).__name__}: {error}): {shown(cast('object', value))}."
         raise InputError(msg) from error
-    msg = f"A part of a message has the type 'text', 'image_url', 'input_audio' or 'file'; found {shown(value)}."
+    msg = f"A part of a message has the type 'text', 'image_url', 'input_audio' or 'file'; found {shown(cast('object', value))}."
     raise InputError(msg)
 
 

@@ -83,7 +83,7 @@ def _named(annotation: Any, kind: type[T], aliases: list[Any]) -> Iterator[type[
         return
     if type(annotation).__name__ == "TypeAliasType":  # the one of `typing`, or the one of `typing_extensions`
         if annotation not in aliases:  # an alias may name itself: `type Json = dict[str, Json] | str`
-            yield from _named(annotation.__value__, kind, [*aliases, annotation])
+            yield from _named(cast("Any", annotation).__value__, kind, [*aliases, annotation])
         return
     # The parameters of a `Callable` are a list.
     for part in cast("list[Any]", annotation) if isinstance(annotation, list) else get_args(annotation):

@@ -84,10 +84,11 @@ class Declarations(Sequence[dict[str, Any]]):
         return len(self.tools)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.tools[index]
+        return self.tools[index]  # pyright: ignore[reportUnknownVariableType]  a declaration, or a tuple of them
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Declarations) and self.tools == other.tools
+        # Not by the dicts: to them `1` is `True` and order is nothing, but a model reads the JSON.
+        return isinstance(other, Declarations) and self.json == other.json
 
     def __hash__(self) -> int:
         return hash(self.json)

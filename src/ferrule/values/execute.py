@@ -171,13 +171,18 @@ def invoke(call: Asked, functions: Functions) -> Any:
 
 async def ainvoke(call: Asked, functions: Functions) -> Any:
     """Run on a loop without blocking it; errors as `invoke`."""
+    import asyncio
+
     function = looked_up(call, functions)
     try:
         if _is_tool(function):
             return await cast("Callee", function).acall(**call.args)
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None)):  # noqa: B004
             return await function(**call.args)
-        value = await _in_thread(lambda: function(**call.args))
+        # As a pair: asyncio cannot carry a `StopIteration`, and would wait for ever.
+        value, error = await asyncio.to_thread(_attempt, partial(function, **call.args))
+        if error is not None:
+            raise error
         return await value if inspect.isawaitable(value) else value
     except _OURS:
         raise
@@ -252,16 +257,6 @@ def _attempt(work: Callable[[], Any]) -> Outcome:
         return work(), None
     except Exception as error:  # noqa: BLE001  the wall
         return None, error
-
-
-async def _in_thread(work: Callable[[], Any]) -> Any:
-    import asyncio
-
-    # As a pair: asyncio cannot carry a `StopIteration`, and would wait for ever.
-    value, error = await asyncio.to_thread(_attempt, work)
-    if error is not None:
-        raise error
-    return value
 
 
 def _failed(name: str, error: Exception) -> ToolExecutionError:

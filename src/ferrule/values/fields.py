@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from html import unescape
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
 from ferrule.errors import SignatureError, shown
 from ferrule.values.jsonable import json_bytes, json_text
 from ferrule.values.repair import kind_of, read_json, strict_json
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 Check = Callable[[Any], Any]
 """Takes a value or a text, returns the typed value, raises `ValueError`."""
@@ -31,12 +32,12 @@ _JSON_WORDS = frozenset({"true", "false", "null"})
 
 
 def InputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, **more: Any) -> Any:  # noqa: N802  DSPy's name
-    """Declare an input of a signature. `desc` and `description` are one thing; `more` is what `pydantic.Field` takes (`ge`, `max_length`, ...)."""
+    """Declare an input of a signature. `desc` and `description` are one thing; `more` is what `pydantic.Field` takes (`ge`, ...)."""
     return _declared("input", default, desc, description, more)
 
 
-def OutputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, **more: Any) -> Any:  # noqa: N802  DSPy's name
-    """Declare an output of a signature. Constraints among `more` are told to the model and enforced; a default makes the output optional."""
+def OutputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, **more: Any) -> Any:  # noqa: N802
+    """Declare an output of a signature. Constraints in `more` are told to the model and enforced; a default makes it optional."""
     return _declared("output", default, desc, description, more)
 
 
@@ -73,7 +74,7 @@ def description_of(field: FieldInfo) -> str:
 
 def _extra(field: FieldInfo) -> dict[str, Any]:
     extra = field.json_schema_extra
-    return extra if isinstance(extra, dict) else {}
+    return cast("dict[str, Any]", extra) if isinstance(extra, dict) else {}
 
 
 def annotation_of(field: FieldInfo) -> Any:
@@ -82,11 +83,15 @@ def annotation_of(field: FieldInfo) -> Any:
 
 
 def renewed(
-    field: FieldInfo, *, annotation: Any = None, role: str | None = None, untyped: bool | None = None, **changes: Any
+    field: FieldInfo,
+    *,
+    annotation: Any = None,
+    keep_bounds: bool = True,
+    untyped: bool | None = None,
+    **changes: Any,
 ) -> tuple[Any, Any]:
     """Annotation and declaration of a field like this one, ready for a new class. `changes` are what `InputField` takes."""
     extra = dict(_extra(field))
-    extra[_ROLE] = role or extra.get(_ROLE)
     if untyped is not None or annotation is not None:
         extra[_UNTYPED] = bool(untyped)
     for alias in ("desc", "description"):
@@ -104,7 +109,10 @@ def renewed(
         kept.pop("default_factory", None)
     make = cast("Callable[..., Any]", Field)
     declared = make(description=extra.get("desc") or None, json_schema_extra=extra, **kept)
-    return (annotation if annotation is not None else annotation_of(field)), declared
+    if annotation is None:
+        return annotation_of(field), declared
+    bounds = field.metadata if keep_bounds else ()
+    return (Annotated[(annotation, *bounds)] if bounds else annotation), declared  # pyright: ignore[reportReturnType]
 
 
 def allows_none(annotation: Any) -> bool:
@@ -194,7 +202,7 @@ def _check_anything(value: Any) -> Any:
 def _check_typed(field: FieldInfo) -> Check:
     adapter = adapter_of(field)
     in_json, in_python = adapter.validate_json, adapter.validate_python
-    no_booleans = field.annotation in {int, float}
+    no_booleans = field.annotation is int or field.annotation is float
     choices = _choices(field.annotation)
 
     def check(value: Any) -> Any:
@@ -237,6 +245,8 @@ def _readings(text: str, choices: dict[str, Any]) -> list[Any]:
         bare = text.strip(_QUOTES + " .").casefold()
         alike = [value for name, value in choices.items() if name.casefold() == bare]
         return [*(alike if len(alike) == 1 else ()), text]
+    from html import unescape
+
     repaired: list[Any] = []
     for each in dict.fromkeys((text, unescape(text) if "&" in text else text)):
         try:

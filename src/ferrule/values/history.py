@@ -1,7 +1,7 @@
 """`History`: what was said before, as the value of an input field.  (Floor 2.)
 
-Holds turns of fields (`{"question": ..., "answer": ...}`, DSPy's form) and messages of a chat (`{"role": ..., "content": ...}`, or `Message`s),
-also mixed. Adapters put them before the current question as real messages.
+Holds turns of fields (`{"question": ..., "answer": ...}`, DSPy's form) and messages of a chat (`{"role": ..., "content": ...}`, or
+`Message`s), also mixed. Adapters put them before the current question as real messages.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _CARRIED = ("name", "is_error", "reasoning", "extra")
 
 
 class History(Type):
-    """Earlier turns of a conversation, oldest first. Changed only by its own `add_...` methods; programs never change the one they are given."""
+    """Earlier turns of a conversation, oldest first. Its `add_...` methods change it; programs never change the one they are given."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     messages: list[Any] = Field(default_factory=list[Any])
     """Turns of fields (mappings without a `role`) and messages (`Message`s, or mappings in OpenAI's form)."""
 
-    def __init__(self, messages: Iterable[Any] | None = None) -> None:
-        super().__init__(messages=[] if messages is None else messages)
+    def __init__(self, messages: Iterable[Any] | None = None, **unknown: Any) -> None:
+        super().__init__(**{"messages": [] if messages is None else messages, **unknown})
 
     @model_validator(mode="before")
     @classmethod
@@ -44,13 +44,13 @@ class History(Type):
     @classmethod
     def _each_is_a_turn(cls, given: Any) -> Any:
         if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-            msg = f"takes a list of turns or messages, found {shown(given)}"
-            raise ValueError(msg)
+            msg = f"takes a list of turns or messages, found {shown(cast('object', given))}"
+            raise ValueError(msg)  # noqa: TRY004  pydantic turns ValueError into a validation error
         entries = list(cast("Iterable[Any]", given))
         for i, entry in enumerate(entries):
             if not isinstance(entry, (Mapping, Message)):
                 msg = f"message {i} is neither a mapping nor a `Message`: {shown(entry)}"
-                raise ValueError(msg)
+                raise ValueError(msg)  # noqa: TRY004  as above
         return entries
 
     # -- writing --------------------------------------------------------------------------------------------------
@@ -94,10 +94,9 @@ class History(Type):
         """Add what came of a call; `content` that is no text or part is written as JSON."""
         from ferrule.values.jsonable import json_text
 
-        is_content = isinstance(content, (str, Type)) or (
-            isinstance(content, tuple) and all(isinstance(each, Type) for each in cast("Any", content))
-        )
-        self.add_message("tool", content if is_content else json_text(content), tool_call_id=tool_call_id)
+        parts: list[Any] = list(cast("tuple[Any, ...]", content)) if isinstance(content, tuple) else [content]
+        is_content = isinstance(content, str) or all(isinstance(part, Type) for part in parts)
+        self.add_message("tool", content if is_content else json_text(cast("object", content)), tool_call_id=tool_call_id)
 
     def set_system_message(self, content: Any) -> None:
         """Put the system message first, in place of one that is there."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping
 from types import GeneratorType
 from typing import Any
@@ -24,7 +25,8 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _DEEPEST = 100
 _MOST_DIGITS = 4300
 """Of an integer in JSON: Python reads and writes no longer one, so that is written as text, in hexadecimal."""
-_MOST_BITS = int(_MOST_DIGITS * 3.32)
+_TOO_MANY = b"0" * (_MOST_DIGITS + 1)
+_LARGEST = 10**_MOST_DIGITS
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _LEAVES = frozenset({str, int, float, bool, type(None), bytes})
 
@@ -32,9 +34,11 @@ _LEAVES = frozenset({str, int, float, bool, type(None), bytes})
 def json_bytes(value: object) -> bytes:
     """The value as UTF-8 JSON. NaN and the infinities become strings: bare `NaN` is not JSON (RFC 8259, section 6)."""
     try:
-        if type(value) in _LEAVES or _settled(value):
+        kind = type(value)
+        # The two short cuts are for what nearly every call holds: a scalar, or a dict of scalars.
+        if kind in _LEAVES or (kind is dict and _LEAVES.issuperset(map(type, value.values()))) or _settled(value):  # pyright: ignore[reportAttributeAccessIssue]
             made = to_json(value, inf_nan_mode="strings", fallback=_unknown)
-            if len(made) < _MOST_DIGITS or b"0" * _MOST_DIGITS not in made.translate(_DIGITS):
+            if len(made) <= _MOST_DIGITS or _TOO_MANY not in made.translate(_DIGITS):
                 return made
     except Exception:  # noqa: BLE001, S110  foreign serialisers, mappings and `__str__` may raise anything; the slow path asks them one by one
         pass
@@ -70,7 +74,7 @@ def _settled(value: Any) -> bool:
             inside = each.values()
         elif kind is list or kind is tuple:
             inside = each
-        elif isinstance(each, (set, frozenset)):
+        elif isinstance(each, (set, frozenset, GeneratorType)):  # what a generator holds is seen once, and so on the slow path
             return False
         else:
             inside = _inside(each)
@@ -87,7 +91,7 @@ def _inside(value: Any) -> Iterable[Any] | None:
     """What else a value holds; None for a model that writes bare NaN."""
     if isinstance(value, Mapping):
         return value.values()
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, deque)):
         return value
     kind = type(value)
     if hasattr(kind, "__pydantic_serializer__"):
@@ -145,7 +149,7 @@ def _plain_scalar(value: Any) -> Any:
         return value.decode("utf-8", "replace")
     if isinstance(value, int) and not isinstance(value, bool):
         value = int.__int__(value)
-        return value if value.bit_length() <= _MOST_BITS else hex(value)
+        return value if -_LARGEST < value < _LARGEST else hex(value)
     return value
 
 
@@ -167,8 +171,8 @@ def _form(value: Any) -> Any:
         return object_text(value) if made is value else made
     if hasattr(kind, "__dataclass_fields__") or isinstance(value, (Record, Changing)):
         return _fields(value)
-    if isinstance(value, GeneratorType):  # the fast path may have used it up: an empty list would be a lie
-        return object_text(value)
+    if isinstance(value, (deque, GeneratorType)):
+        return list(value)
     return json.loads(to_json(value, inf_nan_mode="strings", fallback=object_text))
 
 

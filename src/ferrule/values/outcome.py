@@ -54,7 +54,7 @@ class Trajectory(Mapping[str, Any]):
         """The steps in order."""
 
     def then(self, step: Step) -> Self:
-        """This trajectory and one more step."""
+        """All this and one more step."""
         return type(self)(self.steps.then(step))
 
     def __getitem__(self, key: str) -> Any:
@@ -83,8 +83,8 @@ class Trajectory(Mapping[str, Any]):
 class Prediction(Mapping[str, Any]):
     """Typed outputs by name, as attributes and as items: `Prediction(answer=42).answer`.
 
-    Its keys are the outputs only. Beside them stand `trajectory`, `usage`, `messages` and `reason`, unless an output has that name. An output
-    that is named like a method of a mapping (`items`, `keys`, ...) is reached as an item.
+    Its keys are the outputs only. Beside them stand `trajectory`, `usage`, `messages` and `reason`, unless an output has that name. An
+    output that is named like a method of a mapping (`items`, `keys`, ...) is reached as an item.
     """
 
     __slots__ = ("_calls", "_messages", "_outputs", "_reason", "_trajectory", "_usage")
@@ -166,7 +166,7 @@ class Prediction(Mapping[str, Any]):
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]  compared by content
 
-    def toDict(self) -> dict[str, Any]:
+    def toDict(self) -> dict[str, Any]:  # noqa: N802  DSPy's name
         """The outputs as a plain dict."""
         return dict(self._outputs)
 
@@ -179,7 +179,8 @@ class Prediction(Mapping[str, Any]):
         return self._usage
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_again, (self._outputs, self._trajectory, self._usage, self._reason, self._messages, self._calls))
+        beside = {"trajectory": self._trajectory, "messages": self._messages, "reason": self._reason, "calls": self._calls}
+        return (_again, (self._outputs, self._usage, beside))
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self._outputs.items())
@@ -189,14 +190,7 @@ class Prediction(Mapping[str, Any]):
 _BESIDE = frozenset({"trajectory", "usage", "messages", "reason"})
 
 
-def _again(
-    outputs: dict[str, Any],
-    trajectory: Trajectory,
-    usage: Usage,
-    reason: str | None,
-    messages: Messages | None,
-    calls: tuple[ToolCall, ...],
-) -> Prediction:
-    made = Prediction.of(outputs, trajectory=trajectory, messages=messages, reason=reason, calls=calls)
+def _again(outputs: dict[str, Any], usage: Usage, beside: dict[str, Any]) -> Prediction:
+    made = Prediction.of(outputs, **beside)
     made.counted(usage)
     return made

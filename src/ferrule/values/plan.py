@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import InputError, SignatureError
@@ -24,7 +23,7 @@ class Plan:
         self.outputs = {name: field for name, field in fields.items() if role_of(field) == "output"}
         self.said = instructions
         """The instructions somebody wrote; None where there are none."""
-        self.instructions = instructions if instructions is not None else self._default_instructions()
+        self.instructions = instructions if instructions is not None else default_instructions(self.inputs, self.outputs)
         self.content = (self.instructions, *(_content(name, field) for name, field in {**self.inputs, **self.outputs}.items()))
         """What makes two signatures equal. An open type counts as text, which is what a model sees."""
         self.optional = {name: field for name, field in self.outputs.items() if not field.is_required() or allows_none(field.annotation)}
@@ -34,12 +33,6 @@ class Plan:
         self._input_checks: dict[str, Check | None] | None = None
         self._output_checks: dict[str, Check] | None = None
         self._schema: dict[str, Any] | None = None
-
-    def _default_instructions(self) -> str:
-        given, wanted = (", ".join(f"`{name}`" for name in fields) for fields in (self.inputs, self.outputs))
-        if not wanted:
-            return f"You are given the fields {given}." if given else ""
-        return f"Given the fields {given}, produce the fields {wanted}." if given else f"Produce the fields {wanted}."
 
     def defaults(self) -> dict[str, Any]:
         """Name to default of the inputs that have one; changeable defaults are fresh at every call."""
@@ -82,6 +75,8 @@ class Plan:
         return checked
 
     def _unknown(self, name: Any) -> str:
+        from difflib import get_close_matches
+
         close = get_close_matches(str(name), list(self.inputs), n=1)
         if close:
             return f"`{name}` is unknown (did you mean `{close[0]}`?)"
@@ -92,6 +87,14 @@ class Plan:
         if self._schema is None:
             self._schema = _schema_of(self.outputs, [name for name in self.outputs if name not in self.optional])
         return self._schema
+
+
+def default_instructions(inputs: Iterable[str], outputs: Iterable[str]) -> str:
+    """What a model is told where nobody wrote instructions."""
+    given, wanted = (", ".join(f"`{name}`" for name in fields) for fields in (inputs, outputs))
+    if not wanted:
+        return f"You are given the fields {given}." if given else ""
+    return f"Given the fields {given}, produce the fields {wanted}." if given else f"Produce the fields {wanted}."
 
 
 def planned(cls: Any) -> Plan:
@@ -151,7 +154,7 @@ def _schema_of(fields: Mapping[str, FieldInfo], required: list[str]) -> dict[str
         if description_of(field):
             properties[name]["description"] = description_of(field)
     schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    definitions = shared.get("$defs") or {}
+    definitions: dict[str, Any] = shared.get("$defs") or {}
     return {**schema, "$defs": definitions} if definitions else schema
 
 

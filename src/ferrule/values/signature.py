@@ -1,9 +1,11 @@
 """Signatures: what a program takes, what it gives, and what the model is told about both.  (Floor 2.)
 
-A signature is a class, `class QA(Signature)` with fields, or made of text, `Signature("question -> answer: int")`; the methods that change one
-give a new class. It is an ordinary pydantic model as well, so that `QA.model_construct(**outputs)` has typed attributes. All that is derived
-of the fields (validators, schema, an adapter's rendered prompt) is made once and kept with the class.
+A signature is a class, `class QA(Signature)` with fields, or made of text, `Signature("question -> answer: int")`; the methods that change
+one give a new class. It is an ordinary pydantic model as well, so that `QA.model_construct(**outputs)` has typed attributes. All that is
+derived of the fields (validators, schema, an adapter's rendered prompt) is made once and kept with the class.
 """
+
+# ruff: noqa: N805  the methods of a metaclass are handed a class
 
 from __future__ import annotations
 
@@ -19,7 +21,6 @@ from ferrule.errors import SignatureError, shown
 from ferrule.values.class_body import OUTDATED, Absent, prepare, refuse_name
 from ferrule.values.fields import Check, InputField, OutputField, description_of, is_untyped, renewed, role_of
 from ferrule.values.plan import Plan, planned
-from ferrule.values.signature_text import MISSING, read_signature
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
@@ -31,18 +32,38 @@ __all__ = ["InputField", "OutputField", "Signature", "SignatureType", "as_signat
 T = TypeVar("T")
 
 
+if TYPE_CHECKING:
+    _told = property
+else:
+
+    class _told(property):  # noqa: N801  used like `property`
+        """A property of signatures that hides while a class is made, so that fields may have its name."""
+
+        def __get__(self, signature: Any, kind: Any = None) -> Any:
+            if signature is None or "__plan__" in signature.__dict__:
+                return super().__get__(signature, kind)
+            try:
+                return signature.__dict__[self.fget.__name__]
+            except KeyError:
+                raise AttributeError from None
+
+
 class SignatureType(ModelMetaclass):
     """The class of signatures: what can be asked of one, and how others are made of it."""
 
     __plan__: Plan | None
 
     def __new__(
-        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, may_lack_outputs: bool = False, **kwargs: Any
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, derived: tuple[str | None] | None = None, **kwargs: Any
     ) -> Any:
-        """Make a signature of a class body; raises `SignatureError` that names the field and the reason."""
+        """Make a signature of a class body; raises `SignatureError` that names the field and the reason.
+
+        `derived` holds the instructions of one that is made of another; its outputs may be missing.
+        """
         is_root = not any(isinstance(base, SignatureType) for base in bases)
         if not is_root:
-            prepare(name, namespace)
+            above = [base for base in bases if isinstance(base, SignatureType) and base is not Signature]
+            prepare(name, namespace, taken=_METHODS | _PROPERTIES if above else _METHODS)
         try:
             made: Any = super().__new__(cls, name, bases, namespace, **kwargs)
             if not made.__pydantic_fields_complete__:
@@ -51,14 +72,11 @@ class SignatureType(ModelMetaclass):
         except PydanticUserError as error:
             msg = f"`{name}` is no signature: {str(error).splitlines()[0]}"
             raise SignatureError(msg) from error
-        written = namespace.get("__doc__")
-        said = [inspect.cleandoc(written)] if isinstance(written, str) else []
-        said += [inherited for base in bases if (inherited := getattr(base, "__instructions__", None)) is not None]
-        made.__instructions__ = said[0] if said and not is_root else None
+        made.__instructions__ = derived[0] if derived else None if is_root else _written(bases, namespace)
         made.__plan__ = None
-        if made.__pydantic_fields_complete__:
+        if made.__pydantic_fields_complete__ and not is_root:
             made.__plan__ = planned(made)
-            if made.__plan__.inputs and not made.__plan__.outputs and not may_lack_outputs:
+            if made.__plan__.inputs and not made.__plan__.outputs and not derived:
                 msg = f"`{name}` has no outputs. Give it at least one `OutputField()`."
                 raise SignatureError(msg)
         return made
@@ -81,40 +99,42 @@ class SignatureType(ModelMetaclass):
 
     # -- what it says ---------------------------------------------------------------------------------------------
 
-    @property
+    @_told
     def plan(cls) -> Plan:
         """All that is derived of the fields."""
         found = cls.__plan__
         if found is None:
+            if cls is Signature:
+                raise AttributeError  # the root has no fields; so fields may be called `instructions` or `signature`
             found = cls.__plan__ = planned(cls)
         return found
 
-    @property
+    @_told
     def instructions(cls) -> str:
         """What the model is told to do."""
         return cls.plan.instructions
 
-    @property
+    @_told
     def input_fields(cls) -> dict[str, FieldInfo]:
         """The inputs by name, in order; not to be changed."""
         return cls.plan.inputs
 
-    @property
+    @_told
     def output_fields(cls) -> dict[str, FieldInfo]:
         """The outputs by name, in order; not to be changed."""
         return cls.plan.outputs
 
-    @property
+    @_told
     def fields(cls) -> dict[str, FieldInfo]:
         """All fields by name, inputs first."""
         return {**cls.plan.inputs, **cls.plan.outputs}
 
-    @property
+    @_told
     def signature(cls) -> str:
         """The names: `"question, k -> answer"`."""
         return f"{', '.join(cls.plan.inputs)} -> {', '.join(cls.plan.outputs)}"
 
-    @property
+    @_told
     def defaults(cls) -> dict[str, Any]:
         """The inputs that may be left out, with their values."""
         return cls.plan.defaults()
@@ -141,11 +161,10 @@ class SignatureType(ModelMetaclass):
 
     def kept(cls, key: Any, make: Callable[[], T]) -> T:
         """What `make` gives, made once for this signature and key: for all that is derived of a signature elsewhere."""
-        kept = cls.plan.kept
-        found = kept.get(key, MISSING)
-        return kept.setdefault(key, make()) if found is MISSING else found
+        kept = (cls.__plan__ or cls.plan).kept
+        return kept[key] if key in kept else kept.setdefault(key, make())
 
-    @property
+    @_told
     def output_checks(cls) -> Mapping[str, Check]:
         """What `check_output` calls, by name: for those who read many answers."""
         return cls.plan.output_checks
@@ -199,7 +218,10 @@ class SignatureType(ModelMetaclass):
         if name not in cls.fields:
             msg = f"`{cls.__name__}` has no field `{name}`; it has: {', '.join(cls.fields) or 'none'}."
             raise SignatureError(msg)
-        changed = cast("Any", renewed(cls.fields[name], annotation=type_, **changes))
+        keeps = type_ is None
+        changed = cast(
+            "Any", renewed(cls.fields[name], annotation=type_, keep_bounds=False, untyped=keeps and is_untyped(cls.fields[name]), **changes)
+        )
         return _made(cls, {**cls.fields, name: changed}, cls.plan.said)
 
     # -- comparing, saving ----------------------------------------------------------------------------------------
@@ -223,7 +245,7 @@ class SignatureType(ModelMetaclass):
         }
 
     def load_state(cls, state: Mapping[str, Any]) -> type[Signature]:
-        """This signature with the instructions and descriptions of a dumped one. Raises `SignatureError` where the fields differ."""
+        """The same with the instructions and descriptions of a dumped one. Raises `SignatureError` where the fields differ."""
         saved = {entry["name"]: entry.get("desc") for entry in state.get("fields", ())}
         if saved.keys() != cls.fields.keys():
             differ = ", ".join(f"`{name}`" for name in sorted(saved.keys() ^ cls.fields.keys()))
@@ -234,6 +256,10 @@ class SignatureType(ModelMetaclass):
 
     def __repr__(cls) -> str:
         return f"{cls.__name__}({cls.signature})" if cls.__dict__.get("__plan__") is not None else super().__repr__()
+
+
+_METHODS = frozenset(name for name, value in vars(SignatureType).items() if not name.startswith("_") and not isinstance(value, property))
+_PROPERTIES = frozenset(name for name, value in vars(SignatureType).items() if not name.startswith("_") and isinstance(value, property))
 
 
 class Signature(BaseModel, metaclass=SignatureType):
@@ -265,23 +291,27 @@ def _from_form(signature: Any, instructions: str | None = None, *, custom_types:
         raise SignatureError(msg)
     fields: dict[str, Any] = {}
     if isinstance(signature, str):
+        from ferrule.values.signature_text import MISSING, read_signature
+
         for written in read_signature(signature, custom_types):
             declare = InputField if written.role == "input" else OutputField
             field = declare() if written.default is MISSING else declare(written.default)
             fields[written.name] = renewed(field, annotation=_none_as_type(written.annotation), untyped=written.is_untyped)
     elif isinstance(signature, Mapping):
         for name, given in cast("Mapping[str, Any]", signature).items():
-            kind, field = given if isinstance(given, tuple) else (None, given)
+            pair = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (None, given)
+            kind, field = pair if len(pair) == 2 else (None, None)  # noqa: PLR2004  type and field
             if not isinstance(field, FieldInfo) or role_of(field) is None:
-                msg = f"Field `{name}` must be an `InputField()` or `OutputField()`, or a pair (type, field); found {shown(given)}."
+                found = shown(pair if isinstance(given, tuple) else given)
+                msg = f"Field `{name}` must be an `InputField()` or `OutputField()`, or a pair (type, field); found {found}."
                 raise SignatureError(msg)
             fields[name] = renewed(field, annotation=kind if kind is not None else str, untyped=kind is None)
     else:
-        msg = f"A signature is a class, a text like 'question -> answer', or a mapping of fields; found {shown(signature)}."
+        msg = f"A signature is a class, a text like 'question -> answer', or a mapping of fields; found {shown(cast('object', signature))}."
         raise SignatureError(msg)
     made = _made(Signature, fields, instructions, name="StringSignature")
     if not made.output_fields:
-        msg = f"A signature needs at least one output behind `->`; found {shown(signature)}."
+        msg = f"A signature needs at least one output behind `->`; found {shown(cast('object', signature))}."
         raise SignatureError(msg)
     return made
 
@@ -292,9 +322,19 @@ def _none_as_type(annotation: Any) -> Any:
 
 def _made(cls: SignatureType, fields: Mapping[str, Any], instructions: str | None, *, name: str | None = None) -> type[Signature]:
     """A class of these fields: `FieldInfo`s of another signature, or pairs as `renewed` gives them."""
-    pairs = {each: field if isinstance(field, tuple) else renewed(field, untyped=is_untyped(field)) for each, field in fields.items()}
+    pairs: dict[str, Any] = {
+        each: field if isinstance(field, tuple) else renewed(field, untyped=is_untyped(field)) for each, field in fields.items()
+    }
     for each in pairs:
-        refuse_name(name or cls.__name__, each)
+        refuse_name(name or cls.__name__, each, _METHODS)
     make = cast("Callable[..., Any]", create_model)
-    kwargs = {"may_lack_outputs": True}
+    kwargs = {"derived": (instructions,)}
     return make(name or cls.__name__, __base__=Signature, __doc__=instructions, __module__=cls.__module__, __cls_kwargs__=kwargs, **pairs)
+
+
+def _written(bases: tuple[type, ...], namespace: Mapping[str, Any]) -> str | None:
+    """The instructions of a class body: its docstring, or what it inherits."""
+    written = namespace.get("__doc__")
+    if isinstance(written, str):
+        return inspect.cleandoc(written)
+    return next((said for base in bases if (said := getattr(base, "__instructions__", None)) is not None), None)

@@ -1,26 +1,27 @@
 """The string form of a signature: `"question, k: int = 3 -> answer: list[str]"`.  (Floor 2.)
 
-In: text, and the user's own types by name. Out: one `Written` a field. Types are looked up among Python's own, `typing`, ferrule's and those
-given; nobody's frames or imports are searched, so the same text means the same everywhere.
+In: text, and the user's own types by name. Out: one `Written` a field. Types are looked up among Python's own, `typing`, ferrule's and
+those given; nobody's frames or imports are searched, so the same text means the same everywhere.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import datetime
+import datetime as dt
 import decimal
 import keyword
-import operator
 import typing
 import uuid
-from collections.abc import Iterator, Mapping
-from functools import reduce
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import Any, NoReturn, Union
 
 from ferrule.errors import SignatureError, shown
 from ferrule.values.custom import Type
 from ferrule.values.record import Record
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 MISSING: Any = object()
 """No default was written."""
@@ -28,10 +29,10 @@ MISSING: Any = object()
 _TYPES_OF_PYTHON = ("str", "int", "float", "bool", "bytes", "list", "dict", "tuple", "set", "frozenset", "object", "complex", "None")
 _KNOWN: dict[str, Any] = {
     **{name: getattr(builtins, name) for name in _TYPES_OF_PYTHON if hasattr(builtins, name)},
-    **{name: getattr(typing, name) for name in typing.__all__ if name[0].isupper()},
-    **{kind.__name__: kind for kind in (datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID)},
+    **{name: getattr(typing, name) for name in vars(typing) if name[0].isupper()},
+    **{kind.__name__: kind for kind in (dt.date, dt.datetime, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID)},
 }
-_MODULES = {"typing": typing, "datetime": datetime}
+_MODULES = {"typing": typing, "datetime": dt}
 _OPENERS, _CLOSERS = "([{", ")]}"
 
 
@@ -150,13 +151,14 @@ class _Resolver:
             case ast.Attribute():
                 return self.dotted(ast.unparse(node))
             case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-                return reduce(operator.or_, [_for_union(self.of(side)) for side in (left, right)])
+                return Union[_for_union(self.of(left)), _for_union(self.of(right))]  # noqa: UP007  made while running
             case ast.Subscript(value=generic, slice=inside):
                 return self.parametrised(self.of(generic), inside)
             case ast.List(elts=parts):
                 return [self.of(part) for part in parts]  # the arguments of a `Callable`
             case _:
                 self.refuse(f"`{ast.unparse(node)}` is no type")
+        return None
 
     def parametrised(self, generic: Any, inside: ast.expr) -> Any:
         parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
@@ -180,6 +182,7 @@ class _Resolver:
         if own is not None:
             return own
         self.refuse(f"there is no type `{name}`; a type of your own is given by name: custom_types={{{name!r}: {name}}}")
+        return None
 
     def dotted(self, name: str) -> Any:
         if name in self.custom_types:
@@ -200,7 +203,8 @@ def _for_union(kind: Any) -> Any:
 def _types_of_the_house() -> dict[str, Any]:
     """Ferrule's own types that are loaded by now: whoever has a `Tool` to pass has loaded its module."""
     # These are known always, loaded or not.
-    from ferrule.values import call, history, part  # noqa: F401  their types register by being there
+    for always in ("call", "history", "part"):
+        import_module(f"ferrule.values.{always}")
 
     found: dict[str, Any] = {}
     waiting: list[type[Any]] = [Type]

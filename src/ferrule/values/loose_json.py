@@ -1,0 +1,207 @@
+"""A reader of JSON with slips of the pen, which notes each slip by name.  (Floor 2.)
+
+Apart from `repair`, and loaded by it when a text is no JSON, because most texts are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, cast
+
+from ferrule.errors import shown
+
+_FENCE = re.compile(r"\s*(?:(`{3,})[\w.+-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*\1|(`{1,3})(?!`)(?:json\b)?(.*?)(?<!`)\3)\s*", re.DOTALL)
+_DEEPEST = 200
+_BLANK = re.compile(r"\s*")
+_COMMENT = re.compile(r"//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])")
+_LOOSE_NUMBER = re.compile(r"[+-]?(?:\d+(?:_\d+)*)?(?:\.\d*)?(?:[eE][+-]?\d+)?(?![\w.])")
+_WORD = re.compile(r"[^\W\d][\w$-]*|\$[\w$-]*")
+_JSON_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "NaN": float("nan"), "Infinity": float("inf")}
+_PYTHON_WORDS: dict[str, Any] = {"True": True, "False": False, "None": None}
+_PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]+'), "'": re.compile(r"[^'\\\x00-\x1f]+")}
+_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_HEX = re.compile(r"[0-9a-fA-F]{4}")
+_HIGH, _LOW, _AFTER_LOW = 0xD800, 0xDC00, 0xE000
+
+
+def unfenced(text: str) -> str | None:
+    """What stands in a code fence (or in backticks) that is the whole text; None for any other text."""
+    fenced = _FENCE.fullmatch(text)
+    if fenced is None:
+        return None
+    return fenced[2] if fenced[2] is not None else fenced[4]
+
+
+def read_loosely(text: str) -> tuple[Any, tuple[str, ...]]:
+    """The value of a text with slips of the pen, and the names of those. Raises `ValueError` where there is not exactly one value."""
+    reader = LooseReader(text)
+    value, rest = reader.whole()
+    closer = "}" if isinstance(value, dict) else "]" if isinstance(value, list) else ""
+    if rest and closer and not rest.replace(closer, "").strip():
+        return cast("Any", value), (*reader.repairs, "extra_closing_brace")
+    if rest:
+        msg = f"after a complete value there is more, at character {len(text) - len(rest)}: {shown(rest, 60)}"
+        raise ValueError(msg)
+    return cast("Any", value), tuple(reader.repairs)
+
+
+class LooseReader:
+    """One pass over a text; every method takes a position and returns the position behind what it read."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.repairs: list[str] = []
+
+    def whole(self) -> tuple[Any, str]:
+        """The value the text begins with, and what is left of the text behind it."""
+        value, end = self.value(self._blank(0), 0)
+        return value, self.text[self._blank(end) :]
+
+    def _note(self, repair: str) -> None:
+        if repair not in self.repairs:
+            self.repairs.append(repair)
+
+    def _fail(self, what: str, at: int) -> ValueError:
+        found = shown(self.text[at : at + 30], 60) if at < len(self.text) else "the end of the text"
+        return ValueError(f"expected {what} at character {at}, found {found}")
+
+    def _blank(self, at: int) -> int:
+        while True:
+            at = _BLANK.match(self.text, at).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
+            if self.text[at : at + 1] not in {"/", "#"}:
+                return at
+            comment = _COMMENT.match(self.text, at)
+            if comment is None:
+                return at
+            self._note("comments")
+            at = comment.end()
+
+    def value(self, at: int, depth: int) -> tuple[Any, int]:
+        """The value that begins at a place; raises `ValueError` where none does."""
+        if depth > _DEEPEST:
+            msg = "nested too deeply"
+            raise ValueError(msg)
+        opener = self.text[at : at + 1]
+        if opener == "{":
+            return self._object(at + 1, depth + 1)
+        if opener == "[":
+            return self._array(at + 1, "]", depth + 1)
+        if opener == "(":
+            items, end = self._array(at + 1, ")", depth + 1)
+            if "," not in self.text[at:end]:
+                raise self._fail("a JSON value", at)  # parentheses around one value are no tuple
+            self._note("python_literals")
+            return items, end
+        if opener and opener in "\"'":
+            return self._string(at)
+        return self._scalar(at)
+
+    def _object(self, at: int, depth: int) -> tuple[dict[str, Any], int]:
+        found: dict[str, Any] = {}
+        at = self._blank(at)
+        while self.text[at : at + 1] != "}":
+            key, at = self._key(at)
+            at = self._blank(at)
+            if self.text[at : at + 1] != ":":
+                raise self._fail("`:`", at)
+            found[key], at = self.value(self._blank(at + 1), depth)
+            at = self._comma(at, "}")
+        return found, at + 1
+
+    def _array(self, at: int, closer: str, depth: int) -> tuple[list[Any], int]:
+        found: list[Any] = []
+        at = self._blank(at)
+        while self.text[at : at + 1] != closer:
+            item, at = self.value(at, depth)
+            found.append(item)
+            at = self._comma(at, closer)
+        return found, at + 1
+
+    def _comma(self, at: int, closer: str) -> int:
+        at = self._blank(at)
+        mark = self.text[at : at + 1]
+        if mark == closer:
+            return at
+        if mark != ",":
+            raise self._fail(f"`,` or `{closer}`", at)
+        at = self._blank(at + 1)
+        if self.text[at : at + 1] == closer and closer != ")":
+            self._note("trailing_comma")
+        return at
+
+    def _key(self, at: int) -> tuple[str, int]:
+        if self.text[at : at + 1] in {'"', "'"}:
+            return self._string(at)
+        word = _WORD.match(self.text, at)
+        if word is None:
+            raise self._fail("a key in double quotes", at)
+        self._note("unquoted_keys")
+        return word[0], word.end()
+
+    def _scalar(self, at: int) -> tuple[Any, int]:
+        number = _NUMBER.match(self.text, at)
+        if number:
+            return json.loads(number[0]), number.end()
+        sign = -1 if self.text.startswith("-Infinity", at) else 1
+        word = _WORD.match(self.text, at + (sign < 0))
+        if word and word[0] in _JSON_WORDS:
+            value = _JSON_WORDS[word[0]]
+            return (-value if sign < 0 else value), word.end()
+        if word and word[0] in _PYTHON_WORDS:
+            self._note("python_literals")
+            return _PYTHON_WORDS[word[0]], word.end()
+        loose = _LOOSE_NUMBER.match(self.text, at)
+        if loose and any(map(str.isdigit, loose[0])) and not re.match(r"[+-]?0\d", loose[0]):
+            digits = loose[0].replace("_", "")
+            self._note("numbers")
+            return (float(digits) if any(mark in digits for mark in ".eE") else int(digits)), loose.end()
+        raise self._fail("a JSON value", at)
+
+    def _string(self, at: int) -> tuple[str, int]:
+        quote = self.text[at]
+        if quote == "'":
+            self._note("single_quotes")
+        pieces: list[str] = []
+        at += 1
+        while True:
+            plain = _PLAIN[quote].match(self.text, at)
+            if plain:
+                pieces.append(plain[0])
+                at = plain.end()
+            mark = self.text[at : at + 1]
+            if not mark:
+                raise self._fail(f"a closing {quote}", at)
+            if mark == quote:
+                return "".join(pieces), at + 1
+            if mark == "\\":
+                piece, at = self._escape(at + 1)
+                pieces.append(piece)
+            else:
+                self._note("control_characters")
+                pieces.append(mark)
+                at += 1
+
+    def _escape(self, at: int) -> tuple[str, int]:
+        mark = self.text[at : at + 1]
+        if mark in _ESCAPES:
+            return _ESCAPES[mark], at + 1
+        if mark == "u":
+            return self._code_unit(at + 1)
+        # `\'` and `\_` mean the character itself to every writer of them; `\d` could be a pattern or a slip.
+        if mark and mark in "'_*[]()#-.!&$%`":
+            self._note("escapes")
+            return mark, at + 1
+        raise self._fail("a JSON escape", at - 1)
+
+    def _code_unit(self, at: int) -> tuple[str, int]:
+        unit = _HEX.match(self.text, at)
+        if unit is None:
+            raise self._fail("four hexadecimal digits", at)
+        code, end = int(unit[0], 16), unit.end()
+        if _HIGH <= code < _LOW and self.text.startswith("\\u", end):
+            second = _HEX.match(self.text, end + 2)
+            if second and _LOW <= int(second[0], 16) < _AFTER_LOW:
+                return chr(0x10000 + ((code - _HIGH) << 10) + int(second[0], 16) - _LOW), second.end()
+        return chr(code), end

@@ -1,0 +1,127 @@
+"""`ChatAdapter`: fields below markers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule.adapters.chat import ChatAdapter
+from ferrule.adapters.marks import MarkReader, Marks
+from ferrule.errors import AdapterParseError
+from ferrule.values.signature import Signature
+
+CHAT = ChatAdapter()
+TWO = Signature("q -> why, answer")
+ONE = Signature("q -> answer")
+
+TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "as asked": ("[[ ## why ## ]]\nA\n\n[[ ## answer ## ]]\nB\n\n[[ ## completed ## ]]", {"why": "A", "answer": "B"}),
+    "without the last marker": ("[[ ## why ## ]]\nA\n[[ ## answer ## ]]\nB", {"why": "A", "answer": "B"}),
+    "in one line": ("[[ ## why ## ]] A [[ ## answer ## ]] B [[ ## completed ## ]]", {"why": "A", "answer": "B"}),
+    "inline in a block": ("[[ ## why ## ]]\nbecause [[ ## answer ## ]] B", {"why": "because", "answer": "B"}),
+    "with words before": ("Sure, here it is.\n[[ ## why ## ]]\nA\n[[ ## answer ## ]]\nB", {"why": "A", "answer": "B"}),
+    "with words behind": ("[[ ## why ## ]]\nA\n[[ ## answer ## ]]\nB\n[[ ## completed ## ]]\nHope it helps!", {"why": "A", "answer": "B"}),
+    "in a fence": ("```\n[[ ## why ## ]]\nA\n[[ ## answer ## ]]\nB\n```", {"why": "A", "answer": "B"}),
+    "in a fence with a language": ("Here:\n```text\n[[ ## why ## ]]\nA\n[[ ## answer ## ]]\nB\n[[ ## completed ## ]]\n```", {"why": "A", "answer": "B"}),
+    "out of order": ("[[ ## answer ## ]]\nB\n[[ ## why ## ]]\nA", {"why": "A", "answer": "B"}),
+    "other blanks": ("[[##why##]]\nA\n  [[  ##  answer  ##  ]]B", {"why": "A", "answer": "B"}),
+    "carriage returns": ("[[ ## why ## ]]\r\nA\r\n\r\n[[ ## answer ## ]]\r\nB\r\n", {"why": "A", "answer": "B"}),
+    "unknown markers are text": ("[[ ## why ## ]]\nA [[ ## note ## ]] x\n[[ ## other ## ]]\n[[ ## answer ## ]]\nB", {"why": "A [[ ## note ## ]] x\n[[ ## other ## ]]", "answer": "B"}),
+    "spoken of in backticks": ("[[ ## why ## ]]\nI end with `[[ ## completed ## ]]` after `[[ ## answer ## ]]`.\n[[ ## answer ## ]]\nB", {"why": "I end with `[[ ## completed ## ]]` after `[[ ## answer ## ]]`.", "answer": "B"}),
+    "dressed in backticks": ("`[[ ## why ## ]]`\nA\n`[[ ## answer ## ]]`\nB", {"why": "A", "answer": "B"}),
+    "spoken of, then meant": ("[[ ## why ## ]]\nI fill in [[ ## answer ## ]] next\n\n[[ ## answer ## ]]\nB", {"why": "I fill in", "answer": "B"}),
+    "twice": ("[[ ## why ## ]]\nA\n[[ ## answer ## ]]\nB\n[[ ## why ## ]]\nC\n[[ ## answer ## ]]\nD", {"why": "A", "answer": "B"}),
+    "half a marker in a value": ("[[ ## why ## ]]\n[[ ## \n[[ x\n[[ ## answer ## ]]\n[[ ## answer", {"why": "[[ ## \n[[ x", "answer": "[[ ## answer"}),
+    "a fence in a value": ("[[ ## why ## ]]\n```py\nx\n```\n[[ ## answer ## ]]\n```\ny\n```", {"why": "```py\nx\n```", "answer": "```\ny\n```"}),
+    "empty values": ("[[ ## why ## ]]\n\n[[ ## answer ## ]]\n\n[[ ## completed ## ]]", {"why": "", "answer": ""}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "found"), TEXTS.values(), ids=TEXTS)
+def test_fields_are_found_however_their_markers_stand(text: str, found: dict[str, Any]) -> None:
+    """D36."""
+    assert CHAT.parse(TWO, text) == found
+
+
+@pytest.mark.parametrize("text", ["42", "answer: 42", '{"answer": 42}', "[[ ## other ## ]]\n42", "[[ ## completed ## ]]"])
+def test_an_answer_without_a_known_marker_cannot_be_read(text: str) -> None:
+    """D35: the fallback is for these."""
+    with pytest.raises(AdapterParseError, match=r"ChatAdapter.*\n.*answer"):
+        CHAT.parse(ONE, text)
+
+
+@pytest.mark.parametrize("args", ['{"a": 1}', "{'a': 1,}", '```json\n{"a": 1}\n```', '  {"a":\n1}  '])
+def test_values_are_mended_where_they_are_json(args: str) -> None:
+    """U126, L11."""
+    made = Signature("q -> n: int, args: dict[str, Any]")
+    assert CHAT.parse(made, f"[[ ## n ## ]]\n7\n[[ ## args ## ]]\n{args}\n[[ ## completed ## ]]") == {"n": 7, "args": {"a": 1}}
+
+
+def test_an_output_called_completed_is_an_output() -> None:
+    """Ours."""
+    made = Signature("q -> completed: bool, rest")
+    text = CHAT.format_assistant_message_content(made, {"completed": True, "rest": "x"})
+    assert CHAT.parse(made, text) == {"completed": True, "rest": "x"}
+
+
+def streamed(text: str, cuts: list[int], names: tuple[str, ...] = ("why", "answer")) -> dict[str, str]:
+    reader = MarkReader(Marks(names, "completed"))
+    at, found = 0, {}
+    pieces: list[tuple[str, str]] = []
+    for cut in sorted({min(cut, len(text)) for cut in cuts} | {len(text)}):
+        pieces += reader.feed(text[at:cut])
+        at = cut
+    pieces += reader.finish()
+    for name, piece in pieces:
+        assert piece
+        found[name] = found.get(name, "") + piece
+    return found
+
+
+WORDS = st.sampled_from(
+    ["[[ ## why ## ]]", "[[ ## answer ## ]]", "[[ ## completed ## ]]", "[[ ## other ## ]]", "[[", "[", "]]", " ## ", "`", "```", "\n", " ", "a", "word", "\n\n", "[[ ## an", "\t", "é"]
+)  # fmt: skip
+
+
+@given(st.lists(WORDS, max_size=14).map("".join), st.lists(st.integers(0, 150), max_size=20))
+def test_a_streamed_answer_gives_the_same_for_any_split(text: str, cuts: list[int]) -> None:
+    """U165: deltas add up to the raw field; the one exception is a field begun anew, whose first words are out already."""
+    whole = {name: value for name, value in Marks(("why", "answer"), "completed").split(text).items() if value}
+    found = streamed(text, cuts)
+    begun_anew = [name for name in found if text.count(f"## {name} ##") > 1]
+    for name in {*whole, *found} - {*begun_anew}:
+        assert found.get(name, "") == whole.get(name, "")
+    for name in begun_anew:
+        assert found.get(name, "").endswith(whole.get(name, ""))
+
+
+@given(st.lists(WORDS, max_size=14).map("".join), st.lists(st.integers(0, 150), max_size=20))
+def test_no_piece_of_a_known_marker_is_ever_handed_out(text: str, cuts: list[int]) -> None:
+    """U165."""
+    for value in streamed(text, cuts).values():
+        spoken_of = value.replace("`[[ ## why ## ]]`", "").replace("`[[ ## answer ## ]]`", "").replace("`[[ ## completed ## ]]`", "")
+        assert not any(f"[[ ## {name} ## ]]" in spoken_of for name in ("why", "answer", "completed"))
+
+
+def test_text_comes_as_soon_as_it_is_certain() -> None:
+    """U165: field deltas."""
+    reader = CHAT.reader(TWO)
+    assert reader.feed("Hm. [[ ## why ## ]]\nOne") == [("why", "One")]
+    assert reader.feed(" two [[ #") == [("why", " two")]
+    assert reader.feed("x") == [("why", " [[ #x")]
+    assert reader.feed("\n\n[[ ## answer ## ]]") == []
+    assert reader.feed(" 4") == [("answer", "4")]
+    assert reader.feed("2 [[ ## completed ## ]] bye") == [("answer", "2")]
+    assert reader.feed("[[ ## why ## ]] more") == []
+
+
+def test_long_answers_are_read_piece_by_piece() -> None:
+    """Ours: what is settled is let go."""
+    reader = MarkReader(Marks(("answer",), "completed"))
+    pieces = [piece for _ in range(5000) for piece in reader.feed("word ")]
+    pieces += [piece for text in ("[[ ## answer ## ]]", *["word "] * 5000, "[[ ## completed ## ]]") for piece in reader.feed(text)]
+    assert "".join(piece for _, piece in pieces) == ("word " * 5000).strip()
+    assert len(reader._text) < 2000

@@ -1,0 +1,100 @@
+"""`XMLAdapter`: fields between tags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule.adapters.xml_tags import TagReader, Tags, XMLAdapter
+from ferrule.errors import AdapterParseError
+from ferrule.values.signature import Signature
+
+XML = XMLAdapter()
+TWO = Signature("q -> why, answer")
+
+TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "as asked": ("<why>\nA\n</why>\n<answer>\nB\n</answer>", {"why": "A", "answer": "B"}),
+    "in one line": ("<why>A</why><answer>B</answer>", {"why": "A", "answer": "B"}),
+    "with words around": ("Sure: <why>A</why> and <answer>B</answer>, done & dusted <", {"why": "A", "answer": "B"}),
+    "in a fence": ("```xml\n<why>A</why>\n<answer>B</answer>\n```", {"why": "A", "answer": "B"}),
+    "in a root": ("<response>\n<why>A</why>\n<answer>B</answer>\n</response>", {"why": "A", "answer": "B"}),
+    "raw ampersands and angles": ("<why>a & b < c > d &lt;</why><answer>x && y</answer>", {"why": "a & b < c > d &lt;", "answer": "x && y"}),
+    "other tags inside": ("<why><b>A</b> <answer> </why><answer><i>B</i></answer>", {"why": "<b>A</b> <answer>", "answer": "<i>B</i>"}),
+    "attributes": ('<why kind="x">A</why><answer\n>B</answer >', {"why": "A", "answer": "B"}),
+    "an end tag forgotten": ("<why>A\n<answer>B</answer>", {"why": "A", "answer": "B"}),
+    "the last end tag forgotten": ("<why>A</why>\n<answer>B", {"why": "A", "answer": "B"}),
+    "twice": ("<why>A</why><answer>B</answer><why>C</why><answer>D</answer>", {"why": "A", "answer": "B"}),
+    "empty": ("<why></why><answer>\n</answer>", {"why": "", "answer": ""}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "found"), TEXTS.values(), ids=TEXTS)
+def test_fields_are_found_however_their_tags_stand(text: str, found: dict[str, Any]) -> None:
+    """D36."""
+    assert XML.parse(TWO, text) == found
+
+
+def test_json_between_tags_may_be_escaped() -> None:
+    """D36: escaping that a model did of its own is undone where the value is none otherwise."""
+    made = Signature("q -> args: dict[str, Any]")
+    assert XML.parse(made, "<args>{&quot;a&quot;: &quot;x &amp; y&quot;}</args>") == {"args": {"a": "x & y"}}
+    assert XML.parse(made, '<args>{"a": "x &amp; y"}</args>') == {"args": {"a": "x &amp; y"}}
+
+
+@pytest.mark.parametrize("text", ["junk", "</answer>", "<other>x</other>", "< answer>x</answer>", "<answers>x</answers>"])
+def test_what_holds_no_such_tag_cannot_be_read(text: str) -> None:
+    """D36."""
+    with pytest.raises(AdapterParseError):
+        XML.parse(Signature("q -> answer"), text)
+
+
+def streamed(text: str, cuts: list[int]) -> dict[str, str]:
+    reader = TagReader(Tags(("why", "answer")))
+    pieces: list[tuple[str, str]] = []
+    at = 0
+    for cut in sorted({min(cut, len(text)) for cut in cuts} | {len(text)}):
+        pieces += reader.feed(text[at:cut])
+        at = cut
+    found: dict[str, str] = {}
+    for name, piece in [*pieces, *reader.finish()]:
+        assert piece
+        found[name] = found.get(name, "") + piece
+    return found
+
+
+VALUE = st.lists(
+    st.sampled_from(["a", " ", "\n", "<", "<b>", "</b>", "&amp;", "</", "<answ", "</wh", "<answer >", "é", "word"]), max_size=8
+).map("".join)
+
+
+@given(VALUE, VALUE, VALUE, st.lists(st.integers(0, 200), max_size=20))
+def test_a_streamed_answer_gives_the_same_for_any_split(before: str, why: str, answer: str, cuts: list[int]) -> None:
+    """U165."""
+    text = f"{before.replace('<answer >', '')}<why>{why}</why> <answer>{answer}</answer> behind <b>"
+    whole = {name: value for name, value in Tags(("why", "answer")).split(text).items() if value}
+    assert streamed(text, cuts) == whole
+
+
+@given(
+    st.lists(st.sampled_from(["<why>", "</why>", "<answer>", "</answer>", "<", "/", "why", ">", " ", "x", "<why ", "\n"]), max_size=14).map(
+        "".join
+    ),
+    st.lists(st.integers(0, 80), max_size=10),
+)
+def test_junk_is_split_without_an_error(text: str, cuts: list[int]) -> None:
+    """Ours."""
+    streamed(text, cuts)
+    Tags(("why", "answer")).split(text)
+
+
+def test_text_comes_as_soon_as_it_is_certain() -> None:
+    """U165."""
+    reader = XML.reader(TWO)
+    assert reader.feed("<why>\nOne") == [("why", "One")]
+    assert reader.feed(" two </w") == [("why", " two")]
+    assert reader.feed("x") == [("why", " </wx")]
+    assert reader.feed("</why><answer>4") == [("answer", "4")]
+    assert reader.feed("</answer>") == []

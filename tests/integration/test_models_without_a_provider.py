@@ -1,0 +1,97 @@
+"""`OfflineLM` and `AutoLM` carry whole programs, in every form of prompt, in this process and behind a real server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ferrule.adapters.chat import ChatAdapter
+from ferrule.adapters.json_object import JSONAdapter
+from ferrule.adapters.xml_tags import XMLAdapter
+from ferrule.lms.replay import RecordLM, ReplayLM
+from ferrule.programs.predict import ChainOfThought, Predict
+from ferrule.programs.react import ReAct
+from ferrule.settings import context
+from ferrule.testing import AutoLM, OfflineLM, block_network, serve
+from ferrule.values.exchange import Capabilities
+
+
+def calculator(expression: str) -> int:
+    """Evaluate an arithmetic expression."""
+    return {"17 * (23 + 4)": 459, "12*12": 144}.get(expression, -1)
+
+
+def get_weather(city: str) -> dict:
+    """Current weather in a city."""
+    return {"city": city, "sky": "grey"}
+
+
+TOOLS = [calculator, get_weather]
+adapters = pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()], ids=["chat", "json", "xml"])
+modes = pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
+
+
+def names(prediction) -> list[str]:
+    return [call.name for step in prediction.trajectory.steps for call in step.calls]
+
+
+@adapters
+@modes
+def test_the_offline_model_carries_an_agent(adapter, native):
+    """L9."""
+    with context(lm=OfflineLM(capabilities=Capabilities(native_tools=native)), adapter=adapter), block_network():
+        agent = ReAct("question -> answer", TOOLS)
+        first = agent(question="What is 17 * (23 + 4)?")
+        second = agent(question="What is 12*12, and how is the weather in Oslo?")
+        third = agent(question="Who are you?")
+        typed = ReAct("question -> answer: int, tags: list[str]", TOOLS)(question="What is 17 * (23 + 4)?")
+    assert (first.answer, names(first)) == ("459", ["calculator", "finish"])
+    assert (second.answer, names(second)) == ("144\ncity: Oslo, sky: grey", ["calculator", "get_weather", "finish"])
+    assert "no neural network" in third.answer
+    assert names(third) == ["finish"]
+    assert (typed.answer, typed.tags) == (459, ["459"])
+
+
+@adapters
+@modes
+def test_the_automatic_model_calls_everything_once(adapter, native):
+    """L8."""
+    with context(lm=AutoLM("yes", capabilities=Capabilities(native_tools=native)), adapter=adapter):
+        prediction = ReAct("question -> answer, score: float", TOOLS)(question="What?")
+        assert (prediction.answer, names(prediction)) == ("yes", ["calculator", "get_weather", "finish"])
+        assert isinstance(prediction.score, float)
+        predicted = Predict("question -> answer", tools=TOOLS)(question="What?")
+        assert (predicted.answer, names(predicted)) == ("yes", ["calculator", "get_weather"])
+        assert ChainOfThought("question -> answer")(question="What?").answer == "yes"
+
+
+@pytest.mark.integration
+@adapters
+@modes
+def test_a_served_model_carries_an_agent_in_every_way(adapter, native):
+    """L3, L9: over HTTP, whole and streamed."""
+    with (
+        serve(OfflineLM()) as served,
+        context(lm=served.lm(capabilities=Capabilities(native_tools=native)), adapter=adapter),
+        block_network(),
+    ):
+        agent = ReAct("question -> answer", TOOLS)
+        assert agent(question="What is 17 * (23 + 4)?").answer == "459"
+        assert asyncio.run(agent.acall(question="What is 17 * (23 + 4)?")).answer == "459"
+        with agent.stream(question="What is 17 * (23 + 4)?") as stream:
+            list(stream)
+            assert stream.prediction.answer == "459"
+
+
+@modes
+def test_a_recorded_agent_is_replayed(tmp_path, native):
+    """L8."""
+    path = tmp_path / "agent.jsonl"
+    agent = ReAct("question -> answer", TOOLS)
+    with context(lm=RecordLM(OfflineLM(capabilities=Capabilities(native_tools=native)), path)):
+        recorded = agent(question="What is 12*12?")
+    with context(lm=ReplayLM(path)):
+        replayed = agent(question="What is 12*12?")
+    assert dict(replayed) == dict(recorded)
+    assert names(replayed) == names(recorded)

@@ -1,0 +1,135 @@
+"""The tree of errors: as drawn, so it is; and each error is a good traveller."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import inspect
+import pickle
+import re
+
+import pytest
+
+from ferrule import errors
+
+CLASSES = {name: each for name, each in vars(errors).items() if inspect.isclass(each) and issubclass(each, BaseException)}
+
+MADE = [
+    errors.FerruleError("plain"),
+    errors.SignatureError("no arrow"),
+    errors.MissingKeyError("OPENAI_API_KEY is not set"),
+    errors.UnknownToolError("ad", ["add", "sub"]),
+    errors.ToolArgumentsError("add", [("a", "is missing"), ("", "too many")], "add(a: int)"),
+    errors.ToolTimeoutError("slow", 1.5, abandoned=True),
+    errors.ToolExecutionError("boom"),
+    errors.ToolRetry("use metres"),
+    errors.ToolCallError("invalid_tool_call", "no name", raw={"args": {}}, index=2, tool="add"),
+    errors.AdapterParseError("ChatAdapter", "junk", [("answer", "is missing")], parsed={"thought": "t"}, absent=["answer"]),
+    errors.RateLimited("slow down", provider="p", status=429, request_id="r", retry_after_s=2.0),
+    errors.MissingContent("no choices"),
+    errors.ScriptError("drifted"),
+    errors.TooManyFaults(["one", "two"]),
+    errors.MaxTurnsReached(3, []),
+    errors.ReplayMismatch("0.1", "a", "b"),
+    errors.DecisionError("no such question"),
+    errors.ConfirmationRequired("Sure?", confirmation_id="c1", context={"a": 1}),
+    errors.ConfirmationRejected("no", confirmation_id="c1"),
+    errors.Suspended(["q1", "q2"]),
+]
+
+
+def drawn() -> dict[str, tuple[str, ...]]:
+    """Each class of the docstring's drawing with its bases, the parent first."""
+    [drawing] = re.findall(r"```\n(.*?)```", errors.__doc__ or "", re.DOTALL)
+    above: list[tuple[int, str]] = []
+    found: dict[str, tuple[str, ...]] = {}
+    for line in filter(str.strip, drawing.splitlines()):
+        name, others = re.match(r"[│├└─ ]*(\w+)(?: \(([\w, ]+)\))?", line).groups()
+        depth = line.index(name)
+        while above and above[-1][0] >= depth:
+            above.pop()
+        bases = [above[-1][1]] if above else []
+        bases += others.split(", ") if others else []
+        assert name not in found, f"{name} is drawn twice"
+        found[name] = tuple(bases) or ("Exception",)
+        above.append((depth, name))
+    return found
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_classes():
+    """Ours: the drawing is what a reader learns the errors from."""
+    assert drawn() == {name: tuple(base.__name__ for base in each.__bases__) for name, each in CLASSES.items()}
+
+
+def test_every_error_says_in_its_docstring_what_it_means():
+    """Ours."""
+    assert [name for name, each in CLASSES.items() if not each.__dict__.get("__doc__")] == []
+
+
+def test_only_suspension_escapes_except_exception():
+    """Architecture: suspension unwinds through a user's `except Exception`."""
+    assert [name for name, each in CLASSES.items() if not issubclass(each, Exception)] == ["Suspended"]
+
+
+def test_a_builtin_base_is_a_builtin():
+    """Ours: what the drawing has in parentheses is what a user who knows no ferrule would catch."""
+    names = {base for bases in drawn().values() for base in bases} - CLASSES.keys()
+    assert all(hasattr(builtins, name) for name in names)
+
+
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))], ids=["copy", "deepcopy", "pickle"]
+)
+@pytest.mark.parametrize("error", MADE, ids=lambda each: type(each).__name__)
+def test_an_error_survives_copying_and_pickling_with_all_it_carries(error, again):
+    """Ours: a process pool, a test runner and a queue pickle errors; Python's own way fails for an `__init__` of one's own."""
+    error.add_note("seen in a test")
+    twin = again(error)
+    assert type(twin) is type(error)
+    assert (str(twin), twin.args, vars(twin)) == (str(error), error.args, vars(error))
+
+
+def test_a_subclass_with_a_signature_of_its_own_travels_too():
+    """Ours: users derive from `ToolRetry` and the like."""
+    twin = pickle.loads(pickle.dumps(OwnRetry("km", 3)))
+    assert (str(twin), twin.unit, twin.value) == ("3 km is too far", "km", 3)
+
+
+class OwnRetry(errors.ToolRetry):
+    def __init__(self, unit: str, value: int) -> None:
+        self.unit = unit
+        self.value = value
+        super().__init__(f"{value} {unit} is too far")
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (errors.UnknownToolError("ad", ["add", "sub"]), "There is no tool `ad`. Available tools: `add`, `sub`."),
+        (errors.UnknownToolError("ad", []), "There is no tool `ad`. Available tools: none."),
+        (errors.ToolTimeoutError("t", 2.0), "`t` did not finish within 2 s."),
+        (errors.RateLimited("slow down", provider="p", status=429, request_id="r"), "p: slow down (status 429, request r)"),
+        (errors.MaxTurnsReached(3, []), "No answer after 3 turns; calls still wanted: none. Raise `max_turns`."),
+        (
+            errors.ToolArgumentsError("add", [("a", "is missing"), ("", "too many")], "add(a: int)"),
+            "Call to `add` was not run. Fix and call again:\n- a: is missing\n- too many\nExpected: add(a: int)",
+        ),
+    ],
+    ids=["unknown", "unknown_without_tools", "timeout", "lm", "turns", "arguments"],
+)
+def test_an_error_says_what_was_tried_and_found(error, says):
+    """Ours: what a person reads is checked word for word."""
+    assert str(error) == says
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise KeyError("no")
+
+
+def test_what_was_found_is_shown_shortened_and_whatever_it_is():
+    """Ours: an object whose `repr` raises must not hide the error that tells of it."""
+    assert errors.shown("ab") == "'ab'"
+    assert errors.shown("x" * 500) == "'" + "x" * 198 + "… (502 characters)"
+    assert errors.shown(Unspeakable()).startswith("<")
+    assert "Unspeakable object" in errors.shown(Unspeakable())

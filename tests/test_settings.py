@@ -1,0 +1,225 @@
+"""Settings: for the process, for a block; read as one consistent whole."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from contextvars import copy_context
+from pathlib import Path
+
+import pytest
+
+from ferrule import offload, settings
+from ferrule.errors import ConfigurationError
+from ferrule.settings import Scope, Settings, configure, context, current, entered
+
+SRC = Path(__file__).parents[1] / "src"
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    before = settings._configured
+    settings._configured = Settings()
+    yield
+    settings._configured = before
+
+
+def test_configure_holds_for_the_process_and_context_for_its_block():
+    """D40."""
+    configure(lm="model".upper)
+    with context(lm=None, allow_tool_async_sync_conversion=True):
+        assert current() == Settings(lm=None, allow_tool_async_sync_conversion=True)
+        with context(max_workers=3):
+            assert current() == Settings(allow_tool_async_sync_conversion=True, max_workers=3)
+        assert current().max_workers is None
+    assert current().lm is not None
+    assert current().allow_tool_async_sync_conversion is False
+
+
+def test_a_block_is_left_by_an_error_too():
+    """D40."""
+    with pytest.raises(KeyError), context(max_workers=3):
+        raise KeyError
+    assert current().max_workers is None
+
+
+def test_configure_inside_a_block_does_not_override_the_block():
+    """D40: what a block sets holds in it; what it does not set follows `configure`."""
+    with context(max_workers=3):
+        configure(max_workers=5, allow_tool_async_sync_conversion=True)
+        assert current() == Settings(max_workers=3, allow_tool_async_sync_conversion=True)
+    assert current().max_workers == 5
+
+
+def test_settings_in_force_are_read_as_attributes():
+    """D40: seed 000's `settings.lm`; `ferrule.settings` is what users have of it."""
+    with context(max_workers=7):
+        assert settings.max_workers == 7
+    assert settings.max_workers is None
+    with pytest.raises(AttributeError, match="There is no setting `temperature`"):
+        _ = settings.temperature
+
+
+def test_a_worker_thread_sees_the_block_it_was_started_in():
+    """D40: inherited by workers."""
+    with context(max_workers=3):
+        assert offload.submit(lambda: current().max_workers).result() == 3
+        assert offload.run_with_timeout(lambda: current().max_workers, 60, "t") == 3
+    assert offload.submit(lambda: current().max_workers).result() is None
+
+
+def test_the_background_loop_sees_the_block_too():
+    """D40."""
+
+    async def look():
+        return current().max_workers
+
+    with context(max_workers=3):
+        assert offload.run_async(look()) == 3
+    assert offload.run_async(look()) is None
+
+
+def test_tasks_and_threads_do_not_see_each_others_blocks():
+    """D40: contextvar-scoped, safe in threads and tasks."""
+
+    async def one(number: int, meet: asyncio.Barrier) -> int:
+        with context(max_workers=number):
+            await meet.wait()  # all are inside their blocks now
+            return current().max_workers
+
+    async def all_of_them() -> list[int]:
+        meet = asyncio.Barrier(20)
+        return await asyncio.gather(*(one(number, meet) for number in range(1, 21)))
+
+    assert asyncio.run(all_of_them()) == list(range(1, 21))
+
+    found: dict[int, int] = {}
+    meet = threading.Barrier(8)
+
+    def in_thread(number: int) -> None:
+        with context(max_workers=number):
+            meet.wait()
+            found[number] = current().max_workers
+
+    threads = [threading.Thread(target=in_thread, args=(number,)) for number in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {number: number for number in range(1, 9)}
+
+
+def test_a_task_keeps_the_settings_it_was_created_under():
+    """D40: inherited by tasks, also after the block was left."""
+
+    async def look():
+        await asyncio.sleep(0)
+        return current().max_workers
+
+    async def main():
+        with context(max_workers=3):
+            task = asyncio.ensure_future(look())
+        return await task, await look()
+
+    assert asyncio.run(main()) == (3, None)
+
+
+def test_a_block_left_in_another_context_is_left_quietly():
+    """Ours: an async fixture enters and leaves a block in two contexts; there is nothing to put back, and nothing to raise."""
+
+    def fixture():
+        with context(max_workers=3):
+            yield current().max_workers
+
+    generator = fixture()
+    assert copy_context().run(next, generator) == 3
+    assert current().max_workers is None
+    assert copy_context().run(next, generator, "left") == "left"
+    assert current().max_workers is None
+
+
+def test_an_unknown_setting_is_named_with_those_there_are():
+    """Ours."""
+    for sets in (configure, lambda **changes: context(**changes).__enter__()):
+        with pytest.raises(ConfigurationError, match=r"There is no setting 'temperature', 'top_p'. Settings are: adapter, allow"):
+            sets(top_p=1, temperature=0)
+    assert current() == Settings()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"lm": "openai/gpt"}, r"`lm` takes a model, not its name: configure\(lm=LM\('openai/gpt'\)\)"),
+        ({"callbacks": print}, "`callbacks` takes a list, found <built-in"),
+        ({"callbacks": None}, "`callbacks` takes a list, found None"),
+        ({"max_workers": 0}, "`max_workers` is a whole number from 1, or None; found 0"),
+        ({"max_workers": True}, "found True"),
+        ({"max_workers": "8"}, "found '8'"),
+    ],
+    ids=["lm_name", "callback_alone", "callbacks_none", "workers_zero", "workers_bool", "workers_text"],
+)
+def test_a_setting_of_the_wrong_kind_is_refused_and_nothing_changes(changes, says):
+    """Ours: refused when it is set, not when it is used."""
+    with pytest.raises(ConfigurationError, match=says):
+        configure(**changes)
+    assert current() == Settings()
+
+
+def test_a_list_of_callbacks_is_copied():
+    """Ours: settings that were read do not change afterwards."""
+    mine = [print]
+    configure(callbacks=mine)
+    before = current()
+    mine.append(repr)
+    assert before.callbacks == current().callbacks == (print,)
+
+
+def test_settings_cannot_be_changed_in_place():
+    """D40: one consistent set; changed by `configure` and `context` alone."""
+    with pytest.raises(AttributeError):
+        current().lm = print
+
+
+def test_no_environment_variable_changes_a_setting():
+    """U168: configuration is never overridden by an environment variable."""
+    names = ["LM", "ADAPTER", "MAX_WORKERS", "CALLBACKS", "ALLOW_TOOL_ASYNC_SYNC_CONVERSION"]
+    spellings = [spelt for name in names for spelt in (name, f"FERRULE_{name}", f"ferrule_{name.lower()}", f"DSPY_{name}")]
+    program = "from ferrule.settings import *; assert current() == Settings(); configure(max_workers=3); assert current().max_workers == 3"
+    environment = {**os.environ, **dict.fromkeys(spellings, "7"), "PYTHONPATH": str(SRC)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_frozen_settings_hold_whatever_configure_does_meanwhile():
+    """Architecture, station 1: settings are read once into a frozen context."""
+    configure(max_workers=3)
+    with entered(Scope(settings.frozen(current()))):
+        configure(max_workers=5)
+        assert current().max_workers == 3
+    assert current().max_workers == 5
+
+
+def test_settings_keep_the_frame_of_the_run_they_are_set_in():
+    """Ours: `with context(...)` inside a program must not cut it off from its run."""
+    frame = object()
+    with entered(Scope(frame=frame)), context(max_workers=3):
+        assert settings.scope().frame is frame
+        assert current().max_workers == 3
+    assert settings.scope().frame is None
+
+
+def test_two_threads_that_configure_at_once_lose_nothing():
+    """Ours: each sets its own name, and both hold afterwards."""
+    for _ in range(200):
+        settings._configured = Settings()
+        meet = threading.Barrier(2)
+        changes = [{"max_workers": 3}, {"allow_tool_async_sync_conversion": True}]
+        threads = [threading.Thread(target=lambda each=each, meet=meet: (meet.wait(), configure(**each))) for each in changes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert current() == Settings(max_workers=3, allow_tool_async_sync_conversion=True)

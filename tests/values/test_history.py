@@ -1,0 +1,159 @@
+"""`History`: both seeds' forms, and real messages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from ferrule.errors import InputError
+from ferrule.values.call import ToolCall
+from ferrule.values.history import History
+from ferrule.values.message import Message
+from ferrule.values.part import Image
+from ferrule.values.signature import InputField, OutputField, Signature
+
+
+def no_turns(turn: Any) -> list[Message]:
+    raise AssertionError(turn)
+
+
+def a_conversation() -> History:
+    history = History()
+    history.add_user_message("add 1 and 2")
+    history.add_assistant_message("", [{"id": "x", "name": "add", "args": {"a": 1, "b": 2}}])
+    history.add_tool_result("x", 3)
+    history.add_assistant_message("3")
+    return history
+
+
+def test_messages_are_recorded_as_real_messages() -> None:
+    """U164, E54, E67."""
+    assert a_conversation().as_messages(no_turns) == [
+        Message("user", "add 1 and 2"),
+        Message("assistant", "", (ToolCall(name="add", args={"a": 1, "b": 2}, id="x"),)),
+        Message("tool", "3", tool_call_id="x"),
+        Message("assistant", "3"),
+    ]
+
+
+def test_the_system_message_is_first_and_replaced_not_duplicated() -> None:
+    """U164."""
+    history = a_conversation()
+    history.set_system_message("one")
+    history.set_system_message("two")
+    history.add_message({"role": "system", "content": "three"})
+    history.add_message("system", "four")
+    assert [message.text for message in history.as_messages(no_turns) if message.role == "system"] == ["four"]
+    assert history.as_messages(no_turns)[0].role == "system"
+
+
+def test_falsy_contents_are_recorded() -> None:
+    """U164."""
+    history = History()
+    history.add_user_message("")
+    history.add_assistant_message("", [{"id": "a", "name": "f"}, {"id": "b", "name": "f"}, {"id": "c", "name": "f"}])
+    for call, value in (("a", 0), ("b", None), ("c", "")):
+        history.add_tool_result(call, value)
+    assert [message.text for message in history] == ["", "", "0", "null", ""]
+
+
+def test_a_copy_is_deep() -> None:
+    """U164."""
+    history = History(messages=[{"question": ["a"]}, {"role": "user", "content": "x"}])
+    copied = history.copy()
+    copied.messages[0]["question"].append("b")
+    copied.add_user_message("more")
+    assert history.messages[0] == {"question": ["a"]}
+    assert len(history) == 2
+
+
+def test_it_is_a_sequence_that_is_never_false() -> None:
+    """Ours."""
+    history = a_conversation()
+    assert (len(history), len(list(history)), history[0].text) == (4, 4, "add 1 and 2")
+    history.clear()
+    assert len(history) == 0
+    assert bool(history)
+    assert str(history) == "History(0 messages)"
+
+
+def test_changing_it_does_not_change_the_list_it_was_made_of() -> None:
+    """Ours."""
+    given: list[Any] = [{"question": "a"}]
+    History(given).add_user_message("b")
+    assert len(given) == 1
+
+
+def test_it_goes_through_json() -> None:
+    """U110: plain JSON, nothing lost."""
+    history = a_conversation()
+    history.add_message(Message("assistant", "so", reasoning="because", extra={"p": {"signature": "s"}}))
+    history.add_user_message([Image(url="http://127.0.0.1/x.png")])
+    history.add_message({"question": "q", "answer": "a"})
+    again = History.model_validate(json.loads(history.model_dump_json()))
+    render = lambda turn: [Message("user", str(turn))]  # noqa: E731
+    assert again.as_messages(render) == history.as_messages(render)
+
+
+def test_an_input_takes_lists_and_mappings_for_it() -> None:
+    """Ours."""
+    made = Signature({"history": (History, InputField()), "a": OutputField()})
+    for given in ([{"a": "x"}], {"messages": [{"a": "x"}]}, History([{"a": "x"}])):
+        assert made.check_inputs({"history": given})["history"].messages == [{"a": "x"}]
+
+
+@pytest.mark.parametrize("given", ["text", 5, [1], {"messages": "x"}, {"other": []}])
+def test_what_is_no_list_of_turns_is_refused(given: Any) -> None:
+    """D37."""
+    with pytest.raises(ValidationError):
+        History.model_validate(given)
+
+
+REFUSED: dict[str, list[Any]] = {
+    "a result without a call": [{"role": "tool", "content": "x", "tool_call_id": "a"}],
+    "a call without a result": [{"role": "assistant", "tool_calls": [{"id": "a", "name": "f"}]}, {"role": "user", "content": "x"}],
+    "a call at the end": [{"role": "assistant", "tool_calls": [{"id": "a", "name": "f"}]}],
+    "two results for one call": [
+        {"role": "assistant", "tool_calls": [{"id": "a", "name": "f"}]},
+        *[{"role": "tool", "content": "x", "tool_call_id": "a"}] * 2,
+    ],
+    "a call without a name": [{"role": "assistant", "tool_calls": [{"id": "a"}]}],
+    "calls that are no list": [{"role": "assistant", "tool_calls": 5}],
+    "content of no kind": [{"role": "user", "content": 5}],
+    "a part of no kind": [{"role": "user", "content": [{"type": "smell"}]}],
+    "a broken part": [{"role": "user", "content": [{"type": "image_url"}]}],
+}
+
+
+@pytest.mark.parametrize("messages", REFUSED.values(), ids=REFUSED)
+def test_what_no_provider_would_take_is_an_error(messages: list[Any]) -> None:
+    """D37: what cannot be rendered is an error; U137."""
+    with pytest.raises(InputError):
+        History(messages).as_messages(no_turns)
+
+
+def test_a_role_must_be_one() -> None:
+    """Ours."""
+    with pytest.raises(InputError, match="banana"):
+        History().add_message("banana", "x")  # type: ignore[arg-type]
+
+
+def test_a_turn_may_have_a_field_called_role() -> None:
+    """Ours."""
+    turn = {"role": "user", "answer": "x"}
+    assert History([turn]).as_messages(lambda found: [Message("user", found["role"])]) == [Message("user", "user")]
+
+
+def test_missing_ids_are_given_and_the_developer_is_the_system() -> None:
+    """Ours."""
+    history = History(
+        [
+            {"role": "developer", "content": "s"},
+            {"role": "assistant", "tool_calls": [{"name": "f"}]},
+            {"role": "tool", "tool_call_id": "call_1_0", "content": None},
+        ]
+    )
+    assert [message.role for message in history.as_messages(no_turns)] == ["system", "assistant", "tool"]
