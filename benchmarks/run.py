@@ -1,7 +1,7 @@
 """All benchmarks, side by side in one run: `make bench`. Prints tables of ratios, and writes `benchmarks/results.json`.
 
-Each figure is measured in a process of its own, peers interleaved, and the smallest of three medians is kept: other work on the machine only ever adds.
-A peer that is not installed is left out and named.
+Each figure is measured in a process of its own, peers interleaved, and the smallest of the medians is kept: other work on the machine only
+ever adds. A peer that is not installed is left out and named.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One agent step in process: `python steps.py PEER STEPS REPEATS` prints one JSON line.
 
-Every peer runs the same thing: a scripted model that answers at once asks for STEPS calls of `add(a, b)`, then gives a typed answer. The model
-costs nothing, so what is measured is the framework: rendering, parsing, validation, running the tool, keeping the record. The result and the number of
-tool calls are checked after the clock stops.
+Every peer runs the same thing: a scripted model that answers at once asks for STEPS calls of `add(a, b)`, then gives a typed answer. The
+model costs nothing, so what is measured is the framework: rendering, parsing, validation, running the tool, keeping the record. The result
+and the number of tool calls are checked after the clock stops.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def floor(steps: int) -> Callable[[], None]:
     def run() -> None:
         messages = [{"role": "user", "content": "q?"}]
         for i in range(steps):
-            call = {"id": f"c{i}", "type": "function", "function": {"name": "add", "arguments": '{"a": %d, "b": 1}' % i}}
+            call = {"id": f"c{i}", "type": "function", "function": {"name": "add", "arguments": f'{{"a": {i}, "b": 1}}'}}
             messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
             checked = arguments.validate_json(call["function"]["arguments"])
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": json.dumps(add(checked.a, checked.b))})
@@ -64,9 +64,8 @@ def _ferrule(steps: int, *, native: bool, asynchronous: bool) -> Callable[[], No
     def text_answer(request):
         i = len(request.messages) - 2
         name, args = ("add", f'{{"a": {i}, "b": 1}}') if i < steps else ("finish", '{"answer": 42}')
-        return Response(
-            f"[[ ## next_thought ## ]]\nadd\n\n[[ ## next_tool_name ## ]]\n{name}\n\n[[ ## next_tool_args ## ]]\n{args}\n\n[[ ## completed ## ]]"
-        )
+        head = f"[[ ## next_thought ## ]]\nadd\n\n[[ ## next_tool_name ## ]]\n{name}\n\n"
+        return Response(f"{head}[[ ## next_tool_args ## ]]\n{args}\n\n[[ ## completed ## ]]")
 
     configure(lm=ScriptedLM(by=native_answer if native else text_answer))
     tool = Tool(add_async if asynchronous else add, "add")
@@ -149,7 +148,7 @@ def measure(peer: str, steps: int, repeats: int) -> dict[str, object]:
         run()
         wall.append(time.perf_counter() - wall_from)
         cpu.append(time.process_time() - cpu_from)
-    assert CALLS == steps * repeats, (CALLS, steps, repeats)
+    assert steps * repeats == CALLS, (CALLS, steps, repeats)
     return {
         "peer": peer,
         "steps": steps,

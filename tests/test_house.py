@@ -50,8 +50,10 @@ NOT_AT_IMPORT = {*HEAVY, "docstring_parser", "httpx2", "json_repair", "jsonschem
 
 # The walls: files that may stop any exception, and why.
 WALLS = {
+    "errors.py": "a foreign `__repr__` may raise anything, and the error it belongs to must still be told",
     "offload.py": "what work raised on another thread is handed to whoever waits for it, who raises it again",
     "tools/run_calls.py": "a tool is somebody else's code: what it raises is told to the model",
+    "values/execute.py": "a function run by hand: what it raises is raised again as an error of ours, or becomes a result",
     "values/jsonable.py": "a foreign `__str__` may raise anything, and a result must still be shown",
     "runs/run.py": "how a run ended, by whatever error, is recorded on it; reading its prediction raises it again",
     "runs/stream.py": "what a run raised on its own thread is raised again where its events are read",

@@ -1,13 +1,13 @@
 """ferrule binds language models to tools.
 
-Everything public is a name of this package and is loaded when it is first used, so that `import ferrule` stays cheap. The house behind it is drawn
-in `docs/architecture.md`.
+Everything public is a name of this package and is loaded when it is first used, so that `import ferrule` stays cheap. The house behind it
+is drawn in `docs/architecture.md`.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 _HOMES = {
     "ferrule.errors": (
@@ -53,7 +53,7 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __version__ = "0.1.0"
-__all__ = sorted([*_HOME, "settings"])  # pyright: ignore[reportUnsupportedDunderAll]  a table is the one list of names
+__all__ = sorted([*_HOME, "settings"])  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll]  a table is the one list of names
 
 
 def __getattr__(name: str) -> Any:

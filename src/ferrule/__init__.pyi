@@ -1,6 +1,10 @@
-"""The face as type checkers see it: the same names as the table in `__init__.py` (a test compares them)."""
+# The face as type checkers see it: the same names as the table in `__init__.py` (tests/test_face.py compares them).
 
 from ferrule import settings as settings
+from ferrule.adapters.adapter import Adapter as Adapter
+from ferrule.adapters.chat import ChatAdapter as ChatAdapter
+from ferrule.adapters.json_object import JSONAdapter as JSONAdapter
+from ferrule.adapters.xml_tags import XMLAdapter as XMLAdapter
 from ferrule.errors import AdapterParseError as AdapterParseError
 from ferrule.errors import AsyncToolError as AsyncToolError
 from ferrule.errors import AuthenticationFailed as AuthenticationFailed
@@ -24,7 +28,6 @@ from ferrule.errors import RunCancelled as RunCancelled
 from ferrule.errors import RunError as RunError
 from ferrule.errors import ScriptError as ScriptError
 from ferrule.errors import SignatureError as SignatureError
-from ferrule.errors import TooManyFaults as TooManyFaults
 from ferrule.errors import ToolArgumentsError as ToolArgumentsError
 from ferrule.errors import ToolCallError as ToolCallError
 from ferrule.errors import ToolDefinitionError as ToolDefinitionError
@@ -33,10 +36,32 @@ from ferrule.errors import ToolLoadError as ToolLoadError
 from ferrule.errors import ToolRetry as ToolRetry
 from ferrule.errors import ToolStop as ToolStop
 from ferrule.errors import ToolTimeoutError as ToolTimeoutError
+from ferrule.errors import TooManyFaults as TooManyFaults
 from ferrule.errors import Unavailable as Unavailable
 from ferrule.errors import UnknownToolError as UnknownToolError
+from ferrule.lms.lm import LM as LM
+from ferrule.lms.lm import BaseLM as BaseLM
+from ferrule.lms.offline import OfflineLM as OfflineLM
+from ferrule.lms.replay import RecordLM as RecordLM
+from ferrule.lms.replay import ReplayLM as ReplayLM
+from ferrule.lms.scripted import AutoLM as AutoLM
+from ferrule.lms.scripted import ScriptedLM as ScriptedLM
+from ferrule.programs.module import Module as Module
+from ferrule.programs.predict import ChainOfThought as ChainOfThought
+from ferrule.programs.predict import Predict as Predict
+from ferrule.programs.react import ReAct as ReAct
+from ferrule.runs.gather import gather as gather
+from ferrule.runs.inspect import inspect_history as inspect_history
+from ferrule.runs.limits import Limits as Limits
+from ferrule.runs.observe import emit_event as emit_event
+from ferrule.runs.observe import progress as progress
+from ferrule.runs.run import Run as Run
+from ferrule.runs.stream import EventStream as EventStream
 from ferrule.settings import configure as configure
 from ferrule.settings import context as context
+from ferrule.tools.tool import Tool as Tool
+from ferrule.tools.tool import tool as tool
+from ferrule.tools.toolbox import Toolbox as Toolbox
 from ferrule.values.act import AskPerson as AskPerson
 from ferrule.values.act import CallModel as CallModel
 from ferrule.values.act import CallTools as CallTools
@@ -66,31 +91,5 @@ from ferrule.values.question import Question as Question
 from ferrule.values.signature import InputField as InputField
 from ferrule.values.signature import OutputField as OutputField
 from ferrule.values.signature import Signature as Signature
-from ferrule.tools.tool import Tool as Tool
-from ferrule.tools.tool import tool as tool
-from ferrule.tools.toolbox import Toolbox as Toolbox
-from ferrule.adapters.adapter import Adapter as Adapter
-from ferrule.adapters.chat import ChatAdapter as ChatAdapter
-from ferrule.adapters.json_object import JSONAdapter as JSONAdapter
-from ferrule.adapters.xml_tags import XMLAdapter as XMLAdapter
-from ferrule.lms.lm import BaseLM as BaseLM
-from ferrule.lms.lm import LM as LM
-from ferrule.lms.offline import OfflineLM as OfflineLM
-from ferrule.lms.replay import RecordLM as RecordLM
-from ferrule.lms.replay import ReplayLM as ReplayLM
-from ferrule.lms.scripted import AutoLM as AutoLM
-from ferrule.lms.scripted import ScriptedLM as ScriptedLM
-from ferrule.runs.gather import gather as gather
-from ferrule.runs.inspect import inspect_history as inspect_history
-from ferrule.runs.limits import Limits as Limits
-from ferrule.runs.observe import emit_event as emit_event
-from ferrule.runs.observe import progress as progress
-from ferrule.runs.run import Run as Run
-from ferrule.runs.stream import EventStream as EventStream
-from ferrule.programs.module import Module as Module
-from ferrule.programs.predict import ChainOfThought as ChainOfThought
-from ferrule.programs.predict import Predict as Predict
-from ferrule.programs.react import ReAct as ReAct
 
 __version__: str
-__all__: list[str]

@@ -56,12 +56,7 @@ def test_a_question_without_anything_else_is_answered_offline_over_http(here, ca
     assert err == f"{choose.OFFLINE}\n"
 
 
-offline_gap = pytest.mark.xfail(
-    reason="known gap: OfflineLM reads no tool results out of the extraction prompt of JSONAdapter", strict=True
-)
-
-
-@pytest.mark.parametrize("adapter", ["chat", pytest.param("json", marks=offline_gap), "xml", "native"])
+@pytest.mark.parametrize("adapter", ["chat", "json", "xml", "native"])
 def test_every_adapter_answers(here, capsys, adapter: str) -> None:
     """Issue 7: --adapter."""
     assert main(["ask", "How many days are there between 2024-02-28 and 2026-03-03?", "--adapter", adapter, "--json"]) == 0

@@ -138,6 +138,7 @@ def test_reasoning_goes_back_with_calls_where_the_provider_wants_it():
     message = Message("assistant", "", (CALL,), reasoning="hm\ud800")
     deepseek = PROVIDERS["deepseek"].dialect
     assert said(asking(message), dialect=deepseek)["messages"][0]["reasoning_content"] == "hm\ud800"
+    assert said(asking(Message("assistant", "", (CALL,))), dialect=deepseek)["messages"][0]["reasoning_content"] == ""
     assert "reasoning_content" not in said(asking(message))["messages"][0]
     assert "reasoning_content" not in said(asking(Message("assistant", "x", reasoning="hm")), dialect=deepseek)["messages"][0]
 

@@ -10,8 +10,23 @@ import pytest
 from agent_script import fields, native_step
 
 from ferrule import (
-    BaseLM, ChainOfThought, ConfigurationError, ConfirmationRequired, Module, Once, Predict, Prediction, ReAct, ReplayMismatch, Response, RunError, ScriptedLM, Tool,
-    context, gather, tool,
+    BaseLM,
+    ChainOfThought,
+    ConfigurationError,
+    ConfirmationRequired,
+    Module,
+    Once,
+    Predict,
+    Prediction,
+    ReAct,
+    ReplayMismatch,
+    Response,
+    RunError,
+    ScriptedLM,
+    Tool,
+    context,
+    gather,
+    tool,
 )  # fmt: skip
 from ferrule.values import event as events
 

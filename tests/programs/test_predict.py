@@ -7,12 +7,31 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 from agent_script import fields
+from pydantic import BaseModel
 
 from ferrule import (
-    AdapterParseError, ChainOfThought, ChatAdapter, ConfigurationError, History, InputError, InputField, JSONAdapter, MaxTurnsReached, OutputField,
-    Predict, Prediction, Response, ScriptedLM, Signature, Tool, ToolCall, XMLAdapter, configure, context, tool,
+    AdapterParseError,
+    ChainOfThought,
+    ChatAdapter,
+    ConfigurationError,
+    History,
+    InputError,
+    InputField,
+    JSONAdapter,
+    MaxTurnsReached,
+    OutputField,
+    Predict,
+    Prediction,
+    Response,
+    ScriptedLM,
+    Signature,
+    Tool,
+    ToolCall,
+    XMLAdapter,
+    configure,
+    context,
+    tool,
 )  # fmt: skip
 
 

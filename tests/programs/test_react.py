@@ -7,13 +7,36 @@ import json
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel
 from agent_script import STEPS, fields, native_step, text_step
+from pydantic import BaseModel
 
 from ferrule import (
-    AdapterParseError, ChatAdapter, ConfigurationError, ConfirmationRequired, ContextOverflow, DuplicateToolError, Image, JSONAdapter, Limits,
-    Prediction, ReAct, Response, ScriptedLM, Signature, SignatureError, InputField, OutputField, TooManyFaults, Tool, ToolCall, ToolRetry, ToolStop,
-    Trajectory, XMLAdapter, context, tool,
+    AdapterParseError,
+    ChatAdapter,
+    ConfigurationError,
+    ConfirmationRequired,
+    ContextOverflow,
+    DuplicateToolError,
+    Image,
+    InputField,
+    JSONAdapter,
+    Limits,
+    OutputField,
+    Prediction,
+    ReAct,
+    Response,
+    ScriptedLM,
+    Signature,
+    SignatureError,
+    Tool,
+    ToolCall,
+    ToolRetry,
+    ToolStop,
+    TooManyFaults,
+    Trajectory,
+    XMLAdapter,
+    context,
+    tool,
 )  # fmt: skip
 
 
@@ -168,7 +191,7 @@ def test_a_step_that_cannot_be_read_is_repaired_then_becomes_an_observation() ->
 def test_so_many_bad_steps_in_a_row_stop_the_run_with_the_reason(mode: str) -> None:
     """D19, U127."""
     lm = ScriptedLM([STEPS[mode]("?", "nosuch", {})] * 3)
-    with lm, pytest.raises(TooManyFaults, match="3 bad steps in a row.*no tool `nosuch`"):
+    with lm, pytest.raises(TooManyFaults, match=r"3 bad steps in a row.*no tool `nosuch`"):
         agent(mode, limits=Limits(same_error=3))(question="q", lm=lm)
 
 

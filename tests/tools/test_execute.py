@@ -228,7 +228,7 @@ def test_cancelling_acall_of_a_sync_tool_stops_the_waiting_only():
 
     async def main():
         task = asyncio.create_task(Tool(wait).acall())
-        while not started.is_set():  # noqa: ASYNC110  the event is another thread's
+        while not started.is_set():
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _CONNECTIONS = 200
 _POOL = 25
-"""A pool looks at all its connections for every request (8 us each, measured): several small ones cost half of a large one."""
+"""A pool looks at all its connections for every request. Measured with 200 requests at once (2 busy cores, medians of 7 interleaved
+rounds): one pool of 200 took 1.5 times the CPU of a bare client with 100 connections, pools of 25 took 0.9 times. With 20 requests at
+once it made no difference."""
 
 
 class Timeouts(Record):
@@ -151,7 +153,7 @@ class Clients:
     def _verified(self) -> ssl.SSLContext:
         import httpx2
 
-        if self._tls is None:  # reading the certificates takes 10 ms and more
+        if self._tls is None:  # reading the certificates took 50 ms where it was measured
             self._tls = httpx2.create_ssl_context()
         return self._tls
 

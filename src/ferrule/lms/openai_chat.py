@@ -91,7 +91,8 @@ def _with_extra(message: Message) -> bytes:
 
 
 def _with_reasoning(message: Message) -> bytes:
-    if not (message.tool_calls and message.reasoning):
+    """Also an empty reasoning is said: DeepSeek was reported to refuse a call without the field (deepseek-harness, discussion 1850)."""
+    if not message.tool_calls:
         return _with_extra(message) if message.extra else message.json
     return _with_extra(message)[:-1] + b',"reasoning_content":' + json_bytes(message.reasoning) + b"}"
 

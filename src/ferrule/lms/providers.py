@@ -1,6 +1,6 @@
 """The providers ferrule can name: where they listen, which variable holds the key, and how each bends the OpenAI chat form.  (Floor 3.)
 
-Addresses and variables are those of the providers' own pages on their OpenAI-compatible endpoints, read in 2026.
+No entry was tried against the live service: there was no key to try it with. Where a rule below comes from a page or a report, it says so.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PROVIDERS: Mapping[str, Provider] = {
             dialect=Dialect({"max_tokens": "max_completion_tokens"}),
             capabilities=_SEES,
         ),
-        # The compatible endpoint ignores `response_format`.
+        # `response_format` is ignored: docs.anthropic.com, "OpenAI SDK compatibility", as of November 2026.
         Provider("anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", capabilities=Capabilities(images=True)),
         Provider(
             "gemini",
@@ -67,7 +67,7 @@ PROVIDERS: Mapping[str, Provider] = {
         ),
         Provider("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", capabilities=_READS),
         Provider("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
-        # Fields it does not know are answered with 422.
+        # `stream_options` was answered with 422 (avante.nvim issue 2347, June 2025).
         Provider(
             "mistral",
             "https://api.mistral.ai/v1",
@@ -75,6 +75,7 @@ PROVIDERS: Mapping[str, Provider] = {
             dialect=Dialect({"seed": "random_seed"}, stream_usage=False),
             capabilities=_READS,
         ),
+        # A call without its reasoning is answered with 400: api-docs.deepseek.com/guides/thinking_mode, as of November 2026.
         Provider("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", dialect=Dialect(wants_reasoning=True)),
         Provider("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", ("TOGETHERAI_API_KEY",), capabilities=_READS),
         Provider("xai", "https://api.x.ai/v1", "XAI_API_KEY", capabilities=_SEES),

@@ -86,10 +86,9 @@ def ask(
             first = first or error
             yield Tell(events.AttemptFailed(str(error), attempt + 1))
             request = request.following(request.messages.then(*adapter.repair_messages(signature, response, error)))
-    assert first is not None
-    if adapter.fallback is None:
-        raise first
     other = adapter.fallback
+    if other is None or first is None:  # the second never: the loop ran at least once and did not return
+        raise first or AssertionError
     again = how.request(signature, render(other), tools=request.tools, adapter=other)
     response = yield CallModel(again, how.lm, reader or partial(other.reader, signature))
     try:

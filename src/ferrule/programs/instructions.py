@@ -43,8 +43,10 @@ def loop_instructions(signature: type[Signature], tools: Iterable[Tool], *, nati
     lines = [
         signature.instructions,
         "",
-        f"You solve this step by step. You are given {_names(signature.input_fields)} and in the end "
-        f"{_names(signature.output_fields)} must be known. In every step you call tools and are shown what came of it.",
+        (
+            f"You solve this step by step. You are given {_names(signature.input_fields)} and in the end "
+            f"{_names(signature.output_fields)} must be known. In every step you call tools and are shown what came of it."
+        ),
     ]
     outputs = [f"- `{name}`: {found}" for name, field in signature.output_fields.items() if (found := field.description)]
     if outputs:
@@ -54,8 +56,10 @@ def loop_instructions(signature: type[Signature], tools: Iterable[Tool], *, nati
         return "\n".join(lines)
     lines += [
         "",
-        "Each of your answers is one step: `next_thought` says where things stand and what to do next, `next_tool_name` names the tool to call, "
-        "`next_tool_args` holds its arguments as a JSON object. There are these tools and no others:",
+        (
+            "Each of your answers is one step: `next_thought` says where things stand and what to do next, `next_tool_name` names the tool "
+            "to call, `next_tool_args` holds its arguments as a JSON object. There are these tools and no others:"
+        ),
         "",
         *(f"({i}) {tool.format()}" for i, tool in enumerate(tools, 1)),
     ]
@@ -74,7 +78,7 @@ def tools_instructions(signature: type[Signature], tools: Iterable[Tool]) -> str
     """What a model without native calls is told about the tools of `Predict`."""
     listed = "\n".join(f"({i}) {tool.format()}" for i, tool in enumerate(tools, 1))
     return (
-        f"{signature.instructions}\n\nBefore you answer you may call tools: put the calls into `tool_calls` and leave the other fields out; "
-        f"you will be shown the results. When you know enough, leave `tool_calls` empty and fill in the other fields. "
+        f"{signature.instructions}\n\nBefore you answer you may call tools: put the calls into `tool_calls` and leave the other fields "
+        f"out; you will be shown the results. When you know enough, leave `tool_calls` empty and fill in the other fields. "
         f"There are these tools and no others:\n\n{listed}"
     )

@@ -172,14 +172,14 @@ class _Thoughts:
         return (("next_thought", text),)
 
 
-def text_mode(
+def text_mode(  # noqa: PLR0917  called once, beside its twin
     how: Asker, base: type[Signature], values: Mapping[str, Any], demos: Sequence[Any], toolbox: Toolbox, observation_chars: int
 ) -> TextMode:
     """Text mode for one run."""
     return TextMode(how, _text_signature(base, toolbox), values, demos, observation_chars)
 
 
-def native_mode(
+def native_mode(  # noqa: PLR0917  called once, beside its twin
     how: Asker,
     base: type[Signature],
     values: Mapping[str, Any],

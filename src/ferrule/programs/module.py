@@ -7,7 +7,7 @@ A program says what it does either as `def flow(self, **inputs)`, a generator of
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule import settings
 from ferrule.errors import ConfigurationError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from ferrule.programs.predict import Predict
+    from ferrule.programs.saving import Predictor
     from ferrule.runs.state import Frame
     from ferrule.runs.stream import EventStream
     from ferrule.values.act import Flow
@@ -28,6 +28,8 @@ class Module:
 
     is_flow: bool = False
     is_async: bool = False
+    is_predictor: bool = False
+    """Whether demos, a model and saved state belong to this program itself: so with `Predict` and what is made from it."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -123,7 +125,7 @@ class Module:
     # -- what it is made of ----------------------------------------------------------------------------------
 
     def named_sub_modules(self) -> Iterator[tuple[str, Module]]:
-        """This program (`self`) and every program inside it, each once, depth first: `answer`, `agents[0].react`."""
+        """The program itself (`self`) and every program inside it, each once, depth first: `answer`, `agents[0].react`."""
         seen: set[int] = set()
         waiting: list[tuple[str, Any]] = [("self", self)]
         while waiting:
@@ -140,13 +142,11 @@ class Module:
             elif isinstance(found, dict):
                 waiting[:0] = [(f"{name}[{key!r}]", value) for key, value in cast("dict[Any, Any]", found).items()]
 
-    def named_predictors(self) -> list[tuple[str, Predict]]:
+    def named_predictors(self) -> list[tuple[str, Predictor]]:
         """Every `Predict` inside, with its path: what demos, models and saved state belong to."""
-        from ferrule.programs.predict import Predict
+        return [(name, cast("Predictor", found)) for name, found in self.named_sub_modules() if found.is_predictor]
 
-        return [(name, found) for name, found in self.named_sub_modules() if isinstance(found, Predict)]
-
-    def predictors(self) -> list[Predict]:
+    def predictors(self) -> list[Predictor]:
         """Every `Predict` inside."""
         return [predictor for _, predictor in self.named_predictors()]
 

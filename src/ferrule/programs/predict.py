@@ -38,6 +38,8 @@ class Predict(Module):
     Raises `AdapterParseError` when the answer cannot be read, `MaxTurnsReached` when the turns run out.
     """
 
+    is_predictor = True
+
     def __init__(
         self,
         signature: type[Signature] | str,

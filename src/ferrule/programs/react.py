@@ -35,10 +35,10 @@ _HUGE = 2_000
 class ReAct(Module):
     """An agent over tools. Returns the signature's outputs, typed, with `.trajectory` beside them.
 
-    `finish` and `user_clarification` are built in (`enable_user_clarification=False` leaves the second out). `native=None` uses native tool
-    calls where the model can, else the text protocol; both give the same prediction. A call takes `max_iters=`, `lm=` and `config=` beside the
-    inputs. Tool failures and the model's slips become observations; `TooManyFaults` is raised after `limits.same_error` slips in a row.
-    At `max_iters` an answer is extracted from what is there, and `prediction.reason` says so.
+    `finish` and `user_clarification` are built in (`enable_user_clarification=False` leaves the second out). `native=None` uses native
+    tool calls where the model can, else the text protocol; both give the same prediction. A call takes `max_iters=`, `lm=` and `config=`
+    beside the inputs. Tool failures and the model's slips become observations; `TooManyFaults` is raised after `limits.same_error` slips
+    in a row. At `max_iters` an answer is extracted from what is there, and `prediction.reason` says so.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ReAct(Module):
                 return {name: found[name] for name in self.signature.output_fields}
 
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
-        """What to show of a trajectory that no longer fits the model's window; override it to keep summaries. Default: all but the oldest step."""
+        """What to show of a trajectory that no longer fits the model's window: all but the oldest step. Override it to keep summaries."""
         return Trajectory(trajectory.steps[1:])
 
 

@@ -1,11 +1,11 @@
-"""Programs to JSON and back: signatures, demos, settings and the descriptions of tools travel; functions, models and keys do not.  (Floor 5.)"""
+"""Programs to JSON and back: signatures, demos, settings and what tools say of themselves; never functions, models or keys.  (Floor 5.)"""
 
 from __future__ import annotations
 
 import json
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule.errors import ConfigurationError, ToolDefinitionError, shown
 from ferrule.tools.toolbox import Toolbox, as_tool
@@ -14,19 +14,41 @@ from ferrule.values.jsonable import json_text, jsonable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ferrule.programs.module import Module
-    from ferrule.programs.predict import Predict
     from ferrule.tools.tool import Tool
+    from ferrule.values.signature import Signature
 
 VERSION = 1
 
 
-def dump_state(module: Module) -> dict[str, Any]:
+class Predictor(Protocol):
+    """What is saved: all of `Predict` that is its own."""
+
+    signature: type[Signature]
+    demos: list[Any]
+    config: dict[str, Any]
+    lm: Any
+    toolbox: Toolbox
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        """The tools by name."""
+        ...
+
+
+class Program(Protocol):
+    """What has predictors inside."""
+
+    def named_predictors(self) -> list[tuple[str, Predictor]]:
+        """Every predictor, with its path."""
+        ...
+
+
+def dump_state(module: Program) -> dict[str, Any]:
     """`{"ferrule": version, "predictors": {path: state}}`."""
     return {"ferrule": VERSION, "predictors": {name: _dumped(predictor) for name, predictor in module.named_predictors()}}
 
 
-def load_state(module: Module, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
+def load_state(module: Program, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
     """Take a dumped state over, all or nothing."""
     if state.get("ferrule") != VERSION:
         msg = f"This state has version {state.get('ferrule')!r}; this ferrule reads version {VERSION}. Save the program again."
@@ -47,12 +69,12 @@ def load_state(module: Module, state: Mapping[str, Any], *, tools: Iterable[Any]
             predictor.toolbox = bound[name]
 
 
-def save(module: Module, path: str | Path) -> None:
+def save(module: Program, path: str | Path) -> None:
     """Write the state, as JSON that people can read."""
     Path(path).write_text(json.dumps(dump_state(module), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def load(module: Module, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
+def load(module: Program, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
     """Read a state from a file."""
     text = Path(path).read_text(encoding="utf-8")
     try:
@@ -66,7 +88,7 @@ def load(module: Module, path: str | Path, *, tools: Iterable[Any] = ()) -> None
     load_state(module, state, tools=tools)  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _dumped(predictor: Predict) -> dict[str, Any]:
+def _dumped(predictor: Predictor) -> dict[str, Any]:
     return {
         "signature": predictor.signature.dump_state(),
         "demos": jsonable([dict(demo) for demo in predictor.demos]),

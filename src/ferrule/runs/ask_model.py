@@ -15,6 +15,7 @@ from ferrule.values.record import replace
 if TYPE_CHECKING:
     from ferrule.runs.state import Frame, RunState
     from ferrule.values.act import CallModel
+    from ferrule.values.call import ToolCall
 
 
 def complete(run: RunState, slot: str, act: CallModel) -> Response:
@@ -74,12 +75,11 @@ def answered(frame: Frame, slot: str, digest: str, act: CallModel, response: Res
 def _with_ids(response: Response, slot: str) -> Response:
     """Ids from the position, so that a replay in another process gives the same ones; the provider's own are kept where they are unique."""
     seen: set[str] = set()
-    calls = []
+    calls: list[ToolCall] = []
     for k, call in enumerate(response.tool_calls):
-        if not call.id or call.id in seen:
-            call = call.with_id(f"call_{slot}_{k}")
-        seen.add(call.id or "")
-        calls.append(call)
+        own = call if call.id and call.id not in seen else call.with_id(f"call_{slot}_{k}")
+        seen.add(own.id or "")
+        calls.append(own)
     return replace(response, tool_calls=tuple(calls))
 
 

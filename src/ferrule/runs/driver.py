@@ -91,7 +91,7 @@ def _next(frame: Frame, flow: Flow, answer: Any) -> Act | _Finished:
 
 
 def _thrown(frame: Frame, flow: Flow, failure: _Failure) -> Act:
-    """Throw a model's failure into the flow. It is journalled only if the flow knows what to do: else a resumed run asks the model again."""
+    """Throw a model's failure into the flow. It is journalled only if the flow knows what to do; else a resumed run asks again."""
     try:
         act = flow.throw(failure.entry.value)
     except StopIteration:

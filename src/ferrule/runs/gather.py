@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 async def gather(*branches: Awaitable[Any]) -> list[Any]:
     """Like `asyncio.gather(a.acall(...), b.acall(...))`, results in order, and fit to be replayed: branches may even be equal.
 
-    Every branch goes as far as it can: if some wait for a person, all their questions are pending together. Otherwise the first error, in the
-    order of the branches, is raised after all have ended.
+    Every branch goes as far as it can: if some wait for a person, all their questions are pending together. Otherwise the first error, in
+    the order of the branches, is raised after all have ended.
     """
     import asyncio
 

@@ -1,7 +1,7 @@
 """Observers: who is told what goes on, and the wall that keeps them from changing it.  (Floor 4.)
 
-In: events. Out: calls of callbacks. One of the two places where any exception is caught: an observer that fails is reported as a warning, and
-the run goes on as if it had not been there.
+In: events. Out: calls of callbacks. One of the two places where any exception is caught: an observer that fails is reported as a warning,
+and the run goes on as if it had not been there.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ class Observers:
         self.parent_id = parent_id
 
     def __call__(self, event: events.Event) -> None:
+        """Tell one event to all."""
         event.run_id, event.parent_id = self.run_id, self.parent_id
         with self._lock:
             for observer in self.each:
                 try:
                     observer(event)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001  the wall: an observer never changes the run
                     message = f"an observer failed on {type(event).__name__} and was passed over: {error!r}"
                     warnings.warn(message, RuntimeWarning, stacklevel=2)
 

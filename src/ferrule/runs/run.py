@@ -94,7 +94,7 @@ def execute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = F
         try:
             outcome = perform(run.root, run.program, run.args, run.inputs)
             run.journal.finished()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
             _stopped(run, error)
         else:
             _done(run, outcome)
@@ -107,7 +107,7 @@ async def aexecute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: b
         try:
             outcome = await aperform(run.root, run.program, run.args, run.inputs)
             run.journal.finished()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
             _stopped(run, error)
         else:
             _done(run, outcome)

@@ -67,7 +67,7 @@ class EventStream:
         def work() -> None:
             try:
                 execute(self.run, observers=(queue.put,), wants_deltas=True)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  raised again in the thread that iterates
                 interrupts.append(error)
             finally:
                 queue.put(None)

@@ -1,13 +1,14 @@
 """`Record` and `Changing`: the bases of plain values, slotted; the first is frozen.  (Floor 2.)
 
-It is what `@dataclass(frozen=True, slots=True)` gives, with one difference that matters here: nothing is generated while a module is imported. A
-dataclass compiles its methods when it is defined, about half a millisecond each, and a house of sixty values would pay for them all at `import
-ferrule` (spec: performance, F2). A record compiles its `__init__` when the first instance is made; from then on it costs what a dataclass costs.
+It is what `@dataclass(frozen=True, slots=True)` gives, with one difference that matters here: nothing is generated while a module is
+imported. A dataclass compiles its methods when it is defined, about half a millisecond each, and a house of sixty values would pay for
+them all at `import ferrule` (spec: performance, F2). A record compiles its `__init__` when the first instance is made; from then on it
+costs what a dataclass costs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,10 +46,10 @@ def field(
 class _Kind(type):
     """Turns annotations into slots, before the class exists."""
 
-    _specs: dict[str, _Spec]
+    __record_fields__: dict[str, _Spec]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, kw_only: bool = False) -> Any:
-        specs: dict[str, _Spec] = {key: spec for base in reversed(bases) for key, spec in getattr(base, "_specs", {}).items()}
+        specs: dict[str, _Spec] = {key: spec for base in reversed(bases) for key, spec in getattr(base, "__record_fields__", {}).items()}
         own: list[str] = []
         for key, annotation in namespace.get("__annotations__", {}).items():
             if str(annotation).startswith(("ClassVar", "typing.ClassVar")):
@@ -59,7 +60,7 @@ class _Kind(type):
             specs[key] = spec
             own.append(key)
         namespace["__slots__"] = tuple(own)
-        namespace["_specs"] = specs
+        namespace["__record_fields__"] = specs
         namespace["__match_args__"] = tuple(key for key, spec in specs.items() if spec.init and not spec.kw_only)
         namespace.setdefault("__init__", _first_init)
         return super().__new__(mcs, name, bases, namespace)
@@ -77,7 +78,7 @@ def _compiled(cls: Any) -> Any:
     positional: list[str] = []
     keyword: list[str] = []
     body: list[str] = []
-    for i, (key, spec) in enumerate(cls._specs.items()):
+    for i, (key, spec) in enumerate(cls.__record_fields__.items()):
         names[f"_set{i}"] = getattr(cls, key).__set__
         names[f"_default{i}"] = spec.default
         names[f"_make{i}"] = spec.factory
@@ -92,7 +93,7 @@ def _compiled(cls: Any) -> Any:
     if hasattr(cls, "__post_init__"):
         body.append("    self.__post_init__()")
     header = ", ".join(["self", *positional, *(["*", *keyword] if keyword else [])])
-    exec("\n".join([f"def __init__({header}):", *(body or ["    pass"])]), names)
+    exec("\n".join([f"def __init__({header}):", *(body or ["    pass"])]), names)  # noqa: S102  of the class's own fields alone, as dataclasses do it
     made_init = names["__init__"]
     made_init.__qualname__ = f"{cls.__qualname__}.__init__"
     return made_init
@@ -104,19 +105,19 @@ class _Plain(metaclass=_Kind):
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name, spec in type(self)._specs.items() if spec.compare)
+        return all(getattr(self, name) == getattr(other, name) for name, spec in type(self).__record_fields__.items() if spec.compare)
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]  what changes has no hash; `Record` brings one
 
     def __repr__(self) -> str:
-        shown = (f"{name}={getattr(self, name)!r}" for name, spec in type(self)._specs.items() if spec.repr)
+        shown = (f"{name}={getattr(self, name)!r}" for name, spec in type(self).__record_fields__.items() if spec.repr)
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
     def __getstate__(self) -> list[Any]:
-        return [getattr(self, name) for name in type(self)._specs]
+        return [getattr(self, name) for name in type(self).__record_fields__]
 
     def __setstate__(self, state: Iterable[Any]) -> None:
-        for name, value in zip(type(self)._specs, state, strict=True):
+        for name, value in zip(type(self).__record_fields__, state, strict=True):
             object.__setattr__(self, name, value)
 
 
@@ -136,16 +137,16 @@ class Record(_Plain):
         raise AttributeError(f"a {type(self).__name__} does not change")
 
     def __hash__(self) -> int:
-        return hash(tuple(getattr(self, name) for name, spec in type(self)._specs.items() if spec.compare))
+        return hash(tuple(getattr(self, name) for name, spec in type(self).__record_fields__.items() if spec.compare))
 
 
 def fields_of(record: _Plain) -> dict[str, Any]:
     """A record's fields by name."""
-    return {name: getattr(record, name) for name in type(record)._specs}  # noqa: SLF001  this module's own
+    return {name: getattr(record, name) for name in type(record).__record_fields__}
 
 
 def replace(record: R, **changes: Any) -> R:
     """A copy with some fields changed."""
-    specs = type(record)._specs  # noqa: SLF001  this module's own
+    specs = type(record).__record_fields__
     kept = {name: getattr(record, name) for name, spec in specs.items() if spec.init and name not in changes}
     return type(record)(**kept, **changes)
