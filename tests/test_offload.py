@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -50,6 +51,15 @@ class Gate:
     def wait_until_entered(self, times: int = 1) -> None:
         for _ in range(times):
             assert self.entered.acquire(timeout=LONG)
+
+
+def late(work: Any, timeout_s: float = 0.01) -> ToolTimeoutError:
+    """Work that began and was then too late: on a busy machine the first try may be late before it began."""
+    while True:
+        with pytest.raises(ToolTimeoutError) as caught:
+            offload.run_with_timeout(work, timeout_s, "slow")
+        if "still be running" in str(caught.value):
+            return caught.value
 
 
 @pytest.fixture
@@ -179,9 +189,9 @@ def test_what_is_done_in_time_is_returned():
 def test_what_is_late_is_told_and_left_behind(pool, gate):
     """Ours: a thread cannot be stopped; it is not counted any more, and another may take its place."""
     for _ in range(5):  # more than the pool has threads
-        with pytest.raises(ToolTimeoutError, match=r"`slow` did not finish within 0.01 s. It may still be running") as caught:
-            offload.run_with_timeout(gate, 0.01, "slow")
-        assert (caught.value.tool, caught.value.timeout_s) == ("slow", 0.01)
+        error = late(gate)
+        assert str(error) == "`slow` did not finish within 0.01 s. It may still be running: a thread cannot be stopped from outside."
+        assert (error.tool, error.timeout_s) == ("slow", 0.01)
         gate.wait_until_entered()
     assert offload.run_with_timeout(lambda: 5, LONG, "t") == 5
     gate.open.set()
@@ -204,11 +214,7 @@ def test_what_is_late_before_it_began_never_begins(gate):
 def test_work_that_waits_behind_stuck_work_runs_when_that_is_given_up(gate):
     """Ours: the threads of abandoned work are replaced at once, not when somebody happens to ask next."""
 
-    def late() -> None:
-        with pytest.raises(ToolTimeoutError):
-            offload.run_with_timeout(gate, 0.2, "stuck")
-
-    callers = [threading.Thread(target=late) for _ in range(2)]
+    callers = [threading.Thread(target=late, args=(gate, 0.2)) for _ in range(2)]
     for caller in callers:
         caller.start()
     gate.wait_until_entered(2)
@@ -238,10 +244,8 @@ def test_a_timeout_of_the_work_itself_is_no_lateness():
 def test_what_is_done_at_the_last_moment_is_returned_or_late_but_never_lost(pool):
     """Ours: the race between a result and its deadline."""
     for _ in range(200):
-        try:
+        with contextlib.suppress(ToolTimeoutError):
             assert offload.run_with_timeout(lambda: 5, 0.0001, "t") == 5
-        except ToolTimeoutError as error:
-            assert error.timeout_s == 0.0001
     assert offload.run_with_timeout(lambda: 6, LONG, "t") == 6
     idle(pool)
     assert 1 <= pool._threads <= 2
@@ -350,19 +354,17 @@ def test_late_errors_of_cancelled_work_are_nobodys(gate):
 def test_what_is_late_on_a_loop_is_told(gate):
     """D4: a timeout is an error that names the tool; it says what may still be running."""
 
-    async def main() -> list[str]:
-        texts = []
-        for _ in range(2):
+    async def main() -> str:
+        while True:
             with pytest.raises(ToolTimeoutError) as caught:
                 await offload.in_worker_thread(gate, timeout_s=0.01, name="slow")
-            texts.append(str(caught.value))
-            await asyncio.to_thread(gate.wait_until_entered)
-        return texts
+            if "still be running" in str(caught.value):
+                return str(caught.value)
 
-    assert (
-        asyncio.run(main())
-        == ["`slow` did not finish within 0.01 s. It may still be running: a thread cannot be stopped from outside."] * 2
-    )
+    for _ in range(3):
+        assert (
+            asyncio.run(main()) == "`slow` did not finish within 0.01 s. It may still be running: a thread cannot be stopped from outside."
+        )
 
 
 def test_a_loop_that_was_closed_meanwhile_does_not_hurt_the_worker(pool, gate):
@@ -453,9 +455,8 @@ def test_a_task_that_would_end_the_loop_does_not(error):
 
 
 async def _done(task: asyncio.Task[Any]) -> bool:
-    while not task.done():
-        await asyncio.sleep(0)
-    return True
+    await asyncio.wait([task])
+    return task.done()
 
 
 def test_a_loop_that_somebody_stops_goes_on_and_one_that_was_closed_is_replaced():
@@ -668,9 +669,18 @@ def test_ctrl_c_while_waiting_cancels_the_coroutine_and_frees_the_thread():
     done = python("""
         import asyncio, os, signal, threading
         from ferrule import offload
-        cancelled, stuck = threading.Event(), threading.Event()
+        cancelled, stuck, raised = threading.Event(), threading.Event(), threading.Event()
+        def once(*_):
+            if not raised.is_set():
+                raised.set()
+                raise KeyboardInterrupt
+        signal.signal(signal.SIGINT, once)
+        def keep_on():
+            raised.clear()
+            while not raised.wait(0.01):  # one that comes just before the main thread waits would not wake it
+                os.kill(os.getpid(), signal.SIGINT)
         def interrupt():
-            os.kill(os.getpid(), signal.SIGINT)
+            threading.Thread(target=keep_on, daemon=True).start()
         async def hang():
             try:
                 asyncio.get_running_loop().call_soon(interrupt)

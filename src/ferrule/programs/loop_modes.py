@@ -161,8 +161,11 @@ class NativeMode(Record):
         said = turn.response.message() if turn is not None and turn.response is not None else Message("assistant", step.thought, step.calls)
         if not step.calls:
             return (said, *(Message("user", result.content) for result in step.results))
-        clip = self.observation_chars
-        return (said, *(tool_message(replace(result, content=clipped(result.content, clip))) for result in step.results))
+        return (said, *[self._result(result) for result in step.results])
+
+    def _result(self, result: ToolResult) -> Message:
+        content = clipped(result.content, self.observation_chars)
+        return tool_message(result if content is result.content else replace(result, content=content))
 
 
 class _Thoughts:

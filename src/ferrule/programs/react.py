@@ -128,13 +128,14 @@ class _Loop:
             if turn.outputs is not None:
                 return (dict(turn.outputs) or None), None
             step, finished = yield from self._step(turn)
+            whole = self.shown is self.trajectory.steps
             self.trajectory = self.trajectory.then(step)
-            self.shown = self.shown.then(step)
+            self.shown = self.trajectory.steps if whole else self.shown.then(step)
             yield Tell(events.StepFinished(index, step))
             if finished is not None:
                 return self._outputs(finished), None
             self._count(step)
-            self.request = self.request.following(self.request.messages.then(*self.mode.shown(step, index, turn)))
+            self.request = self.request.following(self.request.messages.then(*self.mode.shown(step, len(self.shown) - 1, turn)))
         return None, "max_iters"
 
     def _turn(self, index: int) -> Generator[Act, Any, Turn]:

@@ -25,6 +25,12 @@ Used = Generator[Act, Any, list[ToolResult]]
 
 def use(toolbox: Toolbox, calls: Sequence[ToolCall]) -> Used:
     """One result a call. Those that need nobody run first, then those that a person decided on."""
+    if len(calls) == 1:  # the usual turn, without the bookkeeping
+        only = check(toolbox, calls[0])
+        if isinstance(only, ToolResult):
+            return [only]
+        if not only.tool.require_confirmation and only.tool is not CLARIFY:
+            return (yield CallTools((only,)))
     results: list[ToolResult | None] = [None] * len(calls)
     ready: list[tuple[int, CheckedCall]] = []
     asked: list[tuple[int, CheckedCall]] = []

@@ -62,9 +62,10 @@ async def acomplete(run: RunState, slot: str, act: CallModel) -> Response:
 
 def answered(frame: Frame, slot: str, digest: str, act: CallModel, response: Response) -> Response:
     """Put a live answer on record, every call in it with an id of its own."""
-    if response.tool_calls:
-        ids = {call.id for call in response.tool_calls}
-        if len(ids) != len(response.tool_calls) or None in ids or "" in ids:
+    calls = response.tool_calls
+    if calls and not (len(calls) == 1 and calls[0].id):
+        ids = {call.id for call in calls}
+        if len(ids) != len(calls) or None in ids or "" in ids:
             response = _with_ids(response, slot)
     frame.run.journal.add(Entry(slot, "model", digest, response))
     frame.add_usage(response.usage)

@@ -76,7 +76,6 @@ async def _arun_together(frame: Frame, live: list[tuple[int, str, CheckedCall]],
 def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[tuple[int, str, CheckedCall]]]:
     """Results that the journal has, with None for the others; and those others, each journalled as begun."""
     run, slot = frame.run, frame.slot()
-    run.check()
     results: list[ToolResult | None] = []
     live: list[tuple[int, str, CheckedCall]] = []
     for k, checked in enumerate(act.calls):

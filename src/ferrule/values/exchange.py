@@ -112,7 +112,7 @@ class Request(Changing):
     shape: Shape | None = None
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Sampling: `temperature`, `max_tokens`, `stop`, `seed`, `top_p`, and what else a provider knows."""
-    _fixed: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    _fixed: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def following(self, messages: Messages) -> Request:
         """The same request over another state of the conversation; what was computed of the rest is kept."""
@@ -125,8 +125,8 @@ class Request(Changing):
         """A hexadecimal name for all that the model is asked: costs the same at the thousandth step as at the first."""
         if self._fixed is None:
             rest = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
-            self._fixed = sha256(self.tools.json + json_bytes(rest)).digest()
-        return sha256(self.messages.digest + self._fixed).hexdigest()[:32]
+            self._fixed = sha256(self.tools.json + json_bytes(rest)).hexdigest()[:12]
+        return f"{self.messages.digest.hex()[:20]:0>20}{self._fixed}"
 
 
 class Response(Record):

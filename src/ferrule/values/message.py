@@ -9,6 +9,8 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic_core import to_json
+
 from ferrule.values.jsonable import json_bytes
 from ferrule.values.log import Log
 from ferrule.values.part import Content, content_text
@@ -80,7 +82,11 @@ def openai_message(message: Message) -> dict[str, Any]:
 
 
 def _openai(message: Message) -> bytes:
-    return json_bytes(openai_message(message))
+    shape = openai_message(message)
+    try:
+        return to_json(shape)  # all text by now: nothing in it needs more than the serialiser, but for lone surrogates
+    except ValueError:
+        return json_bytes(shape)
 
 
 class Messages(Log[Message]):
