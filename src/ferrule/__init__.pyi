@@ -59,8 +59,8 @@ from ferrule.runs.run import Run as Run
 from ferrule.runs.stream import EventStream as EventStream
 from ferrule.settings import configure as configure
 from ferrule.settings import context as context
+from ferrule.tools.decorator import tool as tool
 from ferrule.tools.tool import Tool as Tool
-from ferrule.tools.tool import tool as tool
 from ferrule.tools.toolbox import Toolbox as Toolbox
 from ferrule.values.act import AskPerson as AskPerson
 from ferrule.values.act import CallModel as CallModel

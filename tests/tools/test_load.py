@@ -10,7 +10,7 @@ from ferrule.tools.tool import Tool
 
 AREA = 'def area(width: float, height: float) -> float:\n    """The area."""\n    return width * height\n'
 SHOUT = 'async def shout(self, text: str) -> str:\n    """Louder."""\n    return text.upper()\n'
-MARKED = "from ferrule.tools.tool import tool\n\n@tool(require_confirmation=True)\ndef marked(x: int):\n    return x\n"
+MARKED = "from ferrule.tools.decorator import tool\n\n@tool(require_confirmation=True)\ndef marked(x: int):\n    return x\n"
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ class TestFolder:
 
     def test_duplicate_names_across_files_are_an_error(self, folder):
         """P31."""
-        put(folder, "zone.py", "from ferrule.tools.tool import tool\n@tool(name='area')\ndef zone(): ...\n")
+        put(folder, "zone.py", "from ferrule.tools.decorator import tool\n@tool(name='area')\ndef zone(): ...\n")
         with pytest.raises(DuplicateToolError, match="`area`"):
             Tool.load(folder)
         with pytest.raises(DuplicateToolError):

@@ -12,7 +12,8 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from ferrule.errors import ConfirmationRequired, ToolArgumentsError, ToolDefinitionError, ToolError
-from ferrule.tools.tool import Tool, tool
+from ferrule.tools.decorator import tool
+from ferrule.tools.tool import Tool
 from ferrule.values.custom import Type
 
 

@@ -2,7 +2,8 @@ import json
 
 from pydantic import BaseModel, Field
 
-from ferrule.tools.tool import Tool, tool
+from ferrule.tools.decorator import tool
+from ferrule.tools.tool import Tool
 
 
 @tool(name="calculator", description="Perform arithmetic operations")

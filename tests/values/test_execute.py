@@ -26,7 +26,8 @@ from ferrule.errors import (
     ToolStop,
     UnknownToolError,
 )
-from ferrule.tools.tool import Tool, tool
+from ferrule.tools.decorator import tool
+from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.call import ToolCall, ToolCalls, ToolResult
 from ferrule.values.part import Image, Text
@@ -350,7 +351,7 @@ def test_imports_builtins_and_all_that_is_no_function_are_not_found(name):
 
 def test_an_imported_tool_is_not_found():
     """D32."""
-    program = "from ferrule.tools.tool import tool\n@tool\ndef foreign(): return 1\ndef plain(): return 1\n"
+    program = "from ferrule.tools.decorator import tool\n@tool\ndef foreign(): return 1\ndef plain(): return 1\n"
     module: dict[str, Any] = {"__name__": "elsewhere"}
     exec(program, module)
     foreign, plain = module["foreign"], module["plain"]

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule.errors import ConfigurationError, ScriptError, ToolCallError, shown
 from ferrule.lms.lm import BaseLM
-from ferrule.values.call import ToolCall, ToolCalls
 from ferrule.values.exchange import Capabilities, Delta, Request, Response, Usage
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+
+    from ferrule.values.call import ToolCall
 
 _ONE = Usage(calls=1)
 _ANSWER_KEYS = frozenset({"text", "tool_calls", "reasoning", "refusal", "finish_reason", "model", "usage"})
@@ -49,6 +50,8 @@ class ScriptedLM(BaseLM):
         capabilities: Capabilities | None = None,
         record: bool | None = None,
     ) -> None:
+        from ferrule.values.call import ToolCall, ToolCalls
+
         if isinstance(answers, (str, bytes, Mapping, ToolCall, ToolCalls, Response)) or not hasattr(answers, "__iter__"):
             msg = f"`ScriptedLM` takes a list of answers, found {shown(cast('object', answers))}."
             raise ConfigurationError(msg)
@@ -217,6 +220,8 @@ def _prepared(item: Any, where: str, numbers: _Numbers) -> Any:
         if all(call.id for call in item.tool_calls):
             return item
         return replace(item, tool_calls=tuple([numbers.given(call) for call in item.tool_calls]))
+    from ferrule.values.call import ToolCall, ToolCalls
+
     try:
         match item:
             case str():
@@ -240,11 +245,15 @@ def _prepared(item: Any, where: str, numbers: _Numbers) -> Any:
 
 
 def _calling(entries: Sequence[Any], numbers: _Numbers) -> Response:
+    from ferrule.values.call import ToolCall
+
     calls = tuple([numbers.given(ToolCall.read(entry)) for entry in entries])
     return Response(None, calls, finish_reason="tool_calls", usage=_ONE)
 
 
 def _answer(fields: dict[str, Any], numbers: _Numbers) -> Response:
+    from ferrule.values.call import ToolCall, ToolCalls
+
     entries = fields.get("tool_calls") or ()
     calls = tuple([numbers.given(ToolCall.read(entry)) for entry in (entries.tool_calls if isinstance(entries, ToolCalls) else entries)])
     known: dict[str, Any] = {"finish_reason": "tool_calls" if calls else "stop", "usage": _ONE, **fields, "tool_calls": calls}

@@ -1,7 +1,8 @@
 """`Module`: the root of all programs, and every way to call one.  (Floor 5.)
 
 A program says what it does either as `def flow(self, **inputs)`, a generator of acts (see `values/act.py`), or as `def forward(self, ...)`
-(and `async def aforward`) in plain Python that calls other programs. Nothing on the instance changes during a run.
+(and `async def aforward`) in plain Python that calls other programs. Nothing on the instance changes during a run. What runs programs is
+loaded when one is called, so that naming a program stays cheap.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule import settings
 from ferrule.errors import ConfigurationError
-from ferrule.runs.run import Run, acall_inside, aexecute, call_inside, execute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from ferrule.programs.saving import Predictor
+    from ferrule.runs.run import Run
     from ferrule.runs.state import Frame
     from ferrule.runs.stream import EventStream
     from ferrule.values.act import Flow
@@ -89,6 +90,7 @@ class Module:
 
     def stream(self, *args: Any, **inputs: Any) -> EventStream:
         """The run's events as they come, for `for`; `.prediction` afterwards. Leaving early cancels the run."""
+        from ferrule.runs.run import Run
         from ferrule.runs.stream import EventStream
 
         return EventStream(Run(self, args, inputs))
@@ -213,12 +215,16 @@ class Bound:
 
     def start(self, *, run_id: str | None = None) -> Run:
         """See `Module.start`."""
+        from ferrule.runs.run import Run, execute
+
         run = Run(self.program, self.args, self.inputs, run_id=run_id)
         execute(run)
         return run
 
     async def astart(self, *, run_id: str | None = None) -> Run:
         """See `Module.astart`."""
+        from ferrule.runs.run import Run, aexecute
+
         run = Run(self.program, self.args, self.inputs, run_id=run_id)
         await aexecute(run)
         return run
@@ -248,6 +254,8 @@ def _frame() -> Frame | None:
 
 
 def _call(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+    from ferrule.runs.run import Run, call_inside, execute
+
     frame = _frame()
     if frame is not None:
         return call_inside(frame, program, args, inputs)
@@ -257,6 +265,8 @@ def _call(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any
 
 
 async def _acall(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+    from ferrule.runs.run import Run, acall_inside, aexecute
+
     frame = _frame()
     if frame is not None:
         return await acall_inside(frame, program, args, inputs)

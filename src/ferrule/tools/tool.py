@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable  # noqa: TC003  pydantic reads the annotations
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, Self, TypeVar, overload
 
 from pydantic import ConfigDict, model_validator
 
@@ -305,43 +305,3 @@ class Tool(Type):
 
 def _again(kind: type[Tool], made: dict[str, Any]) -> Tool:
     return kind(**made)
-
-
-if TYPE_CHECKING:
-
-    class FunctionTool(Tool, Generic[P, R]):
-        """A decorated function, for type checkers: a `Tool` that is called with the function's own types."""
-
-        def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            """Check the arguments and run."""
-            ...
-
-
-@overload
-def tool(name: Callable[P, R], /) -> FunctionTool[P, R]: ...
-@overload
-def tool(
-    name: str | None = None,
-    description: str | None = None,
-    *,
-    desc: str | None = None,
-    args: Mapping[str, Any] | None = None,
-    arg_types: Mapping[str, Any] | None = None,
-    arg_desc: Mapping[str, str] | None = None,
-    schema: Mapping[str, Any] | None = None,
-    require_confirmation: bool | str | Callable[..., Any] = False,
-    effect: Effect = "once",
-    timeout_s: float | None = None,
-    concurrent: bool = True,
-) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
-def tool(name: Any = None, description: str | None = None, **keywords: Any) -> Any:
-    """Make a function a tool: `@tool`, or `@tool(name=..., require_confirmation=True)`. The result is a `Tool` and still callable."""
-    if name is not None and not isinstance(name, str):
-        if description is None and not keywords:
-            return Tool(name)
-        return Tool(name, None, description, **keywords)
-
-    def decorate(function: Callable[..., Any]) -> Tool:
-        return Tool(function, name, description, **keywords)
-
-    return decorate

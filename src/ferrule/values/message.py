@@ -13,13 +13,13 @@ from pydantic_core import to_json
 
 from ferrule.values.jsonable import json_bytes
 from ferrule.values.log import Log
-from ferrule.values.part import Content, content_text
 from ferrule.values.record import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ferrule.values.call import ToolCall, ToolResult
+    from ferrule.values.part import Content
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -57,6 +57,10 @@ class Message(Record):
     @property
     def text(self) -> str:
         """The content as plain text."""
+        if isinstance(self.content, str):
+            return self.content
+        from ferrule.values.part import content_text
+
         return content_text(self.content)
 
 

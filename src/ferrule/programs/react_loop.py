@@ -1,0 +1,231 @@
+"""How `ReAct` works: what an agent is made of, and its loop.  (Floor 5.)
+
+One turn after another is asked for through a mode (`loop_modes.py`) and carried out; what cannot be carried out becomes an observation.
+When the model finishes without the outputs, or the steps run out, an extractor reads them off the trajectory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ferrule.errors import ConfigurationError, ContextOverflow, DuplicateToolError, SignatureError, TooManyFaults
+from ferrule.programs.ask import Asker, asker
+from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
+from ferrule.programs.loop_modes import Mode, Turn, clipped, fault_result, native_mode, text_mode
+from ferrule.programs.predict import ChainOfThought, Predict, split
+from ferrule.programs.use import use
+from ferrule.tools.toolbox import Toolbox
+from ferrule.values import event as events
+from ferrule.values.act import Act, Flow, Tell
+from ferrule.values.call import ToolCall, ToolResult
+from ferrule.values.history import History
+from ferrule.values.outcome import Prediction, Step, Trajectory
+from ferrule.values.record import replace
+from ferrule.values.signature import InputField, Signature, as_signature
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Mapping
+
+    from ferrule.runs.limits import Limits
+
+_OWN = ("lm", "config", "max_iters")
+_TRUNCATIONS = 3
+_HUGE = 2_000
+"""Characters from which an observation is worth shortening when the context overflows."""
+
+
+class Agent(Protocol):
+    """What the loop needs of `ReAct`."""
+
+    signature: type[Signature]
+    max_iters: int
+    native: bool | None
+    limits: Limits
+    toolbox: Toolbox
+    native_toolbox: Toolbox
+    react: Predict
+    extract: ChainOfThought
+
+    def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
+        """What to show of a trajectory that no longer fits."""
+        ...
+
+
+def checked_signature(signature: type[Signature] | str) -> type[Signature]:
+    """The agent's signature; raises `SignatureError` for inputs the loop needs for itself."""
+    found = as_signature(signature)
+    _refuse_reserved(found)
+    return found
+
+
+def toolboxes(signature: type[Signature], tools: Iterable[Any], *, clarification: bool) -> tuple[Toolbox, Toolbox]:
+    """The tools with the built-in ones, for text mode and for native mode: there `finish` takes the outputs."""
+    own = Toolbox(tools)
+    _refuse_builtin_names(own)
+    builtin = (CLARIFY,) if clarification else ()
+    text, native = (Toolbox((*own, *builtin, finish_tool(signature, with_outputs=with_outputs))) for with_outputs in (False, True))
+    return text, native
+
+
+def extracting(signature: type[Signature]) -> type[Signature]:
+    """The signature of the extractor: the trajectory as one more input."""
+    trajectory = InputField(desc="The steps taken: thoughts, calls, and what came of them.")
+    return signature.append("trajectory", trajectory, str).with_instructions(extract_instructions(signature))
+
+
+def carry(agent: Agent, inputs: dict[str, Any]) -> Flow:
+    """One run of an agent."""
+    own, inputs = split(agent.signature, inputs, _OWN)
+    values = agent.signature.check_inputs(inputs)
+    how = asker(agent.react.lm, agent.react.config, own)
+    native = how.capabilities.native_tools if agent.native is None else agent.native
+    toolbox = agent.native_toolbox if native else agent.toolbox
+    mode = (native_mode if native else text_mode)(
+        how, agent.react.signature, values, agent.react.demos, toolbox, agent.limits.observation_chars
+    )
+    loop = _Loop(agent, mode, toolbox)
+    outputs, reason = yield from loop.flow(checked_iters(own.get("max_iters", agent.max_iters)))
+    if outputs is None:
+        outputs = yield from _extracted(agent, how, values, loop)
+    return Prediction.of(outputs, trajectory=loop.trajectory, messages=loop.request.messages, reason=reason)
+
+
+def _extracted(agent: Agent, how: Asker, values: Mapping[str, Any], loop: _Loop) -> Generator[Act, Any, dict[str, Any]]:
+    """The outputs as the extractor reads them off the trajectory."""
+    own = {} if agent.extract.predict.lm is not None else {"lm": how.lm}
+    rounds = 0
+    while True:
+        steps = (how.adapter.step_message(_entries(step, i)).text for i, step in enumerate(loop.shown))
+        try:
+            found = yield from agent.extract.flow(**values, trajectory="\n\n".join(steps), **own)
+        except ContextOverflow:
+            rounds += 1
+            if not loop.shorten(rounds):
+                raise
+        else:
+            return {name: found[name] for name in agent.signature.output_fields}
+
+
+class _Loop:
+    """One run of the loop: what is kept, and what of it is shown to the model."""
+
+    def __init__(self, agent: Agent, mode: Mode, toolbox: Toolbox) -> None:
+        self.agent = agent
+        self.mode = mode
+        self.toolbox = toolbox
+        self.trajectory = Trajectory()
+        self.shown = self.trajectory.steps
+        self.request: Any = None
+        self.faults: list[str] = []
+
+    def flow(self, max_iters: int) -> Generator[Act, Any, tuple[dict[str, Any] | None, str | None]]:
+        """The outputs, None where they have to be extracted; and why the loop ended, if not by `finish`."""
+        self.request = self.mode.request(self.shown)
+        for index in range(max_iters):
+            turn = yield from self._turn(index)
+            if turn.outputs is not None:
+                return (dict(turn.outputs) or None), None
+            step, finished = yield from self._step(turn)
+            whole = self.shown is self.trajectory.steps
+            self.trajectory = self.trajectory.then(step)
+            self.shown = self.trajectory.steps if whole else self.shown.then(step)
+            yield Tell(events.StepFinished(index, step))
+            if finished is not None:
+                return self._outputs(finished), None
+            self._count(step)
+            self.request = self.request.following(self.request.messages.then(*self.mode.shown(step, len(self.shown) - 1, turn)))
+        return None, "max_iters"
+
+    def _turn(self, index: int) -> Generator[Act, Any, Turn]:
+        rounds = 0
+        while True:
+            try:
+                return (yield from self.mode.turn(self.request, self.shown, index))
+            except ContextOverflow:
+                rounds += 1
+                if not self.shorten(rounds):
+                    raise
+                self.request = self.mode.request(self.shown)
+
+    def shorten(self, rounds: int) -> bool:
+        """Show less than before; False where that is no use any more. One huge observation goes first, then the oldest steps."""
+        if not self.shown or rounds > _TRUNCATIONS + 1:
+            return False
+        longest = max((len(result.content) for step in self.shown for result in step.results), default=0)
+        if rounds == 1 and longest > _HUGE:
+            limit = longest // 4
+            self.shown = type(self.shown)(_clipped_step(step, limit) for step in self.shown)
+            return True
+        shorter = self.agent.truncate_trajectory(Trajectory(self.shown)).steps
+        changed = len(shorter) != len(self.shown) or shorter != self.shown
+        self.shown = shorter
+        return changed
+
+    def _step(self, turn: Turn) -> Generator[Act, Any, tuple[Step, ToolCall | None]]:
+        """Carry the turn out; the `finish` call, if there is one, comes last."""
+        if turn.problem:
+            return Step(turn.thought, (), (fault_result(turn.problem),)), None
+        finish = next((call for call in turn.calls if call.name == "finish"), None)
+        if finish is None:
+            results: list[ToolResult] = yield from use(self.toolbox, turn.calls)
+            return Step(turn.thought, turn.calls, tuple(results)), None
+        others = tuple(call for call in turn.calls if call is not finish)
+        results = yield from use(self.toolbox, others) if others else _none()
+        calls = (*others, finish)
+        return Step(turn.thought, calls, (*results, ToolResult("finish", "Completed.", finish.id))), finish
+
+    def _outputs(self, finish: ToolCall) -> dict[str, Any] | None:
+        """The outputs that `finish` carried, typed; None where they are not all there or do not fit: then they are extracted."""
+        signature = self.agent.signature
+        try:
+            return {name: signature.check_output(name, finish.args[name]) for name in signature.output_fields}
+        except (KeyError, ValueError):
+            return None
+
+    def _count(self, step: Step) -> None:
+        bad = [result.content for result in step.results if result.is_fault]
+        if bad and len(bad) == len(step.results):
+            self.faults.append(str(bad[0]))
+            if len(self.faults) >= self.agent.limits.same_error:
+                raise TooManyFaults(self.faults)
+        else:
+            self.faults = []
+
+
+def _none() -> Generator[Act, Any, list[ToolResult]]:
+    return []
+    yield  # pyright: ignore[reportUnreachable]  makes this a generator
+
+
+def _clipped_step(step: Step, limit: int) -> Step:
+    return replace(step, results=tuple(replace(result, content=clipped(result.content, limit)) for result in step.results))
+
+
+def _entries(step: Step, i: int) -> dict[str, Any]:
+    return {f"{key}_{i}": step.entry(key) for key in ("thought", "tool_name", "tool_args", "observation")}
+
+
+def checked_iters(value: int) -> int:
+    """The most steps of a run; raises `ConfigurationError` for what is no such number."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+        msg = f"`max_iters` must be a whole number of at least 1, found {value!r}."
+        raise ConfigurationError(msg)
+    return value
+
+
+def _refuse_reserved(signature: type[Signature]) -> None:
+    for name, field in signature.input_fields.items():
+        kept_for_history = name == "history" and field.annotation is not History
+        if name in {"trajectory", *_OWN} or name.startswith("next_") or kept_for_history:
+            why = "`ReAct` uses it itself" if name != "history" else "it is kept for the conversation: give it the type `History`"
+            msg = f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name."
+            raise SignatureError(msg)
+
+
+def _refuse_builtin_names(own: Toolbox) -> None:
+    for name in ("finish", CLARIFY.name):
+        if own.get(name) is not None:
+            msg = (
+                f"A tool cannot be called `{name}`: `ReAct` has a built-in one of that name. Give yours another: Tool(function, name=...)."
+            )
+            raise DuplicateToolError(msg)
