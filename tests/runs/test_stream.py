@@ -69,6 +69,13 @@ def test_field_deltas_join_to_the_value_without_markers(driver: str) -> None:
     assert "".join(pieces).strip() == "one two three"
 
 
+def test_the_last_piece_of_a_value_is_told_when_the_text_ends(driver: str) -> None:
+    """U165: what might have become a marker is held back until then."""
+    lm = ScriptedLM(["[[ ## answer ## ]]\nuse `x`"])
+    told = collect(Predict("question -> answer").stream(question="q", lm=lm), driver)
+    assert "".join(event.text for event in told if isinstance(event, events.FieldDelta)) == "use `x`"
+
+
 def test_tools_tell_progress_and_anything_else(driver: str) -> None:
     """U165: custom events from tools, sync and async."""
 

@@ -174,6 +174,9 @@ class _Thoughts:
     def feed(self, text: str) -> Sequence[tuple[str, str]]:
         return (("next_thought", text),)
 
+    def finish(self) -> Sequence[tuple[str, str]]:
+        return ()
+
 
 def text_mode(  # noqa: PLR0917  called once, beside its twin
     how: Asker, base: type[Signature], values: Mapping[str, Any], demos: Sequence[Any], toolbox: Toolbox, observation_chars: int

@@ -13,6 +13,9 @@ from ferrule.values.exchange import Delta, Response
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ferrule.runs.observe import Observers
     from ferrule.runs.state import Frame, RunState
     from ferrule.values.act import CallModel
     from ferrule.values.call import ToolCall
@@ -27,7 +30,7 @@ def complete(run: RunState, slot: str, act: CallModel) -> Response:
         if not run.wants_deltas:
             response = act.lm.complete(act.request)
         else:
-            deltas = _Deltas(run, slot, act)
+            deltas = _Deltas(run, run.tell, slot, act)
             with closing(act.lm.stream(act.request)) as stream:
                 for item in stream:
                     deltas.take(item)
@@ -48,7 +51,7 @@ async def acomplete(run: RunState, slot: str, act: CallModel) -> Response:
         if not run.wants_deltas:
             response = await act.lm.acomplete(act.request)
         else:
-            deltas = _Deltas(run, slot, act)
+            deltas = _Deltas(run, run.tell, slot, act)
             async with aclosing(act.lm.astream(act.request)) as stream:
                 async for item in stream:
                     deltas.take(item)
@@ -87,25 +90,28 @@ def _with_ids(response: Response, slot: str) -> Response:
 class _Deltas:
     """Tells the pieces of one streamed answer and keeps its end."""
 
-    def __init__(self, run: RunState, slot: str, act: CallModel) -> None:
+    def __init__(self, run: RunState, tell: Observers, slot: str, act: CallModel) -> None:
         self._run = run
+        self._tell = tell
         self._slot = slot
         self._reader = act.reader() if act.reader is not None else None
         self._response: Response | None = None
 
     def take(self, item: Delta | Response) -> None:
         self._run.check()
-        tell = self._run.tell
         if isinstance(item, Response):
             self._response = item
-        elif tell is not None:
-            if item.reasoning:
-                tell(events.ThoughtDelta(self._slot, item.reasoning))
-            if item.text:
-                tell(events.TextDelta(self._slot, item.text))
-                for name, piece in self._reader.feed(item.text) if self._reader is not None else ():
-                    thought = name in _THOUGHTS
-                    tell(events.ThoughtDelta(self._slot, piece) if thought else events.FieldDelta(self._slot, name, piece))
+            self._tell_fields(self._reader.finish() if self._reader is not None else ())
+            return
+        if item.reasoning:
+            self._tell(events.ThoughtDelta(self._slot, item.reasoning))
+        if item.text:
+            self._tell(events.TextDelta(self._slot, item.text))
+            self._tell_fields(self._reader.feed(item.text) if self._reader is not None else ())
+
+    def _tell_fields(self, pieces: Sequence[tuple[str, str]]) -> None:
+        for name, piece in pieces:
+            self._tell(events.ThoughtDelta(self._slot, piece) if name in _THOUGHTS else events.FieldDelta(self._slot, name, piece))
 
     def whole(self) -> Response:
         if self._response is None:

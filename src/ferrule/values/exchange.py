@@ -165,3 +165,7 @@ class FieldReader(Protocol):
     def feed(self, text: str) -> Sequence[tuple[str, str]]:
         """The next piece of text; returns `(field name, piece of its value)` pairs that are certain by now."""
         ...
+
+    def finish(self) -> Sequence[tuple[str, str]]:
+        """The text has ended: what was held back because it might have become a marker."""
+        ...
