@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import ConfigurationError, RateLimited, ScriptError
-from ferrule.lms.scripted import AutoLM, ScriptedLM, in_words
+from ferrule.lms.scripted import AutoLM, ScriptedLM
 from ferrule.values.call import ToolCall, ToolCalls
 from ferrule.values.exchange import Capabilities, Declarations, Delta, Request, Response, Usage
 from ferrule.values.message import Message, Messages
@@ -204,7 +204,7 @@ def test_capabilities_are_as_told():
 @given(st.text(max_size=60), st.text(max_size=20))
 def test_words_add_up_to_the_text(text, reasoning):
     """L8."""
-    *deltas, last = in_words(Response(text, reasoning=reasoning))
+    *deltas, last = ScriptedLM([Response(text, reasoning=reasoning)]).stream(Request(Messages([Message("user", "?")])))
     assert "".join(each.text for each in deltas) == text
     assert "".join(each.reasoning for each in deltas) == reasoning
     assert last == Response(text, reasoning=reasoning)

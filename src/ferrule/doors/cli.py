@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,5 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return entered(commands)
 
 
+def process() -> None:
+    """The command as a process of its own: `main`, and then an end that no tool can spoil."""
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not `sys.exit`: after Ctrl-C a tool may still be at work in its thread, and an interpreter that shuts down around it can abort.
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    process()

@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.lms.lm import BaseLM
 from ferrule.lms.openai_chat import mapping
-from ferrule.lms.scripted import in_words
+from ferrule.lms.scripted import LocalLM
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
     from ferrule.lms.prompt_reading import Asked, Seen
-    from ferrule.values.exchange import Capabilities, Delta, Request, Response
+    from ferrule.values.exchange import Capabilities, Request, Response
 
 Json = dict[str, Any]
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
-class OfflineLM(BaseLM):
+class OfflineLM(LocalLM):
     """Rules, no neural network: for demos and tests without a key. It understands nothing; it only looks as if it did.
 
     It picks the tool whose name and description share the most words with the question, fills the arguments by their types and names
@@ -48,19 +45,6 @@ class OfflineLM(BaseLM):
                 why = f"The question and the tool {tool.name} have words in common, so I call it."
                 return taken(asked, tool.name, arguments(asked.question, tool), why, place)
         return ended(asked, lambda name, schema: _value(asked, name, schema), place)
-
-    async def acomplete(self, request: Request) -> Response:
-        """The next call, or the answer, at once: it takes a moment and waits for nothing."""
-        return self.complete(request)
-
-    def stream(self, request: Request) -> Iterator[Delta | Response]:
-        """The same, word by word."""
-        yield from in_words(self.complete(request))
-
-    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
-        """The same, word by word."""
-        for item in in_words(self.complete(request)):
-            yield item
 
 
 def _value(asked: Asked, name: str, schema: Json) -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import ConfigurationError, FerruleError, ScriptError, shown
 from ferrule.lms.lm import BaseLM, as_model
 from ferrule.lms.openai_chat import decoded
-from ferrule.lms.scripted import in_words
+from ferrule.lms.scripted import LocalLM
 from ferrule.values.call import ToolCall
 from ferrule.values.exchange import Capabilities, Delta, Request, Response, Usage
 from ferrule.values.jsonable import json_bytes, json_text
@@ -73,7 +73,7 @@ class RecordLM(BaseLM):
             await cast("Any", stream).aclose()
 
 
-class ReplayLM(BaseLM):
+class ReplayLM(LocalLM):
     """The answers of a file, by request; asked anything else, it raises a `ScriptError` that shows the nearest recording as a diff.
 
     A request that was recorded several times is answered in that order, and then no more; `repeat=True` goes on with its last answer.
@@ -109,19 +109,6 @@ class ReplayLM(BaseLM):
                 raise ScriptError(msg)
             place = -1
         return answers[place]
-
-    async def acomplete(self, request: Request) -> Response:
-        """The recorded answer, at once."""
-        return self.complete(request)
-
-    def stream(self, request: Request) -> Iterator[Delta | Response]:
-        """The recorded answer, word by word."""
-        yield from in_words(self.complete(request))
-
-    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
-        """The recorded answer, word by word."""
-        for item in in_words(self.complete(request)):
-            yield item
 
     def _missed(self, request: Request) -> str:
         asked = _lines(request)

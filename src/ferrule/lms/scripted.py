@@ -26,7 +26,24 @@ _KINDS = (
 _WORDS = re.compile(r"\S+\s*|\s+")
 
 
-class ScriptedLM(BaseLM):
+class LocalLM(BaseLM):
+    """A model that needs nobody: it answers at once, so nothing is awaited, and it streams word by word."""
+
+    async def acomplete(self, request: Request) -> Response:
+        """The answer, at once: it takes a moment and waits for nothing."""
+        return self.complete(request)
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """The answer, word by word."""
+        yield from _in_words(self.complete(request))
+
+    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+        """The answer, word by word."""
+        for item in _in_words(self.complete(request)):
+            yield item
+
+
+class ScriptedLM(LocalLM):
     """Answers in the order given, whatever it is asked; asking more is a `ScriptError`.
 
     ```python
@@ -89,19 +106,6 @@ class ScriptedLM(BaseLM):
         answer = self._script[place]
         return answer if type(answer) is Response else _said(answer, request)
 
-    async def acomplete(self, request: Request) -> Response:
-        """The next answer, at once."""
-        return self.complete(request)
-
-    def stream(self, request: Request) -> Iterator[Delta | Response]:
-        """The next answer, word by word."""
-        yield from in_words(self.complete(request))
-
-    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
-        """The next answer, word by word."""
-        for item in in_words(self.complete(request)):
-            yield item
-
     def assert_done(self) -> None:
         """Raise `ScriptError` if an answer was not asked for."""
         asked = self._place.asked
@@ -118,7 +122,7 @@ class ScriptedLM(BaseLM):
             self.assert_done()
 
 
-class AutoLM(BaseLM):
+class AutoLM(LocalLM):
     """Calls each tool it is offered once, with the smallest arguments that fit its schema, then answers.
 
     It knows what it did from the conversation alone, so that one instance serves any number of runs. It uses declared tools, and where
@@ -147,19 +151,6 @@ class AutoLM(BaseLM):
             return taken(asked, tool.name, example(tool.parameters), f"I call {tool.name}.", place)
         return ended(asked, self._value, place)
 
-    async def acomplete(self, request: Request) -> Response:
-        """The next call, or the answer, at once."""
-        return self.complete(request)
-
-    def stream(self, request: Request) -> Iterator[Delta | Response]:
-        """The same, word by word."""
-        yield from in_words(self.complete(request))
-
-    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
-        """The same, word by word."""
-        for item in in_words(self.complete(request)):
-            yield item
-
     def _value(self, name: str, schema: Any) -> Any:
         from ferrule.lms.openai_chat import mapping
         from ferrule.lms.schema_example import example
@@ -171,7 +162,7 @@ class AutoLM(BaseLM):
         return self._answer if is_text or not isinstance(self._answer, str) else example(schema)
 
 
-def in_words(response: Response) -> Iterator[Delta | Response]:
+def _in_words(response: Response) -> Iterator[Delta | Response]:
     """An answer as a stream of words."""
     for word in _WORDS.findall(response.reasoning or ""):
         yield Delta(reasoning=word)
