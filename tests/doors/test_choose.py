@@ -81,7 +81,7 @@ def test_tools_come_from_modules(here) -> None:
 
 @pytest.mark.parametrize(
     "place",
-    ["nowhere.py", "no/such/folder", "no_such_module_here", "no.such.module", "made_here:absent", "made_here:nothing", "made_here:number", "made_here.py",
+    ["nowhere.py", "no/such/folder", "no_such_module_here", "no.such.module", "made_here:absent", "made_here:nothing", "made_here:number", "hollow.py",
      "empty", "hollow", "", ":x", "broken_here", "broken_here.py", "..", ".x"],
 )  # fmt: skip
 def test_what_holds_no_tools_is_told(here, place: str) -> None:
@@ -93,13 +93,6 @@ def test_what_holds_no_tools_is_told(here, place: str) -> None:
     with pytest.raises(WRONG) as caught:
         choose.tools([place])
     assert isinstance(caught.value, ToolLoadError)
-
-
-def test_a_file_of_several_tools_says_how_it_is_named(here) -> None:
-    """Ours."""
-    (here / "made_here.py").write_text(TWO)
-    with pytest.raises(ToolLoadError, match=r"without `\.py`: `made_here`"):
-        choose.tools(["made_here.py"])
 
 
 def test_adapters_go_by_name() -> None:
@@ -156,3 +149,19 @@ def test_a_model_is_named_or_the_offline_one_is_served() -> None:
         pass
     with pytest.raises(ConfigurationError), choose.model("nonsense", None):
         pass
+
+
+def test_a_file_without_a_function_of_its_name_gives_all_tools_it_holds(tmp_path) -> None:
+    """Issue 2: `--tools FILE`; P22 comes first: a function named like the file is the file's one tool."""
+    several = tmp_path / "several.py"
+    several.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n"
+        "def one(x: int) -> int:\n    'One.'\n    return x\ndef two() -> int:\n    'Two.'\n    return 2\ndef _hidden(): ...\n"
+    )
+    assert [tool.name for tool in choose.tools([str(several)])] == ["one", "two"]
+    (tmp_path / "one.py").write_text(several.read_text())
+    assert [tool.name for tool in choose.tools([str(tmp_path / "one.py")])] == ["one"]
+    broken = tmp_path / "broken.py"
+    broken.write_text("def one(:\n")
+    with pytest.raises(ToolLoadError):
+        choose.tools([str(broken)])

@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isfunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -118,26 +119,45 @@ def _tools_of(place: str) -> list[Tool]:
     module = _imported(module_name, place)
     if name:
         return _named(module, name, place)
-    found = [thing for thing in vars(module).values() if isinstance(thing, Tool)]
-    found = found or [Tool(thing) for key, thing in vars(module).items() if _is_own_function(module, key, thing)]
+    found = _held_by(module)
     if not found:
         msg = f"The module `{module_name}` holds no tools: neither a `@tool` nor a public function of its own."
         raise ToolLoadError(msg)
     return found
 
 
+def _held_by(module: ModuleType) -> list[Tool]:
+    """The tools a module holds; where it marks none, its own public functions."""
+    found = [thing for thing in vars(module).values() if isinstance(thing, Tool)]
+    return found or [Tool(thing) for key, thing in vars(module).items() if _is_own_function(module, key, thing)]
+
+
 def _loaded(place: str) -> list[Tool]:
+    """The one tool of a file that is named like it (seed 004), else all that the file holds; or those of a folder."""
     try:
         found = Tool.load(place)
-    except ToolLoadError as error:
-        if not Path(place).is_file():
+    except ToolLoadError:
+        found = _held_by_file(place) if Path(place).is_file() else []
+        if not found:
             raise
-        msg = f"{error} A file that holds several tools is named as a module, without `.py`: `{Path(place).stem}`."
-        raise ToolLoadError(msg) from error
     if not found:
         msg = f"The folder {place} holds no tools: each is a function in a file of its own name."
         raise ToolLoadError(msg)
     return found
+
+
+def _held_by_file(place: str) -> list[Tool]:
+    path = Path(place)
+    spec = spec_from_file_location(f"ferrule_tools_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        return []
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up; the name is one that no other module has
+    _, error = attempt(partial(spec.loader.exec_module, module))
+    if error is None:
+        return _held_by(module)
+    del sys.modules[spec.name]
+    return []
 
 
 def _imported(name: str, place: str) -> ModuleType:
