@@ -62,14 +62,21 @@ class _Kind(type):
         namespace["__slots__"] = tuple(own)
         namespace["__record_fields__"] = specs
         namespace["__match_args__"] = tuple(key for key, spec in specs.items() if spec.init and not spec.kw_only)
-        namespace.setdefault("__init__", _first_init)
-        return super().__new__(mcs, name, bases, namespace)
+        made: Any = super().__new__(mcs, name, bases, namespace)
+        if "__init__" not in namespace:
+            made.__init__ = _first_init(made)
+        return made
 
 
-def _first_init(self: Any, *args: Any, **keywords: Any) -> None:
-    cls = next(each for each in type(self).__mro__ if vars(each).get("__init__") is _first_init)
-    cls.__init__ = _compiled(cls)
-    cls.__init__(self, *args, **keywords)
+def _first_init(cls: Any) -> Any:
+    """The `__init__` of a class until its first instance: it knows its class, for two threads may make the first instance at once."""
+
+    def __init__(self: Any, *args: Any, **keywords: Any) -> None:  # noqa: N807
+        if vars(cls)["__init__"] is __init__:
+            cls.__init__ = _compiled(cls)
+        cls.__init__(self, *args, **keywords)
+
+    return __init__
 
 
 def _compiled(cls: Any) -> Any:
