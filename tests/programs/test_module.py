@@ -404,3 +404,15 @@ def test_a_prediction_of_a_run_that_failed_raises_its_error() -> None:
         _ = run.prediction
     with context(lm=lm(fields(answer="a"))), pytest.raises(RunError, match="done"):
         Predict("q -> answer").start(q="x").resume()
+
+
+def test_a_program_with_an_aforward_alone_is_called_from_sync_code_too() -> None:
+    """D41."""
+
+    class Only(Module):
+        async def aforward(self, q: str) -> Prediction:
+            await asyncio.sleep(0)
+            return Prediction(answer=q)
+
+    assert Only()(q="x").answer == "x"
+    assert Only().start(q="y").prediction.answer == "y"

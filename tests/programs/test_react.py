@@ -16,8 +16,12 @@ from ferrule import (
     ConfigurationError,
     ConfirmationRequired,
     ContextOverflow,
+    Decision,
+    DecisionError,
     DuplicateToolError,
+    History,
     Image,
+    InputError,
     InputField,
     JSONAdapter,
     Limits,
@@ -37,7 +41,8 @@ from ferrule import (
     XMLAdapter,
     context,
     tool,
-)  # fmt: skip
+)
+from ferrule.values.record import replace
 
 
 @pytest.fixture(params=["text", "native"])
@@ -558,3 +563,123 @@ def test_an_extraction_that_cannot_be_read_is_an_error_with_the_answer() -> None
     lm = ScriptedLM([text_step("end", "finish"), "junk", "junk", "junk"])
     with pytest.raises(AdapterParseError, match="junk"), context(adapter=ChatAdapter(repairs=1)):
         agent("text")(question="q", lm=lm)
+
+
+def test_a_tool_that_changes_its_arguments_does_not_change_the_record(mode: str) -> None:
+    """A11: what the model sent stays what it sent, in the trajectory, in the next request and in a replay."""
+
+    def spoil(items: Any, more: dict, pay: bool = False) -> str:
+        """Spoil."""
+        items.append(9)
+        more["n"].append(3)
+        return "k"
+
+    guarded = Tool(add, require_confirmation=True)
+    lm = script(mode, ("s", "spoil", {"items": [1], "more": {"n": []}}), ("p", "add", {"a": 1, "b": 1}), ("e", "finish", {"answer": 2}))
+    run = agent(mode, tools=[spoil, guarded]).start(question="q", lm=lm)
+    assert run.trajectory["tool_args_0"] == {"items": [1], "more": {"n": []}}
+    run.answer(run.pending[0].approve())
+    assert run.resume().prediction.answer == 2
+
+
+def test_what_was_given_may_be_changed_while_the_run_waits(mode: str) -> None:
+    """A11: inputs are held as they were."""
+
+    class Chat(Signature):
+        """Chat."""
+
+        history: History = InputField()
+        numbers: list[int] = InputField()
+        answer: int = OutputField()
+
+    guarded = Tool(add, require_confirmation=True)
+    lm = script(mode, ("p", "add", {"a": 1, "b": 1}), ("e", "finish", {"answer": 2}))
+    history, numbers = History(messages=[]), [1]
+    run = agent(mode, Chat, [guarded]).start(history=history, numbers=numbers, lm=lm)
+    history.messages.append({"numbers": [0], "answer": 1})
+    numbers.append(2)
+    run.answer(run.pending[0].approve())
+    assert run.resume().prediction.answer == 2
+
+
+def test_a_run_is_carried_by_one_at_a_time(mode: str) -> None:
+    """U79, U111: two resumes at once run an approved call once."""
+    ran: list[int] = []
+
+    async def pay(x: int) -> str:
+        """Pay."""
+        ran.append(x)
+        await asyncio.sleep(0)
+        return "paid"
+
+    lm = script(mode, ("p", "pay", {"x": 1}), ("e", "finish", {"answer": 2}))
+    run = agent(mode, tools=[Tool(pay, require_confirmation=True)]).start(question="q", lm=lm)
+    run.answer(run.pending[0].approve())
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(run.aresume(), run.aresume(), return_exceptions=True)
+
+    ended = asyncio.run(main())
+    assert ran == [1]
+    assert run.status == "done"
+    assert [type(each).__name__ for each in ended if isinstance(each, BaseException)] == ["RunError"]
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        True,
+        None,
+        "yes",
+        Decision("ID", "edit", args=None),
+        Decision("ID", "edit", args=[1]),
+        Decision("ID", "edit", args={1: 2}),
+        Decision("ID", "reply", text=None),
+        Decision("ID", "nonsense"),
+        Decision("other", "approve"),
+    ],
+    ids=range(9),
+)
+def test_a_decision_that_makes_no_sense_is_refused_and_the_question_still_waits(decision: Any) -> None:
+    """U90, U93: nothing runs, and nothing is lost."""
+    lm = script("native", ("p", "add", {"a": 1, "b": 1}), ("e", "finish", {"answer": 2}))
+    run = agent("native", tools=[Tool(add, require_confirmation=True)]).start(question="q", lm=lm)
+    (question,) = run.pending
+    wrong = replace(decision, question_id=question.id) if isinstance(decision, Decision) and decision.question_id == "ID" else decision
+    with pytest.raises(DecisionError):
+        run.answer(wrong)
+    run.answer(question.approve())
+    with pytest.raises(DecisionError, match="decided already"):
+        run.answer(question.deny())
+    assert run.resume().prediction.answer == 2
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_tool_that_cancels_itself_is_not_taken_for_the_run_being_cancelled(calls: int) -> None:
+    """U68: the run goes on only where that is sure: beside other calls it is a failure of that call."""
+
+    async def odd() -> str:
+        """Odd."""
+        raise asyncio.CancelledError
+
+    turn = Response(tool_calls=tuple(ToolCall(name="odd") for _ in range(calls)))
+    lm = ScriptedLM([turn, native_step("e", "finish", {"answer": 2})])
+    program = agent("native", tools=[odd])
+    if calls == 1:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(program.acall(question="q", lm=lm))
+    else:
+        assert asyncio.run(program.acall(question="q", lm=lm)).answer == 2
+
+
+def test_inputs_come_by_name_and_may_have_any_name() -> None:
+    """Ours; api.md 4: `self` is an ordinary name."""
+    lm = ScriptedLM(by=lambda _: native_step("e", "finish", {"answer": 2}))
+    with pytest.raises(InputError, match="by name"):
+        agent("native")("hello", lm=lm)
+    odd = agent("native", "self, args, inputs, program -> answer: int")
+    given = {"self": "s", "args": "a", "inputs": "i", "program": "p", "lm": lm}
+    assert odd(**given).answer == 2
+    assert odd.start(**given).prediction.answer == 2
+    assert odd.stream(**given).prediction.answer == 2
+    assert asyncio.run(odd.acall(**given)).answer == 2

@@ -29,6 +29,7 @@ class Flow:
 
     is_flow = True
     is_async = False
+    is_only_async = False
     name = "flow"
 
     def __init__(self, flow: Callable[..., Generator[Any, Any, Any]]) -> None:

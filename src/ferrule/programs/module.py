@@ -29,6 +29,7 @@ class Module:
 
     is_flow: bool = False
     is_async: bool = False
+    is_only_async: bool = False
     is_predictor: bool = False
     """Whether demos, a model and saved state belong to this program itself: so with `Predict` and what is made from it."""
 
@@ -38,6 +39,7 @@ class Module:
         written = [name for each in cls.__mro__ if each is not Module for name in ("aforward", "forward", "flow") if name in vars(each)]
         cls.is_flow = bool(written) and written[0] == "flow"
         cls.is_async = not cls.is_flow and "aforward" in written
+        cls.is_only_async = cls.is_async and not {"forward", "flow"} & set(written)
 
     @property
     def name(self) -> str:
@@ -46,17 +48,17 @@ class Module:
 
     # -- what a subclass writes ------------------------------------------------------------------------------
 
-    def flow(self, *args: Any, **inputs: Any) -> Flow:
+    def flow(self, /, *args: Any, **inputs: Any) -> Flow:
         """The program as a generator of acts."""
         del args, inputs
         msg = f"`{self.name}` has no `flow`; it is written as `forward`."
         raise NotImplementedError(msg)
 
-    def forward(self, *args: Any, **inputs: Any) -> Any:
+    def forward(self, /, *args: Any, **inputs: Any) -> Any:
         """The program in plain Python. Where the program is a flow, this runs it."""
         return _call(self._as_flow(), args, inputs)
 
-    async def aforward(self, *args: Any, **inputs: Any) -> Any:
+    async def aforward(self, /, *args: Any, **inputs: Any) -> Any:
         """`forward` on an event loop."""
         return await _acall(self._as_flow(), args, inputs)
 
@@ -68,27 +70,27 @@ class Module:
 
     # -- calling ---------------------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **inputs: Any) -> Any:
+    def __call__(self, /, *args: Any, **inputs: Any) -> Any:
         """Run to the end and return the prediction. Raises `ConfirmationRequired` where a person must decide; it carries the run."""
         return _call(self, args, inputs)
 
-    async def acall(self, *args: Any, **inputs: Any) -> Any:
+    async def acall(self, /, *args: Any, **inputs: Any) -> Any:
         """`__call__` on an event loop."""
         return await _acall(self, args, inputs)
 
-    def bind(self, *args: Any, **inputs: Any) -> Bound:
+    def bind(self, /, *args: Any, **inputs: Any) -> Bound:
         """The program with its inputs, for inputs named like a keyword of `start`: `program.bind(run_id=7).start()`."""
         return Bound(self, args, inputs)
 
-    def start(self, *, run_id: str | None = None, **inputs: Any) -> Run:
+    def start(self, /, *, run_id: str | None = None, **inputs: Any) -> Run:
         """Run as far as it goes and return the `Run`, which may be done, waiting for a person, or failed."""
         return self.bind(**inputs).start(run_id=run_id)
 
-    async def astart(self, *, run_id: str | None = None, **inputs: Any) -> Run:
+    async def astart(self, /, *, run_id: str | None = None, **inputs: Any) -> Run:
         """`start` on an event loop."""
         return await self.bind(**inputs).astart(run_id=run_id)
 
-    def stream(self, *args: Any, **inputs: Any) -> EventStream:
+    def stream(self, /, *args: Any, **inputs: Any) -> EventStream:
         """The run's events as they come, for `for`; `.prediction` afterwards. Leaving early cancels the run."""
         from ferrule.runs.run import Run
         from ferrule.runs.stream import EventStream
@@ -213,7 +215,7 @@ class Bound:
         self.args = args
         self.inputs = dict(inputs)
 
-    def start(self, *, run_id: str | None = None) -> Run:
+    def start(self, /, *, run_id: str | None = None) -> Run:
         """See `Module.start`."""
         from ferrule.runs.run import Run, execute
 
@@ -221,7 +223,7 @@ class Bound:
         execute(run)
         return run
 
-    async def astart(self, *, run_id: str | None = None) -> Run:
+    async def astart(self, /, *, run_id: str | None = None) -> Run:
         """See `Module.astart`."""
         from ferrule.runs.run import Run, aexecute
 
@@ -239,6 +241,7 @@ class _JustFlow:
 
     is_flow = True
     is_async = False
+    is_only_async = False
 
     def __init__(self, module: Module) -> None:
         self.name = f"{module.name}.flow"

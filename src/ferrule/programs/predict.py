@@ -65,7 +65,7 @@ class Predict(Module):
         """The tools by name."""
         return {tool.name: tool for tool in self.toolbox}
 
-    def flow(self, **inputs: Any) -> Flow:
+    def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
         own, inputs = split(self.signature, inputs, _OWN)
         values = self.signature.check_inputs(inputs)
@@ -99,7 +99,7 @@ class ChainOfThought(Module):
         """The tools by name."""
         return self.predict.tools
 
-    def flow(self, **inputs: Any) -> Flow:
+    def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
         return (yield from self.predict.flow(**inputs))
 
@@ -134,7 +134,7 @@ class _Turns:
     def render(self, adapter: Adapter) -> Messages:
         return adapter.opening(self.signature, self.values, demos=self.demos).then(*self.tail)
 
-    def flow(self, max_turns: int) -> Generator[Act, Any, Prediction]:
+    def flow(self, /, max_turns: int) -> Generator[Act, Any, Prediction]:
         predict, how = self.predict, self.how
         messages = self.render(how.adapter)
         request = how.request(self.signature, messages, tools=predict.toolbox.declarations if self.native else NO_TOOLS)

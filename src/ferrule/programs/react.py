@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
+    from ferrule.tools.toolbox import Toolbox
     from ferrule.values.act import Flow
     from ferrule.values.outcome import Trajectory
     from ferrule.values.signature import Signature
@@ -40,23 +41,36 @@ class ReAct(Module):
         enable_user_clarification: bool = True,
     ) -> None:
         from ferrule.programs.predict import ChainOfThought, Predict
-        from ferrule.programs.react_loop import checked_iters, checked_signature, extracting, toolboxes
+        from ferrule.programs.react_loop import checked_iters, checked_signature, checked_tools, extracting
         from ferrule.runs.limits import Limits
 
-        self.signature = checked_signature(signature)
+        found = checked_signature(signature)
         self.max_iters = checked_iters(max_iters)
         self.native = native
         self.limits = limits or Limits()
-        self.toolbox, self.native_toolbox = toolboxes(self.signature, tools, clarification=enable_user_clarification)
-        self.react = Predict(self.signature)
-        self.extract = ChainOfThought(extracting(self.signature))
+        self.enable_user_clarification = enable_user_clarification
+        # Signature and tools are the predictor's: so they are saved, loaded, and changed in one place.
+        self.react = Predict(found, tools=checked_tools(tools))
+        self.extract = ChainOfThought(extracting(found))
+
+    @property
+    def signature(self) -> type[Signature]:
+        """What goes in and what comes out."""
+        return self.react.signature
+
+    @property
+    def toolbox(self) -> Toolbox:
+        """The tools as text mode offers them, the built-in ones included."""
+        from ferrule.programs.react_loop import with_builtin
+
+        return with_builtin(self.react.signature, self.react.toolbox, clarification=self.enable_user_clarification, native=False)
 
     @property
     def tools(self) -> dict[str, Tool]:
         """The tools by name, the built-in ones included."""
         return {tool.name: tool for tool in self.toolbox}
 
-    def flow(self, **inputs: Any) -> Flow:
+    def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
         from ferrule.programs.react_loop import carry
 

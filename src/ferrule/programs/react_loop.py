@@ -6,6 +6,7 @@ When the model finishes without the outputs, or the steps run out, an extractor 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule.errors import ConfigurationError, ContextOverflow, DuplicateToolError, SignatureError, TooManyFaults
@@ -37,12 +38,10 @@ _HUGE = 2_000
 class Agent(Protocol):
     """What the loop needs of `ReAct`."""
 
-    signature: type[Signature]
     max_iters: int
     native: bool | None
     limits: Limits
-    toolbox: Toolbox
-    native_toolbox: Toolbox
+    enable_user_clarification: bool
     react: Predict
     extract: ChainOfThought
 
@@ -58,13 +57,18 @@ def checked_signature(signature: type[Signature] | str) -> type[Signature]:
     return found
 
 
-def toolboxes(signature: type[Signature], tools: Iterable[Any], *, clarification: bool) -> tuple[Toolbox, Toolbox]:
-    """The tools with the built-in ones, for text mode and for native mode: there `finish` takes the outputs."""
+def checked_tools(tools: Iterable[Any]) -> Toolbox:
+    """The agent's own tools; raises `DuplicateToolError` for one named like a built-in one."""
     own = Toolbox(tools)
     _refuse_builtin_names(own)
+    return own
+
+
+@lru_cache(maxsize=256)
+def with_builtin(signature: type[Signature], own: Toolbox, *, clarification: bool, native: bool) -> Toolbox:
+    """The agent's tools and the built-in ones: in native mode `finish` takes the outputs."""
     builtin = (CLARIFY,) if clarification else ()
-    text, native = (Toolbox((*own, *builtin, finish_tool(signature, with_outputs=with_outputs))) for with_outputs in (False, True))
-    return text, native
+    return Toolbox((*own, *builtin, finish_tool(signature, with_outputs=native)))
 
 
 def extracting(signature: type[Signature]) -> type[Signature]:
@@ -75,14 +79,13 @@ def extracting(signature: type[Signature]) -> type[Signature]:
 
 def carry(agent: Agent, inputs: dict[str, Any]) -> Flow:
     """One run of an agent."""
-    own, inputs = split(agent.signature, inputs, _OWN)
-    values = agent.signature.check_inputs(inputs)
+    signature = agent.react.signature
+    own, inputs = split(signature, inputs, _OWN)
+    values = signature.check_inputs(inputs)
     how = asker(agent.react.lm, agent.react.config, own)
     native = how.capabilities.native_tools if agent.native is None else agent.native
-    toolbox = agent.native_toolbox if native else agent.toolbox
-    mode = (native_mode if native else text_mode)(
-        how, agent.react.signature, values, agent.react.demos, toolbox, agent.limits.observation_chars
-    )
+    toolbox = with_builtin(signature, agent.react.toolbox, clarification=agent.enable_user_clarification, native=native)
+    mode = (native_mode if native else text_mode)(how, signature, values, agent.react.demos, toolbox, agent.limits.observation_chars)
     loop = _Loop(agent, mode, toolbox)
     outputs, reason = yield from loop.flow(checked_iters(own.get("max_iters", agent.max_iters)))
     if outputs is None:
@@ -103,7 +106,7 @@ def _extracted(agent: Agent, how: Asker, values: Mapping[str, Any], loop: _Loop)
             if not loop.shorten(rounds):
                 raise
         else:
-            return {name: found[name] for name in agent.signature.output_fields}
+            return {name: found[name] for name in agent.react.signature.output_fields}
 
 
 class _Loop:
@@ -176,7 +179,7 @@ class _Loop:
 
     def _outputs(self, finish: ToolCall) -> dict[str, Any] | None:
         """The outputs that `finish` carried, typed; None where they are not all there or do not fit: then they are extracted."""
-        signature = self.agent.signature
+        signature = self.agent.react.signature
         try:
             return {name: signature.check_output(name, finish.args[name]) for name in signature.output_fields}
         except (KeyError, ValueError):

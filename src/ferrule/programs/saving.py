@@ -7,6 +7,9 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
 from ferrule.errors import ConfigurationError, ToolDefinitionError, shown
 from ferrule.tools.toolbox import Toolbox, as_tool
 from ferrule.values.jsonable import json_text, jsonable
@@ -50,22 +53,19 @@ def dump_state(module: Program) -> dict[str, Any]:
 
 def load_state(module: Program, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
     """Take a dumped state over, all or nothing."""
-    if state.get("ferrule") != VERSION:
-        msg = f"This state has version {state.get('ferrule')!r}; this ferrule reads version {VERSION}. Save the program again."
-        raise ConfigurationError(msg)
+    saved = _checked(state)["predictors"]
     predictors = dict(module.named_predictors())
-    saved: Mapping[str, Any] = state.get("predictors") or {}
     if predictors.keys() != saved.keys():
         msg = f"The state is of another program: it has predictors {sorted(saved)}, this program has {sorted(predictors)}."
         raise ConfigurationError(msg)
     given = {tool.name: tool for tool in map(as_tool, tools)}
-    bound = {name: _bound(name, saved[name].get("tools", []), {**predictor.tools, **given}) for name, predictor in predictors.items()}
+    bound = {name: _bound(name, saved[name]["tools"], {**predictor.tools, **given}) for name, predictor in predictors.items()}
     signatures = {name: predictor.signature.load_state(saved[name]["signature"]) for name, predictor in predictors.items()}
     for name, predictor in predictors.items():
         predictor.signature = signatures[name]
-        predictor.demos = list(saved[name].get("demos", []))
-        predictor.config = dict(saved[name].get("config", {}))
-        if saved[name].get("tools"):
+        predictor.demos = list(saved[name]["demos"])
+        predictor.config = dict(saved[name]["config"])
+        if saved[name]["tools"]:
             predictor.toolbox = bound[name]
 
 
@@ -76,16 +76,38 @@ def save(module: Program, path: str | Path) -> None:
 
 def load(module: Program, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
     """Read a state from a file."""
-    text = Path(path).read_text(encoding="utf-8")
     try:
-        state = json.loads(text)
+        state = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         msg = f"{Path(path).name} is no saved program: {error}."
         raise ConfigurationError(msg) from error
-    if not isinstance(state, dict):
-        msg = f"{Path(path).name} is no saved program: found {shown(state)}."
+    load_state(module, state, tools=tools)
+
+
+class _Saved(TypedDict):
+    signature: dict[str, Any]
+    demos: list[dict[str, Any]]
+    config: dict[str, Any]
+    tools: list[dict[str, Any]]
+
+
+class _State(TypedDict):
+    ferrule: int
+    predictors: dict[str, _Saved]
+
+
+def _checked(state: Any) -> _State:
+    """A state of the right form and version, or `ConfigurationError`."""
+    try:
+        found = TypeAdapter(_State).validate_python(state)
+    except ValidationError as error:
+        where = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}" for each in error.errors()[:3])
+        msg = f"This is no state of a program ({where}): found {shown(state)}."
+        raise ConfigurationError(msg) from error
+    if found["ferrule"] != VERSION:
+        msg = f"This state has version {found['ferrule']!r}; this ferrule reads version {VERSION}. Save the program again."
         raise ConfigurationError(msg)
-    load_state(module, state, tools=tools)  # pyright: ignore[reportUnknownArgumentType]
+    return found
 
 
 def _dumped(predictor: Predictor) -> dict[str, Any]:

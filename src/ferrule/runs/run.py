@@ -10,19 +10,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ferrule import offload, settings
-from ferrule.errors import ConfirmationRequired, DecisionError, RunError, Suspended
+from ferrule.errors import ConfirmationRequired, DecisionError, InputError, RunError, Suspended, shown
 from ferrule.runs.driver import adrive, drive
 from ferrule.runs.observe import Observers
 from ferrule.runs.state import Frame, Program, RunState
 from ferrule.settings import Scope
 from ferrule.values import event as events
 from ferrule.values.outcome import Trajectory
+from ferrule.values.question import Decision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ferrule.values.act import Flow
     from ferrule.values.exchange import Usage
-    from ferrule.values.question import Decision
 
 
 class Run(RunState):
@@ -63,6 +64,7 @@ class Run(RunState):
 
     def answer(self, decision: Decision) -> None:
         """Put one decision on a pending question. Raises `DecisionError` if there is no such question, or it is decided."""
+        _refuse_malformed(decision)
         if decision.question_id in self.answers:
             msg = f"Question {decision.question_id!r} is decided already."
             raise DecisionError(msg)
@@ -85,6 +87,17 @@ class Run(RunState):
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.program.name}: {self.status}>"
+
+
+def _refuse_malformed(decision: Any) -> None:
+    # Whatever is accepted here is journalled: what the program could not use must not get that far.
+    if not isinstance(decision, Decision):
+        msg = f"A decision comes from a question: question.approve(), .deny(), .reply(text); found {shown(decision)}."
+        raise DecisionError(msg)
+    named = isinstance(decision.args, dict) and all(isinstance(name, str) for name in decision.args)
+    if decision.kind not in {"approve", "edit", "deny", "reply"} or not isinstance(decision.text, str) or not named:
+        msg = f"A decision has one of the four kinds, a text, and arguments by name; found {shown(decision)}."
+        raise DecisionError(msg)
 
 
 def execute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False) -> None:
@@ -116,17 +129,26 @@ async def aexecute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: b
 def perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
     """Execute a program in a frame of a run."""
     if program.is_flow:
-        return drive(frame, program.flow(*args, **inputs))
+        return drive(frame, _flow(program, args, inputs))
+    if program.is_only_async:
+        return offload.run_async(program.aforward(*args, **inputs))
     return program.forward(*args, **inputs)
 
 
 async def aperform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
     """`perform` on this event loop; a program with a `forward` alone runs it in a worker thread."""
     if program.is_flow:
-        return await adrive(frame, program.flow(*args, **inputs))
+        return await adrive(frame, _flow(program, args, inputs))
     if program.is_async:
         return await program.aforward(*args, **inputs)
     return await offload.in_worker_thread(partial(program.forward, *args, **inputs))
+
+
+def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Flow:
+    if args:
+        msg = f"`{program.name}` takes its inputs by name, found {shown(args)}: write {program.name}(...)(name=value)."
+        raise InputError(msg)
+    return program.flow(**inputs)
 
 
 def call_inside(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import threading
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from uuid import uuid4
 
 from ferrule.errors import RunCancelled, RunError, Suspended
 from ferrule.runs.journal import Journal
 from ferrule.values import event as events
 from ferrule.values.exchange import Usage
+from ferrule.values.history import History
 from ferrule.values.jsonable import json_bytes
 from ferrule.values.outcome import Prediction, Step, Trajectory
 from ferrule.values.record import Changing, field
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from ferrule.values.act import Flow
     from ferrule.values.question import Decision, Question
 
+_BEGINNING = threading.Lock()
 Status = Literal["running", "waiting", "done", "failed", "cancelled"]
 
 
@@ -40,6 +43,11 @@ class Program(Protocol):
     @property
     def is_async(self) -> bool:
         """Whether there is an `aforward`."""
+        ...
+
+    @property
+    def is_only_async(self) -> bool:
+        """Whether there is an `aforward` and no `forward`."""
         ...
 
     @property
@@ -120,11 +128,20 @@ class Frame(Changing):
                 del self.active[key]
 
 
+def held(value: Any) -> Any:
+    """A value as it is now: containers are copied, down to what is in them."""
+    if type(value) is dict:
+        return {key: held(each) for key, each in cast("dict[Any, Any]", value).items()}
+    if type(value) is list:
+        return [held(each) for each in cast("list[Any]", value)]
+    return value.copy() if type(value) is History else value
+
+
 class RunState:
     """One execution of one program, as its driver sees it."""
 
     __slots__ = (
-        "_key", "answers", "args", "cancelled", "decisions", "error", "id", "inputs", "journal", "outcome", "pending",
+        "_key", "answers", "args", "cancelled", "decisions", "error", "executing", "id", "inputs", "journal", "outcome", "pending",
         "program", "resuming", "root", "status", "steps", "tell", "wants_deltas",
     )  # fmt: skip
 
@@ -132,13 +149,16 @@ class RunState:
         self.id = run_id or uuid4().hex
         self.program = program
         self.args = args
-        self.inputs = dict(inputs)
+        # What a flow was given is replayed: a list or a history that its caller goes on changing must not change it.
+        self.inputs = {name: held(value) for name, value in inputs.items()} if program.is_flow else dict(inputs)
         self.journal = Journal()
         self.status: Status = "running"
         self.pending: tuple[Question, ...] = ()
         """Questions that wait for a person."""
         self.error: BaseException | None = None
         self.cancelled = False
+        self.executing = False
+        """Whether a driver is at work on it: one at a time, or an approved call would run twice."""
         self.resuming = False
         self.steps: list[Step] = []
         self.root = Frame(self)
@@ -163,9 +183,11 @@ class RunState:
 
     def begin(self, tell: Observers | None, *, wants_deltas: bool) -> Frame:
         """Make ready for an execution, the first or a further one; returns its root frame."""
-        if self.status == "done":
-            msg = "The run is done; start another one."
-            raise RunError(msg)
+        with _BEGINNING:
+            if self.executing or self.status == "done":
+                msg = f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}."
+                raise RunError(msg)
+            self.executing = True
         self.status, self.error, self.pending, self.steps, self.cancelled = "running", None, (), [], False
         self.root = Frame(self)
         self.tell = tell
@@ -194,6 +216,7 @@ class RunState:
             prediction.counted(self.root.usage)
         self.outcome = prediction
         self.status = "done"
+        self.executing = False
 
     def stopped(self, error: BaseException) -> None:
         """The execution ended without a prediction."""
@@ -202,3 +225,4 @@ class RunState:
         else:
             self.error = error
             self.status = "failed" if isinstance(error, Exception) and not isinstance(error, RunCancelled) else "cancelled"
+        self.executing = False

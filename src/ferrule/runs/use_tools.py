@@ -14,7 +14,7 @@ from ferrule import offload, settings
 from ferrule.runs.journal import Entry
 from ferrule.runs.observe import CallPlace
 from ferrule.settings import Scope
-from ferrule.tools.run_calls import arun_call, run_call
+from ferrule.tools.run_calls import arun_call, failure, run_call
 from ferrule.values import event as events
 from ferrule.values.jsonable import json_text
 
@@ -55,7 +55,14 @@ async def _arun_together(frame: Frame, live: list[tuple[int, str, CheckedCall]],
     import asyncio
 
     async def fill(at: int, slot: str, checked: CheckedCall) -> None:
-        results[at] = await _arun(frame, slot, checked)
+        try:
+            results[at] = await _arun(frame, slot, checked)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # The tool itself raised it: nobody cancelled this call, and a task group would take it for done.
+            results[at] = _ended(frame, slot, _digest(checked), checked, failure(checked.call, error))
 
     async def one_by_one() -> None:
         for at, slot, checked in live:

@@ -8,7 +8,7 @@ number. A number where text is wanted becomes text, under the name `number_to_st
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import PydanticSerializationError, PydanticUndefined, ValidationError, to_jsonable_python
 
@@ -38,6 +38,22 @@ _NUMERIC = frozenset({"integer", "number"})
 _REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError, AssertionError, OSError)
 
 
+def _own(args: Any) -> Any:
+    """Lists and dicts as new ones, down to what is in them: what a tool does to its arguments must not change the call on record."""
+    try:
+        return _copied(args)
+    except RecursionError:  # deeper than any JSON text: the checks will say so
+        return args
+
+
+def _copied(value: Any) -> Any:
+    if type(value) is dict:
+        return {name: _copied(each) for name, each in cast("dict[Any, Any]", value).items()}
+    if type(value) is list:
+        return [_copied(each) for each in cast("list[Any]", value)]
+    return value
+
+
 class Checker:
     """Checks the calls of one tool; everything that can be is made once."""
 
@@ -63,11 +79,11 @@ class Checker:
         """Arguments that fit, or `ToolArgumentsError`."""
         validate = self._validate
         if validate is None or not self._is_plain:
-            return self._thoroughly(args)
+            return self._thoroughly(_own(args))
         try:
             values: dict[str, Any] = validate(args)
         except _REFUSALS:
-            return self._thoroughly(args)
+            return self._thoroughly(_own(args))
         has_lists = False
         for name, value in values.items():
             kind = type(value)  # pyright: ignore[reportUnknownVariableType]
@@ -83,8 +99,9 @@ class Checker:
                 held = set(map(type, value))  # pyright: ignore[reportUnknownArgumentType]
                 if held <= _NO_BOOLEANS and held == set(map(type, given)):  # pyright: ignore[reportUnknownArgumentType]
                     continue
-            found = self._finished(args, values, [])
-            return found if isinstance(found, CheckedArguments) else self._thoroughly(args)
+            own = _own(args)
+            found = self._finished(own, validate(own), [])
+            return found if isinstance(found, CheckedArguments) else self._thoroughly(own)
         # A tool may change a list it was given: what is shown is another one.
         shown: dict[str, Any] = values
         if has_lists:

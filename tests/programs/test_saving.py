@@ -1,0 +1,114 @@
+"""Programs to JSON and back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_script import fields, native_step
+
+from ferrule import ConfigurationError, Predict, ReAct, ScriptedLM, Tool, ToolDefinitionError, tool
+
+
+def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+@tool(name="add")
+def other_add(a: int, b: int, c: int = 0) -> int:
+    """Add up to three integers."""
+    return a + b + c
+
+
+def test_a_program_comes_back_as_it_was(tmp_path: Path) -> None:
+    """D13, D41: signature, demos, settings."""
+    before = Predict("question -> answer: int", demos=[{"question": "a", "answer": 1}], temperature=0.5)
+    before.signature = before.signature.with_instructions("Be brief.")
+    before.save(tmp_path / "program.json")
+    after = Predict("question -> answer: int")
+    after.load(tmp_path / "program.json")
+    assert (after.signature, after.demos, after.config) == (before.signature, before.demos, before.config)
+    lm = ScriptedLM([fields(answer=3)])
+    assert after(question="q", lm=lm).answer == 3
+    assert "Be brief." in lm.requests[0].messages[0].text
+
+
+def test_an_agents_tools_travel_as_data_and_are_bound_again_by_name(tmp_path: Path) -> None:
+    """D13: no function in the file; bound from the tools given, or from those the agent has."""
+    path = tmp_path / "agent.json"
+    ReAct("question -> answer: int", [add]).save(path)
+    state = json.loads(path.read_text())
+    assert [each["name"] for each in state["predictors"]["react"]["tools"]] == ["add"]
+    assert "add" not in state["predictors"]["react"]["signature"]["instructions"]
+    empty = ReAct("question -> answer: int", [])
+    with pytest.raises(ToolDefinitionError, match="add"):
+        empty.load(path)
+    empty.load(path, tools=[add])
+    lm = ScriptedLM([native_step("a", "add", {"a": 1, "b": 2}), native_step("e", "finish", {"answer": 3})])
+    assert empty(question="q", lm=lm).trajectory["observation_0"] == "3"
+
+
+def test_a_tool_that_changed_is_told(tmp_path: Path) -> None:
+    """D13."""
+    path = tmp_path / "agent.json"
+    ReAct("question -> answer: int", [add]).save(path)
+    with pytest.warns(UserWarning, match="tool `add` of `react` changed"):
+        ReAct("question -> answer: int", [other_add]).load(path)
+
+
+def test_a_loaded_signature_reaches_the_loop_and_finish(tmp_path: Path) -> None:
+    """D13: instructions and descriptions of outputs."""
+    path = tmp_path / "agent.json"
+    before = ReAct("question -> answer: int", [])
+    changed = before.signature.with_instructions("Think of ducks.").with_updated_fields("answer", desc="how many ducks")
+    before.react.signature = changed
+    before.save(path)
+    after = ReAct("question -> answer: int", [])
+    after.load(path)
+    lm = ScriptedLM([native_step("e", "finish", {"answer": 3})])
+    assert after(question="q", lm=lm).answer == 3
+    assert "Think of ducks." in lm.requests[0].messages[0].text
+    assert b"how many ducks" in lm.requests[0].tools.json
+    assert after.signature.instructions == "Think of ducks."
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"ferrule": 99},
+        {"ferrule": 1},
+        {"ferrule": 1, "predictors": None},
+        {"ferrule": 1, "predictors": {"other": {}}},
+        {"ferrule": 1, "predictors": {"self": {}}},
+        {"ferrule": 1, "predictors": {"self": None}},
+        {"ferrule": 1, "predictors": {"self": {"signature": "x -> y"}}},
+        [],
+        None,
+        "text",
+    ],
+    ids=range(11),
+)
+def test_what_is_no_state_of_this_program_is_refused_and_nothing_changes(state: Any, tmp_path: Path) -> None:
+    """Ours: all or nothing."""
+    program = Predict("question -> answer", tools=[Tool(add)])
+    before = program.dump_state()
+    with pytest.raises(ConfigurationError):
+        program.load_state(state)
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(state))
+    with pytest.raises(ConfigurationError):
+        program.load(path)
+    assert program.dump_state() == before
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b"<html>"], ids=range(4))
+def test_a_file_that_is_no_saved_program_is_refused(content: bytes, tmp_path: Path) -> None:
+    """Ours."""
+    path = tmp_path / "broken.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"broken\.json is no saved program"):
+        Predict("question -> answer").load(path)
