@@ -15,7 +15,7 @@ _HOMES = {
         "ConfirmationRequired", "ContextOverflow", "DecisionError", "DuplicateToolError", "FerruleError", "InputError", "LMError",
         "MaxTurnsReached", "MissingContent", "MissingKeyError", "RateLimited", "Refused", "ReplayMismatch", "RunCancelled", "RunError",
         "ScriptError", "SignatureError", "TooManyFaults", "ToolArgumentsError", "ToolCallError", "ToolDefinitionError", "ToolError",
-        "ToolLoadError", "ToolRetry", "ToolStop", "ToolTimeoutError", "Unavailable", "UnknownToolError",
+        "ToolExecutionError", "ToolLoadError", "ToolRetry", "ToolStop", "ToolTimeoutError", "Unavailable", "UnknownToolError",
     ),
     "ferrule.settings": ("configure", "context"),
     "ferrule.values.act": ("AskPerson", "CallModel", "CallTools", "Once", "Tell"),

@@ -32,6 +32,7 @@ from ferrule.errors import ToolArgumentsError as ToolArgumentsError
 from ferrule.errors import ToolCallError as ToolCallError
 from ferrule.errors import ToolDefinitionError as ToolDefinitionError
 from ferrule.errors import ToolError as ToolError
+from ferrule.errors import ToolExecutionError as ToolExecutionError
 from ferrule.errors import ToolLoadError as ToolLoadError
 from ferrule.errors import ToolRetry as ToolRetry
 from ferrule.errors import ToolStop as ToolStop

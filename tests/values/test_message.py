@@ -15,6 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from ferrule.values import message as message_module
 from ferrule.values.call import CallFault, ToolCall, ToolResult
+from ferrule.values.jsonable import json_bytes
 from ferrule.values.message import Message, Messages, openai_message, tool_message
 from ferrule.values.part import File, Image, Text
 
@@ -254,3 +255,17 @@ def test_two_threads_at_one_message_write_its_digest_once(monkeypatch):
     assert views[0].digest == Messages(list(views[0])).digest
     longer = views[1].then(Message("user", "e"))
     assert longer.digest == Messages(list(longer)).digest
+
+
+@given(
+    st.sampled_from(["system", "user", "assistant", "tool"]),
+    st.text() | st.just("\ud800"),
+    st.lists(
+        st.builds(ToolCall, name=st.text(min_size=1), args=st.dictionaries(st.text(), st.integers() | st.text()), id=st.none() | st.text())
+    ),
+    st.none() | st.text(),
+)
+def test_the_bytes_of_a_message_are_its_openai_form(role, content, calls, call_id):
+    """Ours: put together piece by piece for speed, and the same as the whole form written at once."""
+    message = Message(role, content, tuple(calls), tool_call_id=call_id)
+    assert message.json == json_bytes(openai_message(message))

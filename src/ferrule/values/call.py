@@ -53,10 +53,14 @@ class ToolCall(BaseModel):
         """`args`, under seed 004's name."""
         return self.args
 
+    @property
+    def arguments_text(self) -> str:
+        """The arguments as JSON text; as the model wrote them where they could not be read."""
+        return self.fault.raw if self.fault and self.fault.raw else json_text(self.args)
+
     def format(self) -> dict[str, Any]:
         """OpenAI's shape: the arguments are JSON text."""
-        arguments = self.fault.raw if self.fault and self.fault.raw else json_text(self.args)
-        shape: dict[str, Any] = {"type": "function", "function": {"name": self.name, "arguments": arguments}}
+        shape: dict[str, Any] = {"type": "function", "function": {"name": self.name, "arguments": self.arguments_text}}
         return {"id": self.id, **shape} if self.id is not None else shape
 
     def to_dict(self) -> dict[str, Any]:

@@ -86,11 +86,28 @@ def openai_message(message: Message) -> dict[str, Any]:
 
 
 def _openai(message: Message) -> bytes:
-    shape = openai_message(message)
-    try:
-        return to_json(shape)  # all text by now: nothing in it needs more than the serialiser, but for lone surrogates
-    except ValueError:
-        return json_bytes(shape)
+    """`openai_message` as JSON. Text alone, as nearly every message is, is put together piece by piece: every step renders two."""
+    content, calls, call_id = message.content, message.tool_calls, message.tool_call_id
+    if type(content) is str:
+        try:
+            text = to_json(content) if content or not calls else b"null"
+            made = b",".join([_call_json(call) for call in calls]) if calls else b""
+            return b"".join((
+                _HEADS[message.role], text, b',"tool_calls":[%b]' % made if calls else b"",
+                b',"tool_call_id":%b}' % to_json(call_id) if call_id is not None else b"}",
+            ))  # fmt: skip
+        except ValueError:  # a lone surrogate: the careful way knows what to do
+            pass
+    return json_bytes(openai_message(message))
+
+
+_HEADS = {role: b'{"role":"%b","content":' % role.encode() for role in ("system", "user", "assistant", "tool")}
+
+
+def _call_json(call: ToolCall) -> bytes:
+    arguments = to_json(call.arguments_text)
+    function = b'"type":"function","function":{"name":%b,"arguments":%b}}' % (to_json(call.name), arguments)
+    return b'{"id":%b,%b' % (to_json(call.id), function) if call.id is not None else b"{" + function
 
 
 class Messages(Log[Message]):
