@@ -209,7 +209,7 @@ def _prepared(item: Any, where: str, numbers: _Numbers) -> Any:
         return Response(item, finish_reason="stop", usage=_ONE)
     if isinstance(item, Response):
         calls = item.tool_calls
-        if not calls or (len(calls) == 1 and calls[0].id) or all([call.id for call in calls]):
+        if not calls or (len(calls) == 1 and calls[0].id) or all(call.id for call in calls):
             return item
         return replace(item, tool_calls=tuple([numbers.given(call) for call in item.tool_calls]))
     from ferrule.values.call import ToolCall, ToolCalls
