@@ -416,3 +416,21 @@ def test_a_program_with_an_aforward_alone_is_called_from_sync_code_too() -> None
 
     assert Only()(q="x").answer == "x"
     assert Only().start(q="y").prediction.answer == "y"
+
+
+def test_batch_goes_by_the_setting_where_it_is_not_told() -> None:
+    """D40: `max_workers`."""
+    inside, most, lock = [0], [0], threading.Lock()
+
+    def answer(request: Any) -> str:
+        with lock:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+        threading.Event().wait(0.005)
+        with lock:
+            inside[0] -= 1
+        return fields(text="x")
+
+    with context(lm=ScriptedLM(by=answer), max_workers=1):
+        Predict("topic -> text").batch([{"topic": str(n)} for n in range(4)])
+    assert most[0] == 1

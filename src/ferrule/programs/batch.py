@@ -9,8 +9,13 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ferrule import settings
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+_AT_ONCE = 8
 
 
 class _Callable(Protocol):
@@ -22,7 +27,7 @@ def batch(
     program: _Callable,
     inputs: Iterable[Mapping[str, Any]],
     *,
-    max_concurrency: int,
+    max_concurrency: int | None,
     progress: bool,
     return_exceptions: bool,
 ) -> list[Any]:
@@ -50,7 +55,7 @@ async def abatch(
     program: _Callable,
     inputs: Iterable[Mapping[str, Any]],
     *,
-    max_concurrency: int,
+    max_concurrency: int | None,
     progress: bool,
     return_exceptions: bool,
 ) -> list[Any]:
@@ -77,7 +82,9 @@ async def abatch(
         line.end()
 
 
-def _at_once(max_concurrency: int) -> int:
+def _at_once(max_concurrency: int | None) -> int:
+    if max_concurrency is None:
+        return settings.current().max_workers or _AT_ONCE
     if max_concurrency < 1:
         msg = f"`max_concurrency` must be at least 1, found {max_concurrency!r}."
         raise ValueError(msg)

@@ -103,12 +103,15 @@ class Module:
     def batch(
         self,
         inputs: Iterable[Mapping[str, Any]],
-        max_concurrency: int = 8,
+        max_concurrency: int | None = None,
         *,
         progress: bool = True,
         return_exceptions: bool = False,
     ) -> list[Any]:
-        """One run for each mapping of inputs, several at once in threads; predictions in the inputs' order."""
+        """One run for each mapping of inputs, several at once in threads; predictions in the inputs' order.
+
+        `max_concurrency` is how many at once; None goes by the setting `max_workers`, and without it means 8.
+        """
         from ferrule.programs.batch import batch
 
         return batch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions)
@@ -116,7 +119,7 @@ class Module:
     async def abatch(
         self,
         inputs: Iterable[Mapping[str, Any]],
-        max_concurrency: int = 8,
+        max_concurrency: int | None = None,
         *,
         progress: bool = True,
         return_exceptions: bool = False,

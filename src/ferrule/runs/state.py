@@ -107,13 +107,13 @@ class Frame(Changing):
         self.children["gather"] = which + 1
         return [Frame(self.run, f"{self.path}gather#{which}.{i}/") for i in range(count)]
 
-    def add_usage(self, usage: Usage, *, calls: int | None = None) -> None:
-        """Count the tokens of one model call; `calls` where the usage is of none by its own account."""
+    def add_usage(self, usage: Usage) -> None:
+        """Count the tokens of one model call, or of a child's."""
         tokens = self.tokens
         tokens[0] += usage.input_tokens
         tokens[1] += usage.output_tokens
         tokens[2] += usage.cached_tokens
-        tokens[3] += usage.calls if calls is None else calls
+        tokens[3] += usage.calls
 
     @property
     def usage(self) -> Usage:
