@@ -13,7 +13,8 @@ import pytest
 
 import ferrule.testing
 from ferrule.errors import ContextOverflow, RateLimited, Unavailable
-from ferrule.lms.lm import LM, BaseLM
+from ferrule.lms.hosted import LM
+from ferrule.lms.lm import BaseLM
 from ferrule.testing import NetworkBlocked, OfflineLM, ScriptedLM, block_network, serve
 from ferrule.values.exchange import Capabilities, Declarations, Delta, Request, Response, Usage
 from ferrule.values.message import Message, Messages

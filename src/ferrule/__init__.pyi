@@ -40,7 +40,7 @@ from ferrule.errors import ToolTimeoutError as ToolTimeoutError
 from ferrule.errors import TooManyFaults as TooManyFaults
 from ferrule.errors import Unavailable as Unavailable
 from ferrule.errors import UnknownToolError as UnknownToolError
-from ferrule.lms.lm import LM as LM
+from ferrule.lms.hosted import LM as LM
 from ferrule.lms.lm import BaseLM as BaseLM
 from ferrule.lms.offline import OfflineLM as OfflineLM
 from ferrule.lms.replay import RecordLM as RecordLM

@@ -24,8 +24,8 @@ from ferrule.errors import (
 )
 from ferrule.lms import http
 from ferrule.lms.connections import Clients, Timeouts
+from ferrule.lms.hosted import LM
 from ferrule.lms.http import Transport
-from ferrule.lms.lm import LM
 from ferrule.values.exchange import Delta, Request, Response
 from ferrule.values.message import Message, Messages
 
@@ -457,7 +457,7 @@ def test_a_timeout_is_a_number_above_zero(bad):
 def test_retries_are_counted_in_whole_numbers(bad):
     """Ours."""
     with pytest.raises(ConfigurationError, match="max_retries"):
-        Transport("http://x", provider="x", max_retries=bad)
+        Transport("http://x", provider="x", auth=dict, max_retries=bad)
 
 
 def test_the_read_timeout_is_never_longer_than_the_total():

@@ -13,7 +13,8 @@ import pytest
 from raw_server import raw_server, reply
 
 from ferrule.errors import BadRequest, ConfigurationError, InputError, MissingKeyError, Refused
-from ferrule.lms.lm import LM, BaseLM, Model, as_model
+from ferrule.lms.hosted import LM
+from ferrule.lms.lm import BaseLM, Model, as_model
 from ferrule.values.exchange import Capabilities, Delta, Request, Response
 from ferrule.values.message import Message, Messages
 
@@ -294,7 +295,7 @@ def test_a_key_that_cannot_be_one_is_not_repeated(monkeypatch):
 def test_importing_models_loads_no_client():
     """F2."""
     program = (
-        "import sys; from ferrule.lms.lm import LM; from ferrule.lms.scripted import ScriptedLM; LM('openai/x');"
+        "import sys; from ferrule.lms.hosted import LM; from ferrule.lms.scripted import ScriptedLM; LM('openai/x');"
         "print([name for name in ('httpx2', 'stamina', 'asyncio', 'tenacity', 'ssl') if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import AuthenticationFailed, BadRequest, ConfigurationError, LMError, MissingContent, RateLimited, Refused, Unavailable
-from ferrule.lms.openai_chat import decoded, read, render
+from ferrule.lms.openai_chat import read, render
+from ferrule.lms.payload import decoded
 from ferrule.lms.providers import PROVIDERS, Dialect
 from ferrule.values.call import CallFault, ToolCall
 from ferrule.values.exchange import Declarations, Request, Response, Shape, Usage

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from ferrule.errors import BadRequest, LMError, MissingContent, RateLimited, Refused, Unavailable
 from ferrule.lms.openai_answer import events
 from ferrule.lms.openai_chat import read
-from ferrule.lms.openai_stream import Assembly, Events, Whole
+from ferrule.lms.openai_stream import Assembly
+from ferrule.lms.sse import Events, Whole
 from ferrule.values.call import ToolCall
 from ferrule.values.exchange import Delta, Response, Usage
 
@@ -247,6 +248,6 @@ def test_events_of_several_lines_are_joined():
 def test_an_answer_that_came_at_once_is_read_as_a_stream():
     """L3."""
     payload = json.dumps({"choices": [{"message": {"content": "hi", "reasoning": "hm"}, "finish_reason": "stop"}]}).encode()
-    whole = Whole()
+    whole = Whole(read)
     assert [*whole.feed(payload[:9]), *whole.feed(payload[9:]), *whole.end()] == [Delta("hi", "hm")]
     assert whole.response() == read(payload)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ferrule.errors import ConfigurationError, MissingKeyError
-from ferrule.lms.lm import LM
+from ferrule.lms.hosted import LM
 from ferrule.lms.providers import PROVIDERS, address, choose, key_for, public
 
 

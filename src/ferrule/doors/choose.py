@@ -36,7 +36,7 @@ OFFLINE = "No model was named (--lm), so ferrule's rule-based OfflineLM answers,
 @contextmanager
 def model(name: str | None, base_url: str | None) -> Generator[Model]:
     """The model of that name; without one, `OfflineLM` behind a server on loopback, for as long as the block lasts."""
-    from ferrule.lms.lm import LM
+    from ferrule.lms.hosted import LM
 
     if name is not None:
         yield LM(name, base_url=base_url)

@@ -51,16 +51,27 @@ class Transport:
     """One address of one provider. Safe for threads; each event loop gets connections of its own, and so does a forked process."""
 
     def __init__(
-        self, url: str, *, provider: str, headers: Mapping[str, str] | None = None, timeouts: Timeouts = _USUAL, max_retries: int = 2
+        self,
+        url: str,
+        *,
+        provider: str,
+        auth: Callable[[str | None], Mapping[str, str]],
+        stream_url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeouts: Timeouts = _USUAL,
+        max_retries: int = 2,
     ) -> None:
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
             msg = f"`max_retries` is a whole number from 0, found {shown(max_retries)}."
             raise ConfigurationError(msg)
         self.url = url
+        self.stream_url = stream_url or url
         self.provider = provider
         self.timeouts = timeouts
         self.max_retries = max_retries
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip, deflate", "User-Agent": "ferrule", **(headers or {})}
+        self._auth = auth
+        given = {name.lower(): value for name, value in (headers or {}).items()}
+        self._headers = {"content-type": "application/json", "accept-encoding": "gzip, deflate", "user-agent": "ferrule", **given}
         self._clients = Clients(timeouts)
 
     def post(self, body: bytes, key: str | None) -> Answer:
@@ -69,7 +80,7 @@ class Transport:
         def attempt() -> Answer:
             with self._told(key):
                 deadline = self._deadline()
-                response = self._open(body, key)
+                response = self._open(body, key, stream=False)
                 try:
                     return Answer(b"".join(self._pieces(response, deadline)), response.headers)
                 finally:
@@ -83,7 +94,7 @@ class Transport:
         async def attempt() -> Answer:
             with self._told(key):
                 async with timeout(self.timeouts.total_s), self._clients.of_loop() as client:
-                    response = await client.send(self._request(body, key))  # reads the whole body
+                    response = await client.send(self._request(body, key, stream=False))  # reads the whole body
             self._check(response, response.content, key)
             return Answer(response.content, response.headers)
 
@@ -98,7 +109,7 @@ class Transport:
 
         def attempt() -> httpx2.Response:
             with self._told(key):
-                return self._open(body, key)
+                return self._open(body, key, stream=True)
 
         response = self._retrying(attempt)
 
@@ -122,7 +133,7 @@ class Transport:
             async def attempt() -> httpx2.Response:
                 with self._told(key):
                     async with timeout(self.timeouts.total_s):
-                        response = await client.send(self._request(body, key), stream=True)
+                        response = await client.send(self._request(body, key, stream=True), stream=True)
                         if not response.is_success:
                             try:
                                 self._check(response, await response.aread(), key)
@@ -152,9 +163,9 @@ class Transport:
 
     # -- one attempt --------------------------------------------------------------------------------------------
 
-    def _open(self, body: bytes, key: str | None) -> httpx2.Response:
+    def _open(self, body: bytes, key: str | None, *, stream: bool) -> httpx2.Response:
         deadline = self._deadline()
-        response = self._clients.of_threads().send(self._request(body, key), stream=True)
+        response = self._clients.of_threads().send(self._request(body, key, stream=stream), stream=True)
         try:
             if not response.is_success:
                 self._check(response, b"".join(self._pieces(response, deadline)), key)
@@ -163,11 +174,11 @@ class Transport:
             raise
         return response
 
-    def _request(self, body: bytes, key: str | None) -> httpx2.Request:
+    def _request(self, body: bytes, key: str | None, *, stream: bool) -> httpx2.Request:
         from httpx2 import Request
 
-        headers = self._headers if key is None else {**self._headers, "Authorization": f"Bearer {key}"}
-        return Request("POST", self.url, headers=headers, content=body)
+        url = self.stream_url if stream else self.url
+        return Request("POST", url, headers={**self._auth(key), **self._headers}, content=body)
 
     def _pieces(self, response: httpx2.Response, deadline: float) -> Iterator[bytes]:
         for piece in response.iter_bytes():

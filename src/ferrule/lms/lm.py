@@ -1,23 +1,20 @@
 """Language models: what ferrule needs of one, and the one over HTTP.  (Floor 3.)
 
 `Model` is the protocol. `BaseLM` gives all of it to a class that writes `complete` alone, and `as_model` to an object that has no more.
-`LM("provider/model")` is a hosted model: it puts the wire (`openai_chat`) and the transport (`http`) together.
 """
 
 from __future__ import annotations
 
 import copy
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
-from ferrule.errors import BadRequest, ConfigurationError, LMError, Refused, shown
+from ferrule.errors import BadRequest, ConfigurationError, Refused, shown
 from ferrule.values.exchange import Capabilities, Delta, Request, Response
 from ferrule.values.message import Message, Messages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-    from ferrule.lms.openai_stream import Assembly, Whole
 
 _NONE: Mapping[str, Any] = {}
 
@@ -208,137 +205,3 @@ def _text(response: Response) -> str:
 def _shown_settings(settings: Mapping[str, Any]) -> str:
     # Numbers tell; texts may be keys and headers.
     return "".join(f", {name}={value if isinstance(value, (int, float)) else '…'}" for name, value in settings.items())
-
-
-# -- over HTTP --------------------------------------------------------------------------------------------------
-
-
-class LM(BaseLM):
-    """A hosted model, or one behind a server of one's own that speaks OpenAI's chat completions.
-
-    ```python
-    LM("openai/gpt-5-mini", temperature=0)
-    LM("ollama/qwen3")
-    LM("http://localhost:8000/v1", model="my-model")
-    ```
-    The key comes from the provider's usual environment variable when a request goes out, unless `api_key` is given; it is never shown,
-    logged or pickled. Whatever else is given by name (`temperature`, `max_tokens`, ...) goes to the provider; `extra={...}` goes
-    unchecked.
-    """
-
-    def __init__(
-        self,
-        model: str,
-        /,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        connect_timeout_s: float | None = 10.0,
-        read_timeout_s: float | None = 300.0,
-        timeout_s: float | None = 600.0,
-        max_retries: int = 2,
-        capabilities: Capabilities | None = None,
-        **settings: Any,
-    ) -> None:
-        from ferrule.lms.http import Timeouts, Transport
-        from ferrule.lms.providers import address, check_settings, choose
-
-        self._provider, self._model = choose(model, base_url, settings.pop("model", None))
-        check_settings(settings)
-        self._key = api_key
-        self._needs_key = base_url is None
-        self.name = f"{self._provider.name}/{self._model}"
-        self.capabilities = capabilities or self._provider.capabilities
-        self.settings = settings
-        self._transport = Transport(
-            address(self._provider.base_url),
-            provider=self._provider.name,
-            headers=headers,
-            timeouts=Timeouts(connect_timeout_s, read_timeout_s, timeout_s),
-            max_retries=max_retries,
-        )
-
-    def complete(self, request: Request) -> Response:
-        """One answer over HTTP."""
-        key = self._found_key()
-        answer = self._transport.post(self._body(request, stream=False), key)
-        return self._read(answer.body, answer.headers, key)
-
-    async def acomplete(self, request: Request) -> Response:
-        """One answer over HTTP; cancelling closes the request."""
-        key = self._found_key()
-        answer = await self._transport.apost(self._body(request, stream=False), key)
-        return self._read(answer.body, answer.headers, key)
-
-    def stream(self, request: Request) -> Iterator[Delta | Response]:
-        """The answer as it comes; leaving the loop closes the request."""
-        key = self._found_key()
-        with self._transport.stream(self._body(request, stream=True), key) as (headers, pieces), self._placed(headers, key):
-            reader = self._reader(headers)
-            for piece in pieces:
-                yield from reader.feed(piece)
-            yield from reader.end()
-            yield reader.response()
-
-    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
-        """The answer as it comes; leaving the loop and closing the generator, or cancelling, closes the request."""
-        key = self._found_key()
-        async with self._transport.astream(self._body(request, stream=True), key) as (headers, pieces):
-            with self._placed(headers, key):
-                reader = self._reader(headers)
-                async for piece in pieces:
-                    for delta in reader.feed(piece):
-                        yield delta
-                for delta in reader.end():
-                    yield delta
-                yield reader.response()
-
-    def copy(self, **settings: Any) -> Self:
-        """The same model, over the same connections, with other settings."""
-        from ferrule.lms.providers import check_settings
-
-        check_settings(settings)
-        return super().copy(**settings)
-
-    def close(self) -> None:
-        """Close the connections of sync code. Not needed at the end of a program."""
-        self._transport.close()
-
-    async def aclose(self) -> None:
-        """Close the connections of this event loop. Not needed under `asyncio.run`."""
-        await self._transport.aclose()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_key": None}
-
-    def _found_key(self) -> str | None:
-        from ferrule.lms.providers import key_for
-
-        return key_for(self._provider, self._key, needed=self._needs_key)
-
-    def _body(self, request: Request, *, stream: bool) -> bytes:
-        from ferrule.lms.openai_chat import render
-
-        return render(request, model=self._model, settings=self.settings, stream=stream, dialect=self._provider.dialect)
-
-    def _read(self, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
-        from ferrule.lms.openai_chat import read
-
-        with self._placed(headers, key):
-            return read(body)
-
-    def _reader(self, headers: Mapping[str, str]) -> Assembly | Whole:
-        from ferrule.lms.openai_stream import Assembly, Whole
-
-        kind = headers.get("content-type", "")
-        return Whole() if "json" in kind or "html" in kind else Assembly()
-
-    @contextmanager
-    def _placed(self, headers: Mapping[str, str], key: str | None) -> Generator[None]:
-        try:
-            yield
-        except LMError as error:
-            from ferrule.lms.failures import placed, request_id
-
-            raise placed(error, provider=self._provider.name, found_request_id=request_id(headers), secret=key) from error.__cause__

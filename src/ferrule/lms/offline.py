@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.lms.openai_chat import mapping
+from ferrule.lms.payload import mapping
 from ferrule.lms.scripted import LocalLM
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.lms.openai_chat import mapping
+from ferrule.lms.payload import mapping
 from ferrule.lms.schema_example import example
 
 if TYPE_CHECKING:

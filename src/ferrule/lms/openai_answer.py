@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import AuthenticationFailed, ContextOverflow, FerruleError, InputError, LMError, RateLimited, Refused, Unavailable
+from ferrule.lms.openai_request import read_request
+from ferrule.lms.payload import mapping, text_of
+from ferrule.lms.sse import event
+from ferrule.lms.wires import Asked
 from ferrule.values.exchange import Delta, Response
-from ferrule.values.jsonable import json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -14,6 +17,13 @@ if TYPE_CHECKING:
     from ferrule.values.exchange import Usage
 
 Json = dict[str, Any]
+
+
+def asked(body: Json, path: str) -> Asked:
+    """The request in a body."""
+    del path
+    options = mapping(body.get("stream_options"))
+    return Asked(read_request(body), text_of(body.get("model")), bool(body.get("stream")), bool(options.get("include_usage")))
 
 
 def answer(response: Response, *, model: str) -> Json:
@@ -62,11 +72,6 @@ def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = 
     yield b"data: [DONE]\n\n"
 
 
-def event(body: Json) -> bytes:
-    """One server-sent event."""
-    return b"data: " + json_bytes(body) + b"\n\n"
-
-
 def error_body(error: FerruleError) -> tuple[int, Json]:
     """The status and the body for an error of the model, or of whoever asked."""
     status, code = next(((status, code) for kind, status, code in _STATUS if isinstance(error, kind)), (500, "server_error"))
@@ -74,6 +79,11 @@ def error_body(error: FerruleError) -> tuple[int, Json]:
         status = error.status
     kind = "invalid_request_error" if status < 500 else "server_error"  # noqa: PLR2004  RFC 9110
     return status, {"error": {"message": f"{type(error).__name__}: {error}", "type": kind, "code": code}}
+
+
+def error_event(body: Json) -> bytes:
+    """An error in the midst of a stream."""
+    return event(body)
 
 
 _STATUS: tuple[tuple[type[FerruleError], int, str], ...] = (

@@ -7,15 +7,12 @@ begins with the whole of the one before it, but for its end.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic_core import from_json
-
-from ferrule.errors import BadRequest, ConfigurationError, MissingContent, Refused, ToolCallError, shown
+from ferrule.errors import ConfigurationError, MissingContent, Refused, shown
 from ferrule.lms import failures
+from ferrule.lms.payload import Json, call_of, count_of, decoded, mapping, text_of
 from ferrule.lms.providers import Dialect
-from ferrule.values.call import CallFault, ToolCall
 from ferrule.values.exchange import Request, Response, Shape, Usage
 from ferrule.values.jsonable import json_bytes, json_text
 from ferrule.values.message import Message, openai_message
@@ -23,7 +20,7 @@ from ferrule.values.message import Message, openai_message
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Json = dict[str, Any]
+    from ferrule.values.call import ToolCall
 
 OURS = frozenset({"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream", "stream_options"})
 """Fields of the body that a `Request` or the model itself says; no setting may."""
@@ -97,6 +94,17 @@ def _with_reasoning(message: Message) -> bytes:
     return _with_extra(message)[:-1] + b',"reasoning_content":' + json_bytes(message.reasoning) + b"}"
 
 
+def path(model: str, *, stream: bool = False) -> str:
+    """Where chat completions are asked for, under a base URL."""
+    del model, stream
+    return "/chat/completions"
+
+
+def headers(key: str | None) -> dict[str, str]:
+    """How a request shows its key (RFC 6750)."""
+    return {} if key is None else {"authorization": f"Bearer {key}"}
+
+
 # -- answers ----------------------------------------------------------------------------------------------------
 
 
@@ -135,44 +143,6 @@ def read(payload: Json | bytes) -> Response:
     )
 
 
-def decoded(body: bytes) -> Json:
-    """A body as a JSON object; raises `BadRequest` that says what came instead."""
-    try:
-        value = from_json(body)
-    except ValueError:
-        value = _slowly(body)
-    if not isinstance(value, dict):
-        msg = f"expected a JSON object, got {shown(value)}"
-        raise BadRequest(msg)
-    return cast("Json", value)
-
-
-def _slowly(body: bytes) -> Any:
-    """What the fast parser refuses: lone surrogates, which the slow one reads, and everything that is no JSON."""
-    text = body.decode("utf-8", "replace").strip()
-    if not text:
-        msg = "the answer is empty"
-        raise BadRequest(msg)
-    if text.startswith("<"):
-        msg = f"expected JSON, got a page of HTML or XML: {shown(text)}. Is the base URL right? It mostly ends in `/v1`."
-        raise BadRequest(msg)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        msg = f"the answer is no JSON ({error}): {shown(text)}"
-        raise BadRequest(msg) from error
-
-
-def mapping(value: Any) -> Json:
-    """The value, or an empty object in place of anything else."""
-    return cast("Json", value) if isinstance(value, dict) else {}
-
-
-def text_of(value: Any) -> str | None:
-    """The value if it is text and not empty."""
-    return value if isinstance(value, str) and value else None
-
-
 def content_of(content: Any) -> tuple[str | None, str | None]:
     """Text and thoughts of a message; some providers send a list of parts."""
     if isinstance(content, str) or content is None:
@@ -194,28 +164,14 @@ def content_of(content: Any) -> tuple[str | None, str | None]:
 def _calls(message: Json) -> tuple[ToolCall, ...]:
     entries = message.get("tool_calls")
     if isinstance(entries, list) and entries:
-        return tuple([_call(entry, index) for index, entry in enumerate(cast("list[Any]", entries))])
+        return tuple([call_of(entry, index) for index, entry in enumerate(cast("list[Any]", entries))])
     function = message.get("function_call")  # deprecated since 2023, still sent by some gateways
-    return (_call(function, 0),) if isinstance(function, dict) else ()
-
-
-def _call(entry: Any, index: int) -> ToolCall:
-    """One call. A bad one is kept with its fault, so that the good ones beside it can run (E39)."""
-    try:
-        return ToolCall.read(entry)
-    except (ToolCallError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        call_id = text_of(mapping(entry).get("id"))
-        return ToolCall(name="", id=call_id, fault=CallFault("invalid_tool_call", f"call {index}: {reason}", json_text(entry)))
+    return (call_of(function, 0),) if isinstance(function, dict) else ()
 
 
 def _usage(usage: Json) -> Usage:
     cached = mapping(usage.get("prompt_tokens_details")).get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
-    return Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached), 1)
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
+    return Usage(count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens")), count_of(cached), 1)
 
 
 def _cost(value: Any) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from ferrule.errors import InputError, ToolCallError, shown
-from ferrule.lms.openai_chat import mapping, text_of
+from ferrule.lms.payload import mapping, text_of
 from ferrule.values.call import ToolCall
 from ferrule.values.exchange import NO_TOOLS, Declarations, Request, Shape
 from ferrule.values.message import Message, Messages

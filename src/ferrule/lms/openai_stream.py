@@ -1,7 +1,7 @@
 """A streamed chat completion: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.  (Floor 3.)
 
 Chunks are put together into the body of an unstreamed answer, which `openai_chat.read` reads: there is one reader.
-Format: https://html.spec.whatwg.org/multipage/server-sent-events.html (parsing), and the chunk objects of OpenAI's API reference.
+Format: the chunk objects of OpenAI's API reference.
 """
 
 from __future__ import annotations
@@ -11,54 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import Unavailable
 from ferrule.lms import failures
-from ferrule.lms.openai_chat import content_of, decoded, mapping, read, text_of
+from ferrule.lms.openai_chat import content_of, read
+from ferrule.lms.payload import Json, decoded, mapping, text_of
+from ferrule.lms.sse import Events
 from ferrule.values.exchange import Delta, Response
 from ferrule.values.jsonable import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-Json = dict[str, Any]
-
-
-class Events:
-    """Server-sent events out of pieces of bytes, however they were cut."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._after_cr = False
-        self._data: list[bytes] = []
-        self._fresh = True
-
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        """The data of every event that is complete by now."""
-        if self._after_cr and piece.startswith(b"\n"):
-            piece = piece[1:]  # the second half of a line end that was cut in two
-        if not piece:
-            return
-        self._after_cr = piece.endswith(b"\r")
-        if b"\r" in piece:
-            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        for line in lines:
-            yield from self._line(line)
-
-    def end(self) -> Iterator[bytes]:
-        """The last event, where the stream ended without the empty line behind it."""
-        yield from self._line(self._rest)
-        yield from self._line(b"")
-        self._rest = b""
-
-    def _line(self, line: bytes) -> Iterator[bytes]:
-        if self._fresh:
-            self._fresh = False
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        if not line:
-            if self._data:
-                data, self._data = b"\n".join(self._data), []
-                yield data
-        elif line.startswith(b"data:"):
-            self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
 
 
 @dataclass(slots=True)
@@ -195,28 +155,3 @@ class Assembly:
             known = _Call(index)
             self._calls.append(known)
         return known
-
-
-class Whole:
-    """An answer that was asked for as a stream and came at once: some servers do not stream. Used like `Assembly`."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._response: Response | None = None
-
-    def feed(self, piece: bytes) -> Iterator[Delta]:
-        """The next bytes of the body."""
-        self._pieces.append(piece)
-        yield from ()
-
-    def end(self) -> Iterator[Delta]:
-        """The body has ended."""
-        response = self.response()
-        if response.text or response.reasoning:
-            yield Delta(response.text or "", response.reasoning or "")
-
-    def response(self) -> Response:
-        """The whole answer."""
-        if self._response is None:
-            self._response = read(b"".join(self._pieces))
-        return self._response

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic_core import from_json
 
-from ferrule.lms.openai_chat import mapping
+from ferrule.lms.payload import mapping
 from ferrule.values.jsonable import json_text
 from ferrule.values.record import Record
 

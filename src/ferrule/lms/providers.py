@@ -1,4 +1,4 @@
-"""The providers ferrule can name: where they listen, which variable holds the key, and how each bends the OpenAI chat form.  (Floor 3.)
+"""The providers ferrule can name: where they listen, which variable holds the key, and how each bends its wire.  (Floor 3.)
 
 No entry was tried against the live service: there was no key to try it with. Where a rule below comes from a page or a report, it says so.
 """
@@ -29,17 +29,21 @@ class Dialect(Record):
 
 
 class Provider(Record):
-    """One place that speaks OpenAI chat completions."""
+    """One place that answers requests."""
 
     name: str
     base_url: str
-    """Up to and without `/chat/completions`."""
+    """Up to and without what the wire appends: `/chat/completions`, say."""
     key_variable: str | None = None
     """The environment variable of its key; None for servers of one's own, which need none."""
     other_variables: tuple[str, ...] = ()
     """Further variables that are read where the first is not set."""
     dialect: Dialect = Dialect()
     capabilities: Capabilities = field(default_factory=Capabilities)
+    wire: str = "openai_chat"
+    """The protocol it speaks at `base_url`."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Base URLs of other wires, where they differ."""
 
 
 _SEES = Capabilities(json_schema=True, images=True)
@@ -99,8 +103,15 @@ _ELSEWHERE = {
 }
 
 
-def choose(model: object, base_url: str | None, model_at_url: object) -> tuple[Provider, str]:
+def choose(model: object, base_url: str | None, model_at_url: object, wire: str | None = None) -> tuple[Provider, str]:
     """The provider and the model's name there, out of `"provider/model"` or of an address and `model=`."""
+    provider, name = _chosen(model, base_url, model_at_url)
+    if wire is None or wire == provider.wire:
+        return provider, name
+    return replace(provider, wire=wire, base_url=provider.elsewhere.get(wire, provider.base_url) if base_url is None else base_url), name
+
+
+def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[Provider, str]:
     if not isinstance(model, str) or not model.strip():
         msg = f'A model is named by a string such as "openai/gpt-5-mini", found {shown(model)}.'
         raise ConfigurationError(msg)
@@ -130,8 +141,8 @@ def _at(base_url: str) -> Provider:
     return Provider(urlsplit(base_url).netloc.rpartition("@")[2], base_url, capabilities=Capabilities(json_schema=True))
 
 
-def address(base_url: str) -> str:
-    """Where chat completions are asked for, under a base URL."""
+def address(base_url: str, path: str = "/chat/completions") -> str:
+    """Where a wire's requests go: its path, perhaps with a query, under a base URL that may end in it already."""
     try:
         parts = urlsplit(base_url)
         _ = parts.port  # out of range, or no number
@@ -143,8 +154,11 @@ def address(base_url: str) -> str:
         raise ConfigurationError(msg)
     if "@" in parts.netloc:
         raise ConfigurationError(f"A base URL holds no user or password ({public(base_url)}): give the key as `api_key`.")
-    path = parts.path.rstrip("/")
-    return urlunsplit(parts._replace(path=path if path.endswith("/chat/completions") else f"{path}/chat/completions"))
+    path, _, query = path.partition("?")
+    base = parts.path.rstrip("/")
+    return urlunsplit(
+        parts._replace(path=base if base.endswith(path) else f"{base}{path}", query="&".join(filter(None, (query, parts.query))))
+    )
 
 
 def public(base_url: object) -> str:

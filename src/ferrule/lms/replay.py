@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ConfigurationError, FerruleError, ScriptError, shown
 from ferrule.lms.lm import BaseLM, as_model
-from ferrule.lms.openai_chat import decoded
+from ferrule.lms.payload import decoded
 from ferrule.lms.scripted import LocalLM
 from ferrule.values.call import ToolCall
 from ferrule.values.exchange import Capabilities, Delta, Request, Response, Usage

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 from warnings import catch_warnings, simplefilter
 
-from ferrule.lms.openai_chat import mapping
+from ferrule.lms.payload import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -152,7 +152,7 @@ class AutoLM(LocalLM):
         return ended(asked, self._value, place)
 
     def _value(self, name: str, schema: Any) -> Any:
-        from ferrule.lms.openai_chat import mapping
+        from ferrule.lms.payload import mapping
         from ferrule.lms.schema_example import example
 
         if isinstance(self._answer, Mapping):

@@ -1,0 +1,156 @@
+"""`LM("provider/model")`: a hosted model, which is a wire (`wires`) over the transport (`http`).  (Floor 3.)"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from ferrule.errors import LMError
+from ferrule.lms.lm import BaseLM
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Generator, Iterator, Mapping
+
+    from ferrule.lms.wires import Assembly, Wire
+    from ferrule.values.exchange import Capabilities, Delta, Request, Response
+
+
+class LM(BaseLM):
+    """A hosted model, or one behind a server of one's own.
+
+    ```python
+    LM("openai/gpt-5-mini", temperature=0)
+    LM("ollama/qwen3")
+    LM("http://localhost:8000/v1", model="my-model")
+    LM("openai/gpt-5", wire="openai_responses")
+    ```
+    The wire is the provider's own; a server at an address is taken to speak OpenAI's chat completions unless `wire` says otherwise:
+    `openai_chat`, `openai_responses`, `anthropic` or `gemini`.
+
+    The key comes from the provider's usual environment variable when a request goes out, unless `api_key` is given; it is never shown,
+    logged or pickled. Whatever else is given by name (`temperature`, `max_tokens`, ...) goes to the provider; `extra={...}` goes
+    unchecked.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        /,
+        *,
+        base_url: str | None = None,
+        wire: str | None = None,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        connect_timeout_s: float | None = 10.0,
+        read_timeout_s: float | None = 300.0,
+        timeout_s: float | None = 600.0,
+        max_retries: int = 2,
+        capabilities: Capabilities | None = None,
+        **settings: Any,
+    ) -> None:
+        from ferrule.lms.http import Timeouts, Transport
+        from ferrule.lms.providers import address, check_settings, choose
+
+        self._provider, self._model = choose(model, base_url, settings.pop("model", None), wire)
+        check_settings(settings)
+        self._key = api_key
+        self._needs_key = base_url is None
+        self.name = f"{self._provider.name}/{self._model}"
+        self.capabilities = capabilities or self._provider.capabilities
+        self.settings = settings
+        self._transport = Transport(
+            address(self._provider.base_url, self._wire.path(self._model)),
+            stream_url=address(self._provider.base_url, self._wire.path(self._model, stream=True)),
+            auth=self._wire.headers,
+            provider=self._provider.name,
+            headers=headers,
+            timeouts=Timeouts(connect_timeout_s, read_timeout_s, timeout_s),
+            max_retries=max_retries,
+        )
+
+    def complete(self, request: Request) -> Response:
+        """One answer over HTTP."""
+        key = self._found_key()
+        answer = self._transport.post(self._body(request, stream=False), key)
+        return self._read(answer.body, answer.headers, key)
+
+    async def acomplete(self, request: Request) -> Response:
+        """One answer over HTTP; cancelling closes the request."""
+        key = self._found_key()
+        answer = await self._transport.apost(self._body(request, stream=False), key)
+        return self._read(answer.body, answer.headers, key)
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """The answer as it comes; leaving the loop closes the request."""
+        key = self._found_key()
+        with self._transport.stream(self._body(request, stream=True), key) as (headers, pieces), self._placed(headers, key):
+            reader = self._reader(headers)
+            for piece in pieces:
+                yield from reader.feed(piece)
+            yield from reader.end()
+            yield reader.response()
+
+    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+        """The answer as it comes; leaving the loop and closing the generator, or cancelling, closes the request."""
+        key = self._found_key()
+        async with self._transport.astream(self._body(request, stream=True), key) as (headers, pieces):
+            with self._placed(headers, key):
+                reader = self._reader(headers)
+                async for piece in pieces:
+                    for delta in reader.feed(piece):
+                        yield delta
+                for delta in reader.end():
+                    yield delta
+                yield reader.response()
+
+    def copy(self, **settings: Any) -> Self:
+        """The same model, over the same connections, with other settings."""
+        from ferrule.lms.providers import check_settings
+
+        check_settings(settings)
+        return super().copy(**settings)
+
+    def close(self) -> None:
+        """Close the connections of sync code. Not needed at the end of a program."""
+        self._transport.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop. Not needed under `asyncio.run`."""
+        await self._transport.aclose()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_key": None}
+
+    def _found_key(self) -> str | None:
+        from ferrule.lms.providers import key_for
+
+        return key_for(self._provider, self._key, needed=self._needs_key)
+
+    @property
+    def _wire(self) -> Wire:
+        from ferrule.lms.wires import wire
+
+        return wire(self._provider.wire)
+
+    def _body(self, request: Request, *, stream: bool) -> bytes:
+        return self._wire.render(request, model=self._model, settings=self.settings, stream=stream, dialect=self._provider.dialect)
+
+    def _read(self, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
+        with self._placed(headers, key):
+            return self._wire.read(body)
+
+    def _reader(self, headers: Mapping[str, str]) -> Assembly:
+        from ferrule.lms.sse import Whole
+        from ferrule.lms.wires import assembly
+
+        kind = headers.get("content-type", "")
+        return Whole(self._wire.read) if "json" in kind or "html" in kind else assembly(self._provider.wire)
+
+    @contextmanager
+    def _placed(self, headers: Mapping[str, str], key: str | None) -> Generator[None]:
+        try:
+            yield
+        except LMError as error:
+            from ferrule.lms.failures import placed, request_id
+
+            raise placed(error, provider=self._provider.name, found_request_id=request_id(headers), secret=key) from error.__cause__

@@ -1,0 +1,72 @@
+"""What every wire needs to read a provider's JSON: nothing is taken for granted.  (Floor 3.)"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from pydantic_core import from_json
+
+from ferrule.errors import BadRequest, ToolCallError, shown
+from ferrule.values.call import CallFault, ToolCall
+from ferrule.values.jsonable import json_text
+
+Json = dict[str, Any]
+
+
+def decoded(body: bytes) -> Json:
+    """A body as a JSON object; raises `BadRequest` that says what came instead."""
+    try:
+        value = from_json(body)
+    except ValueError:
+        value = _slowly(body)
+    if not isinstance(value, dict):
+        msg = f"expected a JSON object, got {shown(value)}"
+        raise BadRequest(msg)
+    return cast("Json", value)
+
+
+def _slowly(body: bytes) -> Any:
+    """What the fast parser refuses: lone surrogates, which the slow one reads, and everything that is no JSON."""
+    text = body.decode("utf-8", "replace").strip()
+    if not text:
+        msg = "the answer is empty"
+        raise BadRequest(msg)
+    if text.startswith("<"):
+        msg = f"expected JSON, got a page of HTML or XML: {shown(text)}. Is the base URL right? It mostly ends in `/v1`."
+        raise BadRequest(msg)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        msg = f"the answer is no JSON ({error}): {shown(text)}"
+        raise BadRequest(msg) from error
+
+
+def mapping(value: Any) -> Json:
+    """The value, or an empty object in place of anything else."""
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def text_of(value: Any) -> str | None:
+    """The value if it is text and not empty."""
+    return value if isinstance(value, str) and value else None
+
+
+def listed(value: Any) -> list[Any]:
+    """The value, or an empty list in place of anything else."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def count_of(value: Any) -> int:
+    """The value if it is a whole number above nothing, or 0."""
+    return value if type(value) is int and value > 0 else 0
+
+
+def call_of(entry: Any, index: int) -> ToolCall:
+    """One tool call of an answer. A bad one is kept with its fault, so that the good ones beside it can run (E39)."""
+    try:
+        return ToolCall.read(entry)
+    except (ToolCallError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        call_id = text_of(mapping(entry).get("id"))
+        return ToolCall(name="", id=call_id, fault=CallFault("invalid_tool_call", f"call {index}: {reason}", json_text(entry)))
