@@ -7,6 +7,7 @@ ever adds. A peer that is not installed is left out and named.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROUNDS = 3
+IMPORT_ROUNDS = 10
 STEPS = {10: 200, 100: 30, 1000: 5}
 PEERS = ["floor", "ferrule_native", "ferrule_text", "ferrule_native_async", "ferrule_text_async", "smolagents"]
 IMPORTS = {
@@ -67,8 +69,12 @@ def _steps(peers: list[str]) -> dict[str, dict[int, float]]:
 
 def _imports(names: list[str]) -> dict[str, float]:
     timed = "import time, resource; resource.getrusage(0)\n{}\nprint(time.process_time())"
-    best = {name: min(float(_python("-c", timed.format(IMPORTS[name]))) for _ in range(5)) for name in names}
-    bare = min(float(_python("-c", timed.format("pass"))) for _ in range(5))
+    best: dict[str, float] = {}
+    for _ in range(IMPORT_ROUNDS):
+        for name in ("bare", *names):
+            taken = float(_python("-c", timed.format(IMPORTS.get(name, "pass"))))
+            best[name] = min(taken, best.get(name, taken))
+    bare = best.pop("bare")
     print("\nCPU seconds from start, the bare interpreter taken off (x: times pydantic)")
     for name in names:
         print(f"{name:24}{best[name] - bare:9.3f} {(best[name] - bare) / (best['pydantic'] - bare):6.2f} x")
@@ -76,7 +82,10 @@ def _imports(names: list[str]) -> dict[str, float]:
 
 
 def _python(*arguments: str) -> str:
-    return subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True).stdout.strip().splitlines()[-1]
+    # With compiled modules kept, as in an installation: peers from the index came compiled.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    found = subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True, env=environment)
+    return found.stdout.strip().splitlines()[-1]
 
 
 if __name__ == "__main__":

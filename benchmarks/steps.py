@@ -71,8 +71,10 @@ def _ferrule(steps: int, *, native: bool, asynchronous: bool) -> Callable[[], No
     tool = Tool(add_async if asynchronous else add, "add")
     agent = ReAct("question -> answer: int", tools=[tool], max_iters=steps + 2, native=native)
 
+    runner = asyncio.Runner()  # one event loop for all runs, as in a server: making one is no part of a step
+
     def run() -> None:
-        prediction = asyncio.run(agent.acall(question="q?")) if asynchronous else agent(question="q?")
+        prediction = runner.run(agent.acall(question="q?")) if asynchronous else agent(question="q?")
         assert prediction.answer == 42
         assert len(prediction.trajectory.steps) == steps + 1
 

@@ -428,3 +428,13 @@ def test_a_result_keeps_its_parts_when_pickled():
 
     result: Any = ToolResult("f", (Image(url="https://x/y"),), "c1")
     assert pickle.loads(pickle.dumps(result)).content == (Image(url="https://x/y"),)
+
+
+@given(calls)
+def test_an_unchecked_call_is_the_call_that_pydantic_makes(call):
+    """F1: what is read already is not checked again, and nobody can tell."""
+    again = ToolCall.unchecked(**dict(call))
+    assert again == call
+    assert again.model_dump_json() == call.model_dump_json()
+    assert again.model_fields_set >= call.model_fields_set
+    assert copy.deepcopy(pickle.loads(pickle.dumps(again))) == call

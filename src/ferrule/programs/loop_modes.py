@@ -246,7 +246,7 @@ def _call(name: Any, args: Any, call_id: str) -> ToolCall:
     if isinstance(args, str) and not args.strip():
         args = None
     if args is None or isinstance(args, dict):
-        return ToolCall(name=name, args=args, id=call_id)  # pyright: ignore[reportUnknownArgumentType, reportArgumentType]
+        return ToolCall.unchecked(name, dict(args or {}), call_id)  # pyright: ignore[reportUnknownArgumentType]
     raw = args if isinstance(args, str) else json.dumps(args, default=str)
     reason = f"its arguments must be a JSON object of argument names and values, found {type(args).__name__}"
     return ToolCall(name=name, id=call_id, fault=CallFault("invalid_tool_call_arguments", reason, raw))

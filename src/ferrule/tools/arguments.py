@@ -23,7 +23,7 @@ from ferrule.values.call import CheckedArguments
 from ferrule.values.jsonable import json_text, jsonable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ferrule.tools.describe import Described
     from ferrule.tools.parameters import Parameters
@@ -61,7 +61,6 @@ class Checker:
         self.tool = tool
         self.parameters = parameters
         self._found = found
-        self._validate = parameters.adapter.validator.validate_python if parameters.adapter is not None else None
         self._positional = found.positional_only
         self._names = parameters.names
         self._aliased = any(name != own for name, own in parameters.names.items())
@@ -69,14 +68,22 @@ class Checker:
         self._is_plain = not (
             parameters.by_hand or self._positional or self._aliased or found.caller or parameters.extra or parameters.open
         )
+        self._exactly = parameters.plain if self._is_plain else ()
 
     @cached_property
     def expected(self) -> str:
         """The form of the arguments, in one line."""
         return form(self.parameters.schema)
 
+    @cached_property
+    def _validate(self) -> Callable[[Any], dict[str, Any]] | None:
+        adapter = self.parameters.adapter
+        return adapter().validator.validate_python if adapter is not None else None
+
     def prepare(self, args: Any) -> CheckedArguments:
         """Arguments that fit, or `ToolArgumentsError`."""
+        if self._exactly and (exact := self._exact(args)) is not None:
+            return CheckedArguments((), exact, exact)
         validate = self._validate
         if validate is None or not self._is_plain:
             return self._thoroughly(_own(args))
@@ -107,6 +114,19 @@ class Checker:
         if has_lists:
             shown = {name: list(value) if type(value) is list else value for name, value in values.items()}  # pyright: ignore[reportUnknownArgumentType]
         return CheckedArguments((), values, shown)
+
+    def _exact(self, args: Any) -> dict[str, Any] | None:
+        """Plain arguments of exactly their types with the defaults filled in, in the function's order; None for any others."""
+        if type(args) is not dict:
+            return None
+        given: dict[str, Any] = args  # pyright: ignore[reportUnknownVariableType]
+        taken: dict[str, Any] = {}
+        for name, kind, default in self._exactly:
+            value = given.get(name, default)
+            if type(value) is not kind or (kind is float and value - value != 0.0):  # `plain.fits`, without a call
+                return None
+            taken[name] = value
+        return taken if given.keys() <= taken.keys() else None
 
     # -- the slow way -----------------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ import re
 import sys
 import types
 import typing
-from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic.fields import FieldInfo
@@ -23,6 +22,7 @@ from pydantic_core import PydanticUndefined
 from typing_extensions import get_type_hints, is_typeddict
 
 from ferrule.errors import ToolDefinitionError, shown
+from ferrule.values.record import Record
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,8 +31,7 @@ _DOCUMENTS_PARAMETERS = re.compile(r"(?mi)^\s*(?:args|arguments|params|parameter
 _PLAIN = (bool, int, float, str, list, dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Record):
     """One parameter that a model may fill."""
 
     name: str
@@ -44,8 +43,7 @@ class Parameter:
     """Whether the function does without it though there is no default (a key of an unpacked `TypedDict`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(Record):
     """What a callable says of itself."""
 
     name: str

@@ -10,7 +10,6 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
 from pydantic_core import PydanticUndefined
@@ -18,6 +17,7 @@ from pydantic_core import PydanticUndefined
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.tools.describe import Described, Parameter, described, doc_of, field_of, is_required, name_of
 from ferrule.tools.schema import Schema, children, is_list, is_object, pointed
+from ferrule.values.record import Record, field, replace
 
 EFFECTS = ("read", "idempotent", "transactional", "once")
 _TYPES = {"string", "integer", "number", "boolean", "object", "array", "null"}
@@ -26,8 +26,7 @@ _FUNCTION_FIRST = ("func", "name", "description", "args", "arg_types", "arg_desc
 _NAME_FIRST = ("name", "description", "callable", "schema", "mcp_server")
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Record):
     """The arguments of `Tool(...)`, sorted."""
 
     func: Callable[..., Any] | None

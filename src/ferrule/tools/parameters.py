@@ -7,7 +7,7 @@ takes any name for a parameter (`_x`, `model_config`, `schema`).
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from functools import cache
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin
 
@@ -21,9 +21,11 @@ from ferrule.errors import ToolDefinitionError
 from ferrule.tools.describe import Described, Parameter, description_in, documented, field_of
 from ferrule.tools.schema import Generator, Schema, inlined, is_object, untitled
 from ferrule.tools.words import printable
+from ferrule.values.plain import TYPE_NAMES, fits, is_plain
+from ferrule.values.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ferrule.tools.given import Given
 
@@ -31,14 +33,13 @@ if TYPE_CHECKING:
 _FORM: Schema = {"type": "object", "properties": {}, "required": []}
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(Record):
     """What a tool takes."""
 
     schema: Schema
     """The object schema that the model sees and calls are checked against."""
-    adapter: TypeAdapter[dict[str, Any]] | None
-    """Checks and coerces the arguments that the function names; None where it names none."""
+    adapter: Callable[[], TypeAdapter[dict[str, Any]]] | None
+    """Gives what checks and coerces the arguments that the function names; None where it names none."""
     extra: TypeAdapter[dict[str, Any]] | None
     """Checks and coerces what goes to a typed `**kwargs`."""
     by_hand: bool
@@ -47,13 +48,17 @@ class Parameters:
     """Every name an argument may come under (its own, its alias), to the name of its parameter."""
     open: bool
     """Whether other names are welcome."""
+    plain: tuple[tuple[str, type, Any], ...] = ()
+    """Name, type and default (`PydanticUndefined` for none) of each, where all are plain and nothing was given by hand."""
 
 
 def parameters_of(tool: str, found: Described, given: Given) -> Parameters:
     """The validator and the schema of a tool. Raises `ToolDefinitionError` for a type that has no JSON form."""
     docs = {**documented(found.doc), **given.arg_desc}
     annotations = {each.name: _annotation(each, docs.get(each.name), each.name in given.arg_desc) for each in found.parameters}
-    adapter = _adapter(tool, annotations) if annotations else None
+    plain = _plain(found)
+    made = _adapter(tool, annotations) if annotations and not plain else None
+    adapter = cache(lambda: _adapter(tool, annotations)) if plain else (lambda: made) if made is not None else None
     extra = _adapter_of_extra(tool, annotations, found.extra)
     names = {each.name: each.name for each in found.parameters}
     for each in found.parameters:
@@ -69,10 +74,10 @@ def parameters_of(tool: str, found: Described, given: Given) -> Parameters:
         names |= {name: names.get(name, name) for name in schema["properties"]}
         is_open = found.extra is not None and schema.get("additionalProperties", True) is not False
         return Parameters(schema, adapter, extra, by_hand=True, names=names, open=is_open)
-    schema = _schema(tool, annotations, adapter, found.extra, extra)
+    schema = _plain_schema(plain, docs) if plain else _schema(tool, annotations, made, found.extra, extra)
     by_hand = _override(schema, given, names)
     names |= {name: name for name in schema["properties"] if name not in names}
-    return Parameters(schema, adapter, extra, by_hand=by_hand, names=names, open=found.extra is not None)
+    return Parameters(schema, adapter, extra, by_hand=by_hand, names=names, open=found.extra is not None, plain=() if by_hand else plain)
 
 
 def type_of(parameter: Parameter) -> Any:
@@ -125,6 +130,30 @@ def _is_union(annotation: Any) -> bool:
     import typing
 
     return get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+# -- plain ones ---------------------------------------------------------------------------------------------------
+
+
+def _plain(found: Described) -> tuple[tuple[str, type, Any], ...]:
+    """The parameters, if each is of a plain type and its default, if any, of that type too."""
+    for each in found.parameters:
+        if not is_plain(each.annotation) or each.may_be_missing:
+            return ()
+        if each.default is not PydanticUndefined and not fits(each.annotation, each.default):
+            return ()
+    return tuple([(each.name, each.annotation, each.default) for each in found.parameters]) if found.extra is None else ()
+
+
+def _plain_schema(plain: tuple[tuple[str, type, Any], ...], docs: Mapping[str, str]) -> Schema:
+    """What pydantic would say of them, in its order of words."""
+    properties: Schema = {}
+    for name, kind, default in plain:
+        said = {} if default is PydanticUndefined else {"default": default}
+        if docs.get(name):
+            said["description"] = printable(docs[name])
+        properties[name] = {**said, "type": TYPE_NAMES[kind]}
+    return {"type": "object", "properties": properties, "required": [name for name, _, default in plain if default is PydanticUndefined]}
 
 
 # -- all of them --------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class ToolCall(BaseModel):
     def with_id(self, call_id: str) -> Self:
         """The same call under another id."""
         fields: dict[str, Any] = {**vars(self), "id": call_id}
-        return type(self)(**fields)
+        return self.unchecked(**fields)
 
     def __str__(self) -> str:
         return json_text(self.to_dict())
@@ -119,9 +119,19 @@ class ToolCall(BaseModel):
         """
         if isinstance(entry, ToolCall):
             return entry
-        return cls(**call_fields(entry))
+        return cls.unchecked(**call_fields(entry))
+
+    @classmethod
+    def unchecked(cls, name: str, args: dict[str, Any], id: str | None = None, **fields: Any) -> Self:
+        """A call of values that are of the right types already, without asking pydantic: every step makes one or two."""
+        call = cls.__new__(cls)
+        own = {"name": name, "args": args, "id": id, "intention": None, "fault": None, "repairs": (), **fields}
+        for slot, value in (("__dict__", own), ("__pydantic_fields_set__", set(own)), *_NOTHING_MORE):
+            object.__setattr__(call, slot, value)
+        return call
 
 
+_NOTHING_MORE = (("__pydantic_extra__", None), ("__pydantic_private__", None))
 _FAULTS = (ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError)
 
 
@@ -160,6 +170,16 @@ class ToolCalls(Type):
     def from_dict_list(cls, tool_calls_dicts: list[dict[str, Any]]) -> Self:
         """The calls of a list of `{"name": ..., "args": {...}}`."""
         return cls.model_validate(tool_calls_dicts)
+
+    @classmethod
+    def from_text(cls, text: str, tools: Any) -> Self:
+        """The calls that a model wrote as text, in any of the usual forms; empty where there is none.
+
+        `tools` are the tools offered: tools, or declarations in OpenAI's form. Only their calls are found, under their own names.
+        """
+        from ferrule.values.dialects import find
+
+        return cls(tool_calls=[ToolCall(**fields) for fields in find(text, tools)[0]])
 
     @classmethod
     def description(cls) -> str:

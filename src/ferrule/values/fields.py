@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, Validati
 
 from ferrule.errors import SignatureError, shown
 from ferrule.values.jsonable import json_bytes, json_text
+from ferrule.values.plain import fits, is_plain
 from ferrule.values.repair import kind_of, read_json, strict_json
 
 if TYPE_CHECKING:
@@ -140,6 +141,10 @@ def input_check(field: FieldInfo) -> Check | None:
     """Checks what a caller passes for an input; None where anything goes."""
     if is_untyped(field) or (field.annotation is Any and not field.metadata):
         return None
+    return _quick(field, _check_given) if is_plain(field.annotation) and not field.metadata else _check_given(field)
+
+
+def _check_given(field: FieldInfo) -> Check:
     validate = adapter_of(field).validate_python
 
     def check(value: Any) -> Any:
@@ -157,7 +162,22 @@ def output_check(field: FieldInfo) -> Check:
         return _check_text(adapter_of(field) if field.metadata else None)
     if field.annotation is Any and not field.metadata:
         return _check_anything
-    return _check_typed(field)
+    return _quick(field, _check_typed) if is_plain(field.annotation) and not field.metadata else _check_typed(field)
+
+
+def _quick(field: FieldInfo, make: Callable[[FieldInfo], Check]) -> Check:
+    """Takes values of the field's very type as they are; the first of another makes the check that `make` gives."""
+    kind: Any = field.annotation
+    made: list[Check] = []
+
+    def check(value: Any) -> Any:
+        if fits(kind, value):
+            return value
+        if not made:
+            made.append(make(field))
+        return made[0](value)
+
+    return check
 
 
 def _check_text(adapter: TypeAdapter[Any] | None) -> Check:

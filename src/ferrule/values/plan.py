@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import InputError, SignatureError
 from ferrule.values.call import ToolCalls
 from ferrule.values.fields import Check, adapter_of, allows_none, description_of, input_check, output_check, role_of
+from ferrule.values.plain import TYPE_NAMES, is_plain
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -132,6 +133,19 @@ def _content(name: str, field: FieldInfo) -> tuple[Any, ...]:
 
 
 def _schema_of(fields: Mapping[str, FieldInfo], required: list[str]) -> dict[str, Any]:
+    others = {name: field for name, field in fields.items() if field.metadata or not is_plain(field.annotation)}
+    found, definitions = _schemas_of(others) if others else ({}, {})
+    properties: dict[str, Any] = {}
+    for name, field in fields.items():
+        properties[name] = found[name] if name in others else {"type": TYPE_NAMES[field.annotation]}
+        if description_of(field):
+            properties[name]["description"] = description_of(field)
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def _schemas_of(fields: Mapping[str, FieldInfo]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Each field's schema, and the definitions they share."""
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticInvalidForJsonSchema
     from pydantic.json_schema import GenerateJsonSchema
@@ -146,16 +160,10 @@ def _schema_of(fields: Mapping[str, FieldInfo], required: list[str]) -> dict[str
     adapters = {name: adapter_of(field) for name, field in fields.items()}
     try:
         found, shared = TypeAdapter.json_schemas([(name, "validation", each) for name, each in adapters.items()], schema_generator=Untitled)
-        properties = {name: dict(found[(name, "validation")]) for name in fields}
     except PydanticInvalidForJsonSchema:
         # A type that JSON Schema cannot express leaves its place open; the value is checked all the same.
-        properties, shared = {name: _open_where_inexpressible(each, Untitled) for name, each in adapters.items()}, {}
-    for name, field in fields.items():
-        if description_of(field):
-            properties[name]["description"] = description_of(field)
-    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    definitions: dict[str, Any] = shared.get("$defs") or {}
-    return {**schema, "$defs": definitions} if definitions else schema
+        return {name: _open_where_inexpressible(each, Untitled) for name, each in adapters.items()}, {}
+    return {name: dict(found[(name, "validation")]) for name in fields}, shared.get("$defs") or {}
 
 
 def _open_where_inexpressible(adapter: Any, generator: Any) -> dict[str, Any]:
