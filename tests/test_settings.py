@@ -223,3 +223,9 @@ def test_two_threads_that_configure_at_once_lose_nothing():
         for thread in threads:
             thread.join()
         assert current() == Settings(max_workers=3, allow_tool_async_sync_conversion=True)
+
+
+def test_assigning_to_a_setting_says_how_it_is_set():
+    with pytest.raises(AttributeError, match=r"configure\(lm=\.\.\.\)"):
+        settings.lm = 1
+    assert settings.lm is settings.current().lm

@@ -8,10 +8,12 @@ The same ContextVar also carries the frame (the run that is going on here, if an
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, fields, replace
 from threading import Lock
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError, shown
@@ -130,6 +132,19 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
         msg = f"`lm` takes a model, not its name: configure(lm=LM({changes['lm']!r}))."
         raise ConfigurationError(msg)
     return changes
+
+
+class _View(ModuleType):
+    """The module itself, which shows the settings: what is assigned to it would only hide them."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _NAMES:
+            msg = f"Settings are set with `configure({name}=...)` or, for a block, `with context({name}=...)`."
+            raise AttributeError(msg)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _View
 
 
 def __getattr__(name: str) -> Any:

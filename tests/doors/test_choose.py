@@ -165,3 +165,8 @@ def test_a_file_without_a_function_of_its_name_gives_all_tools_it_holds(tmp_path
     broken.write_text("def one(:\n")
     with pytest.raises(ToolLoadError):
         choose.tools([str(broken)])
+
+
+def test_a_signature_without_inputs_has_no_place_for_the_question() -> None:
+    with pytest.raises(InputError, match="no place for the question"):
+        choose.inputs(Signature("-> answer"), "What?", [])

@@ -434,3 +434,9 @@ def test_batch_goes_by_the_setting_where_it_is_not_told() -> None:
     with context(lm=ScriptedLM(by=answer), max_workers=1):
         Predict("topic -> text").batch([{"topic": str(n)} for n in range(4)])
     assert most[0] == 1
+
+
+@pytest.mark.parametrize("empty", ["", 0, False], ids=["text", "zero", "false"])
+def test_an_empty_model_is_refused_and_not_passed_over(empty: Any) -> None:
+    with context(lm=lm(fields(text="a"))), pytest.raises(ConfigurationError, match=r"has a method|is an object"):
+        Predict("topic -> text")(topic="t", lm=empty)

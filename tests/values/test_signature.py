@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import pickle
 from enum import Enum
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -474,3 +475,13 @@ def test_throwaway_signatures_are_freed() -> None:
     del made
     gc.collect()
     assert seen() is None
+
+
+def test_signatures_pickle_by_name_or_by_what_they_say():
+    """A program with a text signature goes to another process."""
+    made = Signature("question: str, k: int -> answer: list[int], note", "Think.").append("more", InputField(default=3), int)
+    again = pickle.loads(pickle.dumps(made))
+    assert again == made
+    assert (again.__name__, again.instructions, again.defaults) == (made.__name__, "Think.", {"more": 3})
+    assert again.check_inputs({"question": "q", "k": "2"}) == {"question": "q", "k": 2, "more": 3}
+    assert pickle.loads(pickle.dumps(QA)) is QA

@@ -78,7 +78,9 @@ def adapter(name: str | None) -> tuple[Any, bool | None]:
 def inputs(signature: type[Signature], question: str, pairs: Sequence[str]) -> dict[str, Any]:
     """The question as the first input, and `name=value` pairs as the others, checked against the signature."""
     names = list(signature.input_fields)
-    values: dict[str, Any] = {names[0]: question} if names else {}
+    if not names:
+        raise InputError("The signature has no input, and so no place for the question. Write `question -> answer`, say.")
+    values: dict[str, Any] = {names[0]: question}
     for pair in pairs:
         name, sign, value = pair.partition("=")
         name = name.strip()

@@ -30,7 +30,6 @@ R = TypeVar("R")
 _PARTS = (Text, Image, Audio, File)
 _WORDS = frozenset({bool, type(None)})
 _MOST_FRAMES = 3
-_DEEPEST = 50
 _LARGEST = 2**63
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 
@@ -119,7 +118,7 @@ def _text(value: Any) -> str:
         return str.__str__(value) if type(value).__str__ is str.__str__ else json.loads(json_text(value))
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _of_bytes(bytes(value))  # pyright: ignore[reportUnknownArgumentType]
-    text = json_text(_ordered(value, 0))
+    text = json_text(value)
     return json.loads(text) if text.startswith('"') else text
 
 
@@ -130,20 +129,6 @@ def _of_bytes(value: bytes) -> str:
         import base64
 
         return f"data:application/octet-stream;base64,{base64.b64encode(value).decode()}"
-
-
-def _ordered(value: Any, depth: int) -> Any:
-    """Sets as sorted lists, anywhere inside plain containers: the order of a set differs from process to process."""
-    if depth > _DEEPEST:
-        return value
-    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
-    if kind in {set, frozenset}:
-        return sorted((_ordered(each, depth + 1) for each in value), key=json_text)
-    if kind in {list, tuple}:
-        return [_ordered(each, depth + 1) for each in value]
-    if kind is dict:
-        return {name: _ordered(each, depth + 1) for name, each in value.items()}
-    return value
 
 
 # -- what a tool raised -------------------------------------------------------------------------------------------

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import keyword
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ferrule.errors import SignatureError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _OF_MODELS = frozenset(name for name in dir(BaseModel) if not name.startswith("_"))
 OUTDATED = frozenset(name for name in _OF_MODELS if not name.startswith("model_"))
@@ -62,3 +66,11 @@ def refuse_name(signature: str, name: str, taken: frozenset[str]) -> None:
         return
     msg = f"`{signature}` cannot have a field {name!r}: {why}."
     raise SignatureError(msg)
+
+
+def written(bases: tuple[type, ...], namespace: Mapping[str, Any]) -> str | None:
+    """The instructions of a class body: its docstring, or what it inherits."""
+    written = namespace.get("__doc__")
+    if isinstance(written, str):
+        return inspect.cleandoc(written)
+    return next((said for base in bases if (said := getattr(base, "__instructions__", None)) is not None), None)

@@ -9,7 +9,7 @@ derived of the fields (validators, schema, an adapter's rendered prompt) is made
 
 from __future__ import annotations
 
-import inspect
+import copyreg
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, overload
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, create_model
 from pydantic.fields import FieldInfo
 
 from ferrule.errors import SignatureError, shown
-from ferrule.values.class_body import OUTDATED, Absent, prepare, refuse_name
+from ferrule.values.class_body import OUTDATED, Absent, prepare, refuse_name, written
 from ferrule.values.fields import Check, InputField, OutputField, description_of, is_untyped, renewed, role_of
 from ferrule.values.plan import Plan, planned
 
@@ -72,7 +72,7 @@ class SignatureType(ModelMetaclass):
         except PydanticUserError as error:
             msg = f"`{name}` is no signature: {str(error).splitlines()[0]}"
             raise SignatureError(msg) from error
-        made.__instructions__ = derived[0] if derived else None if is_root else _written(bases, namespace)
+        made.__instructions__ = derived[0] if derived else None if is_root else written(bases, namespace)
         made.__plan__ = None
         if made.__pydantic_fields_complete__ and not is_root:
             made.__plan__ = planned(made)
@@ -309,7 +309,7 @@ def _from_form(signature: Any, instructions: str | None = None, *, custom_types:
     else:
         msg = f"A signature is a class, a text like 'question -> answer', or a mapping of fields; found {shown(cast('object', signature))}."
         raise SignatureError(msg)
-    made = _made(Signature, fields, instructions, name="StringSignature")
+    made = _made(Signature, fields, instructions, "StringSignature")
     if not made.output_fields:
         msg = f"A signature needs at least one output behind `->`; found {shown(cast('object', signature))}."
         raise SignatureError(msg)
@@ -320,7 +320,7 @@ def _none_as_type(annotation: Any) -> Any:
     return type(None) if annotation is None else annotation
 
 
-def _made(cls: SignatureType, fields: Mapping[str, Any], instructions: str | None, *, name: str | None = None) -> type[Signature]:
+def _made(cls: SignatureType, fields: Mapping[str, Any], instructions: str | None, name: str | None = None) -> type[Signature]:
     """A class of these fields: `FieldInfo`s of another signature, or pairs as `renewed` gives them."""
     pairs: dict[str, Any] = {
         each: field if isinstance(field, tuple) else renewed(field, untyped=is_untyped(field)) for each, field in fields.items()
@@ -332,9 +332,15 @@ def _made(cls: SignatureType, fields: Mapping[str, Any], instructions: str | Non
     return make(name or cls.__name__, __base__=Signature, __doc__=instructions, __module__=cls.__module__, __cls_kwargs__=kwargs, **pairs)
 
 
-def _written(bases: tuple[type, ...], namespace: Mapping[str, Any]) -> str | None:
-    """The instructions of a class body: its docstring, or what it inherits."""
-    written = namespace.get("__doc__")
-    if isinstance(written, str):
-        return inspect.cleandoc(written)
-    return next((said for base in bases if (said := getattr(base, "__instructions__", None)) is not None), None)
+def _pickled(cls: SignatureType) -> str | tuple[Any, ...]:
+    """By its name where a module holds it under that; else by its fields, as a text form has no module to be found in."""
+    found: Any = sys.modules.get(cls.__module__)
+    for part in cls.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is cls:
+        return cls.__qualname__
+    fields = {name: renewed(field, untyped=is_untyped(field)) for name, field in cls.fields.items()}
+    return _made, (Signature, fields, cls.plan.said, cls.__name__)
+
+
+copyreg.pickle(SignatureType, _pickled)
