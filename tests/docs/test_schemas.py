@@ -1,0 +1,48 @@
+"""The claims of docs/schemas.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ferrule.values.lowering import TARGETS, lower
+
+PAGE = Path(__file__).parents[2] / "docs" / "schemas.md"
+CASES: dict[str, tuple[dict[str, object], ...]] = {
+    "an object or list of any form": (
+        {"type": "object"},
+        {"type": "array"},
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {},
+    ),
+    "`$ref` to itself": ({"$ref": "#/$defs/Node"},),
+    "`minimum`, `maximum`": ({"type": "number", "minimum": 1, "maximum": 2},),
+    "`minItems`, `maxItems`": ({"type": "array", "items": {"type": "string"}, "maxItems": 3},),
+    "`minLength`": ({"type": "string", "minLength": 1}, {"type": "string", "not": {"const": "a"}}),
+    "a tuple": ({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}], "maxItems": 2},),
+}
+"""Beginnings of rows of the table, and schemas that they speak of."""
+
+
+def test_every_block_of_the_page_runs(execute) -> None:
+    """Style: a page's claims have a test."""
+    execute("docs/schemas.md")
+
+
+def test_no_link_of_the_page_is_broken(links) -> None:
+    """Ours."""
+    assert links("docs/schemas.md") == []
+
+
+@pytest.mark.parametrize("row", CASES)
+def test_the_table_says_what_happens(row: str) -> None:
+    """L6: a cell says "as it is" exactly where nothing is lost, and "no strict mode" exactly where there is none."""
+    [cells] = re.findall(rf"^\| {re.escape(row)}[^|]*\|(.*)\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    for target, cell in zip(TARGETS, cells.split("|"), strict=True):
+        for schema in CASES[row]:
+            node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}
+            lowered = lower({"type": "object", "properties": {"x": schema}, "required": ["x"], "$defs": {"Node": node}}, target)
+            assert (lowered.losses == ()) is ("as it is" in cell or "as they are" in cell), (target, schema)
+            assert any(loss.breaking for loss in lowered.losses) is ("no strict mode" in cell), (target, schema)
