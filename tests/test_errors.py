@@ -23,10 +23,12 @@ MADE = [
     errors.ToolTimeoutError("slow", 1.5, abandoned=True),
     errors.ToolExecutionError("boom"),
     errors.ToolRetry("use metres"),
-    errors.ToolCallError("invalid_tool_call", "no name", raw={"args": {}}, index=2, tool="add"),
-    errors.AdapterParseError("ChatAdapter", "junk", [("answer", "is missing")], parsed={"thought": "t"}, absent=["answer"]),
+    errors.ToolCallError("invalid_tool_call", "no name", raw={"args": {}}, index=2, tool="add", reason="missing_key"),
+    errors.AdapterParseError(
+        "ChatAdapter", "junk", [("answer", "is missing")], parsed={"thought": "t"}, absent=["answer"], code="missing_required_outputs"
+    ),
     errors.RateLimited("slow down", provider="p", status=429, request_id="r", retry_after_s=2.0),
-    errors.MissingContent("no choices"),
+    errors.MissingContent("no choices", raw={"choices": []}),
     errors.ScriptError("drifted"),
     errors.TooManyFaults(["one", "two"]),
     errors.MaxTurnsReached(3, []),

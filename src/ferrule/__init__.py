@@ -11,8 +11,9 @@ from typing import Any
 
 _HOMES = {
     "ferrule.errors": (
-        "AdapterParseError", "AsyncToolError", "AuthenticationFailed", "BadRequest", "ConfigurationError", "ConfirmationRejected",
-        "ConfirmationRequired", "ContextOverflow", "DecisionError", "DuplicateToolError", "FerruleError", "InputError", "LMError",
+        "AdapterParseError", "AsyncToolError", "AuthenticationFailed", "BadRequest", "BoundaryError", "ConfigurationError",
+        "ConfirmationRejected", "ConfirmationRequired", "ContextOverflow", "DecisionError", "DuplicateToolError", "FerruleError",
+        "InputError", "LMError",
         "MaxTurnsReached", "MissingContent", "MissingKeyError", "RateLimited", "Refused", "ReplayMismatch", "RunCancelled", "RunError",
         "ScriptError", "SignatureError", "TooManyFaults", "ToolArgumentsError", "ToolCallError", "ToolDefinitionError", "ToolError",
         "ToolExecutionError", "ToolLoadError", "ToolRetry", "ToolStop", "ToolTimeoutError", "Unavailable", "UnknownToolError",

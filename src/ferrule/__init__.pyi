@@ -9,6 +9,7 @@ from ferrule.errors import AdapterParseError as AdapterParseError
 from ferrule.errors import AsyncToolError as AsyncToolError
 from ferrule.errors import AuthenticationFailed as AuthenticationFailed
 from ferrule.errors import BadRequest as BadRequest
+from ferrule.errors import BoundaryError as BoundaryError
 from ferrule.errors import ConfigurationError as ConfigurationError
 from ferrule.errors import ConfirmationRejected as ConfirmationRejected
 from ferrule.errors import ConfirmationRequired as ConfirmationRequired

@@ -17,8 +17,9 @@ FerruleError
 │   ├── ToolExecutionError (RuntimeError)    `ToolCall.execute`: the function raised; the cause is kept
 │   ├── ToolRetry                            raised BY a tool: the model should change its call
 │   └── ToolStop                             raised BY a tool: the whole run ends with this error
-├── ToolCallError (ValueError)               a tool call cannot be read; carries `code` and `raw`
-├── AdapterParseError (ValueError)           a model's answer cannot be read as the signature's outputs
+├── BoundaryError (ValueError)               what passes between program and model does not fit; carries `code` and `raw`
+│   ├── ToolCallError                        a tool call, a declaration or a request
+│   └── AdapterParseError                    a model's answer cannot be read as the signature's outputs
 ├── LMError
 │   ├── Unavailable                          no connection, a timeout, or a 5xx
 │   │   └── RateLimited                      429
@@ -26,7 +27,7 @@ FerruleError
 │   ├── Refused                              the model or its provider declined
 │   ├── ContextOverflow                      the prompt is longer than the model's window
 │   └── BadRequest                           any other 4xx, or an answer that is no answer
-│       └── MissingContent                   a response without choices or without a message
+│       └── MissingContent (BoundaryError)   a response without choices or without a message
 ├── ScriptError (AssertionError)             a scripted or replayed model drifted from its script
 ├── RunError
 │   ├── TooManyFaults                        the model made too many bad steps in a row
@@ -124,8 +125,7 @@ class ToolArgumentsError(ToolError, ValueError):
         self.expected = expected
         lines = [f"Call to `{tool}` was not run. Fix and call again:"]
         lines += [f"- {path}: {text}" if path else f"- {text}" for path, text in self.problems]
-        if expected:
-            lines.append(f"Expected: {expected}")
+        lines += [f"Expected: {expected}"] if expected else []
         super().__init__("\n".join(lines))
 
 
@@ -155,40 +155,50 @@ class ToolStop(ToolError):  # noqa: N818  the settled public name
     """Raised by a tool to end the whole run; the run's caller gets this very error."""
 
 
-class ToolCallError(FerruleError, ValueError):
-    """A tool call, or a declaration of one, cannot be read.
+# -- between programs and models --------------------------------------------------------------------------------
 
-    `code` is one of `invalid_tool_call`, `invalid_tool_calls`, `invalid_tool_call_arguments`, `invalid_tool_spec`,
-    `invalid_request`, `missing_content`, `missing_required_outputs`. `raw` is what was found, `index` its place in the list.
+
+class BoundaryError(FerruleError, ValueError):
+    """What passes between a program and a model does not fit; the same class, code and data in sync, async and streamed runs.
+
+    `code` is one of `invalid_tool_spec`, `invalid_request` (nothing was sent); `missing_content`, `missing_required_outputs`,
+    `invalid_outputs`, `invalid_tool_calls`, `invalid_tool_call`, `invalid_tool_call_arguments` (of an answer). `raw` is what was found.
     """
 
-    def __init__(self, code: str, message: str, *, raw: object = None, index: int | None = None, tool: str | None = None) -> None:
+    code: str = ""
+    raw: object = None
+
+
+class ToolCallError(BoundaryError):
+    """A tool call, a declaration of a tool, or a request cannot be used.
+
+    `index` is its place in its list, `tool` the tool's name as far as it is known, `reason` in one word what is wrong with a declaration.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, raw: object = None, index: int | None = None, tool: str | None = None, reason: str | None = None
+    ) -> None:
         self.code = code
         self.raw = raw
         self.index = index
         self.tool = tool
+        self.reason = reason
         super().__init__(message)
 
 
-# -- models and adapters ----------------------------------------------------------------------------------------
-
-
-class AdapterParseError(FerruleError, ValueError):
+class AdapterParseError(BoundaryError):
     """A model's answer cannot be read as the signature's outputs.
 
-    `text` is the whole answer, `problems` a tuple of `(field, what is wrong)`, `parsed` the outputs that could be read, `absent` the names
-    of those that the answer does not mention at all.
+    `text` is the whole answer, `raw` that part of it which `code` is about, `problems` a tuple of `(field, what is wrong)`, `parsed` the
+    outputs that could be read, `absent` the names of those that the answer does not mention at all.
     """
 
     def __init__(
-        self,
-        adapter: str,
-        text: str,
-        problems: Sequence[tuple[str, str]],
-        *,
-        parsed: Mapping[str, Any] | None = None,
-        absent: Iterable[str] = (),
-    ) -> None:
+        self, adapter: str, text: str, problems: Sequence[tuple[str, str]], *,
+        parsed: Mapping[str, Any] | None = None, absent: Iterable[str] = (), code: str = "invalid_outputs", raw: object = None,
+    ) -> None:  # fmt: skip
+        self.code = code
+        self.raw = text if raw is None else raw
         self.absent = frozenset(absent)
         self.adapter = adapter
         self.text = text
@@ -204,14 +214,10 @@ class LMError(FerruleError):
     """A model could not answer. `provider`, `status` and `request_id` are None where the provider gave none."""
 
     def __init__(
-        self,
-        message: str,
-        *,
-        provider: str | None = None,
-        status: int | None = None,
-        request_id: str | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
+        self, message: str, *, provider: str | None = None, status: int | None = None, request_id: str | None = None,
+        retry_after_s: float | None = None, raw: object = None,
+    ) -> None:  # fmt: skip
+        self.raw = raw
         self.provider = provider
         self.status = status
         self.request_id = request_id
@@ -246,8 +252,8 @@ class BadRequest(LMError):  # noqa: N818  the settled public name
     """Any other 4xx, or an answer that is no answer (HTML, half a JSON)."""
 
 
-class MissingContent(BadRequest):
-    """A response without choices, or without a message in it."""
+class MissingContent(BadRequest, BoundaryError):  # noqa: N818  the settled public name
+    """A response without choices, or without a message in it; `raw` is the response."""
 
     code = "missing_content"
 
@@ -314,13 +320,7 @@ class ConfirmationRequired(FerruleError):  # noqa: N818  the settled public name
     """
 
     def __init__(
-        self,
-        question: str,
-        *,
-        confirmation_id: str = "",
-        tool_call: Any = None,
-        run: Any = None,
-        context: Mapping[str, Any] | None = None,
+        self, question: str, *, confirmation_id: str = "", tool_call: Any = None, run: Any = None, context: Mapping[str, Any] | None = None
     ) -> None:
         self.question = question
         self.confirmation_id = confirmation_id

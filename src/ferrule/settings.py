@@ -29,7 +29,7 @@ class Settings:
     lm: Any = None
     """The model programs ask, unless they have their own."""
     adapter: Any = None
-    """The adapter programs speak through; None means `ChatAdapter()`."""
+    """The adapter programs speak through; None means `ChatAdapter(use_native_function_calling=None)`."""
     allow_tool_async_sync_conversion: bool = False
     """Whether `tool(...)` of an async tool runs it on the background loop instead of raising."""
     callbacks: tuple[Any, ...] = ()

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from ferrule.adapters.adapter import NOT_GIVEN, Adapter
+from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.chat import ChatAdapter
+from ferrule.adapters.earlier import NOT_GIVEN
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.xml_tags import XMLAdapter
 from ferrule.errors import AdapterParseError, ConfigurationError, InputError, ToolCallError
+from ferrule.values.answer_calls import call_at
 from ferrule.values.call import ToolCall, ToolCalls
 from ferrule.values.custom import Type
 from ferrule.values.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response
@@ -288,6 +290,120 @@ def test_calls_that_are_missing_are_named(adapter: Adapter) -> None:
     text = adapter.format_assistant_message_content(WITH_CALLS.delete("calls"), {"answer": "x"})
     with pytest.raises(AdapterParseError, match="calls: is missing"):
         adapter.read(WITH_CALLS, Response(text))
+
+
+ADD = {"name": "add", "args": {"a": 1}}
+OPTIONAL = Signature({"q": InputField(), "calls": (ToolCalls | None, OutputField()), "answer": OutputField()})
+
+
+def written(adapter: Adapter, **outputs: Any) -> Response:
+    """A text answer with these fields."""
+    return Response(adapter.format_assistant_message_content(Signature(f"q -> {', '.join(f'{name}: Any' for name in outputs)}"), outputs))
+
+
+def test_native_calls_win_over_what_the_text_says_in_their_place(adapter: Adapter) -> None:
+    """E44: one rule where an answer has both."""
+    response = written(adapter, calls=[{"name": "other", "args": {}}], answer="x")
+    found = adapter.read(WITH_CALLS, Response(response.text, (CALL,)))
+    assert found == {"calls": ToolCalls(tool_calls=[CALL]), "answer": "x"}
+
+
+def test_a_pure_call_in_text_is_an_answer_as_well(adapter: Adapter) -> None:
+    """E47, E66: other outputs are None, whether they are left out or empty."""
+    for others in ({}, {"answer": None}, {"answer": ""}):
+        assert adapter.read(WITH_CALLS, written(adapter, calls=[ADD], **others)) == {
+            "calls": ToolCalls(tool_calls=[CALL]),
+            "answer": None,
+        }
+
+
+def test_defaults_stand_in_for_outputs_that_a_pure_call_leaves_out(adapter: Adapter) -> None:
+    """E46, E47."""
+    made = Signature(
+        {"q": InputField(), "calls": (ToolCalls, OutputField()), "note": (str, OutputField("none")), "n": (int, OutputField())}
+    )
+    assert adapter.read(made, Response(None, (CALL,))) == {"calls": ToolCalls(tool_calls=[CALL]), "note": "none", "n": None}
+
+
+def test_no_calls_are_none_where_the_output_may_be_none_and_an_error_where_not(adapter: Adapter) -> None:
+    """E46, E25: an empty list in the text is no calls, like none beside it."""
+    for response in (written(adapter, answer="x"), written(adapter, calls=[], answer="x"), written(adapter, calls=None, answer="x")):
+        assert adapter.read(OPTIONAL, response) == {"calls": None, "answer": "x"}
+        with pytest.raises(AdapterParseError, match="calls: is missing") as raised:
+            adapter.read(WITH_CALLS, response)
+        assert raised.value.code == "missing_required_outputs"
+    assert adapter.read(OPTIONAL, Response("Hello."), lenient=True) == {"calls": None, "answer": "Hello."}
+
+
+def test_an_ill_typed_output_beside_calls_is_still_a_problem(adapter: Adapter) -> None:
+    """E48: what is written is checked."""
+    made = Signature({"q": InputField(), "calls": (ToolCalls, OutputField()), "n": (int, OutputField())})
+    with pytest.raises(AdapterParseError, match="n: ") as raised:
+        adapter.read(made, written(adapter, calls=[ADD], n="many"))
+    assert raised.value.code == "invalid_outputs"
+    assert raised.value.parsed["calls"] == ToolCalls(tool_calls=[CALL])
+
+
+BAD_CALLS = [
+    ("invalid_tool_call_arguments", {"name": "add", "arguments": "{bad"}, "`add`"),
+    ("invalid_tool_call_arguments", {"name": "add", "arguments": "[1]"}, "`add`"),
+    ("invalid_tool_call", {"args": {}}, "needs a name"),
+    ("invalid_tool_call", 5, "needs a name"),
+]
+
+
+@pytest.mark.parametrize(("code", "bad", "said"), BAD_CALLS, ids=["no JSON", "no object", "no name", "no mapping"])
+def test_bad_calls_are_tagged_natively_and_in_text(adapter: Adapter, code: str, bad: Any, said: str) -> None:
+    """E34, E36, E37, E39, E57: alone an error with code and raw text, beside a good one marked with index and reason."""
+    native = (call_at(bad, 0),)
+    for response in (Response(None, native), written(adapter, calls=[bad])):
+        with pytest.raises(AdapterParseError, match=said) as raised:
+            adapter.read(WITH_CALLS, response)
+        assert raised.value.code == code
+        assert raised.value.raw
+        assert [name for name, _ in raised.value.problems] == ["calls"]
+    for response in (Response(None, (CALL, *native)), written(adapter, calls=[ADD, bad])):
+        good, marked = adapter.read(WITH_CALLS, response)["calls"].tool_calls
+        assert (good.args, good.fault) == ({"a": 1}, None)
+        assert marked.fault is not None
+        assert marked.fault.code == code
+        assert said in marked.fault.reason
+
+
+def test_what_is_no_list_of_calls_is_tagged(adapter: Adapter) -> None:
+    """E26."""
+    with pytest.raises(AdapterParseError) as raised:
+        adapter.read(WITH_CALLS, written(adapter, calls="add one and two", answer="x"))
+    assert (raised.value.code, raised.value.parsed) == ("invalid_tool_calls", {"answer": "x"})
+
+
+def test_reading_calls_runs_nothing(adapter: Adapter) -> None:
+    """E55: whatever the tool would do stays undone."""
+    ran: list[Any] = []
+
+    class Effect(FakeTool):
+        def __call__(self, **args: Any) -> None:
+            ran.append(args)
+
+    tools = [Effect(name="add")]
+    for response in (
+        Response(None, (CALL,)),
+        written(adapter, calls=[ADD]),
+        Response('<tool_call>{"name": "add", "arguments": {}}</tool_call>'),
+    ):
+        adapter.read(WITH_CALLS, response, tools=[tool.declaration for tool in tools])
+        adapter.read(WITH_CALLS, response, tools=tools)
+    assert ran == []
+
+
+def test_a_form_nobody_asked_for_is_read_only_where_the_output_is_not_there(adapter: Adapter) -> None:
+    """E12, E45: `ToolCalls.from_text` is the last resort, and not one of other signatures."""
+    spoken = 'Adding. <tool_call>{"name": "add", "arguments": {"a": 7}}</tool_call>'
+    found = adapter.read(WITH_CALLS, Response(spoken), tools=TOOLS)
+    assert ([call.args for call in found["calls"].tool_calls], found["answer"]) == ([{"a": 7}], "Adding.")
+    assert adapter.read(WITH_CALLS, Response(spoken, (CALL,)), tools=TOOLS)["calls"] == ToolCalls(tool_calls=[CALL])
+    assert adapter.read(WITH_CALLS, written(adapter, calls=[ADD], answer=spoken), tools=TOOLS)["calls"] == ToolCalls(tool_calls=[CALL])
+    assert adapter.read(QA, written(adapter, answer=spoken), tools=TOOLS) == {"answer": spoken}
 
 
 def test_the_repair_names_each_problem_and_shows_the_form(adapter: Adapter) -> None:

@@ -146,3 +146,13 @@ def test_an_error_learns_whose_it_is_once():
     )
     assert named.__cause__ is cause
     assert placed(named, provider="q") is named
+
+
+def test_googles_reasons_and_waits_stand_in_the_details():
+    """L4: a wrong key of Gemini is a 400, and the wait of its 429 stands in the body (google.rpc.ErrorInfo, RetryInfo)."""
+    key = b'{"error": {"code": 400, "message": "API key not valid.", "details": [7, {"reason": "API_KEY_INVALID"}]}}'
+    assert isinstance(failure(400, {}, key)[0], AuthenticationFailed)
+    wait = b'{"error": {"code": 429, "message": "Quota.", "details": [{"@type": "x", "retryDelay": "34.5s"}]}}'
+    error, again = failure(429, {}, wait)
+    assert (type(error), error.retry_after_s, again) == (RateLimited, 34.5, True)
+    assert failure(429, {"retry-after": "1"}, wait)[0].retry_after_s == 1

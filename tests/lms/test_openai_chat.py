@@ -15,7 +15,7 @@ from ferrule.lms.providers import PROVIDERS, Dialect
 from ferrule.values.call import CallFault, ToolCall
 from ferrule.values.exchange import Declarations, Request, Response, Shape, Usage
 from ferrule.values.message import Message, Messages
-from ferrule.values.part import Image, Text
+from ferrule.values.part import Audio, File, Image, Text
 
 GOLDEN = Path(__file__).parent / "golden"
 ADD = {
@@ -142,6 +142,74 @@ def test_reasoning_goes_back_with_calls_where_the_provider_wants_it():
     assert said(asking(Message("assistant", "", (CALL,))), dialect=deepseek)["messages"][0]["reasoning_content"] == ""
     assert "reasoning_content" not in said(asking(message))["messages"][0]
     assert "reasoning_content" not in said(asking(Message("assistant", "x", reasoning="hm")), dialect=deepseek)["messages"][0]
+
+
+PICTURE, SOUND, PAPER = Image(data="AAAA"), Audio(data="AAAA"), File(url="https://example.com/a.pdf", name="a.pdf")
+BOTH = Message("assistant", "", (CALL, CALL.with_id("call_2")))
+
+
+@pytest.mark.parametrize("dialect", [Dialect(), Dialect(wants_reasoning=True)], ids=["plain", "reasoning"])
+def test_pictures_in_results_go_into_one_message_of_the_user_behind_them(dialect):
+    """L2, E13: tool messages are text here."""
+    sent = said(
+        asking(
+            Message("user", (PICTURE,)),
+            BOTH,
+            Message("tool", (Text(text="two of them"), PICTURE, SOUND), tool_call_id="call_1", name="draw"),
+            Message("tool", (PAPER,), tool_call_id="call_2", name="print"),
+            Message("assistant", "Fine."),
+        ),
+        dialect=dialect,
+    )["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "tool", "user", "assistant"]
+    assert sent[0]["content"] == PICTURE.format()
+    words = [f"[{part!r}: see the message behind the results]" for part in (PICTURE, SOUND, PAPER)]
+    assert sent[2] == {
+        "role": "tool",
+        "tool_call_id": "call_1",
+        "content": [{"type": "text", "text": text} for text in ("two of them", *words[:2])],
+    }
+    assert sent[3]["content"] == [{"type": "text", "text": words[2]}]
+    assert sent[4]["content"] == [
+        {"type": "text", "text": "From the result of `draw` (call call_1):"}, *PICTURE.format(), *SOUND.format(),
+        {"type": "text", "text": "From the result of `print` (call call_2):"}, *PAPER.format(),
+    ]  # fmt: skip
+
+
+def test_pictures_of_the_last_results_go_last():
+    """L2: the model is to see them now."""
+    sent = said(asking(Message("tool", (PICTURE,), tool_call_id="call_1"), Message("tool", "x", tool_call_id="call_2")))["messages"]
+    assert [message["role"] for message in sent] == ["tool", "tool", "user"]
+    assert sent[2]["content"] == [{"type": "text", "text": "From the result of `the tool` (call call_1):"}, *PICTURE.format()]
+
+
+def test_parts_that_are_all_text_need_no_message_of_the_user():
+    """L2."""
+    message = Message("tool", (Text(text="a"), Text(text="b")), tool_call_id="call_1")
+    assert said(asking(message))["messages"] == [json.loads(message.json)]
+
+
+def test_each_of_30_requests_with_pictures_begins_with_the_one_before():
+    """L7."""
+    messages = Messages([Message("user", "hi")])
+    request = Request(messages, Declarations([ADD]))
+    bodies = []
+    for step in range(30):
+        bodies.append(render(request, model="m", settings={}))
+        results = [(PICTURE,), "text"] if step % 3 else ["text", (Text(text="x"), SOUND)]
+        said_back = [Message("tool", content, tool_call_id=call.id) for content, call in zip(results, BOTH.tool_calls, strict=True)]
+        messages = messages.then(Message("assistant", "", BOTH.tool_calls), *said_back)
+        request = request.following(messages)
+    assert all(later.startswith(earlier.removesuffix(b"]}") + b",") for earlier, later in pairwise(bodies))
+
+
+def test_pictures_of_results_are_rendered_once():
+    """L7: a step costs what it adds."""
+    message = Message("tool", (PICTURE,), tool_call_id="call_1")
+    first, second = (render(asking(message), model="m", settings={}) for _ in range(2))
+    kept = message.rendered("openai_chat+media", lambda _: pytest.fail("rendered again"))
+    assert first == second
+    assert kept in first
 
 
 @given(st.text(), st.dictionaries(st.sampled_from(["temperature", "stop", "user"]), st.text() | st.floats() | st.none()))

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from ferrule.errors import InputError
-from ferrule.values.call import ToolCall
+from ferrule.values.call import ToolCall, ToolCalls, ToolResult
 from ferrule.values.history import History
 from ferrule.values.message import Message
 from ferrule.values.part import Image
@@ -37,6 +37,25 @@ def test_messages_are_recorded_as_real_messages() -> None:
         Message("tool", "3", tool_call_id="x"),
         Message("assistant", "3"),
     ]
+
+
+def test_results_of_calls_are_added_without_any_dict() -> None:
+    """E67: what `ToolCalls.execute_all` gives, behind the calls it was given for."""
+    history = a_conversation()
+    history.add_assistant_message("", [ToolCall(name="add", args={"a": 1, "b": 5}, id="y"), ToolCall(name="nosuch", id="z")])
+    calls = ToolCalls(tool_calls=list(history[-1].tool_calls))
+    history.add_tool_results(calls.execute_all({"add": lambda a, b: a + b}))
+    *_, first, second = history.as_messages(no_turns)
+    assert (first, second.tool_call_id, second.is_error) == (Message("tool", "6", tool_call_id="y", name="add"), "z", True)
+
+
+def test_results_of_calls_that_stood_in_the_text_are_told_as_text() -> None:
+    """E67, E12: a tool's message would want a call before it."""
+    history = History()
+    history.add_user_message("add")
+    history.add_assistant_message('[{"name": "add"}]')
+    history.add_tool_results([ToolResult("add", "6", "call_0")])
+    assert history.as_messages(no_turns)[-1] == Message("user", 'Results of your calls:\n[{"name":"add","result":"6"}]')
 
 
 def test_the_system_message_is_first_and_replaced_not_duplicated() -> None:

@@ -6,7 +6,7 @@ import copy
 import gc
 import pickle
 from enum import Enum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Optional
 
 import pytest
 from pydantic import BaseModel, Field
@@ -177,6 +177,23 @@ def test_two_outputs_for_calls_are_refused() -> None:
     """E52."""
     with pytest.raises(SignatureError, match="one"):
         Signature({"q": InputField(), "a": (ToolCalls, OutputField()), "b": (list[ToolCalls], OutputField())})
+
+
+@pytest.mark.parametrize("kind", [list[ToolCalls], dict[str, ToolCalls], ToolCalls | str, list[ToolCalls] | None], ids=range(4))
+def test_an_output_for_calls_holds_all_of_them(kind: Any) -> None:
+    """E51, E52: `ToolCalls`, or that or None."""
+    with pytest.raises(SignatureError, match=r"`ToolCalls` or `ToolCalls \| None`"):
+        Signature({"q": InputField(), "calls": (kind, OutputField())})
+    for fine in (ToolCalls, ToolCalls | None, Optional[ToolCalls]):  # noqa: UP045  as users write it
+        assert Signature({"q": InputField(), "calls": (fine, OutputField())}).signature == "q -> calls"
+
+
+def test_a_name_stands_once_among_inputs_and_outputs() -> None:
+    """E53: also for tools and their calls."""
+    with pytest.raises(SignatureError, match="`calls` stands as an input and as an output"):
+        Signature("q, calls: list[str] -> calls: ToolCalls")
+    with pytest.raises(SignatureError, match="already"):
+        Signature("q, tools -> answer").append("tools", OutputField(), ToolCalls)
 
 
 # -- changing -----------------------------------------------------------------------------------------------------

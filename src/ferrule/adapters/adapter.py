@@ -12,11 +12,11 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ferrule.adapters.draw import Shown, listing, packed, shown_fields
+from ferrule.adapters.earlier import demo_messages, history_messages
 from ferrule.adapters.read import reading_of, typed
-from ferrule.errors import ConfigurationError, InputError, ToolCallError, shown
+from ferrule.errors import ConfigurationError, ToolCallError, shown
 from ferrule.values.content import Piece, content_of
 from ferrule.values.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
-from ferrule.values.history import History
 from ferrule.values.message import Message, Messages, openai_message
 from ferrule.values.plan import default_instructions
 from ferrule.values.record import Record
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ferrule.values.exchange import FieldReader
     from ferrule.values.signature import Signature
 
-NOT_GIVEN = "(not given in this example)"
+_MOST_SHOWN = 400
+_OF_CALLS = frozenset({"invalid_tool_calls", "invalid_tool_call", "invalid_tool_call_arguments"})
 _NO_SETTINGS: Mapping[str, Any] = {}
 
 
@@ -126,9 +127,9 @@ class Adapter(ABC):
         drawn = self._drawn(signature, native=native)
         messages = [drawn.system]
         for i, demo in enumerate(demos):
-            messages += self._demo(drawn.shown, demo, i)
+            messages += demo_messages(self, drawn.shown, demo, i)
         for name in drawn.shown.histories:
-            messages += self._history(drawn.shown, inputs.get(name))
+            messages += history_messages(self, drawn.shown, inputs.get(name))
         pieces = self._question(drawn.shown.inputs, inputs, drawn.reminder)
         if pieces or messages[-1].role != "user":
             messages.append(Message("user", content_of(pieces or ["Begin."])))
@@ -138,18 +139,25 @@ class Adapter(ABC):
         """One finished step of a loop as a user's message."""
         return Message("user", content_of(self.drawn_fields(fields)))
 
-    def read(self, signature: type[Signature], response: Response, *, lenient: bool = False) -> dict[str, Any]:
+    def read(self, signature: type[Signature], response: Response, *, lenient: bool = False, tools: Iterable[Any] = ()) -> dict[str, Any]:
         """All outputs of an answer, typed. Raises `AdapterParseError` with every problem.
 
         `lenient` takes an answer without any field for the value of the one text output there is. Native calls go to the output of the
-        type `ToolCalls`; a signature without one does not see them.
+        type `ToolCalls`; a signature without one does not see them. Where neither they nor the output are there, calls of `tools` are
+        looked for in the text, in the forms that models fall back to.
         """
         text = response.text
         raw = self.raw_fields(signature, text) if text else _NO_SETTINGS
-        if not raw and text and not text.isspace():
-            reading = reading_of(signature)
-            if reading.text is not None and (lenient or (reading.calls is not None and response.tool_calls)):
-                raw = {reading.text: text}
+        reading = reading_of(signature)
+        has_calls = reading.calls is not None and bool(response.tool_calls)
+        if reading.calls is not None and tools and text and not has_calls and reading.calls not in raw:
+            from ferrule.values.dialects import find
+
+            calls, rest = find(text, tools)
+            if calls:
+                raw, text, has_calls = {**raw, reading.calls: calls}, rest, True
+        if text and not text.isspace() and not (raw.keys() - {reading.calls}) and reading.text is not None and (lenient or has_calls):
+            raw = {**raw, reading.text: text}
         return typed(type(self).__name__, signature, raw, response)
 
     def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape | None:
@@ -157,12 +165,20 @@ class Adapter(ABC):
         del signature, capabilities
         return None
 
-    def repair_messages(self, signature: type[Signature], response: Response, error: AdapterParseError) -> tuple[Message, ...]:
-        """The unreadable answer, and what is wrong with it, for the model to mend."""
+    def repair_messages(
+        self, signature: type[Signature], response: Response, error: AdapterParseError, *, native: bool = False
+    ) -> tuple[Message, ...]:
+        """The unreadable answer, and what is wrong with it, for the model to mend.
+
+        Native calls that could not be read are told as text: as calls they would want results, and no provider takes them back.
+        """
         problems = "\n".join(f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in error.problems)
-        reminder = self.reminder(list(signature.output_fields))
-        asked = f"Your answer could not be read:\n{problems}\n\nWrite the whole answer again. {reminder}".rstrip()
-        return (Message("assistant", response.text or "(empty)"), Message("user", asked))
+        wrote = [f"{call.name or '(no name)'} {shown(call.arguments_text, _MOST_SHOWN)}" for call in response.tool_calls]
+        said = response.text or (f"(calls: {'; '.join(wrote)})" if wrote and native else "(empty)")
+        again = "Make all your calls again." if native and error.code in _OF_CALLS else "Write the whole answer again."
+        reminder = self._drawn(signature, native=True).reminder if native else self.reminder(list(signature.output_fields))
+        asked = f"Your answer could not be read:\n{problems}\n\n{again} {reminder}".rstrip()
+        return (Message("assistant", said), Message("user", asked))
 
     def request(
         self,
@@ -175,14 +191,25 @@ class Adapter(ABC):
         settings: Mapping[str, Any] = _NO_SETTINGS,
         capabilities: Capabilities | None = None,
     ) -> Request:
-        """The request for an answer to these messages. Without tools nothing of tools is on it; with tools no shape binds the answer."""
+        """The request for an answer to these messages. Without tools nothing of tools is on it; with tools no shape binds the answer.
+
+        Tools come with the program or with its inputs, in that order, and never with the settings: that raises `ToolCallError`
+        (`invalid_request`), as does the choice of a tool that is not there.
+        """
         if not isinstance(settings, Mapping):
             msg = f"The settings of a request are a mapping, found {shown(settings)}."
+            raise ToolCallError("invalid_request", msg, raw=settings)
+        if "tools" in settings or "messages" in settings:
+            msg = (
+                "`tools` and `messages` are no settings of a request. Tools come with the program (`tools=`), or as inputs of type `Tool`."
+            )
             raise ToolCallError("invalid_request", msg, raw=settings)
         if not len(tools):
             return Request(messages, shape=self.shape(signature, capabilities), settings=settings)
         if capabilities is not None and not capabilities.parallel_tools:
             parallel = None
+        if tool_choice is not None:
+            _refuse_unknown(tool_choice, tools)
         return Request(messages, tools, tool_choice, parallel, None, settings)
 
     def calls_natively(self, capabilities: Capabilities) -> bool:
@@ -256,45 +283,15 @@ class Adapter(ABC):
             return pieces
         return [*pieces, f"\n\n{reminder}" if pieces else reminder]
 
-    def _demo(self, shown_: Shown, demo: Any, index: int) -> list[Message]:
-        values = _mapping(demo)
-        if values is None or not values.keys() & {*shown_.inputs, *shown_.outputs}:
-            names = ", ".join(f"`{name}`" for name in (*shown_.inputs, *shown_.outputs))
-            msg = f"Demo {index} cannot be shown: it must be a mapping with some of the fields {names}, found {shown(demo)}."
-            raise InputError(msg)
-        before: list[Message] = []
-        for name in shown_.histories:
-            before += self._history(shown_, values.get(name))
-        asked = {name: values.get(name, NOT_GIVEN) for name in shown_.inputs}
-        answered = {name: values.get(name, NOT_GIVEN) for name in shown_.outputs}
-        return [*before, *self._turn(asked, answered)]
 
-    def _history(self, shown_: Shown, history: Any) -> list[Message]:
-        if history is None:
-            return []
-        found = history if isinstance(history, History) else History(history.get("messages") if isinstance(history, Mapping) else history)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-
-        def render(turn: Mapping[str, Any]) -> list[Message]:
-            asked = {name: turn[name] for name in shown_.inputs if name in turn}
-            answered = {name: turn[name] for name in shown_.outputs if name in turn}
-            if not asked and not answered:
-                names = ", ".join(f"`{name}`" for name in (*shown_.inputs, *shown_.outputs))
-                msg = f"A turn of the history cannot be shown: it has none of the fields {names}, and is no message either: {shown(turn)}."
-                raise InputError(msg)
-            return self._turn(asked, answered)
-
-        return [message for message in found.as_messages(render) if message.role != "system"]
-
-    def _turn(self, asked: Mapping[str, Any], answered: Mapping[str, Any]) -> list[Message]:
-        messages = [Message("user", content_of(self.drawn_fields(asked)))] if asked else []
-        return [*messages, Message("assistant", content_of(self.drawn_answer(answered)))] if answered else messages
-
-
-def _mapping(demo: Any) -> Mapping[str, Any] | None:
-    if isinstance(demo, Mapping):
-        return cast("Mapping[str, Any]", demo)
-    as_dict = getattr(demo, "toDict", None)
-    return as_dict() if callable(as_dict) else None  # pyright: ignore[reportReturnType]  DSPy's examples
+def _refuse_unknown(choice: str | Mapping[str, Any], tools: Declarations) -> None:
+    named: Any = choice.get("function", choice) if isinstance(choice, Mapping) else choice
+    name = cast("Mapping[str, Any]", named).get("name") if isinstance(named, Mapping) else named
+    known = [tool["function"]["name"] for tool in tools]
+    if name not in {"auto", "none", "required", *known}:
+        names = ", ".join(f"`{each}`" for each in known)
+        msg = f"`tool_choice` is `auto`, `none`, `required` or one of the tools {names}; found {shown(choice)}."
+        raise ToolCallError("invalid_request", msg, raw=choice)
 
 
 def _rebuilt(kind: Any, native: bool | None, fallback: Adapter | None, repairs: int) -> Adapter:

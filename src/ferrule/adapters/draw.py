@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin
 
+from ferrule.values.call import ToolCalls
 from ferrule.values.content import Piece, pieces_of
 from ferrule.values.custom import PART_END, PART_START, Type
 from ferrule.values.fields import adapter_of, allows_none, description_of
@@ -15,7 +17,7 @@ from ferrule.values.part import Text
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterator
 
     from pydantic.fields import FieldInfo
 
@@ -34,6 +36,7 @@ _BOUNDS = {
     "maxItems": "at most {} items",
 }
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+_LISTS = frozenset({list, tuple, Sequence, Iterable})
 _SIMPLE = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -44,14 +47,18 @@ class Shown(Record):
     outputs: Mapping[str, FieldInfo]
     histories: tuple[str, ...]
     """Inputs that become messages of their own."""
+    calls: str | None
+    """The output whose values travel beside the text: as the calls of an assistant's message."""
 
 
 def shown_fields(signature: type[Signature], *, native: bool) -> Shown:
     """The fields a prompt shows: no histories, and in native mode neither tools nor the calls, which travel beside the text."""
     histories = tuple(name for name, field in signature.input_fields.items() if is_history(field))
-    inputs = {name: field for name, field in signature.input_fields.items() if name not in histories and not (native and is_tool(field))}
-    outputs = {name: field for name, field in signature.output_fields.items() if not (native and is_calls(field))}
-    return Shown(inputs, outputs, histories)
+    beside = {*tool_inputs(signature), *histories} if native else histories
+    calls = calls_output(signature) if native else None
+    inputs = {name: field for name, field in signature.input_fields.items() if name not in beside}
+    outputs = {name: field for name, field in signature.output_fields.items() if name != calls}
+    return Shown(inputs, outputs, histories, calls)
 
 
 def is_history(field: FieldInfo) -> bool:
@@ -59,16 +66,41 @@ def is_history(field: FieldInfo) -> bool:
     return bool(History.extract_custom_type_from_annotation(field.annotation))
 
 
-def is_tool(field: FieldInfo) -> bool:
-    """Whether a field holds tools. They live in a room beside this one, so they are known by what they can do."""
-    return any(hasattr(kind, "declaration") for kind in Type.extract_custom_type_from_annotation(field.annotation))
+def tool_inputs(signature: type[Signature]) -> Mapping[str, bool]:
+    """The inputs that declare tools, in order, and whether each takes a list of them: `Tool`, `list[Tool]`, either of them or None."""
+    return signature.kept(tool_inputs, lambda: dict(_declaring(signature.input_fields)))
 
 
-def is_calls(field: FieldInfo) -> bool:
-    """Whether a field receives an answer's tool calls."""
-    from ferrule.values.call import ToolCalls
+def _declaring(fields: Mapping[str, FieldInfo]) -> Iterator[tuple[str, bool]]:
+    for name, field in fields.items():
+        annotation = without_none(field.annotation)
+        if _is_tool(annotation):
+            yield name, False
+        elif get_origin(annotation) in _LISTS and _is_tool(next(iter(get_args(annotation)), None)):
+            yield name, True
 
-    return bool(ToolCalls.extract_custom_type_from_annotation(field.annotation))
+
+def _is_tool(annotation: Any) -> bool:
+    # Tools live in a room beside this one, so they are known by what they can do.
+    return isinstance(annotation, type) and issubclass(annotation, Type) and hasattr(annotation, "declaration")
+
+
+def calls_output(signature: type[Signature]) -> str | None:
+    """The output that receives an answer's tool calls, if there is one."""
+    return signature.kept(calls_output, lambda: next((name for name, field in signature.output_fields.items() if calls_type(field)), None))
+
+
+def calls_type(field: FieldInfo) -> type[ToolCalls] | None:
+    """`ToolCalls` or the class made from it, of a field that receives calls; None for any other field."""
+    return next(iter(ToolCalls.extract_custom_type_from_annotation(field.annotation)), None)
+
+
+def without_none(annotation: Any) -> Any:
+    """`T` for `T | None`; any other type as it is."""
+    if get_origin(annotation) not in {Union, UnionType}:
+        return annotation
+    others = [each for each in get_args(annotation) if each is not NoneType]
+    return others[0] if len(others) == 1 else annotation
 
 
 # -- values -------------------------------------------------------------------------------------------------------
@@ -136,11 +168,12 @@ def expectation(field: FieldInfo) -> str:
     said: list[str] = []
     choices = _choices(annotation)
     custom = Type.extract_custom_type_from_annotation(annotation)
+    single = without_none(annotation)
     if choices is not None:
         said.append(f"exactly one of: {choices}")
     elif isinstance(annotation, type) and annotation in _SIMPLE:
         said.append(_SIMPLE[annotation])
-    elif custom and annotation is custom[0] and custom[0].description():
+    elif custom and single is custom[0] and custom[0].description():
         said.append(custom[0].description())
     elif get_origin(annotation) in {Union, UnionType} and set(get_args(annotation)) == {str, NoneType}:
         said.append("text, or null")

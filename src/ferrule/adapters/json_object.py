@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.draw import Shown, is_calls, is_plain, type_name
+from ferrule.adapters.draw import Shown, calls_output, is_plain, type_name
 from ferrule.errors import AdapterParseError
 from ferrule.values.content import pieces_of
 from ferrule.values.exchange import Shape
@@ -65,7 +65,7 @@ class JSONAdapter(Adapter):
     def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape | None:
         """A JSON schema where the model keeps to one and the outputs can be said in one; else a JSON object where it can do that."""
         outputs = signature.output_fields
-        if capabilities is None or not outputs or any(is_calls(field) for field in outputs.values()):
+        if capabilities is None or not outputs or calls_output(signature) is not None:
             return None
         if capabilities.json_schema and signature.kept(_is_closed, lambda: _is_closed(signature.plan.output_schema())):
             return Shape("json_schema", signature.plan.output_schema())

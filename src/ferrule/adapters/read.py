@@ -1,11 +1,16 @@
-"""From the raw text of each field to typed outputs, or to an error that names every problem.  (Floor 3.)"""
+"""From the raw text of each field to typed outputs, or to an error that names every problem.  (Floor 3.)
+
+What fills the output for tool calls is decided here: native calls if there are any, else what the text says in the field's place. An answer
+with a good call is an answer, whatever other outputs it lacks: they are None (E47). No call is ever run (E55).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.adapters.draw import is_calls
-from ferrule.errors import AdapterParseError
+from ferrule.adapters.draw import calls_output, calls_type, without_none
+from ferrule.errors import AdapterParseError, ToolCallError
+from ferrule.values.answer_calls import read_calls
 from ferrule.values.call import ToolCalls
 from ferrule.values.record import Record
 
@@ -17,13 +22,18 @@ if TYPE_CHECKING:
     from ferrule.values.signature import Signature
 
 
+_NOTHING = (None, "", "null")
+"""What models write for an output that they leave out."""
+
+
 class Reading(Record):
     """What is needed to read answers to one signature."""
 
     checks: tuple[tuple[str, Check], ...]
     """Outputs in order, each with what checks it."""
     calls: str | None
-    """The output that receives native tool calls."""
+    """The output that receives tool calls."""
+    calls_type: type[ToolCalls]
     text: str | None
     """The one output of plain text, where there is exactly one beside the calls."""
     optional: frozenset[str]
@@ -35,51 +45,72 @@ def reading_of(signature: type[Signature]) -> Reading:
 
 
 def _made(signature: type[Signature]) -> Reading:
-    calls = next((name for name, field in signature.output_fields.items() if is_calls(field)), None)
+    calls = calls_output(signature)
+    kind = calls_type(signature.output_fields[calls]) if calls else None
     others = [(name, field) for name, field in signature.output_fields.items() if name != calls]
-    text = others[0][0] if len(others) == 1 and others[0][1].annotation is str else None
-    return Reading(tuple(signature.output_checks.items()), calls, text, frozenset(signature.plan.optional))
+    text = others[0][0] if len(others) == 1 and without_none(others[0][1].annotation) is str else None
+    return Reading(tuple(signature.output_checks.items()), calls, kind or ToolCalls, text, frozenset(signature.plan.optional))
 
 
 def typed(adapter: str, signature: type[Signature], raw: Mapping[str, Any], response: Response) -> dict[str, Any]:
     """All outputs of an answer from their raw values. Raises `AdapterParseError` with every problem and with what could be read."""
     reading = reading_of(signature)
-    values: dict[str, Any] = {}
-    try:
-        for name, check in reading.checks:
-            values[name] = check(raw[name])
-    except (KeyError, ValueError):
-        return _slowly(adapter, signature, reading, raw, response)
-    return values
+    if reading.calls is None:
+        values: dict[str, Any] = {}
+        try:
+            for name, check in reading.checks:
+                values[name] = check(raw[name])
+        except (KeyError, ValueError):
+            pass
+        else:
+            return values
+    return _slowly(adapter, signature, reading, raw, response)
 
 
 def _slowly(adapter: str, signature: type[Signature], reading: Reading, raw: Mapping[str, Any], response: Response) -> dict[str, Any]:
     values: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
     absent: list[str] = []
+    calls, fault = _calls(reading, raw, response)
     for name, check in reading.checks:
-        if name == reading.calls and response.tool_calls:
-            values[name] = ToolCalls(tool_calls=list(response.tool_calls))
-        elif name in raw:
+        if name == reading.calls and (calls or fault):
+            if fault is not None:
+                problems.append((name, str(fault)))
+            else:
+                values[name] = calls
+        elif name in raw and name != reading.calls and not (calls and raw[name] in _NOTHING):
             try:
                 values[name] = check(raw[name])
             except ValueError as error:
                 problems.append((name, str(error)))
-        elif name in reading.optional and raw:
+        elif name in reading.optional and (raw or calls or (name == reading.calls and response.text)):
             values[name] = _left_out(signature, name)
-        elif reading.calls is not None and response.tool_calls:
-            values[name] = None  # a pure call is an answer as well
-        else:
+        elif calls:
+            values[name] = None
+        elif fault is None:
             absent.append(name)
             problems.append((name, "is missing"))
     if not problems:
         return values
     text = response.text or ""
-    if not text.strip():
+    code = fault.code if fault is not None else "missing_required_outputs" if len(absent) == len(problems) else "invalid_outputs"
+    if not text.strip() and not response.tool_calls:
         problems = [("", "the answer is empty"), *problems]
     if response.finish_reason == "length":
         problems = [("", "the answer was cut off at its greatest length: write less, or raise `max_tokens`"), *problems]
-    raise AdapterParseError(adapter, text, problems, parsed=values, absent=absent)
+    raw_part = fault.raw if fault is not None else None
+    raise AdapterParseError(adapter, text, problems, parsed=values, absent=absent, code=code, raw=raw_part) from fault
+
+
+def _calls(reading: Reading, raw: Mapping[str, Any], response: Response) -> tuple[ToolCalls | None, ToolCallError | None]:
+    """The calls of an answer, if there are any, or why there is no good one among them."""
+    if reading.calls is None:
+        return None, None
+    try:
+        found = read_calls(response.tool_calls or raw.get(reading.calls), reading.calls_type)
+    except ToolCallError as error:
+        return None, error
+    return found or None, None
 
 
 def _left_out(signature: type[Signature], name: str) -> Any:

@@ -1,6 +1,7 @@
-"""The commands `ferrule ask` and `ferrule tools`.  (Floor 6.)
+"""The commands `ferrule ask`, `ferrule tools` and `ferrule lint`.  (Floor 6.)
 
-Exit codes: 0 answered, 1 the run failed, 2 the command line is wrong, 3 a person must decide and none is there, 130 interrupted.
+Exit codes: 0 answered, 1 the run failed or `lint` found a loss, 2 the command line is wrong, 3 a person must decide and none is there,
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import typer
 from rich.text import Text
 
 from ferrule import settings
-from ferrule.doors import choose
+from ferrule.doors import choose, lint
 from ferrule.doors.carry import carry
 from ferrule.doors.person import ask_person
 from ferrule.doors.plain_text import one_line, plain
@@ -23,6 +24,7 @@ from ferrule.errors import ConfigurationError, FerruleError
 from ferrule.programs.react import ReAct
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.jsonable import jsonable
+from ferrule.values.lowering import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,6 +125,25 @@ def list_tools(
         console.print(Text(_indented(plain(str(tool.desc or "")))), soft_wrap=True)
         console.print(Text(_indented(_json_text(tool.parameters)), "dim"), soft_wrap=True)
     return ANSWERED
+
+
+@app.command("lint")
+def lint_tools(
+    places: Annotated[list[str] | None, typer.Argument(help=".py files, folders, or module[:name]. Default: the demo's tools.")] = None,
+    target: Annotated[list[str] | None, typer.Option(help=f"{', '.join(TARGETS)}. May be repeated. Default: all.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document, a list of objects, one a loss.")] = False,
+) -> int:
+    """Tell what the schemas of tools lose at a provider, per tool and path. Exit status: 0 if nothing is lost, 1 if something is."""
+    try:
+        asked = lint.targets(target or ())
+        found = lint.findings(places or (), asked)
+    except choose.WRONG as error:
+        return _say(str(error), WRONG)
+    if as_json:
+        _print_json(lint.document(found))
+    else:
+        lint.show(console_on(sys.stdout), found, asked)
+    return FAILED if found else ANSWERED
 
 
 def _shown(agent: ReAct, values: dict[str, Any], *, as_json: bool) -> int:

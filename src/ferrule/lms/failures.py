@@ -27,16 +27,29 @@ _OVERFLOW_CODES = frozenset(
     {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "string_above_max_length"}
 )
 _OVERFLOW = re.compile(
-    r"context[ _](?:length|window|size)|maximum (?:context|prompt|input)|(?:prompt|input|request) (?:is )?too (?:long|large)(?! for model)"
-    r"|too many (?:input )?tokens(?! per)|exceeds? the (?:max|available context|model)[^.]*token"
-    r"|token count[^.]*exceeds|reduce the length of|context the overflows",
+    r"context[ _](?:length|window|size|limit)|maximum (?:context|prompt|input)"
+    r"|(?:prompt|input|request) (?:is )?too (?:long|large)(?! for model)|too many (?:input )?tokens(?! per)"
+    r"|exceeds? the (?:max|available context|model)[^.]*token|token count[^.]*exceeds|reduce the length of|context the overflows",
     re.IGNORECASE,
 )
-_REFUSAL_CODES = frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation", "moderation_blocked", "safety"})
+_REFUSAL_CODES = frozenset(
+    {
+        "content_filter",
+        "content_policy_violation",
+        "responsibleaipolicyviolation",
+        "moderation_blocked",
+        "safety",
+        "bio_policy",
+        "misalignment_policy_violation",
+        "image_content_policy_violation",
+    }
+)
 _REFUSAL = re.compile(
     r"content (?:management )?policy|content filter|flagged (?:by|as|for)|requires moderation|safety system", re.IGNORECASE
 )
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+_DELAY = re.compile(rb'"retryDelay":\s*"([0-9]{1,6}(?:\.[0-9]{1,9})?)s"')
+"""`google.rpc.RetryInfo`, in the body of a 429."""
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 
 
@@ -47,7 +60,10 @@ def failure(
     message, codes = _said(body.replace(secret.encode(), b"[key]") if secret else body)
     message = message or f"HTTP {status} and no message"
     kind = _kind(status, message, codes)
-    error = kind(message, provider=provider, status=status, request_id=request_id(headers), retry_after_s=retry_after_s(headers))
+    wait_s = retry_after_s(headers)
+    if wait_s is None and (delay := _DELAY.search(body)):
+        wait_s = float(delay[1])
+    error = kind(message, provider=provider, status=status, request_id=request_id(headers), retry_after_s=wait_s)
     return error, issubclass(kind, Unavailable) and not codes & _QUOTA_CODES  # a spent quota does not come back by waiting
 
 
@@ -112,7 +128,7 @@ def _kind(status: int, message: str, codes: frozenset[str]) -> type[LMError]:
         return RateLimited
     if codes & _REFUSAL_CODES or (status < 500 and _REFUSAL.search(message)):  # noqa: PLR2004
         return Refused
-    if status in {401, 403}:
+    if status in {401, 403} or "api_key_invalid" in codes:
         return AuthenticationFailed
     if codes & _OVERFLOW_CODES or (status in {400, 413, 422, 500} and _OVERFLOW.search(message)):
         return ContextOverflow
@@ -144,5 +160,8 @@ def _described(value: Any) -> tuple[str, frozenset[str]]:
     inner = body.get("innererror")  # Azure
     places = [body, cast("Json", inner)] if isinstance(inner, dict) else [body]
     codes = {str(place[key]).lower() for place in places for key in ("code", "type", "status") if isinstance(place.get(key), (str, int))}
+    details = body.get("details")  # Google says the reason there
+    said = cast("list[Any]", details) if isinstance(details, list) else []
+    codes |= {str(each["reason"]).lower() for each in said if isinstance(each, dict) and each.get("reason")}  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
     message = next((body[key] for key in ("message", "detail", "msg") if body.get(key)), body)  # FastAPI says `detail`
     return (message if isinstance(message, str) else json.dumps(message, default=str))[:_LONGEST], frozenset(codes)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from ferrule.errors import LMError
+from ferrule.errors import ConfigurationError, LMError
 from ferrule.lms.lm import BaseLM
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 
+    from ferrule.lms.client_lm import ClientLM
     from ferrule.lms.wires import Assembly, Wire
     from ferrule.values.exchange import Capabilities, Delta, Request, Response
+    from ferrule.values.lowering import Target
 
 
 class LM(BaseLM):
@@ -25,7 +27,8 @@ class LM(BaseLM):
     LM("openai/gpt-5", wire="openai_responses")
     ```
     The wire is the provider's own; a server at an address is taken to speak OpenAI's chat completions unless `wire` says otherwise:
-    `openai_chat`, `openai_responses`, `anthropic` or `gemini`.
+    `openai_chat`, `openai_responses`, `anthropic` or `gemini`. `strict_tools=True` has the provider keep calls to their schemas, where
+    its strict mode takes them (`ferrule lint` tells). Prompts are cached at Anthropic unless `prompt_cache=False`.
 
     The key comes from the provider's usual environment variable when a request goes out, unless `api_key` is given; it is never shown,
     logged or pickled. Whatever else is given by name (`temperature`, `max_tokens`, ...) goes to the provider; `extra={...}` goes
@@ -46,18 +49,22 @@ class LM(BaseLM):
         timeout_s: float | None = 600.0,
         max_retries: int = 2,
         capabilities: Capabilities | None = None,
+        strict_tools: bool = False,
         **settings: Any,
     ) -> None:
         from ferrule.lms.http import Timeouts, Transport
+        from ferrule.lms.profiles import capabilities_of
         from ferrule.lms.providers import address, check_settings, choose
+        from ferrule.lms.strict_tools import target_of
 
         self._provider, self._model = choose(model, base_url, settings.pop("model", None), wire)
         check_settings(settings)
         self._key = api_key
         self._needs_key = base_url is None
         self.name = f"{self._provider.name}/{self._model}"
-        self.capabilities = capabilities or self._provider.capabilities
+        self.capabilities = capabilities or capabilities_of(self._provider, self._model)
         self.settings = settings
+        self._target: Target | None = target_of(self._provider.wire) if strict_tools else None
         self._transport = Transport(
             address(self._provider.base_url, self._wire.path(self._model)),
             stream_url=address(self._provider.base_url, self._wire.path(self._model, stream=True)),
@@ -68,17 +75,42 @@ class LM(BaseLM):
             max_retries=max_retries,
         )
 
+    @staticmethod
+    def from_client(
+        client: Any, model: str = "", *, wire: str | None = None, capabilities: Capabilities | None = None, **settings: Any
+    ) -> ClientLM:
+        """A model behind a client of one's own: `LM.from_client(openai.OpenAI(...), model="gpt-5-mini", temperature=0)`.
+
+        Takes `openai.OpenAI`, `anthropic.Anthropic`, their async and cloud twins, and wrappers with the same `create`. `wire` is
+        `openai_responses` for OpenAI's other protocol. Retries and timeouts are the client's business.
+        """
+        from ferrule.lms.client_lm import ClientLM
+
+        return ClientLM(client, model, wire, capabilities, settings)
+
+    @staticmethod
+    def from_litellm(model: str, *, capabilities: Capabilities | None = None, **settings: Any) -> ClientLM:
+        """A model by litellm's name for it; needs `pip install 'ferrule[litellm]'`."""
+        from ferrule.lms.client_lm import ClientLM
+
+        try:
+            import litellm  # pyright: ignore[reportMissingImports]  an extra
+        except ImportError as error:
+            msg = "This model needs litellm: pip install 'ferrule[litellm]'."
+            raise ConfigurationError(msg) from error
+        return ClientLM(litellm, model, None, capabilities, settings)
+
     def complete(self, request: Request) -> Response:
         """One answer over HTTP."""
         key = self._found_key()
         answer = self._transport.post(self._body(request, stream=False), key)
-        return self._read(answer.body, answer.headers, key)
+        return self._read(request, answer.body, answer.headers, key)
 
     async def acomplete(self, request: Request) -> Response:
         """One answer over HTTP; cancelling closes the request."""
         key = self._found_key()
         answer = await self._transport.apost(self._body(request, stream=False), key)
-        return self._read(answer.body, answer.headers, key)
+        return self._read(request, answer.body, answer.headers, key)
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer as it comes; leaving the loop closes the request."""
@@ -88,7 +120,7 @@ class LM(BaseLM):
             for piece in pieces:
                 yield from reader.feed(piece)
             yield from reader.end()
-            yield reader.response()
+            yield self._finished(request, reader.response())
 
     async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
         """The answer as it comes; leaving the loop and closing the generator, or cancelling, closes the request."""
@@ -101,7 +133,7 @@ class LM(BaseLM):
                         yield delta
                 for delta in reader.end():
                     yield delta
-                yield reader.response()
+                yield self._finished(request, reader.response())
 
     def copy(self, **settings: Any) -> Self:
         """The same model, over the same connections, with other settings."""
@@ -133,11 +165,22 @@ class LM(BaseLM):
         return wire(self._provider.wire)
 
     def _body(self, request: Request, *, stream: bool) -> bytes:
+        if self._target is not None:
+            from ferrule.lms.strict_tools import strictly
+
+            request = strictly(request, self._target)
         return self._wire.render(request, model=self._model, settings=self.settings, stream=stream, dialect=self._provider.dialect)
 
-    def _read(self, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
+    def _read(self, request: Request, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
         with self._placed(headers, key):
-            return self._wire.read(body)
+            return self._finished(request, self._wire.read(body))
+
+    def _finished(self, request: Request, response: Response) -> Response:
+        if self._target is None:
+            return response
+        from ferrule.lms.strict_tools import restored
+
+        return restored(response, request, self._target)
 
     def _reader(self, headers: Mapping[str, str]) -> Assembly:
         from ferrule.lms.sse import Whole

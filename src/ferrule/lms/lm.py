@@ -192,6 +192,10 @@ def _checked(answer: Any, name: str) -> Response:
         answer.close()  # a coroutine nobody awaits would warn later, and elsewhere
         msg = f"`{name}.complete` is async. Name it `acomplete`, and write a `complete` beside it."
         raise ConfigurationError(msg)
+    from ferrule.lms.normal_form import is_answer, response_of
+
+    if is_answer(answer):
+        return response_of(answer)
     msg = f"`{name}.complete` must return a `Response`, found {shown(answer)}."
     raise BadRequest(msg)
 

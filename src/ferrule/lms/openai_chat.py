@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ConfigurationError, MissingContent, Refused, shown
 from ferrule.lms import failures
-from ferrule.lms.payload import Json, call_of, count_of, decoded, mapping, text_of
+from ferrule.lms.payload import Json, count_of, decoded, mapping, text_of
 from ferrule.lms.providers import Dialect
+from ferrule.values.answer_calls import call_at
+from ferrule.values.call import CallFault, ToolCall
 from ferrule.values.exchange import Request, Response, Shape, Usage
 from ferrule.values.jsonable import json_bytes, json_text
-from ferrule.values.message import Message, openai_message
+from ferrule.values.message import Message, openai_content, openai_message
+from ferrule.values.record import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ferrule.values.call import ToolCall
+    from collections.abc import Iterable, Mapping
 
 OURS = frozenset({"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream", "stream_options"})
 """Fields of the body that a `Request` or the model itself says; no setting may."""
@@ -32,10 +33,7 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
     """The body of a request. `settings` are the model's own; those of the request go first, None leaves a setting out."""
     head = json_bytes(_head(request, model, {**settings, **request.settings}, stream, dialect))
     tools = b',"tools":' + request.tools.json if request.tools else b""
-    if dialect.wants_reasoning:
-        messages = b",".join([message.rendered(f"{WIRE}+reasoning", _with_reasoning) for message in request.messages])
-    else:
-        messages = b",".join([message.rendered(WIRE, _with_extra) if message.extra else message.json for message in request.messages])
+    messages = b",".join(_conversation(request.messages, dialect))
     return head[:-1] + tools + b',"messages":[' + messages + b"]}"
 
 
@@ -74,6 +72,45 @@ def _format(shape: Shape) -> Json:
     if shape.kind == "json_object" or shape.schema is None:
         return {"type": "json_object"}
     return {"type": "json_schema", "json_schema": {"name": shape.name, "schema": shape.schema}}
+
+
+def _conversation(messages: Iterable[Message], dialect: Dialect) -> list[bytes]:
+    """The messages; and behind the results of one turn a message of the user with what they could not carry."""
+    name, form = (f"{WIRE}+reasoning", _with_reasoning) if dialect.wants_reasoning else (WIRE, _with_extra)
+    pieces: list[bytes] = []
+    media: list[bytes] = []
+    for message in messages:
+        if media and message.role != "tool":
+            pieces.append(_USER % b",".join(media))
+            media = []
+        if message.role == "tool" and type(message.content) is not str:
+            pieces.append(message.rendered(f"{WIRE}+text", _text_alone))
+            media += filter(None, [message.rendered(f"{WIRE}+media", _media)])
+        else:
+            pieces.append(message.rendered(name, form) if message.extra or dialect.wants_reasoning else message.json)
+    return [*pieces, _USER % b",".join(media)] if media else pieces
+
+
+_USER = b'{"role":"user","content":[%b]}'
+
+
+def _text_alone(message: Message) -> bytes:
+    """A result with words in place of pictures, sounds and files: tool messages are text (API reference, "Create chat completion")."""
+    from ferrule.values.part import Text
+
+    parts = [part if isinstance(part, Text) else Text(text=f"[{part!r}: see the message behind the results]") for part in message.content]
+    return json_bytes(openai_message(replace(message, content=tuple(parts))))
+
+
+def _media(message: Message) -> bytes:
+    """What `_text_alone` had to leave out, under a heading; nothing where it left out nothing."""
+    from ferrule.values.part import Text
+
+    parts = [part for part in message.content if not isinstance(part, (str, Text))]
+    if not parts:
+        return b""
+    heading = Text(text=f"From the result of `{message.name or 'the tool'}` (call {message.tool_call_id}):")
+    return json_bytes(openai_content((heading, *parts)))[1:-1]
 
 
 def _with_extra(message: Message) -> bytes:
@@ -119,7 +156,7 @@ def read(payload: Json | bytes) -> Response:
     if not message:
         found = "no choices" if not choice else "a choice without a message"
         msg = f"the answer has {found}: {shown(body)}"
-        raise MissingContent(msg, request_id=text_of(body.get("id")))
+        raise MissingContent(msg, request_id=text_of(body.get("id")), raw=body)
     text, thought = content_of(message.get("content"))
     reasoning = text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")) or thought
     calls = _calls(message)
@@ -164,9 +201,12 @@ def content_of(content: Any) -> tuple[str | None, str | None]:
 def _calls(message: Json) -> tuple[ToolCall, ...]:
     entries = message.get("tool_calls")
     if isinstance(entries, list) and entries:
-        return tuple([call_of(entry, index) for index, entry in enumerate(cast("list[Any]", entries))])
+        return tuple([call_at(entry, index) for index, entry in enumerate(cast("list[Any]", entries))])
+    if entries and not isinstance(entries, list):  # kept, so that whoever reads the answer can report it (E26)
+        reason = f"the calls must be a list of calls, found {shown(entries)}"
+        return (ToolCall(name="", fault=CallFault("invalid_tool_calls", reason, json_text(entries))),)
     function = message.get("function_call")  # deprecated since 2023, still sent by some gateways
-    return (call_of(function, 0),) if isinstance(function, dict) else ()
+    return (call_at(function, 0),) if isinstance(function, dict) else ()
 
 
 def _usage(usage: Json) -> Usage:

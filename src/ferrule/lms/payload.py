@@ -7,9 +7,7 @@ from typing import Any, cast
 
 from pydantic_core import from_json
 
-from ferrule.errors import BadRequest, ToolCallError, shown
-from ferrule.values.call import CallFault, ToolCall
-from ferrule.values.jsonable import json_text
+from ferrule.errors import BadRequest, shown
 
 Json = dict[str, Any]
 
@@ -60,13 +58,3 @@ def listed(value: Any) -> list[Any]:
 def count_of(value: Any) -> int:
     """The value if it is a whole number above nothing, or 0."""
     return value if type(value) is int and value > 0 else 0
-
-
-def call_of(entry: Any, index: int) -> ToolCall:
-    """One tool call of an answer. A bad one is kept with its fault, so that the good ones beside it can run (E39)."""
-    try:
-        return ToolCall.read(entry)
-    except (ToolCallError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        call_id = text_of(mapping(entry).get("id"))
-        return ToolCall(name="", id=call_id, fault=CallFault("invalid_tool_call", f"call {index}: {reason}", json_text(entry)))

@@ -60,14 +60,16 @@ PROVIDERS: Mapping[str, Provider] = {
             dialect=Dialect({"max_tokens": "max_completion_tokens"}),
             capabilities=_SEES,
         ),
-        # `response_format` is ignored: docs.anthropic.com, "OpenAI SDK compatibility", as of November 2026.
-        Provider("anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", capabilities=Capabilities(images=True)),
+        # Over `openai_chat`, at the same address, it ignores the shape of an answer ("OpenAI SDK compatibility", November 2026).
+        Provider("anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", capabilities=_SEES, wire="anthropic"),
         Provider(
             "gemini",
-            "https://generativelanguage.googleapis.com/v1beta/openai",
+            "https://generativelanguage.googleapis.com/v1beta",
             "GEMINI_API_KEY",
             ("GOOGLE_API_KEY",),
-            capabilities=_SEES,
+            capabilities=Capabilities(json_schema=True, images=True, audio=True),
+            wire="gemini",
+            elsewhere={"openai_chat": "https://generativelanguage.googleapis.com/v1beta/openai"},
         ),
         Provider("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", capabilities=_READS),
         Provider("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),

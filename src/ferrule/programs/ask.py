@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ferrule import settings
 from ferrule.adapters.chat import ChatAdapter
-from ferrule.errors import AdapterParseError, ConfigurationError, Refused
+from ferrule.errors import AdapterParseError, ConfigurationError, InputError, Refused, ToolCallError, shown
 from ferrule.lms.lm import as_model
 from ferrule.values import event as events
 from ferrule.values.act import Act, CallModel, Tell
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from ferrule.values.signature import Signature
 
 Asked = Generator[Act, Any, tuple[dict[str, Any], Response]]
-_DEFAULT_ADAPTER = ChatAdapter()
+_DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
+"""Where nobody chose an adapter, the model's capabilities choose between native calls and calls in text (E65)."""
 
 
 class Asker(Record):
@@ -32,6 +34,10 @@ class Asker(Record):
     config: Mapping[str, Any]
     """Sampling settings of this program and this call."""
     capabilities: Capabilities
+    tool_choice: str | Mapping[str, Any] | None = None
+    parallel: bool | None = None
+    is_observed: bool = False
+    """Whether anybody is told what goes on: else nothing is made to be told."""
 
     def request(
         self,
@@ -41,15 +47,23 @@ class Asker(Record):
         tools: Declarations = NO_TOOLS,
         adapter: Adapter | None = None,
     ) -> Request:
-        """A request in the adapter's shape."""
-        shaping = adapter or self.adapter
-        return shaping.request(signature, messages, tools=tools, settings=self.config, capabilities=self.capabilities)
+        """A request in the adapter's shape. An adapter of a user may also give OpenAI's body of one; anything else is `invalid_request`."""
+        made: Any = (adapter or self.adapter).request(
+            signature,
+            messages,
+            tools=tools,
+            tool_choice=self.tool_choice,
+            parallel=self.parallel,
+            settings=self.config,
+            capabilities=self.capabilities,
+        )
+        return made if type(made) is Request else _as_request(made)
 
 
 def asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any]) -> Asker:
     """Settle model, adapter and settings for a run: the call's own, then the program's, then the settings'."""
     here = settings.current()
-    found = own.get("lm") or lm or here.lm
+    found = next((each for each in (own.get("lm"), lm, here.lm) if each is not None), None)
     if found is None:
         msg = (
             "No language model is set. Call `ferrule.configure(lm=LM('provider/model'))`, or give the program one: `program(lm=..., ...)`."
@@ -57,7 +71,10 @@ def asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any]) -> Asker:
         raise ConfigurationError(msg)
     model = as_model(found)
     merged: dict[str, Any] = {**config, **(own.get("config") or {})}
-    return Asker(model, here.adapter or _DEFAULT_ADAPTER, merged, model.capabilities)
+    choice, parallel = merged.pop("tool_choice", None), merged.pop("parallel_tool_calls", None)
+    frame = settings.scope().frame
+    is_observed = frame is not None and frame.run.tell is not None
+    return Asker(model, here.adapter or _DEFAULT_ADAPTER, merged, model.capabilities, choice, parallel, is_observed)
 
 
 def ask(
@@ -77,29 +94,72 @@ def ask(
     cause is the first such error.
     """
     adapter = how.adapter
+    native = len(request.tools) > 0
     first: AdapterParseError | None = None
-    for attempt in range(1 + adapter.repairs):
-        response = yield CallModel(request, how.lm, reader or partial(adapter.reader, signature))
+    for attempt in range(1, 2 + adapter.repairs):
+        if how.is_observed:
+            yield _formatted(adapter, request, attempt)
+        response = yield CallModel(request, how.lm, reader or partial(adapter.reader, signature), attempt)
         try:
+            if how.is_observed:
+                return (yield from _read_aloud(adapter, signature, request, response, read, attempt)), response
             return _fields(adapter, signature, response, read), response
         except AdapterParseError as error:
             first = first or error
-            yield Tell(events.AttemptFailed(str(error), attempt + 1))
-            request = request.following(request.messages.then(*adapter.repair_messages(signature, response, error)))
+            yield Tell(events.AttemptFailed(str(error), attempt))
+            mending = adapter.repair_messages(signature, response, error, native=native)
+            request = request.following(request.messages.then(*mending))
     other = adapter.fallback
     if other is None or first is None:  # the second never: the loop ran at least once and did not return
         raise first or AssertionError
     again = how.request(signature, render(other), tools=request.tools, adapter=other)
-    response = yield CallModel(again, how.lm, reader or partial(other.reader, signature))
+    attempt = 2 + adapter.repairs
+    if how.is_observed:
+        yield _formatted(other, again, attempt)
+    response = yield CallModel(again, how.lm, reader or partial(other.reader, signature), attempt)
     try:
+        if how.is_observed:
+            return (yield from _read_aloud(other, signature, again, response, read, attempt)), response
         return _fields(other, signature, response, read), response
     except AdapterParseError as error:
         raise error from first
 
 
-def _fields(
-    adapter: Adapter, signature: type[Signature], response: Response, read: Callable[[Adapter, Response], dict[str, Any]] | None
-) -> dict[str, Any]:
+Reads = Callable[["Adapter", Response], dict[str, Any]] | None
+
+
+def _formatted(adapter: Adapter, request: Request, attempt: int) -> Tell:
+    return Tell(events.Formatted(request.digest, attempt, type(adapter).__name__, len(request.messages), len(request.tools)))
+
+
+def _read_aloud(  # noqa: PLR0917  `_fields`, and what observers are told beside it
+    adapter: Adapter, signature: type[Signature], request: Request, response: Response, read: Reads, attempt: int
+) -> Generator[Act, Any, dict[str, Any]]:
+    """`_fields`, with observers told of its beginning and, whatever comes of it, of its end."""
+    name, calls = type(adapter).__name__, len(response.tool_calls)
+    yield Tell(events.ParseStarted(request.digest, attempt, name, calls))
+    outputs: tuple[str, ...] = ()
+    try:
+        fields = _fields(adapter, signature, response, read)
+        outputs = tuple(fields)
+    finally:
+        yield Tell(events.ParseFinished(request.digest, attempt, name, calls, outputs, sys.exception()))
+    return fields
+
+
+def _as_request(made: Any) -> Request:
+    if isinstance(made, Request):
+        return made
+    from ferrule.lms.openai_request import read_request
+
+    try:
+        return read_request(made)
+    except InputError as error:
+        msg = f"An adapter's `request` gives a `Request`, found {shown(made)}: {error}"
+        raise ToolCallError("invalid_request", msg, raw=made) from error
+
+
+def _fields(adapter: Adapter, signature: type[Signature], response: Response, read: Reads) -> dict[str, Any]:
     if response.refusal and not response.text and not response.tool_calls:
         raise Refused(f"the model declined: {response.refusal}")
     return adapter.read(signature, response) if read is None else read(adapter, response)

@@ -74,6 +74,12 @@ def extract_instructions(signature: type[Signature]) -> str:
     )
 
 
+def listed_tools(signature: type[Signature], tools: Iterable[Tool]) -> str:
+    """The instructions with the tools that the answer may call, for a model without native calls."""
+    listed = "\n".join(f"({i}) {tool.format()}" for i, tool in enumerate(tools, 1))
+    return f"{signature.instructions}\n\nThere are these tools and no others:\n\n{listed}"
+
+
 def tools_instructions(signature: type[Signature], tools: Iterable[Tool]) -> str:
     """What a model without native calls is told about the tools of `Predict`."""
     listed = "\n".join(f"({i}) {tool.format()}" for i, tool in enumerate(tools, 1))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ferrule.errors import AdapterParseError
 from ferrule.programs.ask import Asker, ask
 from ferrule.programs.instructions import loop_instructions
+from ferrule.tools.intention import DESCRIPTION, declared, taken, written
 from ferrule.values.call import CallFault, ToolCall, ToolResult
 from ferrule.values.message import Message, Messages, tool_message
 from ferrule.values.record import Record, replace
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from ferrule.adapters.adapter import Adapter
+    from ferrule.programs.predict import Predict
     from ferrule.tools.toolbox import Toolbox
     from ferrule.values.act import Act
-    from ferrule.values.exchange import Request, Response
+    from ferrule.values.exchange import Declarations, Request, Response
     from ferrule.values.outcome import Step
     from ferrule.values.part import Content
 
@@ -93,6 +95,8 @@ class TextMode(Record):
             return Turn(problem=str(error))
         thought = fields.get("next_thought")
         calls = _named_calls(fields.get("next_tool_name"), fields.get("next_tool_args"), index)
+        if fields.get("next_intention"):
+            calls = _meant(calls, fields["next_intention"])
         return Turn("" if thought is None else str(thought), calls, response=response)
 
     def shown(self, step: Step, index: int, turn: Turn | None) -> tuple[Message, ...]:
@@ -102,9 +106,11 @@ class TextMode(Record):
 
     def _shown(self, adapter: Adapter, step: Step, i: int) -> Message:
         contents = [clipped(result.content, self.observation_chars) for result in step.results]
+        meant = [call.intention for call in step.calls if call.intention is not None]
         return adapter.step_message(
             {
                 f"thought_{i}": step.thought,
+                **({f"intention_{i}": meant[0] if len(meant) == 1 else meant} if meant else {}),
                 f"tool_name_{i}": step.entry("tool_name"),
                 f"tool_args_{i}": step.entry("tool_args"),
                 f"observation_{i}": contents[0] if len(contents) == 1 else contents,
@@ -122,14 +128,16 @@ class NativeMode(Record):
     """The program's own signature, for an answer in plain text."""
     values: Mapping[str, Any]
     demos: Sequence[Any]
-    toolbox: Toolbox
+    declarations: Declarations
+    intention: bool
+    """Whether the declarations ask for it."""
     observation_chars: int
 
     def request(self, steps: Sequence[Step]) -> Request:
         """See `Mode`."""
         opening = self.how.adapter.opening(self.signature, self.values, demos=self.demos, native=True)
         messages = opening.then(*(message for i, step in enumerate(steps) for message in self.shown(step, i, None)))
-        return self.how.request(self.signature, messages, tools=self.toolbox.declarations)
+        return self.how.request(self.signature, messages, tools=self.declarations)
 
     def turn(self, request: Request, steps: Sequence[Step], index: int) -> Generator[Act, Any, Turn]:
         """See `Mode`."""
@@ -142,7 +150,8 @@ class NativeMode(Record):
         fields, response = yield from ask(self.how, self.signature, request, render, read=self._read, reader=_Thoughts)
         thought = response.text or response.reasoning or ""
         if response.tool_calls:
-            return Turn(thought, response.tool_calls, response=response)
+            calls = tuple(map(taken, response.tool_calls)) if self.intention else response.tool_calls
+            return Turn(thought, calls, response=response)
         if not thought.strip():
             return Turn(problem="The answer was empty. Call a tool, or call `finish`.", response=response)
         return Turn(thought, outputs=fields, response=response)
@@ -158,7 +167,10 @@ class NativeMode(Record):
     def shown(self, step: Step, index: int, turn: Turn | None) -> tuple[Message, ...]:
         """See `Mode`."""
         del index
-        said = turn.response.message() if turn is not None and turn.response is not None else Message("assistant", step.thought, step.calls)
+        if turn is not None and turn.response is not None:
+            said = turn.response.message()
+        else:
+            said = Message("assistant", step.thought, tuple(map(written, step.calls)))
         if not step.calls:
             return (said, *(Message("user", result.content) for result in step.results))
         return (said, *[self._result(result) for result in step.results])
@@ -178,30 +190,36 @@ class _Thoughts:
         return ()
 
 
-def text_mode(  # noqa: PLR0917  called once, beside its twin
-    how: Asker, base: type[Signature], values: Mapping[str, Any], demos: Sequence[Any], toolbox: Toolbox, observation_chars: int
+def text_mode(
+    how: Asker, predict: Predict, values: Mapping[str, Any], toolbox: Toolbox, *, intention: bool, observation_chars: int
 ) -> TextMode:
     """Text mode for one run."""
-    return TextMode(how, _text_signature(base, toolbox), values, demos, observation_chars)
+    signature = _text_signature(predict.signature, toolbox, intention=intention)
+    return TextMode(how, signature, values, predict.demos, observation_chars)
 
 
-def native_mode(  # noqa: PLR0917  called once, beside its twin
-    how: Asker,
-    base: type[Signature],
-    values: Mapping[str, Any],
-    demos: Sequence[Any],
-    toolbox: Toolbox,
-    observation_chars: int,
+def native_mode(
+    how: Asker, predict: Predict, values: Mapping[str, Any], toolbox: Toolbox, *, intention: bool, observation_chars: int
 ) -> NativeMode:
     """Native mode for one run."""
-    return NativeMode(how, _native_signature(base, toolbox), base, values, demos, toolbox, observation_chars)
+    base = predict.signature
+    declarations = _asking(toolbox) if intention else toolbox.declarations
+    signature = _native_signature(base, toolbox)
+    return NativeMode(how, signature, base, values, predict.demos, declarations, intention, observation_chars)
 
 
 @lru_cache(maxsize=256)
-def _text_signature(base: type[Signature], toolbox: Toolbox) -> type[Signature]:
+def _asking(toolbox: Toolbox) -> Declarations:
+    return declared(toolbox, without="finish")  # its arguments are the outputs
+
+
+@lru_cache(maxsize=256)
+def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool) -> type[Signature]:
     names: Any = Literal[tuple(tool.name for tool in toolbox)]  # pyright: ignore[reportInvalidTypeArguments]  made of what is there
     signature = _without_outputs(base).with_instructions(loop_instructions(base, toolbox, native=False))
     signature = signature.append("next_thought", OutputField(desc="What you think of the situation and what to do next."), str)
+    if intention:
+        signature = signature.append("next_intention", OutputField(desc=DESCRIPTION), str)
     signature = signature.append("next_tool_name", OutputField(desc="The tool to call next."), names)
     return signature.append("next_tool_args", OutputField(desc="The tool's arguments."), dict[str, Any])
 
@@ -217,7 +235,7 @@ def _without_outputs(base: type[Signature]) -> type[Signature]:
     return base
 
 
-_STEP = Signature("situation -> next_thought: Any, next_tool_name: Any, next_tool_args: Any")
+_STEP = Signature("situation -> next_thought: Any, next_intention: Any = None, next_tool_name: Any, next_tool_args: Any")
 """What a step is read with: more lenient than what the model is told, so that its slips become observations."""
 
 
@@ -239,6 +257,13 @@ def _named_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
     if isinstance(name, list) and len(name) == 1:  # pyright: ignore[reportUnknownArgumentType]
         name = name[0]  # pyright: ignore[reportUnknownVariableType]
     return (_call(name, args, f"call_{index}_0"),)
+
+
+def _meant(calls: tuple[ToolCall, ...], said: Any) -> tuple[ToolCall, ...]:
+    """The calls with what the model said of them: one text for all, or one for each."""
+    several = cast("list[Any]", said) if isinstance(said, list) else []
+    each: list[Any] = several if len(several) == len(calls) else [cast("Any", said)] * len(calls)
+    return tuple([call.changed(intention=str(why)) for call, why in zip(calls, each, strict=True)])
 
 
 def _call(name: Any, args: Any, call_id: str) -> ToolCall:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import AdapterParseError, ConfigurationError, MaxTurnsReached
+from ferrule.adapters.draw import calls_output
+from ferrule.errors import AdapterParseError, BadRequest, ConfigurationError, MaxTurnsReached, ToolCallError
 from ferrule.programs.ask import Asker, ask, asker
-from ferrule.programs.instructions import tools_instructions
+from ferrule.programs.instructions import listed_tools, tools_instructions
+from ferrule.programs.mode_choice import calls_natively, refuses_tools
 from ferrule.programs.module import Module
+from ferrule.programs.native_types import adapted, completed
+from ferrule.programs.tool_inputs import declared
 from ferrule.programs.use import use
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values import event as events
 from ferrule.values.act import Act, Flow, Tell
-from ferrule.values.call import ToolCall, ToolCalls, ToolResult
+from ferrule.values.call import CallFault, ToolCall, ToolCalls, ToolResult
 from ferrule.values.exchange import NO_TOOLS, Response
 from ferrule.values.message import Message, Messages, tool_message
 from ferrule.values.outcome import Prediction, Step, Trajectory
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
     from ferrule.adapters.adapter import Adapter
     from ferrule.tools.tool import Tool
+    from ferrule.values.exchange import Request
 
 _OWN = ("lm", "config", "demos", "max_turns")
 
@@ -34,8 +39,14 @@ class Predict(Module):
 
     `auto_execute_tools=False` hands the first calls back unexecuted, as `prediction.tool_calls`, the outputs None. `native` chooses between
     structured calls and calls in the text; None goes by what the model can. Further keywords are sampling settings (`temperature=0`).
-    A call takes `lm=`, `config=`, `demos=` and `max_turns=` beside the inputs, unless an input has that name.
-    Raises `AdapterParseError` when the answer cannot be read, `MaxTurnsReached` when the turns run out.
+    A call takes `lm=`, `config=`, `demos=` and `max_turns=` beside the inputs, unless an input has that name; `config` also holds
+    `tool_choice` and `parallel_tool_calls`.
+
+    Inputs of the type `Tool` or `list[Tool]` declare tools as well, behind the program's own. With an output of the type `ToolCalls` the
+    model is asked once, and the calls it makes are that output: they are run by nobody. `native=None` then goes by the adapter, and by what
+    the model can. See docs/tool-calls.md.
+    Raises `AdapterParseError` when the answer cannot be read, `MaxTurnsReached` when the turns run out, `ToolCallError` for what
+    declares no tool.
     """
 
     is_predictor = True
@@ -68,18 +79,27 @@ class Predict(Module):
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
         own, inputs = split(self.signature, inputs, _OWN)
-        values = self.signature.check_inputs(inputs)
+        given, toolbox = declared(self.signature, inputs, self.toolbox)
+        values = self.signature.check_inputs(given)
         how = asker(self.lm, self.config, own)
         demos = own.get("demos", self.demos)
-        if len(self.toolbox):
+        if calls_output(self.signature) is not None or (len(toolbox) and not len(self.toolbox)):
+            # Where nothing is run, the adapter has a say as well: see docs/tool-calls.md.
+            wanted = False if self.native is None and how.adapter.use_native_function_calling is False else self.native
+            return (yield from _either_way(how, wanted, partial(_Once, self, how, values, demos, toolbox)))
+        if len(toolbox):
             turns = _at_least_one("max_turns", own.get("max_turns", self.max_turns))
-            return (yield from _Turns(self, how, values, demos).flow(turns))
+            return (yield from _either_way(how, self.native, partial(_Turns, self, how, values, demos, toolbox, max_turns=turns)))
+
+        signature, how, taken = adapted(self.signature, how)
 
         def render(adapter: Adapter) -> Messages:
-            return adapter.opening(self.signature, values, demos=demos)
+            return adapter.opening(signature, values, demos=demos)
 
         messages = render(how.adapter)
-        outputs, response = yield from ask(how, self.signature, how.request(self.signature, messages), render)
+        outputs, response = yield from ask(how, signature, how.request(signature, messages), render)
+        if taken:
+            outputs = completed(self.signature, outputs, taken, response)
         return Prediction.of(outputs, messages=messages.then(response.message()))
 
     def __repr__(self) -> str:
@@ -119,25 +139,75 @@ def _at_least_one(name: str, value: int) -> int:
     return value
 
 
-class _Turns:
-    """One run of `Predict` with tools: the conversation so far and how to go on with it."""
+def _either_way(how: Asker, wanted: bool | None, make: Callable[..., _WithTools]) -> Generator[Act, Any, Prediction]:
+    """Native calls or calls in text, as is wanted; where nothing is, and a model that said it could refuses tools, text, once."""
+    native = calls_natively(how, wanted)
+    asked = make(native=native)
+    try:
+        return (yield from asked.flow())
+    except BadRequest as error:
+        if not native or wanted is not None or asked.tail or not refuses_tools(how, error):
+            raise
+    return (yield from make(native=False).flow())
 
-    def __init__(self, predict: Predict, how: Asker, values: dict[str, Any], demos: Sequence[Any]) -> None:
+
+class _WithTools:
+    """One run of `Predict` with tools, in one of the two ways."""
+
+    def __init__(
+        self, predict: Predict, how: Asker, values: dict[str, Any], demos: Sequence[Any], toolbox: Toolbox, *, native: bool
+    ) -> None:
         self.predict = predict
+        self.toolbox = toolbox
         self.how = how
         self.values = values
         self.demos = demos
-        self.native = how.capabilities.native_tools if predict.native is None else predict.native
-        self.signature = predict.signature if self.native else _with_calls(predict.signature, predict.toolbox)
+        self.native = native
+        self.signature = predict.signature
         self.tail: list[Message] = []
+        """What was said since the opening."""
 
     def render(self, adapter: Adapter) -> Messages:
-        return adapter.opening(self.signature, self.values, demos=self.demos).then(*self.tail)
+        return adapter.opening(self.signature, self.values, demos=self.demos, native=self.native).then(*self.tail)
 
-    def flow(self, /, max_turns: int) -> Generator[Act, Any, Prediction]:
-        predict, how = self.predict, self.how
-        messages = self.render(how.adapter)
-        request = how.request(self.signature, messages, tools=predict.toolbox.declarations if self.native else NO_TOOLS)
+    def request(self) -> Request:
+        return self.how.request(self.signature, self.render(self.how.adapter), tools=self.toolbox.declarations if self.native else NO_TOOLS)
+
+    def flow(self, /) -> Generator[Act, Any, Prediction]:
+        raise NotImplementedError
+
+
+class _Once(_WithTools):
+    """One question: the calls of the answer are an output, or nobody's."""
+
+    def __init__(self, *args: Any, native: bool) -> None:
+        super().__init__(*args, native=native)
+        if not native and len(self.predict.toolbox):  # those of the inputs are told as inputs
+            self.signature = _with_listed(self.signature, self.predict.toolbox)
+
+    def flow(self, /) -> Generator[Act, Any, Prediction]:
+        request = self.request()
+        outputs, response = yield from ask(self.how, self.signature, request, self.render, read=self._read)
+        calls = outputs.get(calls_output(self.signature) or "")
+        return Prediction.of(outputs, messages=request.messages.then(response.message()), calls=calls.tool_calls if calls else ())
+
+    def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
+        return adapter.read(self.signature, response, lenient=self.native, tools=self.toolbox.declarations)
+
+
+class _Turns(_WithTools):
+    """Turn after turn: the calls are run, and their results shown, until there is an answer."""
+
+    def __init__(self, *args: Any, native: bool, max_turns: int) -> None:
+        super().__init__(*args, native=native)
+        self.max_turns = max_turns
+        if not native:
+            self.signature = _with_calls(self.signature, self.toolbox)
+
+    def flow(self, /) -> Generator[Act, Any, Prediction]:
+        predict, how, max_turns = self.predict, self.how, self.max_turns
+        request = self.request()
+        messages = request.messages
         trajectory = Trajectory()
         calls: tuple[ToolCall, ...] = ()
         for turn in range(max_turns):
@@ -148,7 +218,7 @@ class _Turns:
                 return Prediction.of(fields, trajectory=trajectory, messages=messages)
             if not predict.auto_execute_tools:
                 return Prediction.of(dict.fromkeys(predict.signature.output_fields), trajectory=trajectory, messages=messages, calls=calls)
-            results: list[ToolResult] = yield from use(predict.toolbox, calls)
+            results: list[ToolResult] = yield from use(self.toolbox, calls)
             step = Step(response.text or "" if self.native else "", calls, tuple(results))
             trajectory = trajectory.then(step)
             yield Tell(events.StepFinished(turn, step))
@@ -164,10 +234,13 @@ class _Turns:
         if self.native:
             return adapter.read(self.signature, response, lenient=True)
         try:
-            fields = adapter.read(self.signature, response)
+            fields = adapter.read(self.signature, response, tools=self.toolbox.declarations)
         except AdapterParseError as error:
+            bad = error.__cause__
+            if isinstance(bad, ToolCallError) and bad.index is not None:  # the model is told of it as of any other fault
+                return {_CALLS: (ToolCall(name=bad.tool or "", fault=CallFault(bad.code, str(bad), str(bad.raw), bad.index)),)}
             fields = error.parsed
-            if not fields.get(_CALLS) and any(name != _CALLS for name, _ in error.problems):
+            if not fields.get(_CALLS) and not fields.keys() >= self.predict.signature.output_fields.keys():
                 raise
         calls = fields.pop(_CALLS, None)
         return {_CALLS: tuple(calls.tool_calls)} if calls else fields
@@ -188,7 +261,12 @@ _CALLS = "tool_calls"
 
 
 @lru_cache(maxsize=256)
+def _with_listed(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
+    return signature.with_instructions(listed_tools(signature, toolbox))
+
+
+@lru_cache(maxsize=256)
 def _with_calls(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
     """The signature for a model without native calls: one more output that holds calls, and the tools in the instructions."""
     described = OutputField(desc="Calls to make before you answer; empty when you can answer.")
-    return signature.prepend(_CALLS, described, ToolCalls).with_instructions(tools_instructions(signature, toolbox))
+    return signature.prepend(_CALLS, described, ToolCalls | None).with_instructions(tools_instructions(signature, toolbox))

@@ -25,9 +25,11 @@ class ReAct(Module):
     """An agent over tools. Returns the signature's outputs, typed, with `.trajectory` beside them.
 
     `finish` and `user_clarification` are built in (`enable_user_clarification=False` leaves the second out). `native=None` uses native
-    tool calls where the model can, else the text protocol; both give the same prediction. A call takes `max_iters=`, `lm=` and `config=`
-    beside the inputs. Tool failures and the model's slips become observations; `TooManyFaults` is raised after `limits.same_error` slips
-    in a row. At `max_iters` an answer is extracted from what is there, and `prediction.reason` says so.
+    tool calls where the model can, else the text protocol; both give the same prediction. `intention=True` asks the model why it makes
+    each call: the answer stands in `call.intention`, in steps, events and questions, and never reaches the tool. A call takes
+    `max_iters=`, `lm=` and `config=` beside the inputs. Tool failures and the model's slips become observations; `TooManyFaults` is
+    raised after `limits.same_error` slips in a row. At `max_iters` an answer is extracted from what is there, and `prediction.reason`
+    says so.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class ReAct(Module):
         max_iters: int = 20,
         *,
         native: bool | None = None,
+        intention: bool = False,
         limits: Limits | None = None,
         enable_user_clarification: bool = True,
     ) -> None:
@@ -47,10 +50,11 @@ class ReAct(Module):
         found = checked_signature(signature)
         self.max_iters = checked_iters(max_iters)
         self.native = native
+        self.intention = intention
         self.limits = limits or Limits()
         self.enable_user_clarification = enable_user_clarification
         # Signature and tools are the predictor's: so they are saved, loaded, and changed in one place.
-        self.react = Predict(found, tools=checked_tools(tools))
+        self.react = Predict(found, tools=checked_tools(tools, intention=intention))
         self.extract = ChainOfThought(extracting(found))
 
     @property

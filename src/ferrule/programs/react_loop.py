@@ -9,12 +9,15 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ferrule.errors import ConfigurationError, ContextOverflow, DuplicateToolError, SignatureError, TooManyFaults
+from ferrule.errors import BadRequest, ConfigurationError, ContextOverflow, DuplicateToolError, SignatureError, TooManyFaults
 from ferrule.programs.ask import Asker, asker
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
 from ferrule.programs.loop_modes import Mode, Turn, clipped, fault_result, native_mode, text_mode
+from ferrule.programs.mode_choice import calls_natively, refuses_tools
 from ferrule.programs.predict import ChainOfThought, Predict, split
+from ferrule.programs.tool_inputs import declared
 from ferrule.programs.use import use
+from ferrule.tools.intention import check_free
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values import event as events
 from ferrule.values.act import Act, Flow, Tell
@@ -40,6 +43,7 @@ class Agent(Protocol):
 
     max_iters: int
     native: bool | None
+    intention: bool
     limits: Limits
     enable_user_clarification: bool
     react: Predict
@@ -57,10 +61,12 @@ def checked_signature(signature: type[Signature] | str) -> type[Signature]:
     return found
 
 
-def checked_tools(tools: Iterable[Any]) -> Toolbox:
+def checked_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
     """The agent's own tools; raises `DuplicateToolError` for one named like a built-in one."""
     own = Toolbox(tools)
     _refuse_builtin_names(own)
+    if intention:
+        check_free(own)
     return own
 
 
@@ -81,12 +87,12 @@ def carry(agent: Agent, inputs: dict[str, Any]) -> Flow:
     """One run of an agent."""
     signature = agent.react.signature
     own, inputs = split(signature, inputs, _OWN)
-    values = signature.check_inputs(inputs)
+    given, tools = declared(signature, inputs, agent.react.toolbox)
+    if tools is not agent.react.toolbox:
+        _refuse_builtin_names(tools)
+    values = signature.check_inputs(given)
     how = asker(agent.react.lm, agent.react.config, own)
-    native = how.capabilities.native_tools if agent.native is None else agent.native
-    toolbox = with_builtin(signature, agent.react.toolbox, clarification=agent.enable_user_clarification, native=native)
-    mode = (native_mode if native else text_mode)(how, signature, values, agent.react.demos, toolbox, agent.limits.observation_chars)
-    loop = _Loop(agent, mode, toolbox)
+    loop = _Loop(agent, how, values, tools, native=calls_natively(how, agent.native))
     outputs, reason = yield from loop.flow(checked_iters(own.get("max_iters", agent.max_iters)))
     if outputs is None:
         outputs = yield from _extracted(agent, how, values, loop)
@@ -112,14 +118,27 @@ def _extracted(agent: Agent, how: Asker, values: Mapping[str, Any], loop: _Loop)
 class _Loop:
     """One run of the loop: what is kept, and what of it is shown to the model."""
 
-    def __init__(self, agent: Agent, mode: Mode, toolbox: Toolbox) -> None:
+    mode: Mode
+    toolbox: Toolbox
+
+    def __init__(self, agent: Agent, how: Asker, values: Mapping[str, Any], tools: Toolbox, *, native: bool) -> None:
         self.agent = agent
-        self.mode = mode
-        self.toolbox = toolbox
+        self.tools = tools
+        self.how = how
+        self.values = values
+        self._choose(native=native)
         self.trajectory = Trajectory()
         self.shown = self.trajectory.steps
         self.request: Any = None
         self.faults: list[str] = []
+
+    def _choose(self, *, native: bool) -> None:
+        agent, make = self.agent, native_mode if native else text_mode
+        self.native = native
+        clarification = agent.enable_user_clarification
+        self.toolbox = with_builtin(agent.react.signature, self.tools, clarification=clarification, native=native)
+        limit = agent.limits.observation_chars
+        self.mode = make(self.how, agent.react, self.values, self.toolbox, intention=agent.intention, observation_chars=limit)
 
     def flow(self, max_iters: int) -> Generator[Act, Any, tuple[dict[str, Any] | None, str | None]]:
         """The outputs, None where they have to be extracted; and why the loop ended, if not by `finish`."""
@@ -148,7 +167,12 @@ class _Loop:
                 rounds += 1
                 if not self.shorten(rounds):
                     raise
-                self.request = self.mode.request(self.shown)
+            except BadRequest as error:
+                # Capabilities are what is known of a model, not what is so: tried once more, with the tools in the text (E65).
+                if self.agent.native or not self.native or not refuses_tools(self.how, error):
+                    raise
+                self._choose(native=False)
+            self.request = self.mode.request(self.shown)
 
     def shorten(self, rounds: int) -> bool:
         """Show less than before; False where that is no use any more. One huge observation goes first, then the oldest steps."""

@@ -105,7 +105,7 @@ def _decided(asked: list[tuple[int, CheckedCall]], results: list[ToolResult | No
 
 
 def _question(checked: CheckedCall, why: str) -> Question:
-    shown = checked.call.model_copy(update={"args": checked.arguments.shown})
+    shown = checked.call.changed(args=checked.arguments.shown)
     if checked.tool is CLARIFY:
         return Question("clarify", str(checked.arguments.shown.get("question", "")), shown)
     return Question("confirm", why + confirmation_text(checked.call.name, checked.arguments.shown), shown)

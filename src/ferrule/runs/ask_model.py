@@ -25,7 +25,7 @@ def complete(run: RunState, slot: str, act: CallModel) -> Response:
     """Ask the model from this thread."""
     if run.tell is None:
         return act.lm.complete(act.request)
-    run.tell(events.ModelCalled(slot, act.request, act.lm))
+    run.tell(events.ModelCalled(slot, act.request, act.lm, act.attempt))
     try:
         if not run.wants_deltas:
             response = act.lm.complete(act.request)
@@ -46,7 +46,7 @@ async def acomplete(run: RunState, slot: str, act: CallModel) -> Response:
     """Ask the model without blocking the loop."""
     if run.tell is None:
         return await act.lm.acomplete(act.request)
-    run.tell(events.ModelCalled(slot, act.request, act.lm))
+    run.tell(events.ModelCalled(slot, act.request, act.lm, act.attempt))
     try:
         if not run.wants_deltas:
             response = await act.lm.acomplete(act.request)

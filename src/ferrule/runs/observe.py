@@ -71,6 +71,12 @@ class _Hooks:
                 self._call("on_lm_start", event.call_id, event.lm, {"request": event.request})
             case events.ModelAnswered():
                 self._call("on_lm_end", event.call_id, event.response, event.error)
+            case events.Formatted():
+                self._call("on_adapter_format_end", event.request_id, {"messages": event.messages, "tools": event.tools}, None)
+            case events.ParseStarted():
+                self._call("on_adapter_parse_start", event.request_id, event.adapter, {"attempt": event.attempt, "calls": event.calls})
+            case events.ParseFinished():
+                self._call("on_adapter_parse_end", event.request_id, {"outputs": event.outputs, "calls": event.calls}, event.error)
             case events.CallStarted():
                 self._call("on_tool_start", event.call.id, event.call.name, event.call.args)
             case events.CallFinished():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from ferrule.tools import intention
 from ferrule.tools.words import harmless, printable
 from ferrule.values.jsonable import json_text
 
@@ -35,11 +36,10 @@ def as_text(name: str, description: str, schema: Schema) -> str:
 def call_schema(name: str, parameters: Schema) -> dict[str, Any]:
     """The JSON schema of one call of a tool. The order matters: the reason is written before the choice."""
     definitions: Any = parameters.pop("$defs", None)
-    intention = {"type": "string", "description": "Why this call is made, and what it is to achieve."}
     schema: dict[str, Any] = {
         "type": "object",
-        "properties": {"intention": intention, "name": {"type": "string", "const": name}, "arguments": parameters},
-        "required": ["intention", "name", "arguments"],
+        "properties": {intention.NAME: dict(intention.FIELD), "name": {"type": "string", "const": name}, "arguments": parameters},
+        "required": [intention.NAME, "name", "arguments"],
         "additionalProperties": False,
     }
     if definitions:

@@ -34,6 +34,8 @@ class CallModel(Record):
     """The model, anything that fits `lms.lm.Model`."""
     reader: Callable[[], FieldReader] | None = None
     """Makes what splits a streamed answer into fields; None tells text alone."""
+    attempt: int = 1
+    """Which try this is to get one answer that can be read."""
 
 
 class CallTools(Record):

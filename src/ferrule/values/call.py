@@ -7,6 +7,7 @@ that can be shown to a model. Nothing here runs a tool but `execute` and its lik
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, cast
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_serializer, model_validator
@@ -70,7 +71,7 @@ class ToolCall(BaseModel):
 
     def beside(self) -> dict[str, Any]:
         """What OpenAI's shape has no place for, as far as there is any: `intention`, `fault`, `repairs`."""
-        fault = {"code": self.fault.code, "reason": self.fault.reason, "raw": self.fault.raw} if self.fault is not None else None
+        fault = {key: value for key, value in asdict(self.fault).items() if value is not None} if self.fault is not None else None
         extras = {"intention": self.intention, "fault": fault, "repairs": self.repairs}
         return {key: value for key, value in extras.items() if value}
 
@@ -81,8 +82,12 @@ class ToolCall(BaseModel):
 
     def with_id(self, call_id: str) -> Self:
         """The same call under another id."""
-        fields: dict[str, Any] = {**vars(self), "id": call_id}
-        return self.unchecked(**fields)
+        return self.changed(id=call_id)
+
+    def changed(self, **fields: Any) -> Self:
+        """The same call with other fields, of the right types."""
+        own: dict[str, Any] = {**vars(self), **fields}
+        return self.unchecked(**own)
 
     def __str__(self) -> str:
         return json_text(self.to_dict())
@@ -184,7 +189,7 @@ class ToolCalls(Type):
     @classmethod
     def description(cls) -> str:
         """What a model should know of this type."""
-        return 'Calls of tools: {"tool_calls": [{"name": the tool\'s name, "args": its arguments as a JSON object}]}. Empty for none.'
+        return 'Calls of tools: {"tool_calls": [{"name": the tool\'s name, "args": its arguments as a JSON object}]}.'
 
     def format(self) -> dict[str, Any]:
         """`{"tool_calls": [...]}`, each in OpenAI's shape, ids kept."""
@@ -214,11 +219,24 @@ class ToolCalls(Type):
         outcomes = await ainvoke_all(self.tool_calls, functions, concurrent=concurrent)
         return [_result(*each) for each in zip(self.tool_calls, outcomes, strict=True)]
 
+    def __eq__(self, other: object) -> bool:
+        # By what is called, like trajectories: ids, and what it took to read a call, differ between equal answers over different paths.
+        if not isinstance(other, ToolCalls):
+            return NotImplemented
+        return list(map(_called, self.tool_calls)) == list(map(_called, other.tool_calls))
+
+    def __hash__(self) -> int:
+        return hash(tuple([call.name for call in self.tool_calls]))
+
     def __bool__(self) -> bool:
         return bool(self.tool_calls)
 
     def __len__(self) -> int:
         return len(self.tool_calls)
+
+
+def _called(call: ToolCall) -> tuple[Any, ...]:
+    return (call.name, call.args, call.intention, call.fault)
 
 
 class ToolResult(Record):

@@ -21,10 +21,12 @@ class CallFault:
     """Why a call cannot be run as the model wrote it."""
 
     code: str
-    """`invalid_tool_call` or `invalid_tool_call_arguments`."""
+    """`invalid_tool_call`, `invalid_tool_call_arguments`, or `invalid_tool_calls` where there is no list of calls at all."""
     reason: str
     raw: str = ""
     """The text as the model wrote it."""
+    index: int | None = None
+    """The call's place in its answer, as far as it is known."""
 
 
 def call_fields(entry: Any) -> dict[str, Any]:
@@ -55,6 +57,11 @@ def call_fields(entry: Any) -> dict[str, Any]:
     }
 
 
+def id_in(entry: Any) -> str | None:
+    """The id in what may be a call; None where it has none."""
+    return _id(_look(entry)("id"))
+
+
 def _look(entry: Any) -> Callable[[str], Any]:
     """What reads a key of a mapping, or an attribute of an object."""
     if isinstance(entry, (dict, Mapping)):
@@ -82,8 +89,10 @@ def _id(found: Any) -> str | None:
 def _fault(found: Any) -> CallFault | None:
     if isinstance(found, CallFault) or not isinstance(found, Mapping):
         return found if isinstance(found, CallFault) else None
-    code, reason, raw = (_text(cast("Mapping[str, Any]", found).get(key)) for key in ("code", "reason", "raw"))
-    return CallFault(code, reason or "", raw or "") if code else None
+    known = cast("Mapping[str, Any]", found)
+    code, reason, raw = (_text(known.get(key)) for key in ("code", "reason", "raw"))
+    index = known.get("index")
+    return CallFault(code, reason or "", raw or "", index if type(index) is int else None) if code else None
 
 
 def _parsed(name: str, raw: Any) -> tuple[dict[str, Any], CallFault | None, tuple[str, ...]]:

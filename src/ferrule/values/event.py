@@ -48,6 +48,39 @@ class ModelCalled(Event):
     attempt: int = 1
 
 
+class Formatted(Event):
+    """A request was made and goes out next. Counts only: neither prompts nor values stand in it."""
+
+    request_id: str
+    """The request's digest, as `ModelCalled.request` has it."""
+    attempt: int
+    adapter: str
+    messages: int
+    tools: int
+
+
+class ParseStarted(Event):
+    """An adapter begins to read an answer."""
+
+    request_id: str
+    attempt: int
+    adapter: str
+    calls: int
+    """How many native tool calls the answer has."""
+
+
+class ParseFinished(Event):
+    """An adapter has read an answer, or could not: told on every path."""
+
+    request_id: str
+    attempt: int
+    adapter: str
+    calls: int
+    outputs: tuple[str, ...] = ()
+    """The names of what was read."""
+    error: BaseException | None = None
+
+
 class TextDelta(Event):
     """A piece of the model's text, as it came."""
 

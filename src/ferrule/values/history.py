@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -16,8 +16,12 @@ from ferrule.errors import InputError, ToolCallError, shown
 from ferrule.values.call import ToolCall
 from ferrule.values.content import read_content
 from ferrule.values.custom import Type
-from ferrule.values.message import Message, Role, openai_message
+from ferrule.values.message import Message, Role, openai_message, tool_message
+from ferrule.values.part import content_text
 from ferrule.values.record import replace
+
+if TYPE_CHECKING:
+    from ferrule.values.call import ToolResult
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _OF_MESSAGES = ("content", "tool_calls", "tool_call_id")
@@ -97,6 +101,22 @@ class History(Type):
         parts: list[Any] = list(cast("tuple[Any, ...]", content)) if isinstance(content, tuple) else [content]
         is_content = isinstance(content, str) or all(isinstance(part, Type) for part in parts)
         self.add_message("tool", content if is_content else json_text(cast("object", content)), tool_call_id=tool_call_id)
+
+    def add_tool_results(self, results: Iterable[ToolResult]) -> None:
+        """Add what came of the calls of the last answer, as `ToolCalls.execute_all` gives it (E67).
+
+        Results of calls that the last assistant's message made are its tool messages. Calls that stood in its text get theirs as text.
+        """
+        found = list(results)
+        last = next((each for each in reversed(self.messages) if _is_message(each) and _role(each) == "assistant"), None)
+        made = {call.id for call in _read(last, 0).tool_calls} if last is not None else set[str | None]()
+        if all(result.call_id in made for result in found):
+            self.messages += map(tool_message, found)
+            return
+        from ferrule.values.jsonable import json_text
+
+        shown_ = [{"name": result.name, "result": content_text(result.content)} for result in found]
+        self.messages.append(Message("user", f"Results of your calls:\n{json_text(shown_)}"))
 
     def set_system_message(self, content: Any) -> None:
         """Put the system message first, in place of one that is there."""

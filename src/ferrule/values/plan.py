@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from ferrule.errors import InputError, SignatureError
 from ferrule.values.call import ToolCalls
@@ -114,7 +115,17 @@ def planned(cls: Any) -> Plan:
     if len(receiving) > 1:
         msg = f"`{cls.__name__}` has {len(receiving)} outputs for tool calls ({', '.join(receiving)}); an answer's calls go to one."
         raise SignatureError(msg)
+    for name in receiving:
+        if not _holds_all_calls(plan.outputs[name].annotation):
+            msg = f"`{cls.__name__}.{name}` receives an answer's tool calls, all of them: its type is `ToolCalls` or `ToolCalls | None`."
+            raise SignatureError(msg)
     return plan
+
+
+def _holds_all_calls(annotation: Any) -> bool:
+    if get_origin(annotation) not in {Union, UnionType}:
+        return isinstance(annotation, type)
+    return [isinstance(each, type) for each in get_args(annotation) if each is not NoneType] == [True]
 
 
 def _made(name: str, field: FieldInfo, make: Callable[[FieldInfo], Any]) -> Any:

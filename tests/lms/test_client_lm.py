@@ -1,0 +1,187 @@
+"""Models behind real SDK clients, which speak to a real server on loopback (L5, E22)."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from ferrule.errors import BadRequest, ConfigurationError, RateLimited, Unavailable
+from ferrule.lms.hosted import LM
+from ferrule.lms.lm import BaseLM
+from ferrule.lms.scripted import ScriptedLM
+from ferrule.offload import run_async
+from ferrule.testing import serve
+from ferrule.values.call import ToolCall
+from ferrule.values.exchange import Declarations, Delta, Request, Response, Usage
+from ferrule.values.message import Message, Messages
+
+ADD = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Add.",
+        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    },
+}
+ASKED = Request(Messages([Message("system", "Be brief."), Message("user", "add ü")]), Declarations([ADD]))
+CALLS = (ToolCall(name="add", args={"a": 1, "b": "ü"}, id="c1"), ToolCall(name="add", args={}, id="c2"))
+ANSWER = Response("thinking aloud", CALLS, None, "tool_calls", None, Usage(3, 4, 2, 1))
+
+CLIENTS: dict[str, tuple[Any, str | None]] = {
+    "openai": (lambda url: openai.OpenAI(base_url=url, api_key="k", max_retries=0), None),
+    "openai_async": (lambda url: openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0), None),
+    "openai_responses": (lambda url: openai.OpenAI(base_url=url, api_key="k", max_retries=0), "openai_responses"),
+    "openai_responses_async": (lambda url: openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0), "openai_responses"),
+    "anthropic": (lambda url: anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="k", max_retries=0), None),
+    "anthropic_async": (lambda url: anthropic.AsyncAnthropic(base_url=url.removesuffix("/v1"), api_key="k", max_retries=0), None),
+}
+clients = pytest.mark.parametrize(("make", "wire"), CLIENTS.values(), ids=CLIENTS.keys())
+
+
+async def closing(client: Any, work: Any) -> Any:
+    """Work on a loop, with the client closed on that loop: its connections belong to it."""
+    try:
+        return await work
+    finally:
+        await closed(client)
+
+
+async def closed(client: Any) -> None:
+    found = client.close()
+    if found is not None:
+        await found
+
+
+async def last_of(stream: Any) -> Any:
+    return [item async for item in stream][-1]
+
+
+WAYS: dict[str, Any] = {
+    "complete": lambda lm: lm.complete(ASKED),
+    "acomplete": lambda lm: lm.acomplete(ASKED),
+    "stream": lambda lm: list(lm.stream(ASKED))[-1],
+    "astream": lambda lm: last_of(lm.astream(ASKED)),
+}
+
+
+def asked(client: Any, lm: BaseLM, way: str) -> Response:
+    """One answer in one way; an async client that sync code asked is closed on the loop that served it."""
+    if way.startswith("a"):
+        return asyncio.run(closing(client, WAYS[way](lm)))
+    try:
+        return WAYS[way](lm)
+    finally:
+        run_async(closed(client))
+
+
+@clients
+@pytest.mark.parametrize("way", WAYS)
+def test_calls_and_text_come_through_every_real_client(make, wire, way):
+    """E22: whole and streamed, from a sync and an async client, for sync and async callers."""
+    with serve(ScriptedLM(by=lambda request: ANSWER)) as served:
+        client = make(served.base_url)
+        found = asked(client, LM.from_client(client, "m", wire=wire, temperature=0.5, max_tokens=99), way)
+        [body] = served.requests
+    assert (found.text, found.tool_calls, found.finish_reason) == (ANSWER.text, CALLS, "tool_calls")
+    assert (found.usage.output_tokens, found.model) == (4, "m")
+    assert body["temperature"] == 0.5
+    assert 99 in {body.get(name) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")}
+    assert "ü" in str(body.get("messages") or body["input"])
+
+
+def test_a_stream_of_a_real_client_comes_in_pieces():
+    with serve(ScriptedLM(["one two three"])) as served, openai.OpenAI(base_url=served.base_url, api_key="k") as client:
+        *deltas, _ = LM.from_client(client, "m").stream(ASKED)
+    assert deltas == [Delta("one "), Delta("two "), Delta("three")]
+
+
+class Limited(BaseLM):
+    def complete(self, request: Request) -> Response:
+        raise RateLimited("slow down", status=429)
+
+
+@clients
+def test_errors_of_a_client_are_errors_of_the_house(make, wire):
+    """L4: with provider, status and the provider's message."""
+    with serve(Limited()) as served:
+        client = make(served.base_url)
+        with pytest.raises(RateLimited, match="slow down") as raised:
+            asked(client, LM.from_client(client, "m", wire=wire), "complete")
+    assert raised.value.status == 429
+    assert f"{raised.value.provider}." in type(raised.value.__cause__).__module__ + "."
+    assert raised.value.__cause__ is not None
+
+
+def test_a_server_that_is_down_is_unavailable():
+    with (
+        openai.OpenAI(base_url="http://127.0.0.1:1/v1", api_key="k", max_retries=0) as client,
+        pytest.raises(Unavailable, match="Connection"),
+    ):
+        LM.from_client(client, "m").complete(ASKED)
+
+
+class Traced:
+    """A tracer's wrapper: no class of an SDK, the same `create`."""
+
+    def __init__(self, answer: Any) -> None:
+        self.seen: list[dict[str, Any]] = []
+        self.answer = answer
+        self.chat = SimpleNamespace(completions=SimpleNamespace(create=self.create))
+
+    def create(self, **body: Any) -> Any:
+        self.seen.append(body)
+        return self.answer
+
+
+SAID = {"choices": [{"message": {"content": "hi", "tool_calls": None}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [SAID, SimpleNamespace(choices=[SimpleNamespace(message=SimpleNamespace(content="hi", tool_calls=None), finish_reason="stop")])],
+    ids=["dict", "objects"],
+)
+def test_whatever_has_the_same_create_is_a_client(answer):
+    """E19, E23: attribute objects and dicts are accepted."""
+    client = Traced(answer)
+    lm = LM.from_client(client, "m", top_p=0.1)
+    assert lm("hello") == "hi"
+    assert client.seen == [{"model": "m", "top_p": 0.1, "messages": [{"role": "user", "content": "hello"}]}]
+    assert repr(lm) == "ClientLM('openai/m', top_p=0.1)"
+
+
+def test_an_answer_that_is_none_is_told():
+    with pytest.raises(BadRequest, match="'oops'"):
+        LM.from_client(Traced("oops"), "m").complete(ASKED)
+
+
+@pytest.mark.parametrize(
+    ("client", "model", "wire", "words"),
+    [
+        (object(), "m", None, "subclass `BaseLM`"),
+        (Traced(SAID), "", None, "Which model"),
+        (Traced(SAID), "m", "gemini", "openai_chat"),
+        ("gpt-5", "m", None, "subclass `BaseLM`"),
+    ],
+    ids=["no_client", "no_model", "no_such_wire", "a_name"],
+)
+def test_what_is_no_client_is_told(client, model, wire, words):
+    with pytest.raises(ConfigurationError, match=words):
+        LM.from_client(client, model, wire=wire)
+
+
+def test_litellm_is_an_extra(monkeypatch):
+    """L5: the error names it."""
+    monkeypatch.setitem(__import__("sys").modules, "litellm", None)
+    with pytest.raises(ConfigurationError, match=r"ferrule\[litellm\]"):
+        LM.from_litellm("openai/m")
+
+
+def test_settings_of_another_library_are_refused_for_sdk_clients():
+    with pytest.raises(ConfigurationError, match="max_retries"):
+        LM.from_client(Traced(SAID), "m", num_retries=3)

@@ -1,0 +1,128 @@
+"""Seed 004's intention: asked for, kept with the call, never passed on (P34-P48; `tools/intention.py`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_script import fields
+
+from ferrule import ConfirmationRequired, ReAct, Response, ScriptedLM, Tool, ToolCall, ToolDefinitionError, configure, context, tool
+
+GOT: list[dict[str, Any]] = []
+
+
+@tool
+def weigh(thing: str, times: int = 1) -> str:
+    """Weigh a thing."""
+    GOT.append({"thing": thing, "times": times})
+    return f"{thing}: {times} kg"
+
+
+def native(intention: str | None, name: str, **args: Any) -> Response:
+    why = {} if intention is None else {"intention": intention}
+    return Response("hm", (ToolCall(name=name, args={**why, **args}, id=f"c_{name}"),))
+
+
+def text(intention: str, name: str, **args: Any) -> str:
+    return fields(next_thought="hm", next_intention=intention, next_tool_name=name, next_tool_args=args)
+
+
+SCRIPTS = {
+    "native": [native("to know its weight", "weigh", thing="apple"), native(None, "finish", answer="1 kg")],
+    "text": [text("to know its weight", "weigh", thing="apple"), text("done", "finish"), fields(reasoning="r", answer="1 kg")],
+}
+
+
+@pytest.mark.parametrize("way", SCRIPTS)
+def test_an_intention_is_asked_for_and_kept_and_never_passed_to_the_function(way):
+    """P42, P43."""
+    GOT.clear()
+    lm = ScriptedLM(SCRIPTS[way])
+    with context(lm=lm):
+        run = ReAct("question -> answer", [weigh], native=way == "native", intention=True).start(question="How heavy?")
+    first = run.prediction.trajectory.steps[0].calls[0]
+    assert (first.intention, first.args) == ("to know its weight", {"thing": "apple"})
+    assert GOT == [{"thing": "apple", "times": 1}]
+    assert "intention" in lm.requests[0].messages[0].text or "intention" in lm.requests[0].tools[0]["function"]["parameters"]["required"]
+    assert "to know its weight" in lm.requests[1].messages[-1 if way == "text" else -2].json.decode()
+
+
+def test_the_intention_is_declared_first_and_finish_needs_none():
+    """P37: the reason is written before the arguments."""
+    lm = ScriptedLM(SCRIPTS["native"])
+    with context(lm=lm):
+        ReAct("question -> answer", [weigh], native=True, intention=True)(question="?")
+    declared = {each["function"]["name"]: each["function"]["parameters"] for each in lm.requests[0].tools}
+    assert list(declared["weigh"]["properties"]) == ["intention", "thing", "times"]
+    assert declared["weigh"]["required"] == ["intention", "thing"]
+    assert "intention" in declared["user_clarification"]["required"]
+    assert list(declared["finish"]["properties"]) == ["answer"]
+    assert "intention" not in weigh.parameters["properties"]  # the tool itself is as it was
+
+
+@pytest.mark.parametrize("way", SCRIPTS)
+def test_without_it_nothing_is_asked_and_nothing_is_taken_out(way):
+    """P43: off by default; the same bytes as before."""
+    script = [native(None, "weigh", thing="a"), native(None, "finish", answer="x")] if way == "native" else ["no", "no"]
+    lm = ScriptedLM(script)
+    agent = ReAct("question -> answer", [weigh], native=way == "native")
+    with context(lm=lm):
+        if way == "native":
+            assert agent(question="?").trajectory.steps[0].calls[0].intention is None
+        else:
+            assert "intention" not in agent.react.signature.fields
+    assert all("intention" not in request.messages.digest.hex() + request.tools.json.decode() for request in lm.requests)
+
+
+def test_a_model_that_leaves_it_out_is_not_held_up():
+    """Ours (api.md 15): it is optional on a call."""
+    with context(lm=ScriptedLM([native(None, "weigh", thing="a"), native(None, "finish", answer="x")])):
+        found = ReAct("question -> answer", [weigh], native=True, intention=True)(question="?")
+    assert found.trajectory.steps[0].calls[0].intention is None
+    assert not found.trajectory.steps[0].results[0].is_error
+
+
+def test_a_person_is_shown_the_intention_with_the_call():
+    """P42."""
+    asking = Tool(weigh.func, "weigh", require_confirmation=True)
+    lm = ScriptedLM([native("to know", "weigh", thing="a"), native(None, "finish", answer="x")])
+    with context(lm=lm), pytest.raises(ConfirmationRequired) as asked:
+        ReAct("question -> answer", [asking], native=True, intention=True)(question="?")
+    call = asked.value.tool_call
+    assert (call.intention, call.args) == ("to know", {"thing": "a", "times": 1})
+
+
+def test_a_tool_with_an_argument_of_that_name_is_refused():
+    def plan(intention: str) -> str:
+        """Plan."""
+        return intention
+
+    with pytest.raises(ToolDefinitionError, match="intention=False"):
+        ReAct("question -> answer", [plan], intention=True)
+    configure(lm=None)
+    assert ReAct("question -> answer", [plan]).tools["plan"](intention="x") == "x"
+
+
+def test_several_calls_of_one_text_step_have_their_own_intentions():
+    step = fields(
+        next_thought="both",
+        next_intention=["first", "second"],
+        next_tool_name=["weigh", "weigh"],
+        next_tool_args=[{"thing": "a"}, {"thing": "b"}],
+    )
+    with context(lm=ScriptedLM([step, text("done", "finish"), fields(reasoning="r", answer="x")])):
+        found = ReAct("question -> answer", [weigh], native=False, intention=True)(question="?")
+    assert [call.intention for call in found.trajectory.steps[0].calls] == ["first", "second"]
+
+
+def test_a_conversation_rendered_anew_shows_the_call_as_the_model_wrote_it():
+    """L7: also after a resume, where the answers are no longer at hand."""
+    asking = Tool(weigh.func, "weigh", require_confirmation=True)
+    lm = ScriptedLM([native("to know", "weigh", thing="a"), native(None, "finish", answer="x")])
+    with context(lm=lm):
+        run = ReAct("question -> answer", [asking], native=True, intention=True).start(question="?")
+        run.answer(run.pending[0].approve())
+        run.resume()
+    assert run.prediction.answer == "x"
+    assert lm.requests[1].messages[-2].tool_calls[0].args == {"intention": "to know", "thing": "a"}
