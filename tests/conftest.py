@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import settings
 
 # A busy machine is no fault of the code under test.
 settings.register_profile("ferrule", deadline=None)
 settings.load_profile("ferrule")
+
+# Started in the background of a shell, a process ignores SIGINT, and so do all it starts: the tests of Ctrl-C would wait forever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
