@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import ConfigurationError, MissingContent, Refused, shown
 from ferrule.lms import failures
 from ferrule.lms.anthropic_blocks import WIRE, assistant_blocks, content_blocks, kind, plain_text, result_block, said_in
-from ferrule.lms.payload import Json, count_of, decoded, listed, mapping, text_of
+from ferrule.lms.payload import Json, count_of, decoded, listed, mapping, refuse_settings, text_of
 from ferrule.lms.providers import Dialect
 from ferrule.values.exchange import Declarations, Request, Response, Usage
 from ferrule.values.jsonable import json_bytes
@@ -63,10 +63,7 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
 
 def _head(request: Request, model: str, settings: Json, stream: bool, dialect: Dialect) -> Json:
     extra: Json = settings.pop("extra", None) or {}
-    if not OURS.isdisjoint(settings):
-        names = ", ".join(f"`{name}`" for name in sorted(OURS.intersection(settings)))
-        msg = f"{names}: the request says it, and no setting may. To force a field of the body, use `extra={{...}}`."
-        raise ConfigurationError(msg)
+    refuse_settings(OURS.intersection(settings))
     head: Json = {"model": model, "max_tokens": MAX_TOKENS + count_of(mapping(settings.get("thinking")).get("budget_tokens"))}
     for name, value in settings.items():
         match name:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
-from ferrule.errors import Unavailable
 from ferrule.lms import failures
 from ferrule.lms.anthropic import read
 from ferrule.lms.payload import Json, decoded, mapping, text_of
-from ferrule.lms.sse import Events
+from ferrule.lms.sse import Reading
 from ferrule.values.exchange import Delta, Response
 
 if TYPE_CHECKING:
@@ -55,39 +54,22 @@ class _Block:
         return block
 
 
-class Assembly:
+class Assembly(Reading):
     """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
 
     def __init__(self) -> None:
-        self._events = Events()
+        super().__init__()
         self._body: Json = {}
         self._usage: Json = {}
         self._blocks: dict[int, _Block] = {}
-        self.is_done = False
-        """The server said that nothing more will come."""
-
-    def feed(self, piece: bytes) -> Iterator[Delta]:
-        """The next bytes of the body."""
-        for data in self._events.feed(piece):
-            yield from self._event(data)
-
-    def end(self) -> Iterator[Delta]:
-        """The body has ended."""
-        for data in self._events.end():
-            yield from self._event(data)
 
     def response(self) -> Response:
         """The whole answer; raises `Unavailable` where the stream broke off before its end."""
-        if not self.is_done and text_of(self._body.get("stop_reason")) is None:
-            found = "after a part of the answer" if self._blocks else "before any answer"
-            msg = f"the stream ended {found}: the connection broke or the server gave up"
-            raise Unavailable(msg)
+        self._check_ended(self.is_done or text_of(self._body.get("stop_reason")), self._blocks)
         content = [self._blocks[index].whole() for index in sorted(self._blocks)]
         return read({**self._body, "content": content, "usage": self._usage})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
-        if self.is_done or not data.strip():
-            return
         event = decoded(data)
         if event.get("error") or event.get("type") == "error":
             raise failures.told(event)

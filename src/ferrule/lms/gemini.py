@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from ferrule.errors import ConfigurationError, MissingContent, Refused, shown
 from ferrule.lms import failures
 from ferrule.lms.gemini_parts import WIRE, content_parts, result_parts, said, turn_parts
-from ferrule.lms.payload import Json, count_of, decoded, listed, mapping, text_of
+from ferrule.lms.payload import Json, count_of, decoded, listed, mapping, refuse_settings, text_of
 from ferrule.lms.providers import Dialect
 from ferrule.values.call import CallFault, ToolCall
 from ferrule.values.exchange import Declarations, Request, Response, Usage
@@ -82,10 +82,7 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
 
 def _head(request: Request, settings: Json, dialect: Dialect, is_since_3: bool) -> Json:
     extra: Json = settings.pop("extra", None) or {}
-    refused = [f"`{name}`" for name in sorted(settings) if _camel(name) in OURS]
-    if refused:
-        msg = f"{', '.join(refused)}: the request says it, and no setting may. To force a field of the body, use `extra={{...}}`."
-        raise ConfigurationError(msg)
+    refuse_settings(name for name in settings if _camel(name) in OURS)
     head: Json = {}
     config: Json = {}
     for name, value in settings.items():

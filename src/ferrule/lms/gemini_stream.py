@@ -9,49 +9,33 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import Unavailable
 from ferrule.lms import failures
 from ferrule.lms.gemini import block_of, finish_of, read
 from ferrule.lms.gemini_parts import present
 from ferrule.lms.payload import Json, decoded, listed, mapping, text_of
-from ferrule.lms.sse import Events
+from ferrule.lms.sse import Reading
 from ferrule.values.exchange import Delta, Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Assembly:
+class Assembly(Reading):
     """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
 
     def __init__(self) -> None:
-        self._events = Events()
+        super().__init__()
         self._body: Json = {}
         self._candidate: Json = {}
         self._parts: list[Json] = []
 
-    def feed(self, piece: bytes) -> Iterator[Delta]:
-        """The next bytes of the body, cut anywhere."""
-        for data in self._events.feed(piece):
-            yield from self._event(data)
-
-    def end(self) -> Iterator[Delta]:
-        """The body has ended."""
-        for data in self._events.end():
-            yield from self._event(data)
-
     def response(self) -> Response:
         """The whole answer; raises `Unavailable` where nothing said why it ended."""
-        if finish_of(self._candidate) is None and block_of(self._body) is None:
-            found = "in the midst of the answer" if self._parts else "before any answer"
-            msg = f"the stream ended {found}: the connection broke or the server gave up"
-            raise Unavailable(msg)
+        self._check_ended(finish_of(self._candidate) or block_of(self._body), self._parts)
         candidate: Json = {**self._candidate, "content": {"role": "model", "parts": _joined(self._parts)}}
         return read({**self._body, "candidates": [candidate] if self._candidate else []})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
-        if not data.strip():
-            return
         chunk = decoded(data)
         if chunk.get("error"):
             raise failures.told(chunk)

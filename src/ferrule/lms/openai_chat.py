@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.errors import ConfigurationError, MissingContent, Refused, shown
+from ferrule.errors import MissingContent, Refused, shown
 from ferrule.lms import failures
-from ferrule.lms.payload import Json, count_of, decoded, mapping, text_of
+from ferrule.lms.payload import Json, count_of, decoded, mapping, refuse_settings, text_of
 from ferrule.lms.providers import Dialect
 from ferrule.values.answer_calls import call_at
 from ferrule.values.call import CallFault, ToolCall
@@ -39,10 +39,7 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
 
 def _head(request: Request, model: str, settings: Json, stream: bool, dialect: Dialect) -> Json:
     extra: Json = settings.pop("extra", None) or {}
-    if not OURS.isdisjoint(settings):
-        names = ", ".join(f"`{name}`" for name in sorted(OURS.intersection(settings)))
-        msg = f"{names}: the request says it, and no setting may. To force a field of the body, use `extra={{...}}`."
-        raise ConfigurationError(msg)
+    refuse_settings(OURS.intersection(settings))
     head: Json = {"model": model}
     for name, value in settings.items():
         if value is not None:

@@ -12,10 +12,10 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import ConfigurationError, LMError, MissingContent, Refused, shown
+from ferrule.errors import LMError, MissingContent, Refused, shown
 from ferrule.lms import failures
 from ferrule.lms.left_out import left_out
-from ferrule.lms.payload import Json, count_of, decoded, listed, mapping, text_of
+from ferrule.lms.payload import Json, count_of, decoded, listed, mapping, refuse_settings, text_of
 from ferrule.lms.providers import Dialect
 from ferrule.values.answer_calls import call_at
 from ferrule.values.exchange import Declarations, Request, Response, Shape, Usage
@@ -71,10 +71,7 @@ def _head(request: Request, model: str, layers: tuple[Mapping[str, Any], ...], s
     head: Json = {"model": model, "store": False, **({} if _THOUGHTLESS.search(model) else {"include": _INCLUDED})}
     extra: Json = {}
     for settings in layers:
-        if not OURS.isdisjoint(settings):
-            names = ", ".join(f"`{name}`" for name in sorted(OURS.intersection(settings)))
-            msg = f"{names}: the request says it, and no setting may. To force a field of the body, use `extra={{...}}`."
-            raise ConfigurationError(msg)
+        refuse_settings(OURS.intersection(settings))
         for name, value in settings.items():
             if name == "extra":
                 extra = value or {}

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import Unavailable
 from ferrule.lms.openai_responses import failed, read
 from ferrule.lms.payload import Json, decoded, listed, mapping, text_of
-from ferrule.lms.sse import Events
+from ferrule.lms.sse import Reading
 from ferrule.values.exchange import Delta, Response
 
 if TYPE_CHECKING:
@@ -57,40 +56,23 @@ class _Item:
         return made
 
 
-class Assembly:
+class Assembly(Reading):
     """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
 
     def __init__(self) -> None:
-        self._events = Events()
+        super().__init__()
         self._body: Json = {}
         self._items: dict[int | str, _Item] = {}
         self._thought: object = None
-        self.is_done = False
-        """The server said that nothing more will come."""
-
-    def feed(self, piece: bytes) -> Iterator[Delta]:
-        """The next bytes of the body."""
-        for data in self._events.feed(piece):
-            yield from self._event(data)
-
-    def end(self) -> Iterator[Delta]:
-        """The body has ended."""
-        for data in self._events.end():
-            yield from self._event(data)
 
     def response(self) -> Response:
         """The whole answer; raises `Unavailable` where the stream broke off before its end."""
-        if not self.is_done:
-            found = "after a part of the answer" if self._items else "before any answer"
-            msg = f"the stream ended {found}: the connection broke or the server gave up"
-            raise Unavailable(msg)
+        self._check_ended(self.is_done, self._items)
         if listed(self._body.get("output")):
             return read(self._body)
         return read({**self._body, "output": [item.whole() for item in sorted(self._items.values(), key=lambda item: item.place)]})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
-        if self.is_done or not data.strip():
-            return
         if data.strip() == b"[DONE]":  # some servers end so, after the last event or in its stead
             self._body["status"] = None
             self.is_done = True

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.errors import Unavailable
 from ferrule.lms import failures
 from ferrule.lms.openai_chat import content_of, read
 from ferrule.lms.payload import Json, decoded, mapping, text_of
-from ferrule.lms.sse import Events
+from ferrule.lms.sse import Reading
 from ferrule.values.exchange import Delta, Response
 from ferrule.values.jsonable import json_text
 
@@ -50,11 +49,11 @@ class _Call:
         return {**head, **shape, **({"extra_content": self.extra} if self.extra else {})}
 
 
-class Assembly:
+class Assembly(Reading):
     """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
 
     def __init__(self) -> None:
-        self._events = Events()
+        super().__init__()
         self._body: Json = {}
         self._text: list[str] = []
         self._thoughts: list[str] = []
@@ -64,25 +63,10 @@ class Assembly:
         self._function: _Call | None = None
         self._reason: str | None = None
         self._answered = False
-        self.is_done = False
-        """The server said that nothing more will come."""
-
-    def feed(self, piece: bytes) -> Iterator[Delta]:
-        """The next bytes of the body."""
-        for data in self._events.feed(piece):
-            yield from self._event(data)
-
-    def end(self) -> Iterator[Delta]:
-        """The body has ended."""
-        for data in self._events.end():
-            yield from self._event(data)
 
     def response(self) -> Response:
         """The whole answer; raises `Unavailable` where the stream broke off before its end."""
-        if not self.is_done and self._reason is None:
-            found = "after a part of the answer" if self._answered else "before any answer"
-            msg = f"the stream ended {found}: the connection broke or the server gave up"
-            raise Unavailable(msg)
+        self._check_ended(self.is_done or self._reason, self._answered)
         if not self._answered:
             return read({**self._body, "choices": []})
         text = "".join(self._text)
@@ -102,8 +86,6 @@ class Assembly:
     def _event(self, data: bytes) -> Iterator[Delta]:
         if data.strip() == b"[DONE]":
             self.is_done = True
-            return
-        if self.is_done or not data.strip():
             return
         chunk = decoded(data)
         if chunk.get("error"):

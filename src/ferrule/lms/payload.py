@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import from_json
 
-from ferrule.errors import BadRequest, shown
+from ferrule.errors import BadRequest, ConfigurationError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Json = dict[str, Any]
 
@@ -58,3 +61,10 @@ def listed(value: Any) -> list[Any]:
 def count_of(value: Any) -> int:
     """The value if it is a whole number above nothing, or 0."""
     return value if type(value) is int and value > 0 else 0
+
+
+def refuse_settings(names: Iterable[str]) -> None:
+    """Raise `ConfigurationError` for settings that would say what the request itself says; none is well."""
+    if found := ", ".join(f"`{name}`" for name in sorted(names)):
+        msg = f"{found}: the request says it, and no setting may. To force a field of the body, use `extra={{...}}`."
+        raise ConfigurationError(msg)

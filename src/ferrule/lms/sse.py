@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ferrule.errors import Unavailable
 from ferrule.values.exchange import Delta, Response
 from ferrule.values.jsonable import json_bytes
 
@@ -58,6 +59,37 @@ class Events:
                 yield data
         elif line.startswith(b"data:"):
             self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+
+
+class Reading:
+    """The half of an `Assembly` that all protocols share: bytes to events, each of which goes to `_event`."""
+
+    def __init__(self) -> None:
+        self._events = Events()
+        self.is_done = False
+        """The server said that nothing more will come."""
+
+    def feed(self, piece: bytes) -> Iterator[Delta]:
+        """The next bytes of the body, cut anywhere."""
+        for data in self._events.feed(piece):
+            if not self.is_done and data.strip():
+                yield from self._event(data)
+
+    def end(self) -> Iterator[Delta]:
+        """The body has ended."""
+        for data in self._events.end():
+            if not self.is_done and data.strip():
+                yield from self._event(data)
+
+    def _event(self, data: bytes) -> Iterator[Delta]:
+        raise NotImplementedError
+
+    def _check_ended(self, ended: object, begun: object) -> None:
+        """Raise `Unavailable` unless the answer came to its end."""
+        if not ended:
+            found = "after a part of the answer" if begun else "before any answer"
+            msg = f"the stream ended {found}: the connection broke or the server gave up"
+            raise Unavailable(msg)
 
 
 class Whole:
