@@ -18,7 +18,7 @@ TYPING_TESTS = $(wildcard tests/typing)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench docs coverage format lock clean
+.PHONY: help demo test check kill-test bench docs coverage format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,9 @@ check: $(VENV)/.dev ## what must hold before a commit: format, lint, types, test
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(if $(TYPING_TESTS),$(BIN)/mypy $(TYPING_TESTS))
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+kill-test: $(VENV)/.dev ## kill an agent at every point of its runs, and count what its tools did
+	@$(BIN)/python tests/killing.py
 
 bench: $(BENCH)/.bench ## speed and cost beside peers, in a venv of its own
 	@$(BENCH)/bin/python benchmarks/run.py

@@ -32,8 +32,10 @@ FerruleError
 ├── RunError
 │   ├── TooManyFaults                        the model made too many bad steps in a row
 │   ├── MaxTurnsReached                      `Predict` with tools ran out of turns
+│   ├── LimitReached                         a program reached one of its limits
 │   ├── ReplayMismatch                       a program did something else than its journal says
 │   ├── DecisionError (ValueError)           a decision that fits no pending question
+│   ├── StoreError                           a store could not keep or give a run; nothing was half written
 │   └── RunCancelled                         the run was cancelled
 ├── ConfirmationRequired                     a person must decide before the run can go on
 └── ConfirmationRejected                     a person decided against a call made directly
@@ -82,9 +84,6 @@ class ConfigurationError(FerruleError, ValueError):
 
 class MissingKeyError(ConfigurationError):
     """A provider's key is not set; the message names the environment variable, never a value."""
-
-
-# -- tools ------------------------------------------------------------------------------------------------------
 
 
 class ToolError(FerruleError):
@@ -155,9 +154,6 @@ class ToolStop(ToolError):  # noqa: N818  the settled public name
     """Raised by a tool to end the whole run; the run's caller gets this very error."""
 
 
-# -- between programs and models --------------------------------------------------------------------------------
-
-
 class BoundaryError(FerruleError, ValueError):
     """What passes between a program and a model does not fit; the same class, code and data in sync, async and streamed runs.
 
@@ -197,13 +193,9 @@ class AdapterParseError(BoundaryError):
         self, adapter: str, text: str, problems: Sequence[tuple[str, str]], *,
         parsed: Mapping[str, Any] | None = None, absent: Iterable[str] = (), code: str = "invalid_outputs", raw: object = None,
     ) -> None:  # fmt: skip
-        self.code = code
-        self.raw = text if raw is None else raw
-        self.absent = frozenset(absent)
-        self.adapter = adapter
-        self.text = text
-        self.problems = tuple(problems)
-        self.parsed = dict(parsed or {})
+        self.code, self.raw = code, text if raw is None else raw
+        self.adapter, self.text, self.problems = adapter, text, tuple(problems)
+        self.parsed, self.absent = dict(parsed or {}), frozenset(absent)
         lines = [f"{adapter} could not read the model's answer:"]
         lines += [f"- {name}: {problem}" if name else f"- {problem}" for name, problem in self.problems]
         lines.append(f"The answer was: {shown(text, 600)}")
@@ -217,11 +209,8 @@ class LMError(FerruleError):
         self, message: str, *, provider: str | None = None, status: int | None = None, request_id: str | None = None,
         retry_after_s: float | None = None, raw: object = None,
     ) -> None:  # fmt: skip
-        self.raw = raw
-        self.provider = provider
-        self.status = status
-        self.request_id = request_id
-        self.retry_after_s = retry_after_s
+        self.raw, self.provider, self.status = raw, provider, status
+        self.request_id, self.retry_after_s = request_id, retry_after_s
         where = [f"status {status}"] if status is not None else []
         where += [f"request {request_id}"] if request_id else []
         head = f"{provider}: " if provider else ""
@@ -262,9 +251,6 @@ class ScriptError(FerruleError, AssertionError):
     """A scripted or replayed model was asked something its script does not hold, or was not asked all of it."""
 
 
-# -- runs -------------------------------------------------------------------------------------------------------
-
-
 class RunError(FerruleError):
     """A run could not go on."""
 
@@ -291,6 +277,14 @@ class MaxTurnsReached(RunError):  # noqa: N818  reads as the reason it is
         super().__init__(f"No answer after {max_turns} turns; calls still wanted: {names}. Raise `max_turns`.")
 
 
+class LimitReached(RunError):  # noqa: N818  reads as the reason it is
+    """A program reached one of its `Limits`: `name` says which, `limit` how much it was, `reason` is what an agent's prediction says."""
+
+    def __init__(self, name: str, limit: float) -> None:
+        self.name, self.limit, self.reason = name, limit, f"limits.{name}"
+        super().__init__(f"The run was stopped: its limit {name}={limit:g} is reached. Raise it (`Limits({name}=...)`) and resume.")
+
+
 class ReplayMismatch(RunError):  # noqa: N818  reads as the reason it is
     """A program did something else at a journalled place: it changed, or it is not deterministic."""
 
@@ -306,6 +300,10 @@ class ReplayMismatch(RunError):  # noqa: N818  reads as the reason it is
 
 class DecisionError(RunError, ValueError):
     """A decision that fits no pending question: unknown id, decided already, or contradictory."""
+
+
+class StoreError(RunError):
+    """A store could not keep or give a run: full disk, no such run, another process holds it. What it was to write is not written."""
 
 
 class RunCancelled(RunError):  # noqa: N818  reads as the reason it is

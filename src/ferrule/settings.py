@@ -36,6 +36,10 @@ class Settings:
     """Objects with `on_module_start`, `on_tool_end` and so on, or plain functions of one event."""
     max_workers: int | None = None
     """How many runs `batch` carries at once when not told; None means 8."""
+    limits: Any = None
+    """What a run may spend in all (`runs.limits.Limits`); None for as much as it likes."""
+    policy: Any = None
+    """Rules for calls that models make (`values.policy.Policy`): allowed, asked about, or denied; None leaves it to each tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,12 @@ def current() -> Settings:
     """The settings that hold here."""
     overrides = _scope.get().overrides
     return replace(_configured, **overrides) if overrides else _configured
+
+
+def setting(name: str) -> Any:
+    """One setting that holds here: what is read at every step is not worth a set of all."""
+    overrides = _scope.get().overrides
+    return overrides[name] if name in overrides else getattr(_configured, name)
 
 
 def frozen(here: Settings) -> dict[str, Any]:
@@ -127,6 +137,14 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
     workers = changes.get("max_workers")
     if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
         msg = f"`max_workers` is a whole number from 1, or None; found {shown(workers)}."
+        raise ConfigurationError(msg)
+    limits = changes.get("limits")
+    if limits is not None and not hasattr(limits, "are_shared"):
+        msg = f"`limits` takes `Limits(...)`, found {shown(limits)}."
+        raise ConfigurationError(msg)
+    policy = changes.get("policy")
+    if policy is not None and not hasattr(policy, "rule_for"):
+        msg = f"`policy` takes a `Policy([allow(...), ask(...), deny(...)])`, found {shown(policy)}."
         raise ConfigurationError(msg)
     if changes.get("lm") is not None and isinstance(changes["lm"], str):
         msg = f"`lm` takes a model, not its name: configure(lm=LM({changes['lm']!r}))."

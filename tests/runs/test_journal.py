@@ -58,3 +58,28 @@ def test_journals_are_equal_by_slot_whatever_the_order_calls_of_a_turn_ended_in(
     assert Journal([one, two]) == Journal([two, one])
     assert Journal([one]) != Journal([one, two])
     assert Journal([one]) != [one]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "asked"),
+    [("1", "0.0"), ("0", "0.0"), ("2.0", "1"), ("a#0/3", "a#0/2.1"), ("1p", "0")],
+    ids=["later", "another_kind", "later_call", "in_a_child", "later_policy"],
+)
+def test_an_act_that_was_not_there_is_found_out_before_it_is_done(recorded: str, asked: str) -> None:
+    """R13: where a later act of a frame was answered, an earlier one without an answer is none of that program."""
+    journal = Journal([Entry(recorded, "model", "old", 1)])
+    journal.rewind()
+    with pytest.raises(ReplayMismatch, match=f"model old at {recorded}"):
+        journal.take(asked, "result", "new")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "asked"),
+    [("1.0", "1.1"), ("0", "1"), ("b#0/5", "a#0/2"), ("gather#0.1/5", "gather#0.0/2"), ("5", "a#0/2"), ("2.0/7", "2.1")],
+    ids=["another_call", "earlier", "another_child", "another_branch", "a_parent", "inside_a_call"],
+)
+def test_an_answer_that_is_not_there_yet_is_no_mismatch(recorded: str, asked: str) -> None:
+    """A12: calls of one turn, branches and children are answered in any order."""
+    journal = Journal([Entry(recorded, "model", "old", 1)])
+    journal.rewind()
+    assert journal.take(asked, "result", "new") is None

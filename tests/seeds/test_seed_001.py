@@ -1,13 +1,11 @@
-"""The code blocks of seed 001 (udspy's Tool reference), executed as printed: `udspy` reads `ferrule`, and `eval` is a calculator.
-
-The dynamic tools at its end belong to a later step and are not here yet.
-"""
+"""The code blocks of seed 001 (udspy's Tool reference), executed as printed: `udspy` reads `ferrule`, and `eval` is a calculator."""
 
 from __future__ import annotations
 
 import ast
 import asyncio
 import inspect
+import json
 import operator
 import textwrap
 from pathlib import Path
@@ -64,6 +62,34 @@ def test_a_tool_that_needs_confirmation_asks_before_it_runs(tmp_path: Path) -> N
     with pytest.raises(ConfirmationRequired, match="Confirm execution of delete_all_files"):
         asyncio.run(made["delete_all_files"].acall(directory=str(tmp_path)))
     assert victim.exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "left", "observed"),
+    [("yes", [], "Deleted all files in"), ("no", ["a", "b"], "decided against"), ("other", ["a", "b"], "Deleted all files in")],
+    ids=["yes", "no", "modified"],
+)
+def test_a_confirmation_goes_as_its_six_steps_say(tmp_path: Path, said: str, left: list[str], observed: str) -> None:
+    """U70, U78, U81, U84, U103, U169: lines 374-401. The sixth only by an explicit grant: see U80."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "other").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "here" / name).write_text("")
+    made = executed((374, 389))
+    asks = native_step("clean up", "delete_all_files", {"directory": str(tmp_path / "here")})
+    script = [asks, native_step("again", "delete_all_files", {"directory": str(tmp_path / "here")})]
+    response = json.dumps({"directory": str(tmp_path / "other")}) if said == "other" else said
+    with ScriptedLM([*script, native_step("done", "finish", {"answer": "ok"})]) as lm, context(lm=lm):
+        agent = ferrule.ReAct("task -> answer", [made["delete_all_files"]])
+        with pytest.raises(
+            ConfirmationRequired, match=r'Confirm execution of delete_all_files with args: \{"directory":.*\}\? \(yes/no\)'
+        ) as raised:
+            agent(task="clean")
+        with pytest.raises(ConfirmationRequired) as again:  # the same call asks again
+            agent.resume(response, raised.value)
+        assert agent.resume("no", again.value).answer == "ok"
+    assert sorted(each.name for each in (tmp_path / "here").iterdir()) == left
+    assert observed in again.value.run.trajectory["observation_0"]
 
 
 def test_the_constructor_and_the_decorator_make_the_same_tool() -> None:
@@ -154,3 +180,40 @@ def test_errors_as_strings_are_ordinary_results() -> None:
     made = executed((487, 491), (497, 498), tool=ferrule.tool, Field=Field)
     assert made["divide"](a=1, b=0) == "Error: Cannot divide by zero"
     assert made["search_users"].name == "search_users"
+
+
+def test_a_tool_loads_the_calculator() -> None:
+    """U146-U152, U161, U169: lines 543-584."""
+    script = [
+        native_step("no calculator yet", "load_calculator"),
+        native_step("calculate", "calculator", {"expression": "157 * 834"}),
+        native_step("done", "finish", {"answer": "130938"}),
+    ]
+    with ScriptedLM(script) as lm:
+        made = executed((543, 584), lm=lm)
+    assert made["result"].answer == "130938"
+    assert [made["result"].trajectory[f"observation_{i}"] for i in range(2)] == ["Calculator loaded successfully", "130938"]
+    assert [each["function"]["name"] for each in lm.requests[0].tools].count("calculator") == 0
+    assert [each["function"]["name"] for each in lm.requests[1].tools].count("calculator") == 1
+    assert set(made["agent"].tools) == {"load_calculator", "finish", "user_clarification"}
+
+
+@pytest.mark.parametrize(
+    ("category", "told", "loaded"),
+    [
+        ("math", "Loaded 2 math tools", {"calculator", "statistics"}),
+        ("web", "Loaded 2 web tools", {"search", "scrape"}),
+        ("art", "Unknown category: art", set[str]()),
+    ],
+)
+def test_tools_are_loaded_by_category(category: str, told: str, loaded: set[str]) -> None:
+    """U151, U152, U156, U169: lines 596-612."""
+    from pydantic import Field
+
+    made = {name: Tool(lambda text: text, name, name) for name in ("calculator", "statistics", "search", "scrape")}
+    load = executed((596, 612), tool=ferrule.tool, module_callback=ferrule.module_callback, Field=Field, **made)["load_tools"]
+    with ScriptedLM([native_step("", "load_tools", {"category": category}), native_step("", "finish", {"answer": "x"})]) as lm:
+        result = ferrule.ReAct("question -> answer", [load])(question="?", lm=lm)
+    assert result.trajectory["observation_0"] == told
+    names = [[each["function"]["name"] for each in request.tools] for request in lm.requests]
+    assert sorted(names[1]) == sorted([*names[0], *loaded])

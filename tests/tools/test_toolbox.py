@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError
@@ -123,3 +125,68 @@ def test_as_tool_takes_every_usual_form():
     for wrong in (3, None, {}, {"name": 3}, {"function": {}}, "add", b"add"):
         with pytest.raises(ToolDefinitionError):
             as_tool(wrong)
+
+
+def test_tools_on_the_shelf_are_there_and_not_offered():
+    """U148: neither declared nor found by a call."""
+    box = Toolbox([add], shelf=[other, Tool(other, "some.thing")])
+    assert box.names == ("add",)
+    assert box.get("some.thing") is box.get("some_dot_thing") is None
+    assert [each["function"]["name"] for each in box.declarations] == ["add"]
+    assert box.get("other") is None
+    assert box.shelf is not None
+    assert [tool.name for tool in box.shelf] == ["other", "some.thing"]
+    assert Toolbox([add]).shelf is None
+    assert box != Toolbox([add])
+    assert box == Toolbox([add], shelf=[other, Tool(other, "some.thing")])
+
+
+def test_tools_on_the_shelf_must_fit_the_others():
+    """U155: said before a model is asked."""
+    with pytest.raises(DuplicateToolError, match="two tools named `add`"):
+        Toolbox([add], shelf=[Tool(other, "add")])
+    with pytest.raises(ToolDefinitionError):
+        Toolbox([add], shelf="other")  # type: ignore[arg-type]
+
+    def takes_a_lock(lock: threading.Event) -> None:
+        """Nothing that JSON could hold."""
+
+    with pytest.raises(ToolDefinitionError, match="takes_a_lock"):
+        Toolbox([add], shelf=[takes_a_lock])
+
+
+def test_a_search_puts_all_tools_on_the_shelf_but_those_to_keep():
+    """F6, api.md 2."""
+    many = [Tool(other, f"thing.{i}") for i in range(1000)]
+    box = Toolbox([*many, add], search="bm25", keep=["add", "thing.99?"])
+    assert box.names == (*(f"thing.{i}" for i in range(990, 1000)), "add", "search_tools")
+    assert box.shelf is not None
+    assert len(box.shelf) == 990
+    assert box["search_tools"].effect == "read"
+    assert list(box["search_tools"].args) == ["query", "limit"]
+    assert box["search_tools"].parameters["required"] == ["query"]
+
+
+def test_a_search_over_nothing_is_not_offered():
+    """Ours: where everything is kept there is nothing to find."""
+    assert Toolbox([add], search="bm25", keep=["*"]).names == ("add",)
+
+
+def test_what_a_search_cannot_mean_is_refused():
+    """Ours."""
+    with pytest.raises(ToolDefinitionError, match="bm25"):
+        Toolbox([add], search="vectors")  # type: ignore[arg-type]
+    with pytest.raises(UnknownToolError, match="`nothing`"):
+        Toolbox([add], search="bm25", keep=["nothing"])
+    with pytest.raises(ToolDefinitionError, match="list of names"):
+        Toolbox([add], search="bm25", keep="add")
+    with pytest.raises(ToolDefinitionError, match="Without a search"):
+        Toolbox([add], keep=["add"])
+
+
+def test_a_toolbox_of_a_toolbox_has_its_shelf():
+    """U148."""
+    box = Toolbox([add], shelf=[other])
+    assert Toolbox.of(box) is box
+    assert Toolbox(box) == box
+    assert Toolbox.of([add]) == Toolbox([add])

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.doors.demo_tools import TOOLS
 from ferrule.errors import ConfigurationError, InputError, SignatureError, ToolDefinitionError, ToolLoadError, shown
+from ferrule.programs.module import Module
 from ferrule.tools.run_calls import attempt
 from ferrule.tools.tool import Tool
 
@@ -149,17 +150,43 @@ def _loaded(place: str) -> list[Tool]:
 
 
 def _held_by_file(place: str) -> list[Tool]:
+    module, _ = _executed(place)
+    return _held_by(module) if module is not None else []
+
+
+def _executed(place: str) -> tuple[ModuleType | None, BaseException | None]:
+    """A file as a module, or why it is none."""
     path = Path(place)
     spec = spec_from_file_location(f"ferrule_tools_{path.stem}", path)
     if spec is None or spec.loader is None:
-        return []
+        return None, None
     module = module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up; the name is one that no other module has
     _, error = attempt(partial(spec.loader.exec_module, module))
     if error is None:
-        return _held_by(module)
+        return module, None
     del sys.modules[spec.name]
-    return []
+    return None, error
+
+
+def program_of(place: str) -> Module:
+    """The program at `module:attribute` or `file.py:attribute`."""
+    where, _, name = place.rpartition(":")
+    if not where or not name:
+        msg = f"A program is named as module:attribute or file.py:attribute, found {place!r}."
+        raise ConfigurationError(msg)
+    if where.endswith(".py"):
+        module, error = _executed(where)
+        if module is None:
+            msg = f"The file {where!r} cannot be loaded: {type(error).__name__}: {error}"
+            raise ConfigurationError(msg) from error
+    else:
+        module = _imported(where, where)
+    found: object = getattr(module, name, None)
+    if not isinstance(found, Module):
+        msg = f"{place!r} names no program: found {shown(found)}."
+        raise ConfigurationError(msg)
+    return found
 
 
 def _imported(name: str, place: str) -> ModuleType:

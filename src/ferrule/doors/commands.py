@@ -1,4 +1,4 @@
-"""The commands `ferrule ask`, `ferrule tools` and `ferrule lint`.  (Floor 6.)
+"""The commands `ferrule ask`, `ferrule tools` and `ferrule lint`; those on kept runs stand in `runs_commands.py`.  (Floor 6.)
 
 Exit codes: 0 answered, 1 the run failed or `lint` found a loss, 2 the command line is wrong, 3 a person must decide and none is there,
 130 interrupted.
@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from ferrule import settings
-from ferrule.doors import choose, lint
+from ferrule.doors import choose, lint, runs_commands
 from ferrule.doors.carry import carry
 from ferrule.doors.person import ask_person
 from ferrule.doors.plain_text import one_line, plain
@@ -144,6 +144,9 @@ def lint_tools(
     else:
         lint.show(console_on(sys.stdout), found, asked)
     return FAILED if found else ANSWERED
+
+
+runs_commands.add_to(app)
 
 
 def _shown(agent: ReAct, values: dict[str, Any], *, as_json: bool) -> int:

@@ -1,28 +1,45 @@
-"""Asking the person at the terminal what a run waits for.  (Floor 6.)"""
+"""Asking the person at the terminal what a run waits for.  (Floor 6.)
+
+A confirmation takes `y`, `n`, `edit NAME=VALUE ...`, `always`, `why`, or what to do instead. Nothing is decided by accident: an empty line
+and an edit that cannot be read are asked again, and whatever is not clearly yes runs nothing.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import getpass
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
 
+from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
-from ferrule.doors.plain_text import revealed
+from ferrule.doors.plain_text import one_line, revealed
+from ferrule.errors import DecisionError
+from ferrule.values.jsonable import json_text
+from ferrule.values.policy import Grant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
 
     from ferrule.values.question import Decision, Question
 
-_YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
+_YES, _NO, _ALWAYS, _WHY = frozenset({"y", "yes"}), frozenset({"n", "no"}), frozenset({"always"}), frozenset({"why"})
+_HINTS = {
+    "confirm": "y, n, edit NAME=VALUE, always, why, or what to do instead: ",
+    "clarify": "your answer: ",
+    "unknown": "y (run it), n (leave it), or what came of it: ",
+}
+_TITLES = {"confirm": "May this run?", "clarify": "The model asks", "unknown": "Did this run?"}
 
 
 def ask_person(question: Question, console: Console, read_line: Callable[[], str] = input) -> Decision | None:
-    """The person's decision; None where the input ends without one. An empty line is asked again: nothing is decided by accident."""
+    """The person's decision; None where the input ends without one."""
     console.print(_panel(question))
-    hint = "y, n, or what to do instead: " if question.kind == "confirm" else "your answer: "
+    hint = _HINTS[question.kind]
     while True:
         console.print(Text(hint, "bold"), end="")
         try:
@@ -30,19 +47,87 @@ def ask_person(question: Question, console: Console, read_line: Callable[[], str
         except EOFError:
             console.print()
             return None
-        if said:
-            return _decision(question, said)
+        if question.kind == "confirm" and said.casefold() in _WHY:
+            console.print(_why(question))
+        elif said:
+            try:
+                return _decision(question, said).signed(user_name(), "terminal")
+            except DecisionError as error:
+                console.print(Text(revealed(str(error)), "red"))
 
 
 def _decision(question: Question, said: str) -> Decision:
     if question.kind == "clarify":
         return question.reply(said)
-    if said.casefold() in _YES:
+    word = said.casefold()
+    if word in _YES:
         return question.approve()
+    if question.kind == "unknown":
+        return question.deny() if word in _NO else question.reply(said)
+    if word in _ALWAYS:
+        return question.approve(always=Grant())
+    if word == "edit" or (word.startswith("edit ") and "=" in said):
+        return question.edit(edits(question, _words(said.partition(" ")[2])))
+    if said.startswith("{"):
+        return question.decide(said)
     # Anything but a clear yes runs nothing; what was said instead is the reason that the model is given.
-    return question.deny() if said.casefold() in _NO else question.deny(said)
+    return question.deny() if word in _NO else question.deny(said)
+
+
+def _words(said: str) -> list[str]:
+    try:
+        return shlex.split(said)
+    except ValueError as error:
+        msg = f"This edit cannot be read ({error}). Write: edit name=value other='two words'."
+        raise DecisionError(msg) from error
+
+
+def edits(question: Question, words: Sequence[str]) -> dict[str, Any]:
+    """`path=b.txt`, `count=3` as arguments: JSON where it reads as such and the argument is no text, else text."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, given, value = word.partition("=")
+        if not given or not name:
+            msg = f"This edit cannot be read at {word!r}. Write: edit name=value other='two words'."
+            raise DecisionError(msg)
+        found[name] = value if isinstance(question.call.args.get(name), str) else _read(value)
+    return found
+
+
+def _read(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def _panel(question: Question) -> Panel:
-    title = "May this run?" if question.kind == "confirm" else "The model asks"
-    return Panel(Text(revealed(question.text)), title=Text(title), title_align="left", border_style="yellow")
+    title = _TITLES[question.kind]
+    parts = [Text(revealed(question.text))]
+    if question.call.intention:
+        parts.append(Text(f"because: {revealed(question.call.intention)}", "dim"))
+    for name, (written, prepared) in question.changes.items():
+        if question.raw is not None and name in question.raw:  # a default that was filled in is no change of what the model wrote
+            parts.append(Text(revealed(f"- {name}: {one_line(json_text(written))}"), "red"))
+            parts.append(Text(revealed(f"+ {name}: {one_line(json_text(prepared))}"), "green"))
+    return Panel(Group(*parts), title=Text(title), title_align="left", border_style="yellow")
+
+
+def _why(question: Question) -> Text:
+    """What is known of why the call was made, and of what it is."""
+    known = {
+        "the model thought": question.thought,
+        "it says it wants to": question.call.intention or "",
+        "asked inside": question.path,
+        "the tool's definition": question.fingerprint,
+    }
+    lines = [f"{name}: {revealed(one_line(value))}" for name, value in known.items() if value]
+    return Text("\n".join(lines) or "The model gave no reason.", "dim")
+
+
+def user_name() -> str:
+    """Who sits here, as far as it is known."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # no name is known for this user here
+        return ""

@@ -29,6 +29,23 @@ def finish_tool(signature: type[Signature], *, with_outputs: bool) -> Tool:
     return Tool("finish", description + (" Its arguments are these outputs." if with_outputs else ""), _finished, schema, effect="read")
 
 
+def is_builtin(tool: Tool) -> bool:
+    """Whether it is one of the tools that every `ReAct` has."""
+    return tool is CLARIFY or tool.func is _finished
+
+
+def new_tools(added: Iterable[Tool], removed: Iterable[str]) -> str:
+    """What a model that reads its tools in the prompt is told of a change, so that the prompt before it can stay as it was."""
+    lines = [f"- {tool.format()}" for tool in added]
+    gone = _names(removed)
+    return "\n".join(
+        [
+            *(["From now on there are these tools too:", *lines] if lines else []),
+            *([f"No longer there: {gone}"] if gone != "nothing" else []),
+        ]
+    )
+
+
 def _finished(**outputs: Any) -> str:
     del outputs
     return "Completed."

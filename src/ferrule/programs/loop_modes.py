@@ -48,12 +48,16 @@ class Mode(Protocol):
         """A request that shows these steps, rendered anew."""
         ...
 
+    def request_after(self, messages: Messages) -> Request:
+        """A request that goes on from these messages."""
+        ...
+
     def turn(self, request: Request, steps: Sequence[Step], index: int) -> Generator[Act, Any, Turn]:
         """Ask for the next turn. `steps` are those the request shows, `index` numbers the turn."""
         ...
 
-    def shown(self, step: Step, index: int, turn: Turn | None) -> tuple[Message, ...]:
-        """A step as messages; `turn` is what it came from, where that is still at hand."""
+    def shown(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
+        """A step as messages; `turn` is what it came from, where that is still at hand; `news` what changed in the tools, in words."""
         ...
 
 
@@ -77,7 +81,11 @@ class TextMode(Record):
 
     def request(self, steps: Sequence[Step]) -> Request:
         """See `Mode`."""
-        return self.how.request(self.signature, self._messages(self.how.adapter, steps))
+        return self.request_after(self._messages(self.how.adapter, steps))
+
+    def request_after(self, messages: Messages) -> Request:
+        """See `Mode`."""
+        return self.how.request(self.signature, messages)
 
     def _messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
         opening = adapter.opening(self.signature, self.values, demos=self.demos)
@@ -99,12 +107,12 @@ class TextMode(Record):
             calls = _meant(calls, fields["next_intention"])
         return Turn("" if thought is None else str(thought), calls, response=response)
 
-    def shown(self, step: Step, index: int, turn: Turn | None) -> tuple[Message, ...]:
+    def shown(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
         """See `Mode`."""
         del turn
-        return (self._shown(self.how.adapter, step, index),)
+        return (self._shown(self.how.adapter, step, index, news),)
 
-    def _shown(self, adapter: Adapter, step: Step, i: int) -> Message:
+    def _shown(self, adapter: Adapter, step: Step, i: int, news: str = "") -> Message:
         contents = [clipped(result.content, self.observation_chars) for result in step.results]
         meant = [call.intention for call in step.calls if call.intention is not None]
         return adapter.step_message(
@@ -114,6 +122,7 @@ class TextMode(Record):
                 f"tool_name_{i}": step.entry("tool_name"),
                 f"tool_args_{i}": step.entry("tool_args"),
                 f"observation_{i}": contents[0] if len(contents) == 1 else contents,
+                **({f"tools_{i}": news} if news else {}),
             }
         )
 
@@ -137,6 +146,10 @@ class NativeMode(Record):
         """See `Mode`."""
         opening = self.how.adapter.opening(self.signature, self.values, demos=self.demos, native=True)
         messages = opening.then(*(message for i, step in enumerate(steps) for message in self.shown(step, i, None)))
+        return self.request_after(messages)
+
+    def request_after(self, messages: Messages) -> Request:
+        """See `Mode`."""
         return self.how.request(self.signature, messages, tools=self.declarations)
 
     def turn(self, request: Request, steps: Sequence[Step], index: int) -> Generator[Act, Any, Turn]:
@@ -164,9 +177,9 @@ class NativeMode(Record):
         except AdapterParseError:
             return {}  # plain words are an end of the loop as well; the extractor makes outputs of them
 
-    def shown(self, step: Step, index: int, turn: Turn | None) -> tuple[Message, ...]:
+    def shown(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
         """See `Mode`."""
-        del index
+        del index, news  # the declarations say it
         if turn is not None and turn.response is not None:
             said = turn.response.message()
         else:
@@ -204,7 +217,7 @@ def native_mode(
     """Native mode for one run."""
     base = predict.signature
     declarations = _asking(toolbox) if intention else toolbox.declarations
-    signature = _native_signature(base, toolbox)
+    signature = _native_signature(base)
     return NativeMode(how, signature, base, values, predict.demos, declarations, intention, observation_chars)
 
 
@@ -225,8 +238,8 @@ def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool)
 
 
 @lru_cache(maxsize=256)
-def _native_signature(base: type[Signature], toolbox: Toolbox) -> type[Signature]:
-    return _without_outputs(base).with_instructions(loop_instructions(base, toolbox, native=True))
+def _native_signature(base: type[Signature]) -> type[Signature]:
+    return _without_outputs(base).with_instructions(loop_instructions(base, (), native=True))
 
 
 def _without_outputs(base: type[Signature]) -> type[Signature]:

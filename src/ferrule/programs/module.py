@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from ferrule.programs.saving import Predictor
     from ferrule.runs.run import Run
     from ferrule.runs.state import Frame
+    from ferrule.runs.store import Store
     from ferrule.runs.stream import EventStream
+    from ferrule.tools.tool import Tool
     from ferrule.values.act import Flow
 
 
@@ -71,31 +73,67 @@ class Module:
     # -- calling ---------------------------------------------------------------------------------------------
 
     def __call__(self, /, *args: Any, **inputs: Any) -> Any:
-        """Run to the end and return the prediction. Raises `ConfirmationRequired` where a person must decide; it carries the run."""
+        """Run to the end and return the prediction. Raises `ConfirmationRequired` where a person must decide; it carries the run.
+
+        `resume_state=` goes on with such a run: a `ResumeState`, or what was raised, which means "yes".
+        """
+        if "resume_state" in inputs:
+            from ferrule.programs.resuming import resume
+
+            return resume(self, inputs.pop("resume_state"), inputs)
         return _call(self, args, inputs)
 
     async def acall(self, /, *args: Any, **inputs: Any) -> Any:
         """`__call__` on an event loop."""
+        if "resume_state" in inputs:
+            from ferrule.programs.resuming import aresume
+
+            return await aresume(self, inputs.pop("resume_state"), inputs)
         return await _acall(self, args, inputs)
+
+    def resume(self, response: Any, state: Any) -> Any:
+        """Go on with a run that waited. `response` is "yes", "no", a JSON object of changed arguments, or text for the model.
+
+        `state` is the `ConfirmationRequired` that was raised. Returns the prediction; raises the next `ConfirmationRequired`.
+        """
+        from ferrule.programs.resuming import ResumeState, resume
+
+        return resume(self, ResumeState(state, response), {})
+
+    async def aresume(self, response: Any, state: Any) -> Any:
+        """`resume` on an event loop."""
+        from ferrule.programs.resuming import ResumeState, aresume
+
+        return await aresume(self, ResumeState(state, response), {})
 
     def bind(self, /, *args: Any, **inputs: Any) -> Bound:
         """The program with its inputs, for inputs named like a keyword of `start`: `program.bind(run_id=7).start()`."""
         return Bound(self, args, inputs)
 
-    def start(self, /, *, run_id: str | None = None, **inputs: Any) -> Run:
-        """Run as far as it goes and return the `Run`, which may be done, waiting for a person, or failed."""
-        return self.bind(**inputs).start(run_id=run_id)
+    def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None, **inputs: Any) -> Run:
+        """Run as far as it goes and return the `Run`, which may be done, waiting for a person, or failed.
 
-    async def astart(self, /, *, run_id: str | None = None, **inputs: Any) -> Run:
+        With a `store` every answer is kept before the program sees it, so that any process can go on with the run: `Run.load(store, id,
+        program)`. `deps` is what tools find in their `Context`, and is never kept. Raises `StoreError` where the run cannot be kept.
+        """
+        return self.bind(**inputs).start(store=store, run_id=run_id, deps=deps)
+
+    async def astart(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None, **inputs: Any) -> Run:
         """`start` on an event loop."""
-        return await self.bind(**inputs).astart(run_id=run_id)
+        return await self.bind(**inputs).astart(store=store, run_id=run_id, deps=deps)
 
-    def stream(self, /, *args: Any, **inputs: Any) -> EventStream:
-        """The run's events as they come, for `for`; `.prediction` afterwards. Leaving early cancels the run."""
-        from ferrule.runs.run import Run
-        from ferrule.runs.stream import EventStream
+    def stream(
+        self, /, *args: Any, store: Store | None = None, run_id: str | None = None, deps: Any = None, **inputs: Any
+    ) -> EventStream:  # fmt: skip
+        """The run's events as they come, for `for`; `.prediction` afterwards. Leaving early cancels the run.
 
-        return EventStream(Run(self, args, inputs))
+        `resume_state=` is as in a call.
+        """
+        if "resume_state" in inputs:
+            from ferrule.programs.resuming import resume_stream
+
+            return resume_stream(self, inputs.pop("resume_state"), inputs)
+        return self.bind(*args, **inputs).stream(store=store, run_id=run_id, deps=deps)
 
     astream = stream
     """The same stream, for `async for`."""
@@ -128,6 +166,16 @@ class Module:
         from ferrule.programs.batch import abatch
 
         return await abatch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions)
+
+    def as_tool(self, name: str | None = None, description: str | None = None, **keywords: Any) -> Tool:
+        """The program as a tool of another one: its arguments are the inputs of its signature, its result the outputs.
+
+        Inside an agent it is a part of that agent's run: its questions are asked there, and it is resumed where it stopped. Without a
+        name it has its signature's or its class's; without a description, its instructions. `keywords` are those of `Tool`.
+        """
+        from ferrule.programs.as_tool import as_tool
+
+        return as_tool(self, name, description, **keywords)
 
     # -- what it is made of ----------------------------------------------------------------------------------
 
@@ -218,20 +266,35 @@ class Bound:
         self.args = args
         self.inputs = dict(inputs)
 
-    def start(self, /, *, run_id: str | None = None) -> Run:
+    def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None) -> Run:
         """See `Module.start`."""
-        from ferrule.runs.run import Run, execute
+        from ferrule.runs.run import execute
 
-        run = Run(self.program, self.args, self.inputs, run_id=run_id)
+        run = self._run(store, run_id, deps)
         execute(run)
         return run
 
-    async def astart(self, /, *, run_id: str | None = None) -> Run:
+    async def astart(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None) -> Run:
         """See `Module.astart`."""
-        from ferrule.runs.run import Run, aexecute
+        from ferrule.runs.run import aexecute
+
+        run = self._run(store, run_id, deps)
+        await aexecute(run)
+        return run
+
+    def stream(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None) -> EventStream:
+        """See `Module.stream`."""
+        from ferrule.runs.stream import EventStream
+
+        return EventStream(self._run(store, run_id, deps))
+
+    def _run(self, store: Store | None, run_id: str | None, deps: Any) -> Run:
+        from ferrule.runs.run import Run
 
         run = Run(self.program, self.args, self.inputs, run_id=run_id)
-        await aexecute(run)
+        run.deps = deps
+        if store is not None:
+            run.keep(store)
         return run
 
     def __call__(self) -> Any:

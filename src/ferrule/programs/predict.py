@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.adapters.draw import calls_output
 from ferrule.errors import AdapterParseError, BadRequest, ConfigurationError, MaxTurnsReached, ToolCallError
 from ferrule.programs.ask import Asker, ask, asker
+from ferrule.programs.dynamic import Host, ModuleContext, ModuleView, changes
 from ferrule.programs.instructions import listed_tools, tools_instructions
 from ferrule.programs.mode_choice import calls_natively, refuses_tools
 from ferrule.programs.module import Module
@@ -19,6 +20,7 @@ from ferrule.values import event as events
 from ferrule.values.act import Act, Flow, Tell
 from ferrule.values.call import CallFault, ToolCall, ToolCalls, ToolResult
 from ferrule.values.exchange import NO_TOOLS, Response
+from ferrule.values.history import History
 from ferrule.values.message import Message, Messages, tool_message
 from ferrule.values.outcome import Prediction, Step, Trajectory
 from ferrule.values.record import replace
@@ -69,7 +71,7 @@ class Predict(Module):
         self.native = native
         self.lm = config.pop("lm", None)
         self.config = config
-        self.toolbox = Toolbox(tools)
+        self.toolbox = Toolbox.of(tools)
 
     @property
     def tools(self) -> dict[str, Tool]:
@@ -78,6 +80,10 @@ class Predict(Module):
 
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
+        return self.flow_for(self, inputs)
+
+    def flow_for(self, module: Any, inputs: Mapping[str, Any]) -> Flow:
+        """The flow of a program, `module`, that this predictor does the work of: the one that a `@module_callback` is shown."""
         own, inputs = split(self.signature, inputs, _OWN)
         given, toolbox = declared(self.signature, inputs, self.toolbox)
         values = self.signature.check_inputs(given)
@@ -89,7 +95,9 @@ class Predict(Module):
             return (yield from _either_way(how, wanted, partial(_Once, self, how, values, demos, toolbox)))
         if len(toolbox):
             turns = _at_least_one("max_turns", own.get("max_turns", self.max_turns))
-            return (yield from _either_way(how, self.native, partial(_Turns, self, how, values, demos, toolbox, max_turns=turns)))
+            return (
+                yield from _either_way(how, self.native, partial(_Turns, self, how, values, demos, toolbox, module=module, max_turns=turns))
+            )
 
         signature, how, taken = adapted(self.signature, how)
 
@@ -121,7 +129,9 @@ class ChainOfThought(Module):
 
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
-        return (yield from self.predict.flow(**inputs))
+        if type(self.predict).flow is Predict.flow:
+            return self.predict.flow_for(self, inputs)
+        return self.predict.flow(**inputs)
 
 
 def split(signature: type[Signature], inputs: Mapping[str, Any], own: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -198,34 +208,56 @@ class _Once(_WithTools):
 class _Turns(_WithTools):
     """Turn after turn: the calls are run, and their results shown, until there is an answer."""
 
-    def __init__(self, *args: Any, native: bool, max_turns: int) -> None:
+    def __init__(self, *args: Any, native: bool, module: Any, max_turns: int) -> None:
         super().__init__(*args, native=native)
+        self.module = module
+        self.shelf = self.predict.toolbox.shelf
         self.max_turns = max_turns
+        self.host = Host(self)
+        self.trajectory = Trajectory()
         if not native:
             self.signature = _with_calls(self.signature, self.toolbox)
+
+    def context(self, view: ModuleView) -> ModuleContext:
+        """See `dynamic.Owner`."""
+        said = [message for message in self.render(self.how.adapter) if message.role != "system"]
+        return ModuleContext(view, self.trajectory, dict(self.values), History(messages=said))
+
+    def check(self, tools: Sequence[Tool]) -> None:
+        """See `dynamic.Owner`."""
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
         predict, how, max_turns = self.predict, self.how, self.max_turns
         request = self.request()
         messages = request.messages
-        trajectory = Trajectory()
         calls: tuple[ToolCall, ...] = ()
         for turn in range(max_turns):
             fields, response = yield from ask(how, self.signature, request, self.render, read=self._read)
             calls = tuple(call if call.id else call.with_id(f"call_{turn}_{k}") for k, call in enumerate(fields.pop(_CALLS, ())))
             if not calls:
                 messages = request.messages.then(response.message())
-                return Prediction.of(fields, trajectory=trajectory, messages=messages)
+                return Prediction.of(fields, trajectory=self.trajectory, messages=messages)
             if not predict.auto_execute_tools:
-                return Prediction.of(dict.fromkeys(predict.signature.output_fields), trajectory=trajectory, messages=messages, calls=calls)
-            results: list[ToolResult] = yield from use(self.toolbox, calls)
+                nothing = dict.fromkeys(predict.signature.output_fields)
+                return Prediction.of(nothing, trajectory=self.trajectory, messages=messages, calls=calls)
+            results: list[ToolResult] = yield from use(self.toolbox, calls, self.host, thought=response.text or "")
+            news = ""
+            if changes(results):
+                results, news = self.host.applied(results)
             step = Step(response.text or "" if self.native else "", calls, tuple(results))
-            trajectory = trajectory.then(step)
+            self.trajectory = self.trajectory.then(step)
             yield Tell(events.StepFinished(turn, step))
-            new = self._shown(response, results, turn)
+            new = self._shown(response, results, turn, news)
             self.tail += new
-            request = request.following(request.messages.then(*new))
+            messages = request.messages.then(*new)
+            request = self._with_other_tools(messages) if news else request.following(messages)
         raise MaxTurnsReached(max_turns, calls)
+
+    def _with_other_tools(self, messages: Messages) -> Request:
+        """The next request after a change of tools. In text its system message stays as it was: the news of the tools came after it."""
+        if self.native:
+            return self.how.request(self.signature, messages, tools=self.toolbox.declarations)
+        return self.how.request(self.signature, messages)
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         """The outputs, or the calls under `_CALLS`."""
@@ -245,7 +277,7 @@ class _Turns(_WithTools):
         calls = fields.pop(_CALLS, None)
         return {_CALLS: tuple(calls.tool_calls)} if calls else fields
 
-    def _shown(self, response: Response, results: Sequence[ToolResult], turn: int) -> list[Message]:
+    def _shown(self, response: Response, results: Sequence[ToolResult], turn: int, news: str) -> list[Message]:
         """A turn as the model sees it in the next one."""
         if self.native:
             return [response.message(), *map(tool_message, results)]
@@ -254,7 +286,8 @@ class _Turns(_WithTools):
             if len(results) == 1
             else (f"observations_{turn}", [{"name": result.name, "result": result.content} for result in results])
         )
-        return [replace(response.message(), tool_calls=()), self.how.adapter.step_message(dict([names]))]
+        fields = dict([names, *([(f"tools_{turn}", news)] if news else [])])
+        return [replace(response.message(), tool_calls=()), self.how.adapter.step_message(fields)]
 
 
 _CALLS = "tool_calls"

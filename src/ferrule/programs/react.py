@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ferrule.tools.toolbox import Toolbox
     from ferrule.values.act import Flow
     from ferrule.values.outcome import Trajectory
+    from ferrule.values.policy import Policy
     from ferrule.values.signature import Signature
 
 
@@ -27,9 +28,10 @@ class ReAct(Module):
     `finish` and `user_clarification` are built in (`enable_user_clarification=False` leaves the second out). `native=None` uses native
     tool calls where the model can, else the text protocol; both give the same prediction. `intention=True` asks the model why it makes
     each call: the answer stands in `call.intention`, in steps, events and questions, and never reaches the tool. A call takes
-    `max_iters=`, `lm=` and `config=` beside the inputs. Tool failures and the model's slips become observations; `TooManyFaults` is
-    raised after `limits.same_error` slips in a row. At `max_iters` an answer is extracted from what is there, and `prediction.reason`
-    says so.
+    `max_iters=`, `limits=`, `lm=` and `config=` beside the inputs. Tool failures and the model's slips become observations;
+    `TooManyFaults` is raised after `limits.same_error` slips in a row. `policy` says which calls run, which are asked about and which
+    are denied. At `max_iters`, or where one of its `limits` is reached, an answer is extracted from what is there, and
+    `prediction.reason` says why.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class ReAct(Module):
         intention: bool = False,
         limits: Limits | None = None,
         enable_user_clarification: bool = True,
+        policy: Policy | None = None,
     ) -> None:
         from ferrule.programs.predict import ChainOfThought, Predict
         from ferrule.programs.react_loop import checked_iters, checked_signature, checked_tools, extracting
@@ -53,6 +56,7 @@ class ReAct(Module):
         self.intention = intention
         self.limits = limits or Limits()
         self.enable_user_clarification = enable_user_clarification
+        self.policy = policy
         # Signature and tools are the predictor's: so they are saved, loaded, and changed in one place.
         self.react = Predict(found, tools=checked_tools(tools, intention=intention))
         self.extract = ChainOfThought(extracting(found))

@@ -9,18 +9,19 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ferrule.errors import BadRequest, ConfigurationError, ContextOverflow, DuplicateToolError, SignatureError, TooManyFaults
+from ferrule.errors import BadRequest, ConfigurationError, ContextOverflow, DuplicateToolError, LimitReached, SignatureError, TooManyFaults
 from ferrule.programs.ask import Asker, asker
-from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
+from ferrule.programs.dynamic import Host, ModuleContext, ModuleView, changes
+from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool, is_builtin
 from ferrule.programs.loop_modes import Mode, Turn, clipped, fault_result, native_mode, text_mode
 from ferrule.programs.mode_choice import calls_natively, refuses_tools
 from ferrule.programs.predict import ChainOfThought, Predict, split
 from ferrule.programs.tool_inputs import declared
-from ferrule.programs.use import use
+from ferrule.programs.use import Used, use
 from ferrule.tools.intention import check_free
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values import event as events
-from ferrule.values.act import Act, Flow, Tell
+from ferrule.values.act import Act, Flow, Tell, Within
 from ferrule.values.call import ToolCall, ToolResult
 from ferrule.values.history import History
 from ferrule.values.outcome import Prediction, Step, Trajectory
@@ -28,9 +29,13 @@ from ferrule.values.record import replace
 from ferrule.values.signature import InputField, Signature, as_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from ferrule.runs.limits import Limits
+    from ferrule.tools.tool import Tool
+    from ferrule.values.exchange import Request
+    from ferrule.values.message import Messages
+    from ferrule.values.policy import Policy
 
 _OWN = ("lm", "config", "max_iters")
 _TRUNCATIONS = 3
@@ -46,6 +51,7 @@ class Agent(Protocol):
     intention: bool
     limits: Limits
     enable_user_clarification: bool
+    policy: Policy | None
     react: Predict
     extract: ChainOfThought
 
@@ -63,10 +69,11 @@ def checked_signature(signature: type[Signature] | str) -> type[Signature]:
 
 def checked_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
     """The agent's own tools; raises `DuplicateToolError` for one named like a built-in one."""
-    own = Toolbox(tools)
-    _refuse_builtin_names(own)
+    own = Toolbox.of(tools)
+    behind = own.shelf or ()
+    _refuse_builtin_names((*own, *behind))
     if intention:
-        check_free(own)
+        check_free((*own, *behind))
     return own
 
 
@@ -86,13 +93,16 @@ def extracting(signature: type[Signature]) -> type[Signature]:
 def carry(agent: Agent, inputs: dict[str, Any]) -> Flow:
     """One run of an agent."""
     signature = agent.react.signature
-    own, inputs = split(signature, inputs, _OWN)
+    own, inputs = split(signature, inputs, (*_OWN, "limits"))
     given, tools = declared(signature, inputs, agent.react.toolbox)
     if tools is not agent.react.toolbox:
         _refuse_builtin_names(tools)
     values = signature.check_inputs(given)
     how = asker(agent.react.lm, agent.react.config, own)
-    loop = _Loop(agent, how, values, tools, native=calls_natively(how, agent.native))
+    limits: Limits = own.get("limits", agent.limits)
+    if limits.are_shared:
+        yield Within(limits)
+    loop = _Loop(agent, how, values, tools, limits, native=calls_natively(how, agent.native))
     outputs, reason = yield from loop.flow(checked_iters(own.get("max_iters", agent.max_iters)))
     if outputs is None:
         outputs = yield from _extracted(agent, how, values, loop)
@@ -121,30 +131,57 @@ class _Loop:
     mode: Mode
     toolbox: Toolbox
 
-    def __init__(self, agent: Agent, how: Asker, values: Mapping[str, Any], tools: Toolbox, *, native: bool) -> None:
+    def __init__(self, agent: Agent, how: Asker, values: Mapping[str, Any], tools: Toolbox, limits: Limits, *, native: bool) -> None:
         self.agent = agent
+        self.limits = limits
         self.tools = tools
+        self.shelf = agent.react.toolbox.shelf
         self.how = how
         self.values = values
         self._choose(native=native)
+        self.host = Host(self)
+        self.news = ""
+        """What the model is to be told of a change of tools, with the step that is being taken."""
         self.trajectory = Trajectory()
         self.shown = self.trajectory.steps
         self.request: Any = None
         self.faults: list[str] = []
 
     def _choose(self, *, native: bool) -> None:
-        agent, make = self.agent, native_mode if native else text_mode
         self.native = native
-        clarification = agent.enable_user_clarification
-        self.toolbox = with_builtin(agent.react.signature, self.tools, clarification=clarification, native=native)
-        limit = agent.limits.observation_chars
-        self.mode = make(self.how, agent.react, self.values, self.toolbox, intention=agent.intention, observation_chars=limit)
+        clarification = self.agent.enable_user_clarification
+        self.toolbox = with_builtin(self.agent.react.signature, self.tools, clarification=clarification, native=native)
+        self.mode = self._mode()
+
+    def _mode(self) -> Mode:
+        agent, make = self.agent, native_mode if self.native else text_mode
+        limit = self.limits.observation_chars
+        return make(self.how, agent.react, self.values, self.toolbox, intention=agent.intention, observation_chars=limit)
+
+    @property
+    def module(self) -> Agent:
+        """See `dynamic.Owner`."""
+        return self.agent
+
+    def context(self, view: ModuleView) -> ModuleContext:
+        """See `dynamic.Owner`."""
+        said = [message for message in self.request.messages if message.role != "system"]
+        return ModuleContext(view, self.trajectory, dict(self.values), History(messages=said))
+
+    def check(self, tools: Sequence[Tool]) -> None:
+        """See `dynamic.Owner`."""
+        _refuse_builtin_names(tools)
+        if self.agent.intention:
+            check_free(tools)
 
     def flow(self, max_iters: int) -> Generator[Act, Any, tuple[dict[str, Any] | None, str | None]]:
         """The outputs, None where they have to be extracted; and why the loop ended, if not by `finish`."""
         self.request = self.mode.request(self.shown)
         for index in range(max_iters):
-            turn = yield from self._turn(index)
+            try:
+                turn = yield from self._turn(index)
+            except LimitReached as reached:
+                return None, reached.reason
             if turn.outputs is not None:
                 return (dict(turn.outputs) or None), None
             step, finished = yield from self._step(turn)
@@ -155,8 +192,16 @@ class _Loop:
             if finished is not None:
                 return self._outputs(finished), None
             self._count(step)
-            self.request = self.request.following(self.request.messages.then(*self.mode.shown(step, len(self.shown) - 1, turn)))
+            messages = self.request.messages.then(*self.mode.shown(step, len(self.shown) - 1, turn, self.news))
+            self.request = self._with_other_tools(messages) if self.news else self.request.following(messages)
         return None, "max_iters"
+
+    def _with_other_tools(self, messages: Messages) -> Request:
+        """The next request after a change of tools: what was said so far stays as it was."""
+        self.news = ""
+        self.tools = Toolbox(tool for tool in self.toolbox if not is_builtin(tool))
+        self.mode = self._mode()
+        return self.mode.request_after(messages)
 
     def _turn(self, index: int) -> Generator[Act, Any, Turn]:
         rounds = 0
@@ -194,12 +239,17 @@ class _Loop:
             return Step(turn.thought, (), (fault_result(turn.problem),)), None
         finish = next((call for call in turn.calls if call.name == "finish"), None)
         if finish is None:
-            results: list[ToolResult] = yield from use(self.toolbox, turn.calls)
+            results: list[ToolResult] = yield from self._used(turn, turn.calls)
+            if changes(results):
+                results, self.news = self.host.applied(results)
             return Step(turn.thought, turn.calls, tuple(results)), None
         others = tuple(call for call in turn.calls if call is not finish)
-        results = yield from use(self.toolbox, others) if others else _none()
+        results = yield from self._used(turn, others) if others else _none()
         calls = (*others, finish)
         return Step(turn.thought, calls, (*results, ToolResult("finish", "Completed.", finish.id))), finish
+
+    def _used(self, turn: Turn, calls: Sequence[ToolCall]) -> Used:
+        return use(self.toolbox, calls, self.host, thought=turn.thought, policy=self.agent.policy)
 
     def _outputs(self, finish: ToolCall) -> dict[str, Any] | None:
         """The outputs that `finish` carried, typed; None where they are not all there or do not fit: then they are extracted."""
@@ -213,7 +263,7 @@ class _Loop:
         bad = [result.content for result in step.results if result.is_fault]
         if bad and len(bad) == len(step.results):
             self.faults.append(str(bad[0]))
-            if len(self.faults) >= self.agent.limits.same_error:
+            if len(self.faults) >= self.limits.same_error:
                 raise TooManyFaults(self.faults)
         else:
             self.faults = []
@@ -249,10 +299,11 @@ def _refuse_reserved(signature: type[Signature]) -> None:
             raise SignatureError(msg)
 
 
-def _refuse_builtin_names(own: Toolbox) -> None:
-    for name in ("finish", CLARIFY.name):
-        if own.get(name) is not None:
+def _refuse_builtin_names(own: Iterable[Tool]) -> None:
+    for tool in own:
+        if tool.name in {"finish", CLARIFY.name}:
             msg = (
-                f"A tool cannot be called `{name}`: `ReAct` has a built-in one of that name. Give yours another: Tool(function, name=...)."
+                f"A tool cannot be called `{tool.name}`: `ReAct` has a built-in one of that name. "
+                f"Give yours another: Tool(function, name=...)."
             )
             raise DuplicateToolError(msg)

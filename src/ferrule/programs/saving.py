@@ -59,7 +59,7 @@ def load_state(module: Program, state: Mapping[str, Any], *, tools: Iterable[Any
         msg = f"The state is of another program: it has predictors {sorted(saved)}, this program has {sorted(predictors)}."
         raise ConfigurationError(msg)
     given = {tool.name: tool for tool in map(as_tool, tools)}
-    bound = {name: _bound(name, saved[name]["tools"], {**predictor.tools, **given}) for name, predictor in predictors.items()}
+    bound = {name: _bound(name, saved[name]["tools"], predictor, given) for name, predictor in predictors.items()}
     signatures = {name: predictor.signature.load_state(saved[name]["signature"]) for name, predictor in predictors.items()}
     for name, predictor in predictors.items():
         predictor.signature = signatures[name]
@@ -119,7 +119,8 @@ def _dumped(predictor: Predictor) -> dict[str, Any]:
     }
 
 
-def _bound(where: str, saved: Iterable[Mapping[str, Any]], at_hand: Mapping[str, Tool]) -> Toolbox:
+def _bound(where: str, saved: Iterable[Mapping[str, Any]], predictor: Predictor, given: Mapping[str, Tool]) -> Toolbox:
+    at_hand = {**predictor.tools, **given}
     found: list[Tool] = []
     missing: list[str] = []
     for state in saved:
@@ -138,4 +139,4 @@ def _bound(where: str, saved: Iterable[Mapping[str, Any]], at_hand: Mapping[str,
     if missing:
         msg = f"`{where}` was saved with tools that are not at hand: {', '.join(missing)}. Pass them: load(path, tools=[...])."
         raise ToolDefinitionError(msg)
-    return Toolbox(found)
+    return Toolbox(found, shelf=predictor.toolbox.shelf or ())

@@ -10,43 +10,96 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.programs.instructions import CLARIFY
+from ferrule.runs.confirm import is_ruled, rulings
+from ferrule.tools.confirmed import needs_person
 from ferrule.tools.run_calls import failure
 from ferrule.values.act import Act, AskPerson, CallTools
 from ferrule.values.call import CheckedCall, ToolCall, ToolResult
-from ferrule.values.jsonable import json_text
-from ferrule.values.question import Decision, Question
-from ferrule.values.record import replace
+from ferrule.values.question import Decision, Question, confirmation_text, fingerprint
+from ferrule.values.record import Record, replace
 
 if TYPE_CHECKING:
     from ferrule.tools.toolbox import Toolbox
+    from ferrule.values.policy import Policy
 
 Used = Generator[Act, Any, list[ToolResult]]
 
 
-def use(toolbox: Toolbox, calls: Sequence[ToolCall]) -> Used:
-    """One result a call. Those that need nobody run first, then those that a person decided on."""
-    if len(calls) == 1:  # the usual turn, without the bookkeeping
-        only = check(toolbox, calls[0])
+def use(toolbox: Toolbox, calls: Sequence[ToolCall], host: Any = None, *, thought: str = "", policy: Policy | None = None) -> Used:
+    """One result a call. Those that need nobody run first, then those that a person decided on.
+
+    `host` is what a change of tools is made on, `thought` what a person is shown beside a question, `policy` the program's own rules.
+    """
+    ruled = is_ruled(policy)
+    if len(calls) == 1 and not ruled:  # the usual turn, without the bookkeeping
+        only = check(toolbox, calls[0], host)
         if isinstance(only, ToolResult):
             return [only]
         if not only.tool.require_confirmation and only.tool is not CLARIFY:
             return (yield CallTools((only,)))
     results: list[ToolResult | None] = [None] * len(calls)
-    ready: list[tuple[int, CheckedCall]] = []
-    asked: list[tuple[int, CheckedCall]] = []
+    good: list[tuple[int, CheckedCall]] = []
     for at, call in enumerate(calls):
-        checked = check(toolbox, call)
+        checked = check(toolbox, call, host)
         if isinstance(checked, ToolResult):
             results[at] = checked
         else:
-            (asked if _needs_person(checked) else ready).append((at, checked))
+            good.append((at, checked))
+    ready, asked = _sorted(good, results, policy, thought, ruled=ruled)
     yield from _run(ready, results)
     if asked:
-        yield from _decided(asked, results)
+        yield from _decided(asked, results, policy, ruled=ruled)
     return results  # pyright: ignore[reportReturnType]  every call has its result by now
 
 
-def check(toolbox: Toolbox, call: ToolCall) -> CheckedCall | ToolResult:
+class _Asked(Record):
+    """A call that a person is asked about."""
+
+    at: int
+    checked: CheckedCall
+    thought: str
+    expires_s: float | None = None
+    why: str = ""
+    """Why it is asked again."""
+
+    def question(self) -> Question:
+        call, arguments = self.checked.call, self.checked.arguments.shown
+        shown = call.changed(args=arguments)
+        if self.checked.tool is CLARIFY:
+            return Question("clarify", str(arguments.get("question", "")), shown, thought=self.thought)
+        bound = fingerprint(self.checked.tool.declaration, self.checked.tool.effect)
+        text = self.why + confirmation_text(call.name, arguments)
+        return Question("confirm", text, shown, "", bound, self.thought, call.args, expires_s=self.expires_s)
+
+
+def _sorted(
+    calls: list[tuple[int, CheckedCall]], results: list[ToolResult | None], policy: Policy | None, thought: str, *, ruled: bool
+) -> tuple[list[tuple[int, CheckedCall]], list[_Asked]]:
+    """The calls that may run, and those to ask about; one that a policy denies has its result at once."""
+    said = rulings([checked for _, checked in calls], policy) if ruled else (None,) * len(calls)
+    ready: list[tuple[int, CheckedCall]] = []
+    asked: list[_Asked] = []
+    for (at, checked), ruling in zip(calls, said, strict=True):
+        tool = checked.tool
+        if tool is CLARIFY:  # no policy answers for a person
+            asked.append(_Asked(at, checked, thought))
+        elif ruling is not None and ruling.verdict == "deny":
+            results[at] = _denied(checked, "The rules that hold here do not allow this call", ruling.reason)
+        elif ruling.verdict == "allow" if ruling is not None else not needs_person(tool, checked.arguments.shown):
+            ready.append((at, checked))
+        else:
+            expires_s = (
+                ruling.expires_s if ruling is not None and ruling.expires_s else getattr(tool.require_confirmation, "expires_s", None)
+            )
+            asked.append(_Asked(at, checked, thought, expires_s))
+    return ready, asked
+
+
+def _denied(checked: CheckedCall, told: str, reason: str) -> ToolResult:
+    return ToolResult(checked.call.name, f"{told}; it was not run.{f' Reason: {reason}' if reason else ''}", checked.call.id, is_error=True)
+
+
+def check(toolbox: Toolbox, call: ToolCall, host: Any = None) -> CheckedCall | ToolResult:
     """The call ready to run, or what the model is told instead."""
     tool = toolbox.get(call.name)
     if call.fault is not None:
@@ -54,16 +107,9 @@ def check(toolbox: Toolbox, call: ToolCall) -> CheckedCall | ToolResult:
     if tool is None:
         return failure(call, UnknownToolError(call.name, toolbox.names))
     try:
-        return CheckedCall(call, tool, tool.prepare(call.args))
+        return CheckedCall(call, tool, tool.prepare(call.args), host)
     except ToolArgumentsError as error:
         return failure(call, error)
-
-
-def _needs_person(checked: CheckedCall) -> bool:
-    needs = checked.tool.require_confirmation
-    if callable(needs):
-        return bool(needs(checked.arguments.shown))
-    return bool(needs) or checked.tool is CLARIFY
 
 
 def _run(ready: list[tuple[int, CheckedCall]], results: list[ToolResult | None]) -> Generator[Act, Any, None]:
@@ -73,44 +119,32 @@ def _run(ready: list[tuple[int, CheckedCall]], results: list[ToolResult | None])
             results[at] = result
 
 
-def _decided(asked: list[tuple[int, CheckedCall]], results: list[ToolResult | None]) -> Generator[Act, Any, None]:
+def _decided(asked: list[_Asked], results: list[ToolResult | None], policy: Policy | None, *, ruled: bool) -> Generator[Act, Any, None]:
     """Ask, and do what was decided. An edit that does not fit the tool asks again: nothing runs, and nothing is lost."""
-    why = ""
     while asked:
-        decisions: list[Decision] = yield AskPerson(tuple(_question(checked, why) for _, checked in asked))
+        decisions: list[Decision] = yield AskPerson(tuple(each.question() for each in asked))
         approved: list[tuple[int, CheckedCall]] = []
-        again: list[tuple[int, CheckedCall]] = []
-        for (at, checked), decision in zip(asked, decisions, strict=True):
-            match decision.kind:
-                case "approve":
-                    approved.append((at, checked))
-                case "edit":
-                    try:
-                        arguments = checked.tool.prepare({**checked.arguments.shown, **decision.args})
-                        approved.append((at, replace(checked, arguments=arguments)))
-                    except ToolArgumentsError as error:
-                        why = f"The edited arguments do not fit. {error}\n"
-                        again.append((at, checked))
-                case "deny":
-                    reason = f" Reason: {decision.text}" if decision.text else ""
-                    told = f"A person decided against this call; it was not run.{reason}"
-                    results[at] = ToolResult(checked.call.name, told, checked.call.id, is_error=True)
-                case "reply":
-                    results[at] = ToolResult(checked.call.name, decision.text, checked.call.id)
-        clarified = [(at, checked) for at, checked in approved if checked.tool is CLARIFY]
-        for at, checked in clarified:  # a bare "approve" answers no question of the model's
-            results[at] = ToolResult(checked.call.name, "yes", checked.call.id)
-        yield from _run([each for each in approved if each not in clarified], results)
+        edited: list[tuple[int, CheckedCall]] = []
+        again: list[_Asked] = []
+        for each, decision in zip(asked, decisions, strict=True):
+            checked = each.checked
+            if decision.kind == "deny":
+                results[each.at] = _denied(checked, "A person decided against this call", decision.text)
+            elif decision.kind == "reply" or checked.tool is CLARIFY:  # a bare "approve" answers no question of the model's
+                said = decision.text if decision.kind == "reply" else "yes"
+                results[each.at] = ToolResult(checked.call.name, said, checked.call.id)
+            elif decision.kind == "edit":
+                try:
+                    arguments = checked.tool.prepare({**checked.arguments.shown, **decision.args})
+                    edited.append((each.at, replace(checked, arguments=arguments)))
+                except ToolArgumentsError as error:
+                    again.append(replace(each, why=f"The edited arguments do not fit. {error}\n"))
+            else:
+                approved.append((each.at, checked))
+        if edited and ruled:  # what a policy denies is not run by way of an edit
+            for (at, checked), ruling in zip(edited, rulings([checked for _, checked in edited], policy), strict=True):
+                if ruling is not None and ruling.verdict == "deny":
+                    results[at] = _denied(checked, "The rules that hold here do not allow the call as it was edited", ruling.reason)
+            edited = [each for each in edited if results[each[0]] is None]
+        yield from _run(sorted([*approved, *edited], key=lambda each: each[0]), results)
         asked = again
-
-
-def _question(checked: CheckedCall, why: str) -> Question:
-    shown = checked.call.changed(args=checked.arguments.shown)
-    if checked.tool is CLARIFY:
-        return Question("clarify", str(checked.arguments.shown.get("question", "")), shown)
-    return Question("confirm", why + confirmation_text(checked.call.name, checked.arguments.shown), shown)
-
-
-def confirmation_text(name: str, args: dict[str, Any]) -> str:
-    """The question a person is asked, as seed 001 words it."""
-    return f"Confirm execution of {name} with args: {json_text(args)}? (yes/no)"

@@ -16,62 +16,81 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ferrule.runs.observe import Observers
-    from ferrule.runs.state import Frame, RunState
+    from ferrule.runs.state import Frame
     from ferrule.values.act import CallModel
     from ferrule.values.call import ToolCall
 
 
-def complete(run: RunState, slot: str, act: CallModel) -> Response:
+def complete(frame: Frame, slot: str, act: CallModel) -> Response:
     """Ask the model from this thread."""
-    if run.tell is None:
+    if frame.tell is None:
         return act.lm.complete(act.request)
-    run.tell(events.ModelCalled(slot, act.request, act.lm, act.attempt))
+    frame.tell(events.ModelCalled(slot, act.request, act.lm, act.attempt))
     try:
-        if not run.wants_deltas:
+        if not frame.run.wants_deltas:
             response = act.lm.complete(act.request)
         else:
-            deltas = _Deltas(run, run.tell, slot, act)
+            deltas = _Deltas(frame, frame.tell, slot, act)
             with closing(act.lm.stream(act.request)) as stream:
                 for item in stream:
                     deltas.take(item)
             response = deltas.whole()
     except BaseException as error:
-        run.tell(events.ModelAnswered(slot, error=error))
+        frame.tell(events.ModelAnswered(slot, error=error))
         raise
-    run.tell(events.ModelAnswered(slot, response))
+    frame.tell(events.ModelAnswered(slot, response))
     return response
 
 
-async def acomplete(run: RunState, slot: str, act: CallModel) -> Response:
+async def acomplete(frame: Frame, slot: str, act: CallModel) -> Response:
     """Ask the model without blocking the loop."""
-    if run.tell is None:
+    if frame.tell is None:
         return await act.lm.acomplete(act.request)
-    run.tell(events.ModelCalled(slot, act.request, act.lm, act.attempt))
+    frame.tell(events.ModelCalled(slot, act.request, act.lm, act.attempt))
     try:
-        if not run.wants_deltas:
+        if not frame.run.wants_deltas:
             response = await act.lm.acomplete(act.request)
         else:
-            deltas = _Deltas(run, run.tell, slot, act)
+            deltas = _Deltas(frame, frame.tell, slot, act)
             async with aclosing(act.lm.astream(act.request)) as stream:
                 async for item in stream:
                     deltas.take(item)
             response = deltas.whole()
     except BaseException as error:
-        run.tell(events.ModelAnswered(slot, error=error))
+        frame.tell(events.ModelAnswered(slot, error=error))
         raise
-    run.tell(events.ModelAnswered(slot, response))
+    frame.tell(events.ModelAnswered(slot, response))
     return response
 
 
 def answered(frame: Frame, slot: str, digest: str, act: CallModel, response: Response) -> Response:
     """Put a live answer on record, every call in it with an id of its own."""
+    entry = _entry(frame, slot, digest, response)
+    frame.run.journal.add(entry)
+    return _counted(frame, act, entry.value)
+
+
+async def aanswered(frame: Frame, slot: str, digest: str, act: CallModel, response: Response) -> Response:
+    """`answered` without blocking the loop while the record is written."""
+    entry = _entry(frame, slot, digest, response)
+    await frame.run.journal.aadd(entry)
+    return _counted(frame, act, entry.value)
+
+
+def _entry(frame: Frame, slot: str, digest: str, response: Response) -> Entry:
     calls = response.tool_calls
     if calls and not (len(calls) == 1 and calls[0].id):
         ids = {call.id for call in calls}
         if len(ids) != len(calls) or None in ids or "" in ids:
             response = _with_ids(response, slot)
-    frame.run.journal.add(Entry(slot, "model", digest, response))
+    frame.alive()  # a late answer, for which nobody waits any more, is none of the run's
+    return Entry(slot, "model", digest, response)
+
+
+def _counted(frame: Frame, act: CallModel, response: Response) -> Response:
     frame.add_usage(response.usage)
+    if frame.budget is not None:
+        frame.budget.answered(response)
     exchanges.append((act.lm, act.request, response))
     return response
 
@@ -90,15 +109,15 @@ def _with_ids(response: Response, slot: str) -> Response:
 class _Deltas:
     """Tells the pieces of one streamed answer and keeps its end."""
 
-    def __init__(self, run: RunState, tell: Observers, slot: str, act: CallModel) -> None:
-        self._run = run
+    def __init__(self, frame: Frame, tell: Observers, slot: str, act: CallModel) -> None:
+        self._frame = frame
         self._tell = tell
         self._slot = slot
         self._reader = act.reader() if act.reader is not None else None
         self._response: Response | None = None
 
     def take(self, item: Delta | Response) -> None:
-        self._run.check()
+        self._frame.check()
         if isinstance(item, Response):
             self._response = item
             self._tell_fields(self._reader.finish() if self._reader is not None else ())

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, assert_never
 
-from ferrule.errors import LMError
-from ferrule.runs.ask_model import acomplete, answered, complete
+from ferrule.errors import LimitReached, LMError
+from ferrule.runs.ask_model import aanswered, acomplete, answered, complete
 from ferrule.runs.ask_person import decisions
+from ferrule.runs.budget import Budget
 from ferrule.runs.journal import Entry
 from ferrule.runs.use_tools import acall_tools, call_tools
 from ferrule.values import event as events
-from ferrule.values.act import Act, AskPerson, CallModel, CallTools, Flow, Once, Tell
+from ferrule.values.act import Act, AskPerson, CallModel, CallTools, Flow, Once, Tell, Within
 from ferrule.values.record import Changing
 
 if TYPE_CHECKING:
     from ferrule.runs.state import Frame
     from ferrule.values.exchange import Response
+
+
+_LAST_CALLS = 4
+"""An extracting call, one to repair its answer and one more, and one by the fallback adapter."""
 
 
 class _Finished(Changing):
@@ -45,7 +50,7 @@ def drive(frame: Frame, flow: Flow) -> Any:
                 slot, digest, answer = _recorded(frame, act)
                 if answer is None:
                     try:
-                        answer = answered(frame, slot, digest, act, complete(frame.run, slot, act))
+                        answer = answered(frame, slot, digest, act, complete(frame, slot, act))
                     except LMError as error:
                         answer = _Failure(Entry(slot, "failure", digest, error), recorded=False)
             elif type(act) is CallTools:
@@ -68,7 +73,7 @@ async def adrive(frame: Frame, flow: Flow) -> Any:
                 slot, digest, answer = _recorded(frame, act)
                 if answer is None:
                     try:
-                        answer = answered(frame, slot, digest, act, await acomplete(frame.run, slot, act))
+                        answer = await aanswered(frame, slot, digest, act, await acomplete(frame, slot, act))
                     except LMError as error:
                         answer = _Failure(Entry(slot, "failure", digest, error), recorded=False)
             elif type(act) is CallTools:
@@ -83,7 +88,7 @@ async def adrive(frame: Frame, flow: Flow) -> Any:
 
 def _next(frame: Frame, flow: Flow, answer: Any) -> Act | _Finished:
     """Hand the flow its answer and get its next act; `StopIteration` from anything but the flow itself is not mistaken for its end."""
-    frame.run.check()
+    frame.check()
     try:
         return _thrown(frame, flow, answer) if type(answer) is _Failure else flow.send(answer)
     except StopIteration as end:
@@ -93,7 +98,7 @@ def _next(frame: Frame, flow: Flow, answer: Any) -> Act | _Finished:
 def _thrown(frame: Frame, flow: Flow, failure: _Failure) -> Act:
     """Throw a model's failure into the flow. It is journalled only if the flow knows what to do; else a resumed run asks again."""
     try:
-        act = flow.throw(failure.entry.value)
+        act = flow.throw(failure.entry.value if failure.entry.kind == "failure" else LimitReached(**failure.entry.value))
     except StopIteration:
         if not failure.recorded:
             frame.run.journal.add(failure.entry)
@@ -108,31 +113,66 @@ def _recorded(frame: Frame, act: CallModel) -> tuple[str, str, Response | _Failu
     slot = frame.slot()
     digest = act.request.digest
     entry = frame.run.journal.take(slot, "model", digest)
+    frame.live = entry is None
     if entry is None:
-        return slot, digest, None
+        return slot, digest, None if frame.budget is None else _over_limit(frame, slot, digest)
     if entry.kind == "failure":
         return slot, digest, _Failure(entry, recorded=True)
+    if entry.kind == "limit":
+        _making_an_end(frame)
+        return slot, digest, _Failure(entry, recorded=True)
+    if frame.last_calls > 0:
+        frame.last_calls -= 1
     frame.add_usage(entry.value.usage)
+    if frame.budget is not None:
+        frame.budget.answered(entry.value)
     return slot, digest, entry.value
 
 
-def _at_once(frame: Frame, act: AskPerson | Once | Tell) -> Any:
+def _over_limit(frame: Frame, slot: str, digest: str) -> _Failure | None:
+    """A limit that is reached, in place of a live answer. A program that goes on from it has a few calls left, to make an end."""
+    if frame.last_calls > 0:
+        frame.last_calls -= 1
+        return None
+    error = frame.budget.reached() if frame.budget is not None else None
+    if error is None:
+        return None
+    _making_an_end(frame)
+    return _Failure(Entry(slot, "limit", digest, {"name": error.name, "limit": error.limit}), recorded=False)
+
+
+def _making_an_end(frame: Frame) -> None:
+    if frame.last_calls < 0:  # once: a program that does not make an end is told of the limit at every call from then on
+        frame.last_calls = _LAST_CALLS
+
+
+def _at_once(frame: Frame, act: AskPerson | Once | Tell | Within) -> Any:
     """Acts that are answered without waiting."""
     match act:
         case Tell(event):
-            if type(event) is events.StepFinished and not frame.path:
-                frame.run.steps.append(event.step)
-            if frame.run.tell is not None and not frame.run.journal.replaying:
-                frame.run.tell(event)
+            if type(event) is events.StepFinished:
+                if frame.budget is not None:
+                    frame.budget.spend(steps=1)
+                if not frame.path:
+                    frame.run.steps.append(event.step)
+            # Live here, though another branch may still be replayed; or replayed to the end.
+            if frame.tell is not None and (frame.live or not frame.run.journal.replaying):
+                frame.tell(event)
             return None
         case AskPerson():
-            return decisions(frame, act)
+            found = decisions(frame, act)
+            frame.live = not frame.run.journal.replaying
+            return found
         case Once():
             slot = frame.slot()
             entry = frame.run.journal.take(slot, "once", act.name)
+            frame.live = entry is None
             if entry is None:
                 entry = Entry(slot, "once", act.name, act.make())
                 frame.run.journal.add(entry)
             return entry.value
+        case Within(limits):
+            frame.budget = Budget(limits, frame.budget)
+            return None
         case _:
             assert_never(act)

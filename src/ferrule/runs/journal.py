@@ -7,15 +7,18 @@ A slot names an act by position: the frame's path and the act's number in it (`3
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from ferrule.errors import ReplayMismatch, shown
+from ferrule.errors import ReplayMismatch, RunError, shown
 from ferrule.values.record import Changing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Kind = Literal["model", "failure", "begun", "result", "decision", "once"]
+_ACT = re.compile(r"([0-9]+)[^/0-9]?[^/]*")
+Kind = Literal["model", "failure", "limit", "begun", "result", "decision", "once"]
 
 
 class Entry(Changing):
@@ -26,25 +29,74 @@ class Entry(Changing):
     digest: str
     """What was asked, in a form that is equal when the question is equal."""
     value: Any = None
-    """The answer: `Response`, the error's facts, `ToolResult`, `Decision`, or any JSON value. None for `begun`."""
+    """The answer: `Response`, the error itself, `ToolResult`, `Decision`, or any JSON value."""
+
+
+Sink = Callable[[Entry], None]
+"""Makes one entry durable before it returns. May have an `async def later(entry)`, which does the same without blocking the loop."""
 
 
 class Journal:
     """Entries in the order they were written; `take` hands recorded answers back during a replay."""
 
-    __slots__ = ("_unread", "entries")
+    __slots__ = ("_begun", "_dispatched", "_unread", "entries", "sink")
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry] = (), sink: Sink | None = None) -> None:
         self.entries: list[Entry] = list(entries)
+        self.sink = sink
+        """What makes an entry durable; None keeps entries in memory only."""
         self._unread: dict[str, Entry] = {}
+        self._begun: dict[str, list[Entry]] = {}
+        self._dispatched: dict[str, object] = {}
 
     def add(self, entry: Entry) -> None:
-        """Write one entry."""
+        """Write one entry: durable when this returns. Raises `StoreError` if it cannot be, and then it is not in the journal."""
+        if self.sink is not None:
+            self.sink(entry)
+        self.entries.append(entry)
+
+    async def aadd(self, entry: Entry) -> None:
+        """`add` without blocking the event loop."""
+        if self.sink is not None:
+            later = getattr(self.sink, "later", None)
+            if later is None:
+                self.sink(entry)
+            else:
+                await later(entry)
         self.entries.append(entry)
 
     def rewind(self) -> None:
         """Start a replay: every answer written so far is there to be taken, once."""
-        self._unread = {entry.slot: entry for entry in self.entries if entry.kind != "begun"}
+        done = {entry.slot for entry in self.entries if entry.kind == "result"}
+        self._dispatched = {}
+        self._begun = {}
+        for entry in self.entries:
+            if entry.kind == "begun":
+                self._begun.setdefault(entry.slot, []).append(entry)
+        # What a program did that was called as a tool is not asked for again once that call has its result.
+        self._unread = {entry.slot: entry for entry in self.entries if entry.kind != "begun" and not _below_any(entry.slot, done)}
+
+    def has_begun(self, slot: str) -> bool:
+        """Whether the call at a slot was begun in an earlier execution."""
+        return slot in self._begun
+
+    def take_begun(self, slot: str) -> tuple[Entry, ...]:
+        """What earlier executions wrote when they began the call at a slot, oldest first: it can be had once."""
+        return tuple(self._begun.pop(slot, ()))
+
+    def dispatch(self, slot: str) -> None:
+        """Claim the call at a slot for this execution, before it begins; raises `RunError` where it was claimed already."""
+        claim = object()
+        if self._dispatched.setdefault(slot, claim) is not claim:
+            msg = f"The call at {slot} was begun in this execution already; it does not run a second time."
+            raise RunError(msg)
+
+    def left(self, path: str, *, unfinished: bool = False) -> None:
+        """Called when a frame inside the run ended: `finished` for what lies below its path. One that failed leaves what it leaves."""
+        for slot, entry in [each for each in list(self._unread.items()) if each[0].startswith(path)]:
+            if not unfinished:
+                raise ReplayMismatch(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
+            del self._unread[slot]
 
     @property
     def replaying(self) -> bool:
@@ -57,11 +109,32 @@ class Journal:
             return None
         entry = self._unread.pop(slot, None)
         if entry is None:
+            self._refuse_gap(slot, f"{kind} {digest}")
             return None
-        fits = entry.kind == kind or (kind == "model" and entry.kind == "failure")
+        fits = entry.kind == kind or (kind == "model" and entry.kind in {"failure", "limit"})
         if not fits or entry.digest != digest:
             raise ReplayMismatch(slot, f"{entry.kind} {entry.digest}", f"{kind} {digest}")
         return entry
+
+    def has(self, slot: str) -> bool:
+        """Whether an answer is recorded at a slot, and not yet taken."""
+        return slot in self._unread
+
+    def ahead(self, path: str, act: int) -> Entry | None:
+        """An answer that is left of a frame's act of this number or a later one: as long as there is one, the frame is replaying."""
+        # A copy: other branches of the run take theirs meanwhile, from other threads. That a question was asked (`3.0?`) is no answer.
+        left = (entry for slot, entry in list(self._unread.items()) if _act_of(slot, path) >= act)
+        return next((entry for entry in left if entry.kind != "once" or not entry.slot.endswith("?")), None)
+
+    def _refuse_gap(self, slot: str, found: str) -> None:
+        # Acts of a frame come one after another: where a later one was answered, an earlier one that was not is no act of that program.
+        path = slot[: slot.rfind("/") + 1]
+        act = _act_of(slot, path)
+        later = self.ahead(path, act + 1)
+        if later is None and "." in slot[len(path) :] and (alone := self._unread.get(f"{path}{act}")) is not None:
+            later = alone
+        if later is not None:
+            raise ReplayMismatch(slot, f"{later.kind} {later.digest} at {later.slot}", found)
 
     def finished(self) -> None:
         """Called when the program returned: recorded answers that it did not ask for again mean that it changed."""
@@ -80,6 +153,23 @@ class Journal:
 
     def __repr__(self) -> str:
         return f"Journal({shown(self.entries)})"
+
+
+def _below_any(slot: str, done: set[str]) -> bool:
+    if "?" in slot and slot.partition("?")[0] in done:  # what a person decided about a call that a crash had cut off
+        return True
+    at = slot.find("/")
+    while at >= 0:
+        if slot[:at] in done:
+            return True
+        at = slot.find("/", at + 1)
+    return False
+
+
+def _act_of(slot: str, path: str) -> int:
+    """The number of the act at a slot of this very frame; -1 for a slot of another one."""
+    found = _ACT.fullmatch(slot, len(path)) if slot.startswith(path) else None
+    return int(found[1]) if found is not None else -1
 
 
 def _by_slot(journal: Journal) -> dict[tuple[str, bool], Entry]:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule import settings
 from ferrule.values import event as events
-from ferrule.values.record import Record
+from ferrule.values.context import Context, key_of
+from ferrule.values.record import Changing
 
 if TYPE_CHECKING:
+    from ferrule.values.call import CheckedArguments, CheckedCall, ToolSpec
     from ferrule.values.exchange import Request, Response
 
 Observer = Callable[[events.Event], None]
@@ -35,6 +37,12 @@ class Observers:
         self._lock = threading.RLock()  # tools of one turn report from several threads
         self.run_id = run_id
         self.parent_id = parent_id
+
+    def inside(self, call_id: str) -> Observers:
+        """The same observers, told of what goes on inside one tool call of the run."""
+        inner = Observers((), run_id=self.run_id, parent_id=call_id)
+        inner.each, inner._lock = self.each, self._lock
+        return inner
 
     def __call__(self, event: events.Event) -> None:
         """Tell one event to all."""
@@ -92,24 +100,74 @@ class _Hooks:
             hook(*given)
 
 
-class CallPlace(Record):
+class Execution(Changing):
+    """One execution of a run. What it started and nobody waits for any more (a thread, say) sees here that it is over."""
+
+    outer: Any = None
+    """The tool call inside which this run was started; None for an outermost one."""
+    over: bool = False
+
+
+class CallPlace(Changing):
     """The tool call that is executing; the scope carries it into the tool."""
 
     tell: Observers | None
     call_id: str
     run_id: str
+    frame: Any = None
+    """The `Frame` that made the call (`state.py` stands on this module): programs inside the tool share its budget, and end with it."""
+    over: bool = False
+    """Whether the call ended: also where its thread goes on, after a timeout."""
+    slot: str = ""
+    checked: CheckedCall | None = None
+    db: Any = None
+    """What the tool writes through, in a transaction of the store, where it is transactional."""
+    direct_calls: int = 0
+    """How many tools that take a `Context` its function has called by hand."""
+
+    @property
+    def outer(self) -> Any:
+        """The execution, or the call of a program, that made this call."""
+        return self.frame.life if self.frame is not None else None
+
+    @property
+    def caller(self) -> Any:
+        """Who calls, in seed 004's form of a tool: the agent."""
+        return self.frame.run.program if self.frame is not None else None
+
+    def context(self, tool: ToolSpec, arguments: CheckedArguments) -> Context[Any]:
+        """What the tool is given: of this call, or of one that its function makes to another tool by hand."""
+        slot, db = self.slot, self.db
+        if self.checked is None or self.checked.arguments is not arguments:
+            slot, db = f"{slot}>{self.direct_calls}", None
+            self.direct_calls += 1
+        run = self.frame.run if self.frame is not None else None
+        return Context(
+            run_id=self.run_id,
+            call_id=self.call_id,
+            key=key_of(self.run_id, slot, tool.name, arguments.shown),
+            deps=run.deps if run is not None else None,
+            db=db,
+            tell=self.progress if self.tell is not None else None,
+            stopped=lambda: self.over or (run is not None and run.cancelled),
+        )
+
+    def progress(self, message: str, done: float | None, total: float | None) -> None:
+        """Tell the run's observers how far the call is."""
+        if self.tell is not None:
+            self.tell(events.CallProgress(self.call_id, message, done, total))
 
 
 def progress(message: str = "", *, done: float | None = None, total: float | None = None) -> None:
     """From inside a tool: tell the run's observers how far the call is. Outside a run it does nothing."""
     place = settings.scope().call
-    if place is not None and place.tell is not None:
-        place.tell(events.CallProgress(place.call_id, message, done, total))
+    if place is not None:
+        place.progress(message, done, total)
 
 
 def emit_event(name: str, payload: Any = None) -> None:
     """From inside a tool or a program: tell the run's observers anything. Outside a run it does nothing."""
     here = settings.scope()
-    tell = here.call.tell if here.call is not None else here.frame.run.tell if here.frame is not None else None
+    tell = here.call.tell if here.call is not None else here.frame.tell if here.frame is not None else None
     if tell is not None:
         tell(events.Custom(name, payload))

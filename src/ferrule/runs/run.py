@@ -10,20 +10,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ferrule import offload, settings
-from ferrule.errors import ConfirmationRequired, DecisionError, InputError, RunError, Suspended, shown
+from ferrule.errors import ConfirmationRequired, InputError, RunError, StoreError, shown
+from ferrule.runs.budget import Budget
+from ferrule.runs.confirm import grants, put, remember, revoke
 from ferrule.runs.driver import adrive, drive
 from ferrule.runs.observe import Observers
 from ferrule.runs.state import Frame, Program, RunState
 from ferrule.settings import Scope
 from ferrule.values import event as events
 from ferrule.values.outcome import Trajectory
-from ferrule.values.question import Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import builtins
+    from collections.abc import Iterable, Mapping
 
+    from ferrule.runs.state import Keeping
+    from ferrule.runs.store import Store, Summary
     from ferrule.values.act import Flow
     from ferrule.values.exchange import Usage
+    from ferrule.values.policy import Grant
+    from ferrule.values.question import Decision
 
 
 class Run(RunState):
@@ -37,6 +43,7 @@ class Run(RunState):
     @property
     def prediction(self) -> Any:
         """What the program returned. Raises the run's error if it failed, `ConfirmationRequired` if it waits."""
+        self._replayed()
         if self.status == "done":
             return self.outcome
         if self.status == "waiting":
@@ -49,12 +56,14 @@ class Run(RunState):
     @property
     def trajectory(self) -> Trajectory:
         """The steps so far."""
+        self._replayed()
         found = getattr(self.outcome, "trajectory", None)
         return found if isinstance(found, Trajectory) else Trajectory(self.steps)
 
     @property
     def usage(self) -> Usage:
         """Tokens so far."""
+        self._replayed()
         return self.root.usage
 
     def confirmation(self) -> ConfirmationRequired:
@@ -63,17 +72,23 @@ class Run(RunState):
         return ConfirmationRequired(first.text, confirmation_id=first.id, tool_call=first.call, run=self)
 
     def answer(self, decision: Decision) -> None:
-        """Put one decision on a pending question. Raises `DecisionError` if there is no such question, or it is decided."""
-        _refuse_malformed(decision)
-        if decision.question_id in self.answers:
-            msg = f"Question {decision.question_id!r} is decided already."
-            raise DecisionError(msg)
-        waiting = [question.id for question in self.pending]
-        if decision.question_id not in waiting:
-            msg = f"No question {decision.question_id!r} waits in this run; waiting are: {', '.join(waiting) or 'none'}."
-            raise DecisionError(msg)
-        self.answers[decision.question_id] = decision
-        self.decisions.append(decision)
+        """Put one decision on a pending question; the same one once more is passed over.
+
+        Raises `DecisionError` if there is no such question, it is decided otherwise, its time is over, or the decision makes no sense.
+        """
+        put(self, decision)
+
+    @property
+    def grants(self) -> dict[str, Grant]:
+        """The grants that still hold (see `Grant`), by the id of the question each was given with; `calls` is how many are left."""
+        return grants(self)
+
+    def revoke(self, grant_id: str, *, by: str = "") -> None:
+        """End a grant: later calls are asked about again. Raises `DecisionError` if there is none of this id.
+
+        It holds at once here; a store is told when the run next comes to a rest.
+        """
+        revoke(self, grant_id, by=by)
 
     def resume(self) -> Run:
         """Go on: replay what is journalled, then act. Returns this run, which may wait again."""
@@ -85,45 +100,151 @@ class Run(RunState):
         await aexecute(self)
         return self
 
+    # -- kept, and on paper ----------------------------------------------------------------------------------
+
+    def keep(self, store: Store) -> None:
+        """Keep this run in a store from its next execution on. Called by `program.start(store=...)`."""
+        from ferrule.runs.kept import Kept
+
+        self.kept = Kept(store, self, is_new=True)
+
+    @classmethod
+    def load(
+        cls, store: Store, run_id: str, program: Program, *, tools: Iterable[Any] = (), migrate: bool = False, deps: Any = None
+    ) -> Run:  # fmt: skip
+        """A run out of a store, in any process; `resume()` goes on with it. Nothing is executed here.
+
+        `program` must be the one the run was started with: another signature or tool raises `ReplayMismatch`, which shows both sides;
+        `migrate=True` tries all the same. `tools` are those that were passed as inputs, or loaded by the run.
+        Raises `StoreError` if there is no such run.
+        """
+        from ferrule.runs.journal_json import read_decision, read_object
+        from ferrule.runs.kept import Kept
+
+        stored = store.load(run_id)
+        head = {**read_object(stored.head, "the head of a run"), "status": stored.status}
+        run = cls._of(head, stored.entries, program, tools, migrate=migrate)
+        revoked = {key: each for key, each in run.answers.items() if each.kind == "revoke"}
+        decided = [read_decision(read_object(text, "a decision")) for text in stored.decisions]
+        run.answers = {**revoked, **{each.question_id: each for each in decided}}
+        run.deps = deps
+        run.kept = Kept(store, run, is_new=False)
+        return run
+
+    @staticmethod
+    def list(store: Store, *, status: str | None = None) -> builtins.list[Summary]:
+        """The runs of a store, those changed last first: ids, status, and what waits for a person."""
+        return store.list(status=status)
+
+    def to_json(self) -> str:
+        """The whole run as one JSON document, from which `Run.from_json` makes an equal one. Raises `RunError` while it executes."""
+        from ferrule.runs.document import head_of
+        from ferrule.runs.journal_json import entry_form
+        from ferrule.values.jsonable import json_text
+
+        if self.executing:
+            msg = f"The run {self.id} is executing; wait until it rests."
+            raise RunError(msg)
+        return json_text({**head_of(self), "journal": [entry_form(entry) for entry in self.journal.entries]})
+
+    @classmethod
+    def from_json(cls, text: str, program: Program, *, tools: Iterable[Any] = (), migrate: bool = False, deps: Any = None) -> Run:
+        """A run out of `to_json`; what `program`, `tools` and `migrate` mean, see `load`."""
+        from ferrule.runs.journal_json import read_object
+
+        head = read_object(text, "a run")
+        run = cls._of(head, head.get("journal", ()), program, tools, migrate=migrate)
+        run.deps = deps
+        return run
+
+    @classmethod
+    def _of(cls, head: dict[str, Any], entries: Iterable[Any], program: Program, tools: Iterable[Any], *, migrate: bool) -> Run:
+        from ferrule.runs.document import checked_head, read_inputs, restore
+        from ferrule.runs.journal_json import read_entry
+
+        checked_head(head, program, migrate=migrate)
+        tools = tuple(tools)
+        args, inputs = read_inputs(head, program, tools)
+        run = cls(program, args, inputs, run_id=head["id"])
+        run.extra_tools = tools
+        run.journal.entries.extend(map(read_entry, entries))
+        restore(run, head)
+        remember(run, run.pending)
+        return run
+
+    def _replayed(self) -> None:
+        """A run that was done when it was loaded: what it returned is made of its journal when it is first asked for.
+
+        Raises what keeps the program from going the same way again: no model configured (none is asked), or another one.
+        """
+        if self.status != "done" or self.outcome is not None or self.executing:
+            return
+        from ferrule.runs.kept import replayed_only
+
+        kept, self.kept, self.status = self.kept, None, "running"
+        self.journal.sink = replayed_only
+        try:
+            execute(self)
+        finally:
+            self.kept, self.journal.sink = kept, None
+            error, self.error, self.status = self.error, None, "done"
+        if error is not None:
+            raise error
+
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.program.name}: {self.status}>"
 
 
-def _refuse_malformed(decision: Any) -> None:
-    # Whatever is accepted here is journalled: what the program could not use must not get that far.
-    if not isinstance(decision, Decision):
-        msg = f"A decision comes from a question: question.approve(), .deny(), .reply(text); found {shown(decision)}."
-        raise DecisionError(msg)
-    named = isinstance(decision.args, dict) and all(isinstance(name, str) for name in decision.args)
-    if decision.kind not in {"approve", "edit", "deny", "reply"} or not isinstance(decision.text, str) or not named:
-        msg = f"A decision has one of the four kinds, a text, and arguments by name; found {shown(decision)}."
-        raise DecisionError(msg)
-
-
 def execute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False) -> None:
-    """Carry a run as far as it goes in this thread. How it ended stands in `run.status`; only interrupts are raised."""
-    here = _opened(run, observers, wants_deltas=wants_deltas)
-    with settings.entered(here):
+    """Carry a run as far as it goes in this thread. How it ended stands in `run.status`; only interrupts are raised.
+
+    Raises `RunError` where it cannot even begin: it is executing or done, or its store cannot be written, or another process has it.
+    """
+    if run.kept is not None:
+        run.kept.open()
+    with settings.entered(_opened(run, observers, wants_deltas=wants_deltas)):
         try:
             outcome = perform(run.root, run.program, run.args, run.inputs)
             run.journal.finished()
         except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
-            _stopped(run, error)
+            run.stopped(error)
         else:
-            _done(run, outcome)
+            run.done(outcome)
+        _rested(run)
+        _told(run)
 
 
 async def aexecute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False) -> None:
     """`execute` on this event loop."""
-    here = _opened(run, observers, wants_deltas=wants_deltas)
-    with settings.entered(here):
+    if run.kept is not None:
+        await _aopened(run, run.kept)
+    with settings.entered(_opened(run, observers, wants_deltas=wants_deltas)):
         try:
             outcome = await aperform(run.root, run.program, run.args, run.inputs)
             run.journal.finished()
         except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
-            _stopped(run, error)
+            run.stopped(error)
         else:
-            _done(run, outcome)
+            run.done(outcome)
+        if run.kept is not None and not _interrupted(run):
+            await offload.in_worker_thread(partial(_rested, run))
+        else:
+            _rested(run)
+        _told(run)
+
+
+async def _aopened(run: Run, kept: Keeping) -> None:
+    import asyncio
+
+    opening = asyncio.ensure_future(offload.in_worker_thread(kept.open))
+    try:
+        await asyncio.shield(opening)
+    except asyncio.CancelledError as error:
+        await asyncio.wait((opening,))  # a thread is not stopped: what it leased is given back
+        if opening.exception() is None:
+            run.stopped(error)
+            _rested(run)
+        raise
 
 
 def perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
@@ -177,21 +298,33 @@ def _opened(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool) -> Scop
     # A program that a tool calls tells whoever listens to the tool's run.
     told = (*(outer.tell.each if outer is not None and outer.tell is not None else here.callbacks), *observers)
     tell = Observers(told, run_id=run.id, parent_id=outer.call_id if outer is not None else "") if told else None
-    frame = run.begin(tell, wants_deltas=wants_deltas)
+    frame = run.begin(tell, wants_deltas=wants_deltas, within=outer)
+    if here.limits is not None:
+        frame.budget = Budget(here.limits, frame.budget)
     if tell is not None and not run.journal.replaying:
         tell(events.RunStarted(run.program, run.inputs))
     return Scope(settings.frozen(here), frame)
 
 
-def _done(run: Run, outcome: Any) -> None:
-    run.done(outcome)
-    if run.tell is not None:
-        run.tell(events.RunFinished(prediction=outcome))
+def _rested(run: Run) -> None:
+    """The run came to a rest: where it is kept, that is written down."""
+    if run.kept is None:
+        return
+    try:
+        run.kept.close()
+    except StoreError as error:
+        # Every answer is on disk; that the run rests is not. So it counts as crashed, and resuming it finds the same end.
+        if not _interrupted(run):
+            run.error, run.status = run.error or error, "failed"
 
 
-def _stopped(run: Run, error: BaseException) -> None:
-    run.stopped(error)
+def _told(run: Run) -> None:
+    error = run.error
     if run.tell is not None:
-        run.tell(events.RunFinished(error=None if isinstance(error, Suspended) else error))
-    if not isinstance(error, (Exception, Suspended)):
+        run.tell(events.RunFinished(prediction=run.outcome) if run.status == "done" else events.RunFinished(error=error))
+    if error is not None and _interrupted(run):
         raise error  # KeyboardInterrupt, CancelledError, SystemExit: the run is resumable, and the interrupt goes on
+
+
+def _interrupted(run: Run) -> bool:
+    return run.error is not None and not isinstance(run.error, Exception)

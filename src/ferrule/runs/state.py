@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from uuid import uuid4
 
 from ferrule.errors import RunCancelled, RunError, Suspended
+from ferrule.runs.budget import Budget
 from ferrule.runs.journal import Journal
+from ferrule.runs.observe import Execution
 from ferrule.values import event as events
 from ferrule.values.exchange import Usage
 from ferrule.values.history import History
@@ -24,7 +26,8 @@ from ferrule.values.record import Changing, field
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ferrule.runs.observe import Observers
+    from ferrule.runs.observe import CallPlace, Observers
+    from ferrule.runs.store import Store
     from ferrule.values.act import Flow
     from ferrule.values.question import Decision, Question
 
@@ -68,6 +71,20 @@ class Program(Protocol):
         ...
 
 
+class Keeping(Protocol):
+    """A run's place in a store (`runs/kept.py`)."""
+
+    store: Store
+
+    def open(self) -> None:
+        """Lease the run, before an execution."""
+        ...
+
+    def close(self) -> None:
+        """Write down how it rests, and give the lease back."""
+        ...
+
+
 class Frame(Changing):
     """One program's execution inside a run: the root program, or a child called from a `forward`."""
 
@@ -80,6 +97,30 @@ class Frame(Changing):
     """How many children of one key were started here."""
     active: dict[str, str] = field(default_factory=dict[str, str])
     """Keys of children that are executing right now, with their paths."""
+    life: Execution | CallPlace = field(default_factory=Execution)
+    """The execution, or the call of a program as a tool, that this frame ends with."""
+    tell: Observers | None = None
+    budget: Budget | None = None
+    """What is left of the limits that hold here; None where there are none."""
+
+    last_calls: int = -1
+    """Model calls that may still be made after a limit was reached, so that the program can make an end; -1 as long as none was."""
+    live: bool = True
+    """Whether the latest act was answered now: then what the program tells of it was not told before."""
+
+    def check(self) -> None:
+        """Before each act: raise `RunCancelled` if the run was cancelled, or if nobody waits for this frame any more."""
+        self.alive()
+        self.run.check()
+
+    def alive(self) -> None:
+        """Raise `RunCancelled` if what this frame belongs to is over: a run that ended, a call that was given up."""
+        life: Execution | CallPlace | None = self.life
+        while life is not None:
+            if life.over:
+                msg = f"This belongs to an execution of the run {self.run.id}, or to a call in it, that is over."
+                raise RunCancelled(msg)
+            life = life.outer
 
     def slot(self) -> str:
         """The next act's position."""
@@ -99,13 +140,23 @@ class Frame(Changing):
         occurrence = self.children.get(key, 0)
         self.children[key] = occurrence + 1
         self.active[key] = path = f"{self.path}{key}#{occurrence}/"
-        return Frame(self.run, path)
+        return self.inner(path)
 
     def branches(self, count: int) -> list[Frame]:
         """Frames for branches that run at once: named by which `gather` of this frame it is, and their place in it."""
         which = self.children.get("gather", 0)
         self.children["gather"] = which + 1
-        return [Frame(self.run, f"{self.path}gather#{which}.{i}/") for i in range(count)]
+        return [self.inner(f"{self.path}gather#{which}.{i}/") for i in range(count)]
+
+    def inner(self, path: str) -> Frame:
+        """A frame inside this one."""
+        return Frame(self.run, path, life=self.life, tell=self.tell, budget=self.budget, live=not self.run.journal.replaying)
+
+    def called(self, slot: str, name: str, place: CallPlace) -> Frame:
+        """A frame for a program that is called as the tool `name`: its place in the journal is below the call's."""
+        tell = self.tell.inside(place.call_id) if self.tell is not None else None
+        live = not self.run.journal.has_begun(slot)
+        return Frame(self.run, f"{slot}/{name}/", life=place, tell=tell, budget=Budget(outer=self.budget), live=live)
 
     def add_usage(self, usage: Usage) -> None:
         """Count the tokens of one model call, or of a child's."""
@@ -141,8 +192,9 @@ class RunState:
     """One execution of one program, as its driver sees it."""
 
     __slots__ = (
-        "_key", "answers", "args", "cancelled", "decisions", "error", "executing", "id", "inputs", "journal", "outcome", "pending",
-        "program", "resuming", "root", "status", "steps", "tell", "wants_deltas",
+        "__weakref__", "answers", "args", "cancelled", "decisions", "deps", "error", "executing", "extra_tools", "id",
+        "inputs", "journal", "kept", "key", "outcome", "pending", "program", "resuming", "root", "status", "steps", "tell",
+        "wants_deltas",
     )  # fmt: skip
 
     def __init__(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, run_id: str | None = None) -> None:
@@ -167,33 +219,39 @@ class RunState:
         self.decisions: list[Decision] = []
         """Every decision made on this run, in order."""
         self.answers: dict[str, Decision] = {}
-        self._key: bytes | None = None
+        self.key = secrets.token_bytes(16)
+        """Makes the ids of this run's questions; kept with it."""
+        self.deps: Any = None
+        """What tools get beside their arguments (`Context.deps`); never kept."""
+        self.kept: Keeping | None = None
+        """The run's place in a store; None for one that lives in memory only."""
         self.outcome: Any = None
         """What the program returned."""
+        self.extra_tools: tuple[Any, ...] = ()
+        """Tools that were handed to `Run.load`: where those are found that the run had loaded (`programs/dynamic.py`)."""
 
     def question_id(self, slot: str) -> str:
         """An id for the question at a slot: not to be guessed, and the same in every replay of this run."""
-        if self._key is None:
-            self._key = secrets.token_bytes(16)
-        return hmac.new(self._key, slot.encode(), sha256).hexdigest()[:20]
+        return hmac.new(self.key, slot.encode(), sha256).hexdigest()[:20]
 
     def decision(self, question_id: str) -> Decision | None:
         """Take the decision on a question: it can be had once."""
         return self.answers.pop(question_id, None)
 
-    def begin(self, tell: Observers | None, *, wants_deltas: bool) -> Frame:
-        """Make ready for an execution, the first or a further one; returns its root frame."""
+    def begin(self, tell: Observers | None, *, wants_deltas: bool, within: CallPlace | None = None) -> Frame:
+        """Make ready for an execution, the first or a further one; returns its root frame. `within` is the tool call that starts it."""
         with _BEGINNING:
             if self.executing or self.status == "done":
                 msg = f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}."
                 raise RunError(msg)
             self.executing = True
         self.status, self.error, self.pending, self.steps, self.cancelled = "running", None, (), [], False
-        self.root = Frame(self)
+        self.root = Frame(self, life=Execution(within), tell=tell, budget=within.frame.budget if within and within.frame else None)
         self.tell = tell
         self.wants_deltas = wants_deltas
         self.journal.rewind()
         self.resuming = self.journal.replaying
+        self.root.live = not self.resuming
         return self.root
 
     def check(self) -> None:
@@ -207,19 +265,28 @@ class RunState:
                 self.tell(events.Resumed(Trajectory(self.steps)))
 
     def cancel(self) -> None:
-        """Stop before the next act. What was done is in the journal, and `resume()` can go on from there."""
+        """Stop before the next act; a run that waits for a person stops waiting. What was done is in the journal: `resume()` goes on."""
         self.cancelled = True
+        with _BEGINNING:
+            if self.executing or self.status != "waiting":
+                return
+            self.status, self.pending = "cancelled", ()
+            self.error = RunCancelled(f"The run {self.id} was cancelled while it waited for a person.")
+        if self.kept is not None:
+            self.kept.store.cancel(self.id)
 
     def done(self, prediction: Any) -> None:
         """The program returned."""
         if isinstance(prediction, Prediction):
             prediction.counted(self.root.usage)
         self.outcome = prediction
+        self.root.life.over = True
         self.status = "done"
         self.executing = False
 
     def stopped(self, error: BaseException) -> None:
         """The execution ended without a prediction."""
+        self.root.life.over = True
         if isinstance(error, Suspended):
             self.status, self.pending = "waiting", error.questions
         else:

@@ -8,61 +8,103 @@ from __future__ import annotations
 
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 from ferrule import offload, settings
+from ferrule.errors import ConfirmationRequired, Suspended
+from ferrule.runs.effects import Database, Left, begun, reconciling, settled, transactions
+from ferrule.runs.inside import called, cannot_wait, is_program, over_limit, recounted, timed
+from ferrule.runs.inside import left as left_program
 from ferrule.runs.journal import Entry
 from ferrule.runs.observe import CallPlace
 from ferrule.settings import Scope
 from ferrule.tools.run_calls import arun_call, failure, run_call
 from ferrule.values import event as events
+from ferrule.values.call import ToolResult
 from ferrule.values.jsonable import json_text
 
 if TYPE_CHECKING:
     from ferrule.runs.state import Frame
     from ferrule.values.act import CallTools
-    from ferrule.values.call import CheckedCall, ToolResult
+    from ferrule.values.call import CheckedCall
+    from ferrule.values.question import Question
+
+    Live = tuple[int, str, CheckedCall]
 
 
 def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
     """Run a batch from this thread."""
-    results, live = _recorded(frame, act)
-    if len(live) == 1 or offload.in_worker():
-        for at, slot, checked in live:
-            results[at] = _run(frame, slot, checked)
-    elif live:
-        futures = [(at, offload.submit(partial(_run, frame, slot, checked))) for at, slot, checked in live if checked.tool.concurrent]
-        for at, slot, checked in live:
-            if not checked.tool.concurrent:
-                results[at] = _run(frame, slot, checked)
-        for at, future in futures:
-            results[at] = future.result()
+    results, live, left = _recorded(frame, act)
+    waiting = _settle(frame, left, results, live) if left else {}
+    if len(live) == 1 and not waiting:
+        at, slot, checked = live[0]
+        results[at] = _run(frame, slot, checked)
+    elif live or waiting:
+        _run_together(frame, live, results, waiting)
     return results  # pyright: ignore[reportReturnType]  every place is filled by now
 
 
 async def acall_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
     """Run a batch without blocking the loop."""
-    results, live = _recorded(frame, act)
-    if len(live) == 1:
+    results, live, left = _recorded(frame, act)
+    waiting = await _asettle(frame, left, results, live) if left else {}
+    if len(live) == 1 and not waiting:
         at, slot, checked = live[0]
         results[at] = await _arun(frame, slot, checked)
-    elif live:
-        await _arun_together(frame, live, results)
+    elif live or waiting:
+        await _arun_together(frame, live, results, waiting)
     return results  # pyright: ignore[reportReturnType]  every place is filled by now
 
 
-async def _arun_together(frame: Frame, live: list[tuple[int, str, CheckedCall]], results: list[ToolResult | None]) -> None:
+def _run_together(frame: Frame, live: list[Live], results: list[ToolResult | None], waiting: dict[int, Suspended]) -> None:
+    def fill(at: int, slot: str, checked: CheckedCall) -> None:
+        try:
+            results[at] = _run(frame, slot, checked)
+        except Suspended as asking:  # the others go on: only this one waits
+            waiting[at] = asking
+
+    if offload.in_worker():
+        for each in live:
+            fill(*each)
+    else:
+        futures = [offload.submit(partial(fill, *each)) for each in live if each[2].tool.concurrent]
+        try:
+            for each in live:
+                if not each[2].tool.concurrent:
+                    fill(*each)
+            for future in futures:
+                future.result()
+        except BaseException as error:
+            begun = [future for future in futures if not future.cancel()]
+            if isinstance(error, Exception):  # an interrupt (Ctrl-C) waits for nobody
+                for future in begun:
+                    future.exception()
+            raise
+    _wait_for_all(waiting)
+
+
+def _wait_for_all(waiting: dict[int, Suspended]) -> None:
+    if waiting:
+        raise Suspended([question for at in sorted(waiting) for question in waiting[at].questions])
+
+
+async def _arun_together(frame: Frame, live: list[Live], results: list[ToolResult | None], waiting: dict[int, Suspended]) -> None:
     import asyncio
 
     async def fill(at: int, slot: str, checked: CheckedCall) -> None:
         try:
             results[at] = await _arun(frame, slot, checked)
+        except Suspended as asking:  # the others go on: only this one waits
+            waiting[at] = asking
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             # The tool itself raised it: nobody cancelled this call, and a task group would take it for done.
-            results[at] = _ended(frame, slot, _digest(checked), checked, failure(checked.call, error))
+            result = failure(checked.call, error)
+            await frame.run.journal.aadd(Entry(slot, "result", _digest(checked), result))
+            results[at] = _told(frame, checked, result)
 
     async def one_by_one() -> None:
         for at, slot, checked in live:
@@ -78,20 +120,76 @@ async def _arun_together(frame: Frame, live: list[tuple[int, str, CheckedCall]],
                     group.create_task(fill(at, slot, checked))
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
+    _wait_for_all(waiting)
 
 
-def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[tuple[int, str, CheckedCall]]]:
-    """Results that the journal has, with None for the others; and those others, each journalled as begun."""
-    run, slot = frame.run, frame.slot()
+def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, Left]]]:
+    """Results that the journal has, with None for the others; those others; and those of them that were begun, but not ended."""
+    journal, slot = frame.run.journal, frame.slot()
     results: list[ToolResult | None] = []
-    live: list[tuple[int, str, CheckedCall]] = []
+    live: list[Live] = []
+    left: list[tuple[int, Left]] = []
+    allowed = len(act.calls) if frame.budget is None else frame.budget.take_calls(len(act.calls))
     for k, checked in enumerate(act.calls):
         at = f"{slot}.{k}"
-        entry = run.journal.take(at, "result", _digest(checked)) if run.journal.replaying else None
+        entry = journal.take(at, "result", _digest(checked)) if journal.replaying else None
+        if entry is None and k >= allowed:
+            entry = over_limit(frame, at, _digest(checked), checked)
         results.append(entry.value if entry is not None else None)
-        if entry is None:
-            live.append((k, at, checked))
-    return results, live
+        if is_program(checked.tool):
+            if entry is not None:
+                recounted(frame, at)
+            else:
+                live.append((k, at, checked))
+        elif entry is None:
+            begun_before = journal.take_begun(at)
+            if begun_before:
+                left.append((k, Left(at, _digest(checked), checked, begun_before)))
+            else:
+                live.append((k, at, checked))
+    frame.live = bool(live or left)
+    return results, live, left
+
+
+def _settle(frame: Frame, left: list[tuple[int, Left]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
+    """Sort the calls that an earlier execution left: those with a result, those to run, and (returned) those a person is asked about."""
+    answers: list[ToolResult | Question | None] = []
+    for _, each in left:
+        call = reconciling(frame.run.id, each)
+        place = CallPlace(frame.tell, each.checked.call.id or each.slot, frame.run.id, frame)
+        answers.append(settled(frame, each, copy_context().run(_in_scope, place, None, call) if call is not None else None))
+    return _sorted(frame, left, answers, results, live)
+
+
+async def _asettle(frame: Frame, left: list[tuple[int, Left]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
+    answers: list[ToolResult | Question | None] = []
+    for _, each in left:
+        call = reconciling(frame.run.id, each)
+        place = CallPlace(frame.tell, each.checked.call.id or each.slot, frame.run.id, frame)
+        with settings.entered(Scope(settings.scope().overrides, None, place)):
+            found = await arun_call(call) if call is not None else None
+        answers.append(settled(frame, each, found))
+    return _sorted(frame, left, answers, results, live)
+
+
+def _sorted(
+    frame: Frame,
+    left: list[tuple[int, Left]],
+    answers: list[ToolResult | Question | None],
+    results: list[ToolResult | None],
+    live: list[Live],
+) -> dict[int, Suspended]:
+    waiting: dict[int, Suspended] = {}
+    for (at, each), answer in zip(left, answers, strict=True):
+        if answer is None:
+            live.append((at, each.slot, each.checked))
+        elif isinstance(answer, ToolResult):
+            frame.run.journal.add(Entry(each.slot, "result", each.digest, answer))
+            results[at] = _told(frame, each.checked, answer)
+        else:
+            waiting[at] = Suspended([answer])
+    live.sort(key=itemgetter(0))
+    return waiting
 
 
 def _digest(checked: CheckedCall) -> str:
@@ -99,41 +197,128 @@ def _digest(checked: CheckedCall) -> str:
 
 
 def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
-    run = frame.run
-    digest = _begun(frame, slot, checked)
-    result = copy_context().run(_in_scope, CallPlace(run.tell, checked.call.id or slot, run.id), checked)
-    return _ended(frame, slot, digest, checked, result)
+    if checked.tool.effect == "transactional":
+        return _run_in_transaction(frame, slot, checked)
+    digest, entry = _begun(frame, slot, checked)
+    if entry is not None:
+        frame.run.journal.add(entry)
+        _tell_start(frame, checked)
+    result = _performed(frame, slot, checked)
+    frame.alive()  # the thread of a call that nobody waits for any more: what became of it is not known to the run
+    frame.run.journal.add(Entry(slot, "result", digest, result))
+    return _told(frame, checked, result)
 
 
-def _in_scope(place: CallPlace, checked: CheckedCall) -> ToolResult:
+def _performed(frame: Frame, slot: str, checked: CheckedCall, connection: Any = None) -> ToolResult:
+    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked)
+    if connection is not None:
+        place.db = Database(connection, place)
+    inside = called(frame, slot, checked, place)
+    try:
+        result = copy_context().run(_in_scope, place, inside, timed(frame, checked))
+        if inside is not None:
+            left_program(frame, slot, inside, failed=result.is_error)
+    except ConfirmationRequired as error:
+        if error.run is None:
+            raise
+        raise cannot_wait(checked, error) from error
+    finally:
+        place.over = True
+    return result
+
+
+def _in_scope(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> ToolResult:
     # This is a copy of the caller's context: what is set in it, here or by the tool, is gone after the call.
-    settings.enter(_scope(place))
+    settings.enter(Scope(settings.scope().overrides, inside, place))
     return run_call(checked)
 
 
+def _run_in_transaction(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
+    """What the tool writes and its result are committed together; where it fails, what it wrote is undone."""
+    where = transactions(frame.run, checked.tool)
+    digest, entry = _begun(frame, slot, checked)
+    if entry is not None:
+        frame.run.journal.add(entry)
+        _tell_start(frame, checked)
+    try:
+        with where.transaction() as connection:
+            result = _performed(frame, slot, checked, connection)
+            if result.is_error:
+                raise _Undone(result)
+            frame.alive()
+            ended = Entry(slot, "result", digest, result)
+            where(ended)
+    except _Undone as undone:
+        result = undone.result
+        frame.run.journal.add(Entry(slot, "result", digest, result))
+    else:
+        frame.run.journal.entries.append(ended)
+    return _told(frame, checked, result)
+
+
+class _Undone(Exception):  # noqa: N818  a way out of the transaction, seen by nobody
+    """The tool failed: its transaction is not to be committed."""
+
+    def __init__(self, result: ToolResult) -> None:
+        self.result = result
+
+
 async def _arun(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
-    run = frame.run
-    digest = _begun(frame, slot, checked)
-    with settings.entered(_scope(CallPlace(run.tell, checked.call.id or slot, run.id))):
-        result = await arun_call(checked)
-    return _ended(frame, slot, digest, checked, result)
+    if checked.tool.effect == "transactional":
+        return await _arun_in_transaction(frame, slot, checked)
+    journal = frame.run.journal
+    digest, entry = _begun(frame, slot, checked)
+    if entry is not None:
+        await journal.aadd(entry)
+        _tell_start(frame, checked)
+    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked)
+    inside = called(frame, slot, checked, place)
+    try:
+        with settings.entered(Scope(settings.scope().overrides, inside, place)):
+            result = await arun_call(timed(frame, checked))
+        if inside is not None:
+            left_program(frame, slot, inside, failed=result.is_error)
+    except ConfirmationRequired as error:
+        if error.run is None:
+            raise
+        raise cannot_wait(checked, error) from error
+    finally:
+        place.over = True
+    frame.alive()
+    await journal.aadd(Entry(slot, "result", digest, result))
+    return _told(frame, checked, result)
 
 
-def _scope(place: CallPlace) -> Scope:
-    # No frame: a program that a tool calls is a run of its own.
-    return Scope(settings.scope().overrides, None, place)
+async def _arun_in_transaction(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
+    """In a worker thread, as it holds the database. Cancelling waits: it is either committed or undone before anybody may run it again."""
+    import asyncio
+
+    work = asyncio.ensure_future(offload.in_worker_thread(partial(_run_in_transaction, frame, slot, checked)))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait((work,))
+        if not work.cancelled():
+            work.exception()
+        raise
 
 
-def _begun(frame: Frame, slot: str, checked: CheckedCall) -> str:
+def _begun(frame: Frame, slot: str, checked: CheckedCall) -> tuple[str, Entry | None]:
+    """The call's digest, and the entry to write before it runs. A call is claimed here, and can be once in an execution."""
+    frame.check()
     digest = _digest(checked)
-    frame.run.journal.add(Entry(slot, "begun", digest))
-    if frame.run.tell is not None:
-        frame.run.tell(events.CallStarted(checked.call))
-    return digest
+    if is_program(checked.tool) and frame.run.journal.has_begun(slot):
+        return digest, None  # it goes on inside, where it stopped
+    frame.run.journal.dispatch(slot)
+    return digest, begun(frame.run.id, slot, digest, checked)
 
 
-def _ended(frame: Frame, slot: str, digest: str, checked: CheckedCall, result: ToolResult) -> ToolResult:
-    frame.run.journal.add(Entry(slot, "result", digest, result))
-    if frame.run.tell is not None:
-        frame.run.tell(events.CallFinished(checked.call, result))
+def _tell_start(frame: Frame, checked: CheckedCall) -> None:
+    if frame.tell is not None:
+        frame.tell(events.CallStarted(checked.call))
+
+
+def _told(frame: Frame, checked: CheckedCall, result: ToolResult) -> ToolResult:
+    if frame.tell is not None:
+        frame.tell(events.CallFinished(checked.call, result))
     return result

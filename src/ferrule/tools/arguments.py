@@ -158,7 +158,7 @@ class Checker:
     def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
         known = {name: value for name, value in args.items() if name in self._names}
         others = {name: value for name, value in args.items() if name not in self._names}
-        problems = [self._unknown(name) for name in others if not self.parameters.open or not _is_name(name)]
+        problems = [self._unknown(name) for name in others if not self.parameters.open or not _is_name(name) or name == self._found.context]
         problems += self._given_twice(known)
         values: dict[str, Any] = {}
         try:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ferrule.tools.describe import Described, description_in, documented, field_of
 from ferrule.tools.parameters import type_of
 from ferrule.tools.wire_names import wire_name
+from ferrule.values.call import CheckedArguments
+from ferrule.values.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from ferrule.tools.arguments import Checker
     from ferrule.tools.given import Given
 
-FLAGS = ("mcp_server", "require_confirmation", "effect", "timeout_s", "concurrent")
+FLAGS = ("mcp_server", "require_confirmation", "effect", "reconcile", "unknown", "timeout_s", "concurrent")
 READY = ("func", "name", "desc", *FLAGS)
 """Fields that are there from the start; `args`, `arg_types` and `arg_desc` are made when they are asked for."""
 
@@ -34,6 +36,7 @@ def state(made: Given, found: Described) -> dict[str, Any]:
     wire = wire_name(made.name)
     state: dict[str, Any] = {each: getattr(made, each) for each in ("func", "name", *FLAGS)}
     state |= {"desc": made.description, "wire_name": wire, "_given": made, "_found": found, "_checker": None, "_declaration": None}
+    state["takes_context"] = bool(found.context) or found.caller
     for each in ("__name__", "__qualname__", "__module__", "__doc__"):
         value = getattr(made.func, each, None)
         if isinstance(value, str):
@@ -87,6 +90,29 @@ def by_name(tool: str, order: tuple[str, ...], args: tuple[Any, ...], kwargs: di
         msg = f"{tool}() got multiple values for argument {twice[0]!r}"
         raise TypeError(msg)
     return {**named, **kwargs}
+
+
+def with_context(found: Described, arguments: CheckedArguments, context: Context[Any], caller: Any) -> CheckedArguments:
+    """Checked arguments with the `Context`, and in seed 004's form the caller, in their places, unless somebody put them there already."""
+    positional, named = arguments.positional, arguments.named
+    if found.context and not any(isinstance(each, Context) for each in (*positional, named.get(found.context))):
+        if found.context_at is None:
+            named = {**named, found.context: context}
+        else:
+            at = found.context_at + found.caller
+            positional = (*positional[:at], context, *positional[at:])
+    if found.caller and positional[0] is None:
+        positional = (caller, *positional[1:])
+    return CheckedArguments(positional, named, arguments.shown, arguments.repairs)
+
+
+def own_context(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Context[Any] | None]:
+    """The arguments of a direct call without the `Context` that a caller may hand over among them, and that."""
+    found: list[Context[Any]] = [each for each in (*args, *kwargs.values()) if isinstance(each, Context)]
+    if not found:
+        return args, kwargs, None
+    own = found[0]
+    return tuple(each for each in args if each is not own), {name: each for name, each in kwargs.items() if each is not own}, own
 
 
 def is_method(function: FunctionType, owner: type) -> bool:

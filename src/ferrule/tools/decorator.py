@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ferrule.tools.tool import Effect, Tool
+    from ferrule.tools.tool import Effect, Tool, WhenUnknown
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +36,8 @@ def tool(
     schema: Mapping[str, Any] | None = None,
     require_confirmation: bool | str | Callable[..., Any] = False,
     effect: Effect = "once",
+    reconcile: Callable[..., Any] | None = None,
+    unknown: WhenUnknown = "ask",
     timeout_s: float | None = None,
     concurrent: bool = True,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...

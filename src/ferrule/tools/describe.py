@@ -4,7 +4,8 @@ In: anything callable. Out: a `Described`. The signature and its types are read 
 where the tool is made; what the docstring says of single parameters is read later, by whoever needs it.
 
 Rules: `*args` is ignored, since a model passes arguments by name. `**kwargs` admits further names. A parameter that a `partial` has
-bound by name is not offered. A bare text in `Annotated[int, "the page"]` is a description, as is a `Doc`.
+bound by name is not offered, nor is one that is annotated `Context`. A bare text in `Annotated[int, "the page"]` is a description, as is
+a `Doc`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pydantic_core import PydanticUndefined
 from typing_extensions import get_type_hints, is_typeddict
 
 from ferrule.errors import ToolDefinitionError, shown
+from ferrule.values.context import Context
 from ferrule.values.record import Record
 
 if typing.TYPE_CHECKING:
@@ -59,6 +61,10 @@ class Described(Record):
     """The type of what `**kwargs` takes; None where there is no `**kwargs`."""
     caller: bool = False
     """Whether a first parameter named `self` or `caller` was left out, to be filled by whoever calls."""
+    context: str = ""
+    """The parameter that takes a `Context`, which was left out as well; empty where there is none."""
+    context_at: int | None = None
+    """Its place among the arguments by position, if Python takes it in no other way."""
 
 
 def described(
@@ -82,11 +88,17 @@ def described(
         raise ToolDefinitionError(msg) from error
     found = list(signature.parameters.values())
     caller = with_caller and bool(found) and found[0].name in {"self", "caller"} and found[0].kind in _BY_POSITION
+    caller = caller and not _says_context(function, found[0].annotation)
     if caller:
         del found[0]
     bound = _bound_names(function)
     found = [each for each in found if each.name not in bound]
-    hints = _hints(function, name, {each.name: each.annotation for each in found if each.annotation is not each.empty}, types_given)
+    annotations = {each.name: each.annotation for each in found if each.annotation is not each.empty}
+    context = next((each for each, hint in annotations.items() if _says_context(function, hint)), "")
+    hints = _hints(function, name, {each: hint for each, hint in annotations.items() if each != context}, types_given)
+    context = context or next((each for each, hint in hints.items() if _is_context(hint)), "")
+    context_at = next((k for k, each in enumerate(found) if each.name == context and each.kind is each.POSITIONAL_ONLY), None)
+    found = [each for each in found if each.name != context]
     parameters: list[Parameter] = []
     extra: Any = None
     for each in found:
@@ -99,7 +111,7 @@ def described(
             parameters.append(Parameter(each.name, hint, default))
     order = tuple(each.name for each in found if each.kind in _BY_POSITION)
     only = tuple(each.name for each in found if each.kind is each.POSITIONAL_ONLY)
-    return Described(name, doc, tuple(parameters), order, only, extra, caller)
+    return Described(name, doc, tuple(parameters), order, only, extra, caller, context, context_at)
 
 
 def name_of(function: Any) -> str:
@@ -202,6 +214,26 @@ def _type_of_default(default: Any) -> Any:
     value = default.default if isinstance(default, FieldInfo) else default
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     return kind if kind in _PLAIN else Any
+
+
+def _is_context(hint: Any) -> bool:
+    """Whether a type is `Context`, `Context[Deps]`, `Context | None`, or one of these with metadata."""
+    if typing.get_origin(hint) in {typing.Annotated, typing.Union, types.UnionType}:
+        return any(_is_context(each) for each in typing.get_args(hint))
+    return hint is Context or typing.get_origin(hint) is Context
+
+
+def _says_context(function: Any, hint: Any) -> bool:
+    """Whether an annotation is a type of context, or a text that begins with a name of `Context`: what follows may not be known here."""
+    if not isinstance(hint, str):
+        return _is_context(hint)
+    if "Context" not in hint:
+        return False
+    first, *more = re.split(r"[^\w.]", hint.strip(" '\""), maxsplit=1)[0].split(".")
+    place: Any = next((space[first] for space in reversed(_namespaces(function)) if first in space), None)
+    for part in more:
+        place = getattr(place, part, None)
+    return place is Context
 
 
 def _unpacked(hint: Any) -> tuple[list[Parameter], Any]:

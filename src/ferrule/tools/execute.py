@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import inspect
 import time
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ferrule import offload
 from ferrule.errors import AsyncToolError, ToolError, ToolTimeoutError
-from ferrule.settings import current
+from ferrule.settings import current, scope
+from ferrule.values.context import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Generator
 
     from ferrule.values.call import CheckedArguments, ToolSpec
 
@@ -25,6 +27,13 @@ _NEVER_AWAITABLE = frozenset({str, int, float, bool, type(None), dict, list, tup
 
 def execute(tool: ToolSpec, arguments: CheckedArguments) -> Any:
     """Run from sync code; what is awaitable is awaited on the background loop."""
+    if tool.takes_context:
+        with _filled(tool, arguments) as filled:
+            return _execute(tool, filled)
+    return _execute(tool, arguments)
+
+
+def _execute(tool: ToolSpec, arguments: CheckedArguments) -> Any:
     func, timeout_s = tool.func, tool.timeout_s
     if func is None:
         raise _no_function(tool.name)
@@ -46,6 +55,13 @@ def execute_directly(tool: ToolSpec, arguments: CheckedArguments) -> Any:
     """Run for a direct call: an async tool raises `AsyncToolError` unless `allow_tool_async_sync_conversion` is on."""
     if current().allow_tool_async_sync_conversion:
         return execute(tool, arguments)
+    if tool.takes_context:
+        with _filled(tool, arguments) as filled:
+            return _execute_directly(tool, filled)
+    return _execute_directly(tool, arguments)
+
+
+def _execute_directly(tool: ToolSpec, arguments: CheckedArguments) -> Any:
     func, timeout_s = tool.func, tool.timeout_s
     if func is None:
         raise _no_function(tool.name)
@@ -65,9 +81,18 @@ def execute_directly(tool: ToolSpec, arguments: CheckedArguments) -> Any:
 
 async def aexecute(tool: ToolSpec, arguments: CheckedArguments) -> Any:
     """Run without blocking the loop: an async function on it, a sync one in the pool."""
+    if tool.takes_context:
+        with _filled(tool, arguments) as filled:
+            return await _aexecute(tool, filled)
+    return await _aexecute(tool, arguments)
+
+
+async def _aexecute(tool: ToolSpec, arguments: CheckedArguments) -> Any:
     func, timeout_s = tool.func, tool.timeout_s
     if func is None:
         raise _no_function(tool.name)
+    if getattr(func, "is_program", False) is True:  # has both forms
+        func = func.acall
     if is_coroutine_function(func):
         value = func(*arguments.positional, **arguments.named)
         return await (value if timeout_s is None else _within(value, timeout_s, timeout_s, tool.name))
@@ -80,6 +105,17 @@ async def aexecute(tool: ToolSpec, arguments: CheckedArguments) -> Any:
     if inspect.isawaitable(value):
         return await _within(value, ends - time.monotonic(), timeout_s, tool.name)
     return value
+
+
+@contextmanager
+def _filled(tool: ToolSpec, arguments: CheckedArguments) -> Generator[CheckedArguments]:
+    """Arguments with what the run fills: the tool call going on here (`runs.observe.CallPlace`) knows it. Outside a run it is bare."""
+    place = scope().call
+    context: Context[Any] = place.context(tool, arguments) if place is not None else Context()
+    try:
+        yield tool.with_context(arguments, context, place.caller if place is not None else None)
+    finally:
+        context.end()
 
 
 def is_coroutine_function(func: Any) -> bool:

@@ -20,6 +20,7 @@ from ferrule.tools.schema import Schema, children, is_list, is_object, pointed
 from ferrule.values.record import Record, field, replace
 
 EFFECTS = ("read", "idempotent", "transactional", "once")
+WHEN_UNKNOWN = ("ask", "tell", "fail")
 _TYPES = {"string", "integer", "number", "boolean", "object", "array", "null"}
 _NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems")
 _FUNCTION_FIRST = ("func", "name", "description", "args", "arg_types", "arg_desc")
@@ -41,6 +42,8 @@ class Given(Record):
     mcp_server: str | None = None
     require_confirmation: Any = False
     effect: str = "once"
+    reconcile: Callable[..., Any] | None = None
+    unknown: str = "ask"
     timeout_s: float | None = None
     concurrent: bool = True
     with_caller: bool = False
@@ -79,11 +82,16 @@ def given(
     mcp_server: Any = None,
     require_confirmation: Any = False,
     effect: Any = "once",
+    reconcile: Any = None,
+    unknown: Any = "ask",
     timeout_s: Any = None,
     concurrent: Any = True,
 ) -> tuple[Given, Described]:
     """What was given, checked, and what the function says of itself."""
     function, with_caller = _function(func, callable, schema, name)
+    if function is not None and getattr(function, "__confirm_first__", False):  # the tool asks by itself
+        asking: Any = function  # one layer only: what else the function was wrapped in stays
+        function, require_confirmation = asking.__wrapped__, require_confirmation or True
     own_name = name if name is not None else name_of(function) if function is not None else ""
     if not isinstance(own_name, str) or not own_name:
         msg = f"A tool needs a name; {shown(function)} has none. Give one: Tool(function, name=...)."
@@ -106,7 +114,9 @@ def given(
         arg_desc=_texts(own_name, "arg_desc", arg_desc),
         mcp_server=mcp_server,
         require_confirmation=require_confirmation,
-        effect=_effect(own_name, effect),
+        effect=_one_of(own_name, "effect", effect, EFFECTS),
+        reconcile=_reconcile(own_name, reconcile),
+        unknown=_one_of(own_name, "unknown", unknown, WHEN_UNKNOWN),
         timeout_s=_timeout(own_name, timeout_s),
         concurrent=bool(concurrent),
         with_caller=with_caller,
@@ -258,11 +268,18 @@ def _texts(name: str, what: str, value: Any) -> dict[str, str]:
     return found
 
 
-def _effect(name: str, effect: Any) -> str:
-    if effect not in EFFECTS:
-        msg = f"`effect` of `{name}` must be one of {', '.join(map(repr, EFFECTS))}, found {shown(effect)}."
+def _one_of(name: str, what: str, value: Any, known: tuple[str, ...]) -> str:
+    if value not in known:
+        msg = f"`{what}` of `{name}` must be one of {', '.join(map(repr, known))}, found {shown(value)}."
         raise ToolDefinitionError(msg)
-    return effect
+    return value
+
+
+def _reconcile(name: str, reconcile: Any) -> Callable[..., Any] | None:
+    if reconcile is not None and not callable(reconcile):
+        msg = f"`reconcile` of `{name}` is called with the call's key and its arguments; found {shown(reconcile)}."
+        raise ToolDefinitionError(msg)
+    return reconcile
 
 
 def _timeout(name: str, timeout_s: Any) -> float | None:
@@ -276,8 +293,19 @@ def _timeout(name: str, timeout_s: Any) -> float | None:
 
 def _agree(made: Given, found: Described) -> None:
     """Raise where what was given by hand and the function contradict each other: no call could ever fit both."""
+    if made.effect == "transactional" and not (found.context and made.func is not None and not inspect.iscoroutinefunction(made.func)):
+        msg = (
+            f"`{made.name}` cannot be transactional: that takes a plain function (not an async one, which would hold the database while it "
+            "waits) with a parameter annotated `Context`, which writes through its `db`."
+        )
+        raise ToolDefinitionError(msg)
     names = {each.name for each in found.parameters}
     offered = set(made.schema.get("properties", {})) if made.schema is not None else set(made.args)
+    if found.context in {*offered, *made.arg_types, *made.arg_desc}:
+        msg = (
+            f"`{found.context}` of `{made.name}` is a `Context`, which the run fills: a model is not offered it, and nothing is said of it."
+        )
+        raise ToolDefinitionError(msg)
     aliases = _aliases(found) if offered - names else {}
     said = {"schema" if made.schema is not None else "args": offered, "arg_types": set(made.arg_types), "arg_desc": set(made.arg_desc)}
     for what, mentioned in said.items():

@@ -16,7 +16,19 @@ from pathlib import Path
 from types import AsyncGeneratorType, GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ferrule.errors import ConfirmationRequired, ToolArgumentsError, ToolCallError, ToolRetry, ToolStop, ToolTimeoutError, UnknownToolError
+from ferrule.errors import (
+    ConfirmationRequired,
+    ReplayMismatch,
+    RunCancelled,
+    StoreError,
+    ToolArgumentsError,
+    ToolCallError,
+    ToolRetry,
+    ToolStop,
+    ToolTimeoutError,
+    UnknownToolError,
+)
+from ferrule.tools.change import ModuleCallback, achanged, changed
 from ferrule.tools.execute import aexecute, execute
 from ferrule.values.call import CheckedCall, ToolCall, ToolResult, ToolSpec
 from ferrule.values.jsonable import json_text
@@ -38,10 +50,12 @@ def run_call(checked: CheckedCall) -> ToolResult:
     """Run from sync code; an async tool runs on the background loop."""
     call, tool = checked.call, checked.tool
     try:
-        return to_result(call, tool, execute(tool, checked.arguments))
+        value = execute(tool, checked.arguments)
+        return changed(checked, value) if isinstance(value, ModuleCallback) else to_result(call, tool, value)
     except (ToolStop, ConfirmationRequired):
         raise
     except Exception as error:  # noqa: BLE001  the wall
+        _refuse_end_of_run(tool, error)
         return _raised(call, error)
 
 
@@ -49,11 +63,19 @@ async def arun_call(checked: CheckedCall) -> ToolResult:
     """Run without blocking the loop."""
     call, tool = checked.call, checked.tool
     try:
-        return to_result(call, tool, await aexecute(tool, checked.arguments))
+        value = await aexecute(tool, checked.arguments)
+        return await achanged(checked, value) if isinstance(value, ModuleCallback) else to_result(call, tool, value)
     except (ToolStop, ConfirmationRequired):
         raise
     except Exception as error:  # noqa: BLE001  the wall
+        _refuse_end_of_run(tool, error)
         return _raised(call, error)
+
+
+def _refuse_end_of_run(tool: ToolSpec, error: Exception) -> None:
+    """Let an error pass that ends the whole run, where it comes from a program that is a part of it (`as_tool()`)."""
+    if isinstance(error, (ReplayMismatch, RunCancelled, StoreError)) and getattr(tool.func, "is_program", False) is True:
+        raise error
 
 
 def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | None]:

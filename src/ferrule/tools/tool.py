@@ -13,17 +13,28 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, Self, TypeV
 
 from pydantic import ConfigDict, model_validator
 
-from ferrule.errors import ConfirmationRequired, ToolDefinitionError, shown
+from ferrule.errors import ToolDefinitionError, shown
 from ferrule.tools.arguments import Checker
-from ferrule.tools.attributes import READY, Description, by_name, home_of, is_method, late_attribute, made_of, state
+from ferrule.tools.attributes import (
+    READY,
+    Description,
+    by_name,
+    home_of,
+    is_method,
+    late_attribute,
+    made_of,
+    own_context,
+    state,
+    with_context,
+)
+from ferrule.tools.confirmed import consent, needs_person
 from ferrule.tools.execute import aexecute, execute, execute_directly
 from ferrule.tools.given import given, named
 from ferrule.tools.parameters import parameters_of
 from ferrule.tools.schema import is_object
 from ferrule.tools.tool_forms import as_text, call_schema, state_of
-from ferrule.values.call import CheckedArguments, ToolCall
+from ferrule.values.call import CheckedArguments
 from ferrule.values.custom import Type
-from ferrule.values.jsonable import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,10 +42,12 @@ if TYPE_CHECKING:
 
     from ferrule.tools.describe import Described
     from ferrule.tools.given import Given
+    from ferrule.values.context import Context
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Effect = Literal["read", "idempotent", "transactional", "once"]
+WhenUnknown = Literal["ask", "tell", "fail"]
 
 
 class Tool(Type):
@@ -59,9 +72,13 @@ class Tool(Type):
     arg_desc: dict[str, str]
     """What is known of each parameter in words, by name: a copy."""
     require_confirmation: Any
-    """Whether a person must agree first: True, False, or a function of the arguments."""
+    """Whether a person must agree first: True, False, `"destructive"` (unless it only reads), `ask(...)` or a function of the arguments."""
     effect: str
     """What a call does to the world, and so whether it may be repeated after a crash."""
+    reconcile: Any
+    """Called with the call's key and its arguments before it is repeated: returns its result, `NotDone` or `Unknown`. Or None."""
+    unknown: str
+    """What is done where nobody can tell whether a call that may not be repeated has run: "ask" a person, "tell" the model, "fail"."""
     timeout_s: float | None
     """Seconds a call may take; None for as long as it likes."""
     concurrent: bool
@@ -75,6 +92,8 @@ class Tool(Type):
     if TYPE_CHECKING:
         wire_name: str
         """The name in the form that every provider takes."""
+        takes_context: bool
+        """Whether the run fills a parameter of it: a `Context`, or in seed 004's form the caller."""
         _given: Given
         _found: Described
         _checker: Checker | None
@@ -95,6 +114,8 @@ class Tool(Type):
         mcp_server: str | None = None,
         require_confirmation: bool | str | Callable[..., Any] = False,
         effect: Effect = "once",
+        reconcile: Callable[..., Any] | None = None,
+        unknown: WhenUnknown = "ask",
         timeout_s: float | None = None,
         concurrent: bool = True,
     ) -> None: ...
@@ -109,6 +130,8 @@ class Tool(Type):
         *,
         require_confirmation: bool | str | Callable[..., Any] = False,
         effect: Effect = "once",
+        reconcile: Callable[..., Any] | None = None,
+        unknown: WhenUnknown = "ask",
         timeout_s: float | None = None,
         concurrent: bool = True,
     ) -> None: ...
@@ -249,8 +272,10 @@ class Tool(Type):
         return (self._checker or self._checked_by()).prepare(args)
 
     def invoke(self, checked: CheckedArguments) -> Any:
-        """Run the function on arguments that were checked, here and now: no check, no question, no timeout."""
-        return self.func(*checked.positional, **checked.named) if self.func is not None else execute(self, checked)
+        """Run the function on arguments that were checked, here and now: no check, no question."""
+        if self.func is None or self.takes_context:
+            return execute(self, checked)
+        return self.func(*checked.positional, **checked.named)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run. An async tool raises `AsyncToolError` unless the conversion is switched on."""
@@ -267,14 +292,19 @@ class Tool(Type):
             checked = CheckedArguments((caller, *checked.positional[1:]), checked.named, checked.shown, checked.repairs)
         return await aexecute(self, checked)
 
+    def with_context(self, arguments: CheckedArguments, context: Context[Any], caller: Any) -> CheckedArguments:
+        """Checked arguments with what the run fills in its places, where nobody has put anything yet."""
+        return with_context(self._found, arguments, context, caller)
+
     def _ready(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CheckedArguments:
-        """Checked arguments of a direct call; raises `ConfirmationRequired` where a person must be asked."""
+        """Checked arguments of a direct call; raises `ConfirmationRequired` or `ConfirmationRejected` where a person has a say."""
+        context = None
+        if self.takes_context:
+            args, kwargs, context = own_context(args, kwargs)
         checked = self.prepare(by_name(self.name, self._found.order, args, kwargs) if args else kwargs)
-        needs = self.require_confirmation
-        if needs and (not callable(needs) or needs(checked.shown)):
-            question = f"Confirm execution of {self.name} with args: {json_text(checked.shown)}? (yes/no)"
-            raise ConfirmationRequired(question, tool_call=ToolCall(name=self.name, args=checked.shown))
-        return checked
+        if self.require_confirmation and needs_person(self, checked.shown):
+            checked = consent(self, checked)
+        return checked if context is None else with_context(self._found, checked, context, None)
 
     def _checked_by(self) -> Checker:
         checker = self._checker

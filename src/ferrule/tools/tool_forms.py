@@ -55,6 +55,8 @@ def state_of(given: Given, parameters: Schema) -> dict[str, Any]:
         "parameters": parameters,
         "require_confirmation": bool(given.require_confirmation) if callable(given.require_confirmation) else given.require_confirmation,
         "effect": given.effect,
+        # Left out where it is what it is by default: states that were saved before there was a choice are equal to those of today.
+        **({"unknown": given.unknown} if given.unknown != "ask" else {}),
         "timeout_s": given.timeout_s,
         "concurrent": given.concurrent,
         "mcp_server": given.mcp_server,

@@ -9,6 +9,7 @@ A program is a generator that yields acts and is sent their answers:
 | `AskPerson` | decisions | `list[Decision]`, in question order |
 | `Once` | a value that must be the same in a replay | that value |
 | `Tell` | observers to be told | `None`; never journalled, silent in a replay |
+| `Within` | limits for this program and all it calls | `None`; never journalled |
 """
 
 from __future__ import annotations
@@ -63,6 +64,13 @@ class Tell(Record):
     event: Event
 
 
-Act = CallModel | CallTools | AskPerson | Once | Tell
+class Within(Record):
+    """Keep to limits from here on: where one is reached, `LimitReached` is raised in place of a model's answer."""
+
+    limits: Any
+    """Anything that fits `runs.limits.Limits`."""
+
+
+Act = CallModel | CallTools | AskPerson | Once | Tell | Within
 Flow = Generator[Act, Any, "Prediction"]
 """A running program: yields acts, is sent their answers, returns its prediction."""

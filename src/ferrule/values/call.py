@@ -255,6 +255,8 @@ class ToolResult(Record):
     """What the function returned; never journalled, and None after a replay."""
     error: BaseException | None = field(default=None, compare=False, repr=False)
     """What the function raised; never journalled, and None after a replay."""
+    change: Mapping[str, Any] | None = None
+    """What the call changed in the tools of its run, as JSON (see `tools/change.py`); None for nothing. Journalled with the result."""
 
     def __getstate__(self) -> list[Any]:
         """What is pickled: neither `value` nor `error`, which may hold anything."""
@@ -286,6 +288,9 @@ class ToolSpec(Protocol):
     wire_name: str
     require_confirmation: Any
     effect: str
+    reconcile: Any
+    unknown: str
+    takes_context: bool
     timeout_s: float | None
     concurrent: bool
     func: Any
@@ -297,6 +302,10 @@ class ToolSpec(Protocol):
 
     def prepare(self, args: dict[str, Any]) -> CheckedArguments:
         """Coerce and check; raises `ToolArgumentsError` with every problem."""
+        ...
+
+    def with_context(self, arguments: CheckedArguments, context: Any, caller: Any) -> CheckedArguments:
+        """Checked arguments with what the run fills (a `Context`, a caller) in its places."""
         ...
 
 
@@ -318,3 +327,5 @@ class CheckedCall(Record):
     call: ToolCall
     tool: ToolSpec
     arguments: CheckedArguments
+    host: Any = None
+    """What a change of tools that the call returns is made on (`programs/dynamic.py`); None where tools cannot be changed."""

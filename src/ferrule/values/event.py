@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ferrule.values.call import ToolCall, ToolResult
     from ferrule.values.exchange import Request, Response
     from ferrule.values.outcome import Prediction, Step, Trajectory
-    from ferrule.values.question import Question
+    from ferrule.values.question import Decision, Question
 
 
 class Event(Changing, kw_only=True):
@@ -144,6 +144,22 @@ class QuestionAsked(Event):
     """A person must decide."""
 
     question: Question
+
+
+class Decided(Event):
+    """A question was decided: by a person, by a grant, or because its time was over (see `decision.via`)."""
+
+    question: Question
+    decision: Decision
+
+
+class RuleUsed(Event):
+    """A policy spoke of a call: it is allowed, asked about, or denied."""
+
+    call: ToolCall
+    verdict: str
+    rule: str
+    """The rule as text."""
 
 
 class StepFinished(Event):

@@ -1,42 +1,191 @@
-"""What a person is asked, and what they decide.  (Floor 2.)"""
+"""What a person is asked, and what they decide.  (Floor 2.)
+
+A question is bound to what it shows: its id comes from its run, its place in it, the tool's definition and the arguments. A decision names
+that id and carries the digest of what was shown, so that it never applies to anything else.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ferrule.values.record import Record, field
+from ferrule.errors import DecisionError, shown
+from ferrule.values.jsonable import json_bytes, json_text
+from ferrule.values.record import Record, field, replace
 
 if TYPE_CHECKING:
     from ferrule.values.call import ToolCall
+    from ferrule.values.policy import Grant
+
+Status = Literal["pending", "approved", "rejected", "edited", "feedback"]
+_YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
 
 class Question(Record):
     """What a person is asked. `id` is given by the run."""
 
-    kind: Literal["confirm", "clarify"]
+    kind: Literal["confirm", "clarify", "unknown"]
     text: str
     call: ToolCall
-    """The call with the very arguments that will run."""
+    """The call with the very arguments that will run, and the model's `intention` where it gave one."""
     id: str = ""
+    fingerprint: str = ""
+    """The digest of the tool's definition: name, description, schema, effect."""
+    thought: str = ""
+    """What the model thought when it made the call."""
+    raw: Mapping[str, Any] | None = None
+    """The arguments as the model wrote them; None where they are not known."""
+    path: str = ""
+    """Which nested program asks, as journal slots name it; empty for the outermost."""
+    expires_s: float | None = None
+    expires_at: float | None = None
+    """When it counts as denied, in seconds since 1970; None for never. Given by the run."""
 
-    def approve(self, /, **edits: Any) -> Decision:
-        """Run the call; with edits, run it with these arguments changed."""
-        return Decision(self.id, "edit", args=edits) if edits else Decision(self.id, "approve")
+    @property
+    def digest(self) -> str:
+        """Names what is shown: the tool's definition and the arguments."""
+        return sha256(json_bytes([self.kind, self.call.name, self.fingerprint, self.call.args])).hexdigest()[:20]
+
+    @property
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        """The arguments that are not as the model wrote them: name to (written, prepared); a value that is not there is None."""
+        raw, args = self.raw, self.call.args
+        if raw is None:
+            return {}
+        return {
+            name: (raw.get(name), args.get(name))
+            for name in {**args, **raw}
+            if name not in raw or name not in args or raw[name] != args[name]
+        }
+
+    def approve(self, /, *, always: Grant | None = None, **edits: Any) -> Decision:
+        """Run the call; with edits, run it with these arguments changed. `always` allows further calls too (see `Grant`)."""
+        if edits:
+            if always is not None:
+                msg = "An approval with changed arguments is for this call alone: give `always=` with `approve()` as it is."
+                raise DecisionError(msg)
+            return self.edit(edits)
+        if always is not None:
+            from ferrule.values.policy import arguments_digest
+
+            always = replace(always, tool=self.call.name, fingerprint=self.fingerprint, same=arguments_digest(self.call.args))
+        return Decision(self.id, "approve", shown=self.digest, grant=always)
+
+    def edit(self, args: Mapping[str, Any]) -> Decision:
+        """Run the call with these arguments changed, whatever they are named. Raises `DecisionError` where none is changed."""
+        if not args:
+            msg = "The edit changes nothing. Approve the call as it is, or deny it."
+            raise DecisionError(msg)
+        if self.kind == "unknown":
+            msg = "This call may have run as it is: approve it to run it (again), give its result as a reply, or deny it."
+            raise DecisionError(msg)
+        return Decision(self.id, "edit", args=dict(args), shown=self.digest)
 
     def deny(self, reason: str = "") -> Decision:
         """Do not run the call; the model is told, with the reason."""
-        return Decision(self.id, "deny", text=reason)
+        return Decision(self.id, "deny", text=reason, shown=self.digest)
 
     def reply(self, text: str) -> Decision:
         """Do not run the call; the model gets this text as what came of it."""
-        return Decision(self.id, "reply", text=text)
+        return Decision(self.id, "reply", text=text, shown=self.digest)
+
+    def decide(self, said: str | bool | Mapping[str, Any] | Decision) -> Decision:
+        """What was said, as a decision.
+
+        "yes", "y", "no", "n" and booleans decide; a JSON object, or a mapping, changes arguments: `{"path": "b"}`, or
+        `{"edit": {"name": ..., "args": {...}}}` with the same tool's name; anything else is told to the model, and nothing runs.
+        Raises `DecisionError` for an edit that changes nothing, or names another tool.
+        """
+        if isinstance(said, Decision):
+            return said
+        if isinstance(said, bool):
+            return self.approve() if said else self.deny()
+        if isinstance(said, Mapping):
+            return self._edited(said)
+        if not isinstance(said, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+            msg = f'A decision is "yes", "no", a JSON object of changed arguments, or text for the model; found {shown(said)}.'
+            raise DecisionError(msg)
+        word = said.strip()
+        if self.kind == "clarify":
+            return self.reply(word)
+        if word.casefold() in _YES:
+            return self.approve()
+        if word.casefold() in _NO:
+            return self.deny()
+        found = _json_object(word)
+        return self._edited(found) if found is not None else self.reply(word)
+
+    def _edited(self, said: Mapping[str, Any]) -> Decision:
+        edit: Any = said.get("edit")
+        if set(said) == {"edit"} and "edit" not in self.call.args and isinstance(edit, Mapping):
+            form = cast("Mapping[str, Any]", edit)
+            args: Any = form.get("args", {})
+            if form.keys() - {"name", "args"} or not isinstance(args, Mapping):
+                msg = f'An edit is {{"edit": {{"name": ..., "args": {{...}}}}}}; found {shown(dict(said))}.'
+                raise DecisionError(msg)
+            if form.get("name", self.call.name) != self.call.name:
+                msg = f"An edit changes arguments, not the tool: the question is about `{self.call.name}`, the edit names {form['name']!r}."
+                raise DecisionError(msg)
+            said = cast("Mapping[str, Any]", args)
+        return self.edit(said)
 
 
 class Decision(Record):
-    """A person's answer to one question."""
+    """An answer to one question, with who gave it. Two are equal when they decide the same."""
 
     question_id: str
-    kind: Literal["approve", "edit", "deny", "reply"]
+    kind: Literal["approve", "edit", "deny", "reply", "revoke"]
+    """`revoke` ends a grant, and answers no question: its id is `revoke:` and that of the question it was given with (`Run.revoke`)."""
     text: str = ""
     args: dict[str, Any] = field(default_factory=dict[str, Any])
     """The changed arguments of an edit, laid over those that were shown."""
+    shown: str = field(default="", compare=False)
+    """The digest of what was shown (`Question.digest`)."""
+    by: str = field(default="", compare=False)
+    """Who decided, as far as it was said."""
+    via: str = field(default="", compare=False)
+    """From where: a door's name, `grant:` and the id of the question it was given with, or `expiry`."""
+    at: float | None = field(default=None, compare=False)
+    """When, in seconds since 1970."""
+    grant: Grant | None = None
+    """Consent to further calls, given along with it."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.grant, Mapping):  # as JSON has it
+            from ferrule.values.policy import Grant
+
+            object.__setattr__(self, "grant", Grant(**cast("dict[str, Any]", self.grant)))
+
+    @property
+    def status(self) -> Status:
+        """The decision in udspy's words."""
+        return _STATUS[self.kind]
+
+    def signed(self, by: str = "", via: str = "") -> Decision:
+        """The same decision with who gave it, and from where."""
+        return replace(self, by=by or self.by, via=via or self.via)
+
+
+def confirmation_text(name: str, args: Mapping[str, Any]) -> str:
+    """The question a person is asked, as seed 001 words it."""
+    return f"Confirm execution of {name} with args: {json_text(dict(args))}? (yes/no)"
+
+
+def fingerprint(declaration: Mapping[str, Any], effect: str) -> str:
+    """Names a tool's definition: name, description, schema, and what a call does to the world."""
+    return sha256(json_bytes([declaration, effect])).hexdigest()[:20]
+
+
+_STATUS: dict[str, Status] = {"approve": "approved", "edit": "edited", "deny": "rejected", "reply": "feedback", "revoke": "rejected"}
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    if not text.startswith("{"):
+        return None
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None

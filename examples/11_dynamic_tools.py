@@ -1,0 +1,41 @@
+"""Tools that are loaded while the agent works: it asks for a group of them, and has them from its next step on."""
+
+from ferrule import Load, ReAct, ScriptedLM, Tool, Toolbox, configure
+
+refunded: list[str] = []
+
+
+def refund(invoice: str) -> str:
+    """Pay an invoice back."""
+    refunded.append(invoice)
+    return f"{invoice} is paid back"
+
+
+def status(service: str) -> str:
+    """Say whether a service is up."""
+    return f"{service} is up"
+
+
+def load_tools(group: str) -> Load:
+    """Load a group of tools: billing or ops."""
+    return Load(f"{group}.*")
+
+
+tools = Toolbox([load_tools], shelf=[Tool(refund, "billing.refund"), Tool(status, "ops.status")])
+lm = ScriptedLM(
+    [
+        {"name": "load_tools", "args": {"group": "billing"}},
+        {"name": "billing.refund", "args": {"invoice": "A-7"}},
+        {"name": "finish", "args": {"answer": "Invoice A-7 is paid back."}},
+    ]
+)
+configure(lm=lm)
+support = ReAct("task -> answer", tools)
+prediction = support(task="Pay invoice A-7 back.")
+
+print(prediction.trajectory["observation_0"])
+print(prediction.answer)
+
+assert refunded == ["A-7"]
+assert [len(request.tools) for request in lm.requests] == [3, 4, 4]  # with the built-in ones
+assert "billing.refund" not in support.tools  # the agent itself is as it was

@@ -1,0 +1,208 @@
+"""What calls do to the world, and what is done where a stop hides whether they did it.  (Floor 4.)
+
+In: calls that an earlier execution of the run began, of which the journal has no result. Out: for each a result that was found out, leave
+to run it (again), or a question to a person. A call that may not be repeated is never run a second time in silence (durability, the table).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from ferrule.errors import ConfigurationError, RunError, ToolError, shown
+from ferrule.runs.confirm import remember
+from ferrule.runs.journal import Entry
+from ferrule.values import event as events
+from ferrule.values.call import CheckedArguments, CheckedCall, ToolResult, ToolSpec
+from ferrule.values.context import NotDone, Unknown, key_of
+from ferrule.values.jsonable import json_text
+from ferrule.values.question import Question
+from ferrule.values.record import Record, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextlib import AbstractContextManager
+
+    from ferrule.runs.observe import CallPlace
+    from ferrule.runs.state import Frame, RunState
+
+REPEATABLE = frozenset({"read", "idempotent", "transactional"})
+"""Effects that a call may have twice: nothing, the same by its key, or none at all as what was half done was undone."""
+_NOBODY_KNOWS = (
+    "It is not known whether this call was carried out: the process stopped after it began and before its result was written down. "
+    "It was not run again."
+)
+
+
+class Transactions(Protocol):
+    """The `sink` of a journal whose store lets tools write through its own connection."""
+
+    def __call__(self, entry: Entry) -> None:
+        """Keep one entry; inside a transaction of this thread, as a part of it."""
+        ...
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """The connection, for a block: committed when it ends, undone when it raises. `StoreError` where it cannot be committed."""
+        ...
+
+
+class Database:
+    """What `ctx.db` is: the connection of a transaction that belongs to the run, for as long as the call goes on."""
+
+    __slots__ = ("_connection", "_place")
+
+    def __init__(self, connection: Any, place: CallPlace) -> None:
+        self._connection = connection
+        self._place = place
+
+    def execute(self, sql: str, parameters: Any = ()) -> Any:
+        """Run one statement; returns its cursor. Raises `ToolError` for one that would end the transaction."""
+        return self._connection.execute(self._allowed(sql), parameters)
+
+    def executemany(self, sql: str, parameters: Iterable[Any]) -> Any:
+        """Run one statement for each of many sets of parameters."""
+        return self._connection.executemany(self._allowed(sql), parameters)
+
+    def _allowed(self, sql: str) -> str:
+        if self._place.over:
+            msg = "The call that this connection belonged to is over; what it would write now would belong to no result."
+            raise ToolError(msg)
+        if _ENDS.match(sql):
+            msg = f"`ctx.db` is in a transaction that the run commits with the result, or undoes: {shown(sql)} is not for the tool to say."
+            raise ToolError(msg)
+        return sql
+
+
+_ENDS = re.compile(
+    r"(?is)(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/|;)*(?:begin|commit|end|rollback|savepoint|release|attach|detach|pragma|vacuum)\b"
+)
+
+
+class Left(Record):
+    """A call that an earlier execution began and did not finish."""
+
+    slot: str
+    digest: str
+    checked: CheckedCall
+    begun: tuple[Entry, ...]
+    """What was written each time it began, oldest first."""
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether it may run again unasked: by what the tool says now, and by what it said when it began."""
+        then: Any = self.begun[-1].value
+        return (
+            self.checked.tool.effect in REPEATABLE and isinstance(then, dict) and cast("dict[str, Any]", then).get("effect") in REPEATABLE
+        )
+
+
+def begun(run_id: str, slot: str, digest: str, checked: CheckedCall) -> Entry:
+    """The entry that says that a call begins: with its effect, if that is not `once`, and with its key, if anybody learns of it."""
+    tool = checked.tool
+    if tool.takes_context or tool.reconcile is not None:
+        return Entry(slot, "begun", digest, {"key": key_of(run_id, slot, tool.name, checked.arguments.shown), "effect": tool.effect})
+    return Entry(slot, "begun", digest, {"effect": tool.effect} if tool.effect != "once" else None)
+
+
+def transactions(run: RunState, tool: ToolSpec) -> Transactions:
+    """Where a transactional tool writes; raises `ConfigurationError` for a run that is kept nowhere."""
+    sink: Any = run.journal.sink
+    if not hasattr(sink, "transaction"):
+        msg = f"`{tool.name}` is transactional: it needs a run with a store, program.start(store=SQLiteStore(...), ...)."
+        raise ConfigurationError(msg)
+    return sink
+
+
+def reconciling(run_id: str, left: Left) -> CheckedCall | None:
+    """The tool's `reconcile=` as a call to run: with the key, then the tool's arguments by name. None where the tool has none."""
+    tool = left.checked.tool
+    if tool.reconcile is None:
+        return None
+    arguments = left.checked.arguments
+    asked = partial(tool.reconcile, key_of(run_id, left.slot, tool.name, arguments.shown))
+    named = CheckedArguments((), {**arguments.shown, **arguments.named}, arguments.shown)
+    return CheckedCall(left.checked.call, cast("ToolSpec", _Reconciling(tool.name, asked, tool.timeout_s)), named)
+
+
+class _Reconciling(Record):
+    """As much of a tool as running one needs."""
+
+    name: str
+    func: Any
+    timeout_s: float | None
+    takes_context: bool = False
+
+
+def settled(frame: Frame, left: Left, found: ToolResult | None) -> ToolResult | Question | None:
+    """What becomes of a call that was left: its result; the question that waits for a person; None to run it.
+
+    `found` is what the tool's `reconcile=` said: one that fails, or does not know, leaves it to `effect=` and `unknown=`.
+    """
+    decisions = [_recorded(frame, left, k) for k in range(1, len(left.begun) + 1)]
+    if found is not None and not found.is_error and not _is(found.value, Unknown):
+        return None if _is(found.value, NotDone) else found
+    if left.may_repeat:
+        return None
+    call, tool = left.checked.call, left.checked.tool
+    match tool.unknown:
+        case "tell":
+            return ToolResult(call.name, _NOBODY_KNOWS, call.id, is_error=True)
+        case "fail":
+            msg = (
+                f"It is not known whether `{call.name}` ran with {json_text(left.checked.arguments.shown)} (call {left.slot} of the run "
+                f"{frame.run.id}): the process stopped before its result was written down, and the tool says `unknown='fail'`."
+            )
+            raise RunError(msg)
+        case _:
+            return _asked(frame, left, decisions[-1])
+
+
+def _is(value: Any, kind: type) -> bool:
+    return value is kind or isinstance(value, kind)
+
+
+def _decision_slot(left: Left, number: int) -> tuple[str, str]:
+    return f"{left.slot}?{number}", f"unknown {left.digest}"
+
+
+def _recorded(frame: Frame, left: Left, number: int) -> Entry | None:
+    slot, digest = _decision_slot(left, number)
+    return frame.run.journal.take(slot, "decision", digest)
+
+
+def _asked(frame: Frame, left: Left, entry: Entry | None) -> ToolResult | Question | None:
+    """What a person decided about it; the question while they have not. It is another question each time the call was begun."""
+    run, call = frame.run, left.checked.call
+    if entry is None:
+        slot, digest = _decision_slot(left, len(left.begun))
+        bare = Question("unknown", _question(left), call.changed(args=left.checked.arguments.shown), path=frame.path)
+        question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"))
+        decision = run.decision(question.id)
+        if decision is None:
+            remember(run, [question])
+            if frame.tell is not None:
+                frame.tell(events.QuestionAsked(question))
+            return question
+        entry = Entry(slot, "decision", digest, decision)
+        run.journal.add(entry)
+        if frame.tell is not None:
+            frame.tell(events.Decided(question, decision))
+    elif entry.value not in run.decisions:  # after a crash that left only the journal
+        run.decisions.append(entry.value)
+    match entry.value.kind:
+        case "approve":
+            return None
+        case "reply":
+            return ToolResult(call.name, entry.value.text, call.id)
+        case _:  # a denial; and an edit made by hand, as the call that may have run is the one that was shown
+            reason = f" A person says: {entry.value.text}" if entry.value.text else ""
+            return ToolResult(call.name, _NOBODY_KNOWS + reason, call.id, is_error=True)
+
+
+def _question(left: Left) -> str:
+    shown = json_text(left.checked.arguments.shown)
+    return (
+        f"{left.checked.call.name} may have run with args: {shown}. The process stopped before its result was written down. "
+        "Run it (again)? Approve runs it, a reply is taken for its result, a denial leaves it."
+    )

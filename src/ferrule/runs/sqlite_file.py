@@ -1,0 +1,142 @@
+"""One SQLite file that keeps runs: its tables, its connection, its transactions.  (Floor 4.)
+
+One connection a process, guarded by a lock that a thread may take again. Every write is one transaction, on disk when it is over
+(`synchronous=FULL`, WAL). What SQLite raises becomes a `StoreError`, and then nothing was written.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ferrule.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+SCHEMA = 1
+_TABLES = """
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY, program TEXT NOT NULL, status TEXT NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
+    questions TEXT NOT NULL, error TEXT, head TEXT NOT NULL,
+    owner TEXT, until REAL NOT NULL DEFAULT 0, token INTEGER NOT NULL DEFAULT 0,
+    recoveries INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX runs_by_change ON runs (updated_at);
+CREATE TABLE entries (run_id TEXT NOT NULL, seq INTEGER NOT NULL, entry TEXT NOT NULL, PRIMARY KEY (run_id, seq)) WITHOUT ROWID;
+CREATE TABLE decisions (
+    run_id TEXT NOT NULL, question_id TEXT NOT NULL, decision TEXT NOT NULL, decided_at REAL NOT NULL, taken INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (run_id, question_id)
+) WITHOUT ROWID;
+"""
+
+
+class SQLiteFile:
+    """The file at a path, opened and made when it is first used. Safe in threads, and in the child of a fork."""
+
+    def __init__(self, path: str, *, full_sync: bool) -> None:
+        self.path = path
+        self._full_sync = full_sync
+        self._of_a_parent: list[sqlite3.Connection] = []
+        self._fresh()
+        _FILES.add(self)
+
+    def _fresh(self) -> None:
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._closing: weakref.finalize[..., SQLiteFile] | None = None
+        self._inside = False
+
+    def after_fork(self) -> None:
+        """Called in the child of a fork. The parent may have held the lock, and SQLite forbids even to close a parent's connection."""
+        if self._connection is not None and self._closing is not None:
+            self._closing.detach()
+            self._of_a_parent.append(self._connection)
+        self._fresh()
+
+    def close(self) -> None:
+        """Close the connection. It is opened again when it is needed again."""
+        with self._lock:
+            if self._closing is not None:
+                self._closing()
+            self._connection = self._closing = None
+
+    @contextmanager
+    def reading(self) -> Generator[sqlite3.Connection]:
+        """The connection."""
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = self._open()
+                    self._closing = weakref.finalize(self, self._connection.close)
+                yield self._connection
+            except sqlite3.Error as error:
+                msg = f"The store {self.path!r} could not do its work: {error}. Nothing of it was written; mend that and go on."
+                raise StoreError(msg) from error
+
+    @contextmanager
+    def writing(self) -> Generator[sqlite3.Connection]:
+        """A transaction, or the one that this thread is in already."""
+        with self.reading() as db:
+            if self._inside:
+                yield db
+                return
+            db.execute("BEGIN IMMEDIATE")
+            self._inside = True
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+            finally:
+                self._inside = False
+
+    def truncate(self) -> None:
+        """Empty the write-ahead log, where what was deleted would stand a while longer."""
+        with self.reading() as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _open(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute(f"PRAGMA synchronous={'FULL' if self._full_sync else 'NORMAL'}")
+        db.execute("PRAGMA secure_delete=ON")  # what is deleted is gone from the file, too (R18)
+        version: int = db.execute("PRAGMA user_version").fetchone()[0]
+        if version == SCHEMA:
+            return
+        db.execute("BEGIN IMMEDIATE")
+        version = db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been first
+        if version == 0:
+            for statement in _TABLES.split(";")[:-1]:
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version={SCHEMA}")
+        db.execute("COMMIT")
+        if version > SCHEMA:
+            msg = f"The store {self.path!r} has schema {version}; this ferrule knows schemas up to {SCHEMA}. Use a newer ferrule."
+            raise StoreError(msg)
+
+
+_FILES: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for file in tuple(_FILES):
+        file.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,108 @@
+"""Tools that a program has and does not offer until they are loaded; found by name, glob, or words.  (Floor 3.)
+
+The search is BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) over names, descriptions and the names of
+parameters. It is written here: forty lines over an index made once, against a dependency for everybody who installs ferrule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from fnmatch import fnmatchcase
+from math import log
+from typing import TYPE_CHECKING, Any
+
+from ferrule.tools.change import Load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ferrule.tools.tool import Tool
+
+_SATURATION, _LENGTH = 1.2, 0.75
+"""BM25's k1 and b, at their usual values."""
+_NAME_COUNTS = 3
+"""How often a word of the name counts: who asks for a tool by its name means it."""
+_MOST_FOUND = 20
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
+
+
+class Shelf:
+    """An ordered set of tools with different names (`Toolbox` sees to that)."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._by_name = {tool.name: tool for tool in tools}
+        self._index: _Index | None = None
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of that name, or None."""
+        return self._by_name.get(name)
+
+    def matching(self, pattern: str) -> list[Tool]:
+        """The tools that a name or a glob means, in the shelf's order. A glob is `*`, `?` and `[...]`, as in `fnmatch`, case counts."""
+        exact = self._by_name.get(pattern)
+        if exact is not None:
+            return [exact]
+        return [tool for name, tool in self._by_name.items() if fnmatchcase(name, pattern)]
+
+    def search(self, query: str, limit: int) -> list[Tool]:
+        """The tools that fit a query best, best first; those that share no word with it are left out."""
+        if self._index is None:
+            self._index = _Index(self)
+        return self._index.best(query, limit)
+
+    def search_tools(self, query: str, limit: int = 5) -> Any:
+        """Find more tools by what they should do, and load them: they can be called from the next step on.
+
+        Args:
+            query: What the tools should do, in a few words.
+            limit: How many tools to load at most.
+
+        """
+        found = self.search(query, min(max(limit, 1), _MOST_FOUND))
+        if not found:
+            return f"No tool fits {query!r}. Try other words, or fewer."
+        return Load(*(tool.name for tool in found))
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __repr__(self) -> str:
+        return f"Shelf([{', '.join(self._by_name)}])"
+
+
+class _Index:
+    """Which tools each word occurs in, and how often."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self.tools = list(tools)
+        self.lengths: list[int] = []
+        self.places: dict[str, list[tuple[int, int]]] = {}
+        for at, tool in enumerate(self.tools):
+            words = Counter(_words(tool.desc) + _words(" ".join(tool.args)))
+            for word in _words(tool.name):
+                words[word] += _NAME_COUNTS
+            self.lengths.append(words.total())
+            for word, count in words.items():
+                self.places.setdefault(word, []).append((at, count))
+        self.mean = sum(self.lengths) / len(self.lengths) if self.lengths else 1.0
+
+    def best(self, query: str, limit: int) -> list[Tool]:
+        scores: dict[int, float] = {}
+        for word in dict.fromkeys(_words(query)):
+            places = self.places.get(word, ())
+            rare = log(1 + (len(self.tools) - len(places) + 0.5) / (len(places) + 0.5))
+            for at, count in places:
+                damped = count + _SATURATION * (1 - _LENGTH + _LENGTH * self.lengths[at] / self.mean)
+                scores[at] = scores.get(at, 0.0) + rare * count * (_SATURATION + 1) / damped
+        ranked = sorted(scores, key=lambda at: (-scores[at], at))  # equals in the shelf's order: the same answer in every process
+        return [self.tools[at] for at in ranked[:limit]]
+
+
+def _words(text: str) -> list[str]:
+    """Words in small letters; `createInvoice_v2` has four. The plural's `s` is cut, the one inflection that tool names are full of."""
+    found = [word.lower() for word in _WORD.findall(text)]
+    return [word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word for word in found]  # noqa: PLR2004  `gas` stays

@@ -1,0 +1,256 @@
+"""Stopping a run: it can go on later, nothing happens twice, and nothing goes on behind its back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+from agent_script import native_step
+
+from ferrule import ReAct, Response, Run, RunCancelled, ScriptedLM, Tool, ToolCall, context, tool
+from ferrule.errors import ToolStop
+from ferrule.runs.run import aexecute, execute
+from ferrule.values.act import CallTools
+from ferrule.values.call import CheckedCall
+from ferrule.values.outcome import Prediction
+
+
+@pytest.fixture(params=["sync", "async"])
+def driver(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def carry(run: Run, driver: str) -> Run:
+    if driver == "async":
+        asyncio.run(aexecute(run))
+    else:
+        execute(run)
+    return run
+
+
+class Batch:
+    """A program that runs calls at once and returns what came of them."""
+
+    is_flow = True
+    is_async = False
+    is_only_async = False
+    name = "batch"
+
+    def __init__(self, *tools: Tool) -> None:
+        self.tools = tools
+
+    def flow(self, *args: Any, **inputs: Any) -> Generator[Any, Any, Any]:
+        del args, inputs
+        calls = (CheckedCall(ToolCall(name=each.name, args={}, id=each.name), each, each.prepare({})) for each in self.tools)
+        results = yield CallTools(tuple(calls))
+        return Prediction(found=[result.content for result in results])
+
+    def forward(self, *args: Any, **inputs: Any) -> Any:
+        raise AssertionError
+
+    async def aforward(self, *args: Any, **inputs: Any) -> Any:
+        raise AssertionError
+
+
+def named(name: str, function: Callable[[], Any], **keywords: Any) -> Tool:
+    return Tool(function, name, "Does something.", effect="read", **keywords)
+
+
+def test_cancelling_between_calls_of_a_turn_begins_no_further_one(driver: str) -> None:
+    """A15, R15, A12: and the others run when the run goes on."""
+    ran: list[str] = []
+
+    def first() -> str:
+        ran.append("first")
+        run.cancel()
+        return "1"
+
+    def second() -> str:
+        ran.append("second")
+        return "2"
+
+    run = Run(Batch(named("first", first, concurrent=False), named("second", second, concurrent=False)), (), {})
+    carry(run, driver)
+    assert (run.status, ran) == ("cancelled", ["first"])
+    assert [(entry.slot, entry.kind) for entry in run.journal.entries] == [("0.0", "begun"), ("0.0", "result")]
+    assert carry(run, driver).prediction.found == ["1", "2"]
+    assert ran == ["first", "second"]
+
+
+def test_a_run_that_waits_can_be_cancelled_and_asks_again_when_it_goes_on(driver: str) -> None:
+    """A15: a cancelled run waits for nobody."""
+    done: list[str] = []
+
+    @tool(require_confirmation=True)
+    def pay() -> str:
+        """Pay."""
+        done.append("pay")
+        return "paid"
+
+    with ScriptedLM([native_step("p", "pay"), native_step("e", "finish", {"answer": "a"})]) as lm, context(lm=lm):
+        run = carry(Run(ReAct("question -> answer", [pay], native=True), (), {"question": "q"}), driver)
+        asked = run.pending[0]
+        run.cancel()
+        assert (run.status, run.pending) == ("cancelled", ())
+        with pytest.raises(RunCancelled):
+            _ = run.prediction
+        carry(run, driver)
+        assert [question.id for question in run.pending] == [asked.id]
+        run.answer(run.pending[0].approve())
+        assert carry(run, driver).prediction.answer == "a"
+    assert done == ["pay"]
+
+
+def test_cancelling_inside_a_nested_program_cancels_the_whole_run(driver: str) -> None:
+    """A15, A16: it is no observation of the outer agent; and all goes on where it was."""
+    ran: list[str] = []
+
+    def look() -> str:
+        ran.append("look")
+        run.cancel()
+        return "seen"
+
+    def answer(request: Any) -> Any:
+        last, inner = request.messages[-1], "job ## ]]" in request.messages[1].text
+        ran.append("inner" if inner else "outer")
+        if last.role == "tool":
+            return native_step("e", "finish", {"outcome" if inner else "answer": last.text})
+        return native_step("l", "look") if inner else native_step("w", "worker", {"job": "j"})
+
+    worker = ReAct("job -> outcome", [named("look", look)], native=True).as_tool("worker")
+    with context(lm=ScriptedLM(by=answer)):
+        run = Run(ReAct("question -> answer", [worker], native=True), (), {"question": "q"})
+        carry(run, driver)
+        assert (run.status, ran) == ("cancelled", ["outer", "inner", "look"])
+        assert carry(run, driver).prediction.answer == "seen"
+    assert ran == ["outer", "inner", "look", "inner", "outer"]
+
+
+def test_cancelling_the_task_reaches_the_tools_of_nested_programs() -> None:
+    """A15, U67: and leaves a run that can go on."""
+    seen: list[str] = []
+    stuck = [True]
+
+    async def wait() -> str:
+        try:
+            if stuck[0]:
+                reached.set()
+                await asyncio.Event().wait()
+        finally:
+            seen.append("left")
+        return "waited"
+
+    def answer(request: Any) -> Any:
+        last, inner = request.messages[-1], "job ## ]]" in request.messages[1].text
+        if last.role == "tool":
+            return native_step("e", "finish", {"outcome" if inner else "answer": last.text})
+        return native_step("w", "wait") if inner else native_step("w", "worker", {"job": "j"})
+
+    worker = ReAct("job -> outcome", [named("wait", wait)], native=True).as_tool("worker")
+    reached = asyncio.Event()
+
+    async def main() -> None:
+        task = asyncio.create_task(aexecute(run))
+        await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (run.status, seen) == ("cancelled", ["left"])
+        stuck[0] = False
+        await aexecute(run)
+
+    with context(lm=ScriptedLM(by=answer)):
+        run = Run(ReAct("question -> answer", [worker], native=True), (), {"question": "q"})
+        asyncio.run(main())
+    assert (run.prediction.answer, seen) == ("waited", ["left", "left"])
+
+
+def test_an_interrupt_in_one_call_of_a_turn_is_no_observation_and_waits_for_no_other(driver: str) -> None:
+    """A15, U68: what still runs in a thread is abandoned, and what comes of it later is not taken for a result."""
+    reached, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> str:
+        reached.set()
+        release.wait(30)
+        ended.set()
+        return "late"
+
+    def stop() -> str:
+        assert reached.wait(30)
+        raise KeyboardInterrupt
+
+    run = Run(Batch(named("slow", slow), named("stop", stop, concurrent=False)), (), {})
+    with pytest.raises(KeyboardInterrupt):
+        carry(run, driver)
+    assert run.status == "cancelled"
+    written = list(run.journal.entries)
+    assert "result" not in {entry.kind for entry in written}
+    release.set()
+    assert ended.wait(30)
+    assert run.journal.entries == written
+
+
+def test_a_tool_stop_keeps_the_results_of_the_others() -> None:
+    """A12: threads cannot be stopped, so what they do is waited for and kept."""
+    reached, release = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        reached.set()
+        release.wait(30)
+        return "kept"
+
+    def stop() -> str:
+        assert reached.wait(30)
+        release.set()
+        raise ToolStop("enough")
+
+    run = carry(Run(Batch(named("slow", slow), named("stop", stop, concurrent=False)), (), {}), "sync")
+    assert (run.status, type(run.error)) == ("failed", ToolStop)
+    assert [entry.value.content for entry in run.journal.entries if entry.kind == "result"] == ["kept"]
+
+
+def test_an_answer_that_comes_after_the_run_ended_is_not_taken(driver: str) -> None:
+    """A15: a branch that nobody waits for ends at its next act, also when the run goes on meanwhile."""
+    reached, release, left = threading.Event(), threading.Event(), threading.Event()
+    asked: list[str] = []
+
+    def answer(request: Any) -> Any:
+        del request
+        asked.append("model")
+        if len(asked) == 1:
+            reached.set()
+            release.wait(30)
+        return Response("[[ ## b ## ]]\nB\n\n[[ ## completed ## ]]")
+
+    from ferrule import Module, Predict
+
+    class Leaves(Module):
+        def __init__(self) -> None:
+            self.predict = Predict("a -> b")
+
+        def forward(self) -> Prediction:
+            from contextvars import copy_context
+
+            def branch() -> None:
+                try:
+                    self.predict(a="x")
+                except RunCancelled:
+                    left.set()
+
+            if not asked:
+                threading.Thread(target=copy_context().run, args=(branch,), daemon=True).start()
+                assert reached.wait(30)
+                raise RuntimeError("gone")
+            return Prediction(b=self.predict(a="y").b)
+
+    with context(lm=ScriptedLM(by=answer)):
+        run = carry(Run(Leaves(), (), {}), driver)
+        assert run.status == "failed"
+        assert carry(run, driver).prediction.b == "B"
+        written = len(run.journal.entries)
+        release.set()
+        assert left.wait(30)
+    assert len(run.journal.entries) == written == 1

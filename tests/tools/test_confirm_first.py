@@ -1,0 +1,80 @@
+"""udspy's decorator."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from agent_script import native_step
+
+from ferrule import (
+    ConfirmationRejected,
+    ConfirmationRequired,
+    ReAct,
+    ScriptedLM,
+    Tool,
+    confirm_first,
+    context,
+    respond_to_confirmation,
+    tool,
+)
+
+RAN: list[str] = []
+
+
+@confirm_first
+def rm(path: str, deep: bool = False) -> str:
+    """Remove."""
+    RAN.append(f"{path} {deep}")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> None:
+    RAN.clear()
+
+
+def test_a_function_asks_before_it_runs_and_stays_a_function() -> None:
+    """A8, U69."""
+    assert rm.__name__ == "rm"
+    with pytest.raises(ConfirmationRequired, match=r'Confirm execution of rm with args: \{"path":"a","deep":false\}') as raised:
+        rm("a")
+    assert RAN == []
+    respond_to_confirmation(raised.value.confirmation_id, data={"deep": True})
+    assert rm("a") == "a"
+    assert RAN == ["a True"]
+    with pytest.raises(ConfirmationRequired) as again:
+        rm("a")
+    respond_to_confirmation(again.value.confirmation_id, approved=False)
+    with pytest.raises(ConfirmationRejected):
+        rm("a")
+
+
+def test_an_async_function_stays_async() -> None:
+    """U76."""
+
+    @confirm_first
+    async def fetch(url: str) -> str:
+        """Fetch."""
+        return url
+
+    async def carry() -> str:
+        with pytest.raises(ConfirmationRequired) as raised:
+            await fetch("a")
+        respond_to_confirmation(raised.value.confirmation_id)
+        return await fetch("a")
+
+    assert asyncio.run(carry()) == "a"
+
+
+@pytest.mark.parametrize("make", [tool(), Tool, lambda f: confirm_first(tool(rm.__wrapped__))], ids=["decorator", "constructor", "tool"])
+def test_a_tool_made_of_it_asks_by_itself(make) -> None:
+    """A8: in a program the question is the run's, as with `require_confirmation=True`."""
+    made = make(rm)
+    assert made.require_confirmation is True
+    with context(lm=ScriptedLM([native_step("", "rm", {"path": "a"}), native_step("", "finish", {"answer": "ok"})])):
+        agent = ReAct("task -> answer", [made])
+        with pytest.raises(ConfirmationRequired) as raised:
+            agent(task="x")
+        assert agent.resume("yes", raised.value).answer == "ok"
+    assert RAN == ["a False"]
