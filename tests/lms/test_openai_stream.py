@@ -146,6 +146,14 @@ def test_arguments_as_an_object_are_taken():
     assert calls_of(chunk) == [("a", "one", {"x": 1})]
 
 
+def test_calls_that_are_no_list_are_kept_and_marked():
+    """E26."""
+    _, response = assembled(sent(delta(content="hi", tool_calls="add(1)"), delta(finish="stop")))
+    [told] = response.tool_calls
+    assert (told.fault.code, told.fault.raw) == ("invalid_tool_calls", '"add(1)"')
+    assert response.text == "hi"
+
+
 def test_the_deprecated_function_call_is_assembled():
     """L3."""
     chunks = [

@@ -60,6 +60,7 @@ class Assembly(Reading):
         self._refusal: list[str] = []
         self._details: list[Any] = []
         self._calls: list[_Call] = []
+        self._no_calls: Any = None  # what stood in the place of a list of calls (E26)
         self._function: _Call | None = None
         self._reason: str | None = None
         self._answered = False
@@ -77,8 +78,7 @@ class Assembly(Reading):
             "refusal": "".join(self._refusal),
             "reasoning_details": self._details,
         }
-        if self._calls:
-            message["tool_calls"] = [call.whole() for call in sorted(self._calls, key=lambda call: call.index)]
+        message["tool_calls"] = [call.whole() for call in sorted(self._calls, key=lambda call: call.index)] or self._no_calls
         if self._function is not None:
             message["function_call"] = self._function.whole()["function"]
         return read({**self._body, "choices": [{"index": 0, "message": message, "finish_reason": self._reason}]})
@@ -113,8 +113,11 @@ class Assembly(Reading):
         if isinstance(piece.get("reasoning_details"), list):
             self._details.extend(piece["reasoning_details"])
         entries = piece.get("tool_calls")
-        for entry in cast("list[Any]", entries) if isinstance(entries, list) else []:
-            self._slot(mapping(entry)).take(mapping(entry))
+        if isinstance(entries, list):
+            for entry in cast("list[Any]", entries):
+                self._slot(mapping(entry)).take(mapping(entry))
+        else:
+            self._no_calls = entries or self._no_calls
         if isinstance(piece.get("function_call"), dict):
             self._function = self._function or _Call(0)
             self._function.take({"function": piece["function_call"]})
