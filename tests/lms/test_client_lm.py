@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
+import functools
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import anthropic
@@ -177,9 +179,45 @@ def test_what_is_no_client_is_told(client, model, wire, words):
 
 def test_litellm_is_an_extra(monkeypatch):
     """L5: the error names it."""
-    monkeypatch.setitem(__import__("sys").modules, "litellm", None)
+    monkeypatch.setitem(sys.modules, "litellm", None)
     with pytest.raises(ConfigurationError, match=r"ferrule\[litellm\]"):
         LM.from_litellm("openai/m")
+
+
+def test_litellm_is_asked_through_its_two_doors(monkeypatch):
+    """L5: sync and async, whole and streamed; its own settings are its own. As litellm 1.106 was seen to do, for it is not installed here."""
+    seen: list[dict[str, Any]] = []
+
+    def completion(model, messages=(), **rest):
+        seen.append({"model": model, **rest})
+        return iter(CHUNKS) if rest.get("stream") else SAID
+
+    def wrapped(function):
+        return functools.wraps(function)(lambda *args, **kwargs: function(*args, **kwargs))
+
+    @wrapped
+    async def acompletion(model, messages=(), **rest):
+        seen.append({"model": model, **rest})
+        return later(CHUNKS) if rest.get("stream") else SAID
+
+    module = ModuleType("litellm")
+    module.completion, module.acompletion = wrapped(completion), acompletion  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "litellm", module)
+    lm = LM.from_litellm("bedrock/m", num_retries=3, api_base="http://there")
+    assert [WAYS[way](lm).text for way in ("complete", "stream")] == ["hi", "hi"]
+    assert [asyncio.run(WAYS[way](lm)).text for way in ("acomplete", "astream")] == ["hi", "hi"]
+    assert all(body["model"] == "bedrock/m" and body["num_retries"] == 3 and body["api_base"] == "http://there" for body in seen)
+    assert len(seen) == 4
+
+
+CHUNKS = [
+    {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": reason}]} for piece, reason in (("h", None), ("i", "stop"))
+]
+
+
+async def later(chunks: list[Any]) -> Any:
+    for chunk in chunks:
+        yield chunk
 
 
 def test_settings_of_another_library_are_refused_for_sdk_clients():

@@ -75,7 +75,7 @@ WHOLE = Response(
 
 
 def test_a_stream_gives_deltas_and_the_whole():
-    """L3: interleaved calls, split names and arguments, ids in first chunks only, a usage chunk."""
+    """L3, E30: interleaved calls, split names and arguments, ids in first chunks only, a usage chunk."""
     deltas, response = assembled(FULL)
     assert deltas == [Delta("", "Hm, "), Delta("Hellö "), Delta("wörld 🌍")]
     assert response == WHOLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_script import fields
+from agent_script import fields, text_step
 
 from ferrule import ConfirmationRequired, ReAct, Response, ScriptedLM, Tool, ToolCall, ToolDefinitionError, configure, context, tool
 
@@ -63,16 +63,15 @@ def test_the_intention_is_declared_first_and_finish_needs_none():
 
 @pytest.mark.parametrize("way", SCRIPTS)
 def test_without_it_nothing_is_asked_and_nothing_is_taken_out(way):
-    """P43: off by default; the same bytes as before."""
-    script = [native(None, "weigh", thing="a"), native(None, "finish", answer="x")] if way == "native" else ["no", "no"]
-    lm = ScriptedLM(script)
-    agent = ReAct("question -> answer", [weigh], native=way == "native")
+    """P43: off by default; no request says a word of it."""
+    written = [text_step("hm", "weigh", {"thing": "a"}), text_step("done", "finish"), fields(reasoning="r", answer="x")]
+    lm = ScriptedLM([native(None, "weigh", thing="a"), native(None, "finish", answer="x")] if way == "native" else written)
     with context(lm=lm):
-        if way == "native":
-            assert agent(question="?").trajectory.steps[0].calls[0].intention is None
-        else:
-            assert "intention" not in agent.react.signature.fields
-    assert all("intention" not in request.messages.digest.hex() + request.tools.json.decode() for request in lm.requests)
+        found = ReAct("question -> answer", [weigh], native=way == "native")(question="?")
+    assert found.trajectory.steps[0].calls[0].intention is None
+    assert lm.requests
+    for request in lm.requests:
+        assert b"intention" not in b"".join([request.tools.json, *(message.json for message in request.messages)])
 
 
 def test_a_model_that_leaves_it_out_is_not_held_up():
