@@ -223,3 +223,63 @@ async def later(chunks: list[Any]) -> Any:
 def test_settings_of_another_library_are_refused_for_sdk_clients():
     with pytest.raises(ConfigurationError, match="max_retries"):
         LM.from_client(Traced(SAID), "m", num_retries=3)
+
+
+@pytest.mark.parametrize("name", ["api_key", "strict_tools", "max_retries", "timeout_s", "base_url"])
+def test_what_is_the_clients_own_business_is_no_setting(name):
+    """Ours: else a key would go into the body."""
+    with pytest.raises(ConfigurationError, match=f"`{name}`.*client"):
+        LM.from_client(Traced(SAID), "m", **{name: "sk-2"})
+    with pytest.raises(ConfigurationError, match=f"`{name}`.*client"):
+        LM.from_client(Traced(SAID), "m").copy(**{name: "sk-2"})
+
+
+SWITCHES: dict[str, Any] = {
+    "two_runs": (lambda lm: asyncio.run(lm.acomplete(ASKED)), lambda lm: asyncio.run(lm.acomplete(ASKED))),
+    "sync_then_async": (lambda lm: lm.complete(ASKED), lambda lm: asyncio.run(lm.acomplete(ASKED))),
+    "async_then_sync": (lambda lm: asyncio.run(last_of(lm.astream(ASKED))), lambda lm: lm.complete(ASKED)),
+    "async_then_stream": (lambda lm: asyncio.run(lm.acomplete(ASKED)), lambda lm: asyncio.run(last_of(lm.astream(ASKED)))),
+}
+
+
+@pytest.mark.parametrize(("first", "then"), SWITCHES.values(), ids=SWITCHES.keys())
+@pytest.mark.parametrize("kind", ["openai_async", "anthropic_async"])
+def test_an_async_client_on_a_second_event_loop_is_told(kind, first, then):
+    """L5: its connections belong to the first. The SDKs raise a bare `RuntimeError`, or hang; models of one client share its loop."""
+    with serve(ScriptedLM(by=lambda request: ANSWER)) as served:
+        client = CLIENTS[kind][0](served.base_url)
+        send = client._client.send
+
+        async def send_and_close(*args: Any, **kwargs: Any) -> Any:
+            answer = await send(*args, **kwargs)
+            await answer.aread()
+            await client._client.aclose()  # on its own loop, so that this test leaves no socket open
+            return answer
+
+        client._client.send = send_and_close
+        assert first(LM.from_client(client, "m")).text == ANSWER.text
+        with pytest.raises(ConfigurationError, match="one event loop"):
+            then(LM.from_client(client, "m").copy(temperature=1))
+        assert len(served.requests) == 1
+
+
+def test_an_async_client_serves_sync_code_as_often_as_it_likes():
+    with serve(ScriptedLM(by=lambda request: ANSWER)) as served:
+        client = CLIENTS["openai_async"][0](served.base_url)
+        lm = LM.from_client(client, "m")
+        assert [WAYS[way](lm).text for way in ("complete", "stream", "complete")] == [ANSWER.text] * 3
+        run_async(closed(client))
+
+
+def test_an_async_stand_in_serves_any_loop():
+    """What is no client of an SDK may well have no connections."""
+
+    class Pretended:
+        def __init__(self) -> None:
+            self.chat = SimpleNamespace(completions=self)
+
+        async def create(self, **body: Any) -> Any:
+            return SAID
+
+    lm = LM.from_client(Pretended(), "m")
+    assert [asyncio.run(lm.acomplete(ASKED)).text for _ in range(2)] == ["hi", "hi"]

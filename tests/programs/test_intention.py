@@ -125,3 +125,25 @@ def test_a_conversation_rendered_anew_shows_the_call_as_the_model_wrote_it():
         run.resume()
     assert run.prediction.answer == "x"
     assert lm.requests[1].messages[-2].tool_calls[0].args == {"intention": "to know", "thing": "a"}
+
+
+@pytest.mark.parametrize("why", [None, ["x"], 5, "  "], ids=["null", "list", "number", "blank"])
+def test_an_intention_that_is_no_text_holds_nothing_up(why: Any):
+    """P41, P43: it is taken out all the same; the tool has no such argument."""
+    GOT.clear()
+    called = Response("hm", (ToolCall(name="weigh", args={"intention": why, "thing": "apple"}, id="c1"),))
+    with context(lm=ScriptedLM([called, native(None, "finish", answer="1 kg")])):
+        found = ReAct("question -> answer", [weigh], native=True, intention=True)(question="?")
+    assert GOT == [{"thing": "apple", "times": 1}]
+    assert found.trajectory.steps[0].calls[0].intention is None
+
+
+def test_a_tool_of_several_closed_forms_can_be_called_with_an_intention():
+    """P37: each form knows the argument."""
+    forms = [{"type": "object", "properties": {name: {"type": "string"}}, "additionalProperties": False} for name in "ab"]
+    schema = {"type": "object", "properties": {}, "anyOf": forms}
+    lm = ScriptedLM([native(None, "finish", answer="x")])
+    with context(lm=lm):
+        ReAct("question -> answer", [Tool("either", "One of two.", str, schema)], native=True, intention=True)(question="?")
+    declared = next(each["function"]["parameters"] for each in lm.requests[0].tools if each["function"]["name"] == "either")
+    assert [list(form["properties"]) for form in declared["anyOf"]] == [["intention", "a"], ["intention", "b"]]

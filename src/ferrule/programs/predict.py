@@ -9,7 +9,7 @@ from ferrule.adapters.draw import calls_output
 from ferrule.errors import AdapterParseError, BadRequest, ConfigurationError, MaxTurnsReached, ToolCallError
 from ferrule.programs.ask import Asker, ask, asker
 from ferrule.programs.instructions import listed_tools, tools_instructions
-from ferrule.programs.mode_choice import calls_natively, refuses_tools
+from ferrule.programs.mode_choice import calls_natively, refuses_tools, with_memory
 from ferrule.programs.module import Module
 from ferrule.programs.native_types import adapted, completed
 from ferrule.programs.tool_inputs import declared
@@ -81,7 +81,7 @@ class Predict(Module):
         own, inputs = split(self.signature, inputs, _OWN)
         given, toolbox = declared(self.signature, inputs, self.toolbox)
         values = self.signature.check_inputs(given)
-        how = asker(self.lm, self.config, own)
+        how = with_memory(asker(self.lm, self.config, own), self.native)
         demos = own.get("demos", self.demos)
         if calls_output(self.signature) is not None or (len(toolbox) and not len(self.toolbox)):
             # Where nothing is run, the adapter has a say as well: see docs/tool-calls.md.
@@ -217,6 +217,8 @@ class _Turns(_WithTools):
                 messages = request.messages.then(response.message())
                 return Prediction.of(fields, trajectory=trajectory, messages=messages)
             if not predict.auto_execute_tools:
+                said = response.message()
+                messages = request.messages.then(replace(said, tool_calls=calls) if self.native else said)
                 return Prediction.of(dict.fromkeys(predict.signature.output_fields), trajectory=trajectory, messages=messages, calls=calls)
             results: list[ToolResult] = yield from use(self.toolbox, calls)
             step = Step(response.text or "" if self.native else "", calls, tuple(results))
