@@ -294,6 +294,7 @@ def test_calls_that_are_missing_are_named(adapter: Adapter) -> None:
 
 ADD = {"name": "add", "args": {"a": 1}}
 OPTIONAL = Signature({"q": InputField(), "calls": (ToolCalls | None, OutputField()), "answer": OutputField()})
+OPTIONAL_BOTH = Signature({"q": InputField(), "calls": (ToolCalls | None, OutputField()), "answer": (str | None, OutputField())})
 
 
 def written(adapter: Adapter, **outputs: Any) -> Response:
@@ -404,6 +405,49 @@ def test_a_form_nobody_asked_for_is_read_only_where_the_output_is_not_there(adap
     assert adapter.read(WITH_CALLS, Response(spoken, (CALL,)), tools=TOOLS)["calls"] == ToolCalls(tool_calls=[CALL])
     assert adapter.read(WITH_CALLS, written(adapter, calls=[ADD], answer=spoken), tools=TOOLS)["calls"] == ToolCalls(tool_calls=[CALL])
     assert adapter.read(QA, written(adapter, answer=spoken), tools=TOOLS) == {"answer": spoken}
+
+
+QUOTED = [
+    'Do not run this:\n{"name": "add", "arguments": {"a": 7}}',
+    "So:\n```python\nadd(a=7)\n```",
+    "<tool_call>" + '{"name": "add", "arguments": {"a": 7}}' + "</tool_call> is how it looks",
+]
+
+
+@pytest.mark.parametrize("quoted", QUOTED, ids=["json", "fence", "tag"])
+def test_a_call_that_an_answer_quotes_is_not_made(adapter: Adapter, quoted: str) -> None:
+    """E12, L10: a complete answer that needs no calls has none, whatever its fields hold."""
+    assert adapter.read(OPTIONAL, written(adapter, answer=quoted), tools=TOOLS) == {"calls": None, "answer": quoted}
+
+
+def test_a_call_before_a_complete_answer_is_made() -> None:
+    """E45."""
+    for adapter in (ChatAdapter(), XMLAdapter()):
+        said = f'<tool_call>{{"name": "add", "arguments": {{"a": 7}}}}</tool_call>\n{written(adapter, answer="x").text}'
+        found = adapter.read(OPTIONAL, Response(said), tools=TOOLS)
+        assert ([call.args for call in found["calls"].tool_calls], found["answer"]) == ([{"a": 7}], "x")
+
+
+@pytest.mark.parametrize("spelled", ["[add(a=7)]", '<tool_call>{"name": "add", "arguments": {"a": 7}}</tool_call>'], ids=["python", "tag"])
+def test_calls_in_their_own_place_may_have_a_form_of_the_models_own(adapter: Adapter, spelled: str) -> None:
+    """E12, E45."""
+    found = adapter.read(OPTIONAL, written(adapter, calls=spelled, answer="x"), tools=TOOLS)
+    assert ([call.args for call in found["calls"].tool_calls], found["answer"]) == ([{"a": 7}], "x")
+
+
+@pytest.mark.parametrize("word", ["N/A", "None", "none.", "null", ""], ids=["n/a", "None", "none", "null", "empty"])
+def test_words_for_no_calls_are_none(adapter: Adapter, word: str) -> None:
+    assert adapter.read(OPTIONAL, written(adapter, calls=word, answer="x"), tools=TOOLS) == {"calls": None, "answer": "x"}
+
+
+def test_markers_are_never_the_answer_itself() -> None:
+    """E66: neither where no call is made, nor where another adapter reads them."""
+    empty = Response("[[ ## calls ## ]]\n[]\n\n[[ ## completed ## ]]")
+    assert ChatAdapter().read(OPTIONAL_BOTH, empty, lenient=True) == {"calls": None, "answer": None}
+    for adapter, text in ((ChatAdapter(), "[[ ## completed ## ]]"), (JSONAdapter(), empty.text)):
+        with pytest.raises(AdapterParseError):
+            adapter.read(OPTIONAL, Response(text), lenient=True)
+    assert ChatAdapter().read(OPTIONAL, Response("Hello. [[ ## completed ## ]]"), lenient=True)["answer"].strip() == "Hello."
 
 
 def test_the_repair_names_each_problem_and_shows_the_form(adapter: Adapter) -> None:

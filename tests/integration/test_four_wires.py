@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from agent_script import native_step, text_step
 
-from ferrule import Predict, ReAct, Response, ScriptedLM, ToolCall, context, tool
+from ferrule import InputField, OutputField, Predict, ReAct, Response, ScriptedLM, Signature, ToolCall, ToolCalls, context, tool
 from ferrule.lms.wires import WIRES
 from ferrule.testing import serve
 from ferrule.values.part import Image
@@ -117,14 +117,25 @@ def stable(body: bytes) -> bytes:
     return kept[:-2]
 
 
+class Ask(Signature):
+    """Answer, or say what you need to know first."""
+
+    question: str = InputField()
+    calls: ToolCalls = OutputField()
+    answer: str | None = OutputField()
+
+
 @wires
 def test_what_a_model_says_beside_a_call_is_kept(wire):
-    """D38, E20, E48."""
+    """D38, E20, E48: over every wire both come, and both go back in the next request's messages."""
     script = [Response("Let me see.", (ToolCall(name="add", args={"a": 1, "b": 2}),))]
     with serve(ScriptedLM(script)) as served, context(lm=served.lm(wire=wire)):
-        found = Predict("question -> answer", tools=[add], native=True, auto_execute_tools=False)(question="q?")
-    assert [(call.name, call.args) for call in found.tool_calls.tool_calls] == [("add", {"a": 1, "b": 2})]
-    assert all(call.id for call in found.tool_calls.tool_calls)
+        found = Predict(Ask, tools=[add], native=True)(question="q?")
+    assert [(call.name, call.args) for call in found.calls.tool_calls] == [("add", {"a": 1, "b": 2})]
+    assert all(call.id for call in found.calls.tool_calls)
+    assert found.answer == "Let me see."
+    said = found.messages[-1]
+    assert (said.text, said.tool_calls) == ("Let me see.", tuple(found.calls.tool_calls))
 
 
 @wires

@@ -159,7 +159,13 @@ def test_settings_that_meet_in_one_field_are_put_together():
 
 
 @pytest.mark.parametrize(
-    "shape", [Shape("json_object"), Shape("json_schema", {"type": "object", "patternProperties": {"^a": {}}})], ids=["any", "odd"]
+    "shape",
+    [
+        Shape("json_object"),
+        Shape("json_schema", {"type": "object"}),
+        Shape("json_schema", {"type": "object", "properties": {"a": {}}, "patternProperties": {"^a": {}}}),
+    ],
+    ids=["any", "open", "odd"],
 )
 def test_a_shape_that_the_provider_cannot_hold_to_is_not_sent(shape):
     """L6: it would refuse the request, and the prompt says the shape as well."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
+import functools
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import anthropic
@@ -177,11 +179,107 @@ def test_what_is_no_client_is_told(client, model, wire, words):
 
 def test_litellm_is_an_extra(monkeypatch):
     """L5: the error names it."""
-    monkeypatch.setitem(__import__("sys").modules, "litellm", None)
+    monkeypatch.setitem(sys.modules, "litellm", None)
     with pytest.raises(ConfigurationError, match=r"ferrule\[litellm\]"):
         LM.from_litellm("openai/m")
+
+
+def test_litellm_is_asked_through_its_two_doors(monkeypatch):
+    """L5: sync and async, whole and streamed; its own settings are its own. As litellm 1.106 was seen to do, for it is not installed here."""
+    seen: list[dict[str, Any]] = []
+
+    def completion(model, messages=(), **rest):
+        seen.append({"model": model, **rest})
+        return iter(CHUNKS) if rest.get("stream") else SAID
+
+    def wrapped(function):
+        return functools.wraps(function)(lambda *args, **kwargs: function(*args, **kwargs))
+
+    @wrapped
+    async def acompletion(model, messages=(), **rest):
+        seen.append({"model": model, **rest})
+        return later(CHUNKS) if rest.get("stream") else SAID
+
+    module = ModuleType("litellm")
+    module.completion, module.acompletion = wrapped(completion), acompletion  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "litellm", module)
+    lm = LM.from_litellm("bedrock/m", num_retries=3, api_base="http://there")
+    assert [WAYS[way](lm).text for way in ("complete", "stream")] == ["hi", "hi"]
+    assert [asyncio.run(WAYS[way](lm)).text for way in ("acomplete", "astream")] == ["hi", "hi"]
+    assert all(body["model"] == "bedrock/m" and body["num_retries"] == 3 and body["api_base"] == "http://there" for body in seen)
+    assert len(seen) == 4
+
+
+CHUNKS = [
+    {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": reason}]} for piece, reason in (("h", None), ("i", "stop"))
+]
+
+
+async def later(chunks: list[Any]) -> Any:
+    for chunk in chunks:
+        yield chunk
 
 
 def test_settings_of_another_library_are_refused_for_sdk_clients():
     with pytest.raises(ConfigurationError, match="max_retries"):
         LM.from_client(Traced(SAID), "m", num_retries=3)
+
+
+@pytest.mark.parametrize("name", ["api_key", "strict_tools", "max_retries", "timeout_s", "base_url"])
+def test_what_is_the_clients_own_business_is_no_setting(name):
+    """Ours: else a key would go into the body."""
+    with pytest.raises(ConfigurationError, match=f"`{name}`.*client"):
+        LM.from_client(Traced(SAID), "m", **{name: "sk-2"})
+    with pytest.raises(ConfigurationError, match=f"`{name}`.*client"):
+        LM.from_client(Traced(SAID), "m").copy(**{name: "sk-2"})
+
+
+SWITCHES: dict[str, Any] = {
+    "two_runs": (lambda lm: asyncio.run(lm.acomplete(ASKED)), lambda lm: asyncio.run(lm.acomplete(ASKED))),
+    "sync_then_async": (lambda lm: lm.complete(ASKED), lambda lm: asyncio.run(lm.acomplete(ASKED))),
+    "async_then_sync": (lambda lm: asyncio.run(last_of(lm.astream(ASKED))), lambda lm: lm.complete(ASKED)),
+    "async_then_stream": (lambda lm: asyncio.run(lm.acomplete(ASKED)), lambda lm: asyncio.run(last_of(lm.astream(ASKED)))),
+}
+
+
+@pytest.mark.parametrize(("first", "then"), SWITCHES.values(), ids=SWITCHES.keys())
+@pytest.mark.parametrize("kind", ["openai_async", "anthropic_async"])
+def test_an_async_client_on_a_second_event_loop_is_told(kind, first, then):
+    """L5: its connections belong to the first. The SDKs raise a bare `RuntimeError`, or hang; models of one client share its loop."""
+    with serve(ScriptedLM(by=lambda request: ANSWER)) as served:
+        client = CLIENTS[kind][0](served.base_url)
+        send = client._client.send
+
+        async def send_and_close(*args: Any, **kwargs: Any) -> Any:
+            answer = await send(*args, **kwargs)
+            await answer.aread()
+            await client._client.aclose()  # on its own loop, so that this test leaves no socket open
+            return answer
+
+        client._client.send = send_and_close
+        assert first(LM.from_client(client, "m")).text == ANSWER.text
+        with pytest.raises(ConfigurationError, match="one event loop"):
+            then(LM.from_client(client, "m").copy(temperature=1))
+        assert len(served.requests) == 1
+
+
+def test_an_async_client_serves_sync_code_as_often_as_it_likes():
+    with serve(ScriptedLM(by=lambda request: ANSWER)) as served:
+        client = CLIENTS["openai_async"][0](served.base_url)
+        lm = LM.from_client(client, "m")
+        assert [WAYS[way](lm).text for way in ("complete", "stream", "complete")] == [ANSWER.text] * 3
+        run_async(closed(client))
+
+
+def test_an_async_stand_in_serves_any_loop():
+    """What is no client of an SDK may well have no connections."""
+
+    class Pretended:
+        def __init__(self) -> None:
+            self.chat = SimpleNamespace(completions=self)
+
+        async def create(self, **body: Any) -> Any:
+            return SAID
+
+    lm = LM.from_client(Pretended(), "m")
+    assert [asyncio.run(lm.acomplete(ASKED)).text for _ in range(2)] == ["hi", "hi"]

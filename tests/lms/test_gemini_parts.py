@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.lms import left_out
-from ferrule.lms.gemini_parts import UNNAMED, UNSIGNED, content_of, content_parts, result_parts, said, turn_parts
+from ferrule.lms.gemini_parts import UNSIGNED, content_of, content_parts, result_parts, said, turn_parts
 from ferrule.values.call import CallFault, ToolCall
 from ferrule.values.exchange import Response
 from ferrule.values.message import Message
@@ -75,8 +75,15 @@ def test_a_bad_call_goes_back_as_the_model_wrote_it():
     parts = turn_parts(Message("assistant", "", (ToolCall(name="add", id="1", fault=fault), ToolCall(name="", id="2", fault=fault))))
     assert [part["functionCall"] for part in parts] == [
         {"id": "1", "name": "add", "args": {"invalid_arguments": "{half"}},
-        {"id": "2", "name": UNNAMED, "args": {"invalid_arguments": "{half"}},
+        {"id": "2", "name": "unnamed", "args": {"invalid_arguments": "{half"}},
     ]
+
+
+def test_a_name_that_the_api_refuses_is_changed_in_the_call_and_in_its_result():
+    """E34: a model may have called a tool that there is not."""
+    [call] = turn_parts(Message("assistant", "", (ToolCall(name="get weather!", id="1"),)))
+    [result] = result_parts(Message("tool", "no", tool_call_id="1"), name="get weather!", media=True)
+    assert call["functionCall"]["name"] == result["functionResponse"]["name"] == "get_weather_"
 
 
 def test_the_code_that_was_run_at_the_provider_goes_back():
@@ -125,7 +132,7 @@ def test_a_result_says_its_call_its_tool_and_whether_it_failed():
     good = result_parts(Message("tool", '{"$ref": 1}', tool_call_id="c1"), name="add", media=True)
     assert good == [{"functionResponse": {"id": "c1", "name": "add", "response": {"output": '{"$ref": 1}'}}}]
     bad = result_parts(Message("tool", "no", is_error=True), name=None, media=True)
-    assert bad == [{"functionResponse": {"name": UNNAMED, "response": {"error": "no"}}}]
+    assert bad == [{"functionResponse": {"name": "unnamed", "response": {"error": "no"}}}]
 
 
 def test_pictures_in_results_are_carried_where_the_model_takes_them():

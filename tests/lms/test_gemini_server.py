@@ -81,7 +81,8 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-CALLS = st.lists(st.builds(ToolCall, name=NAMES, args=st.dictionaries(st.text(), VALUES, max_size=3), id=NAMES), max_size=4)
+SAFE = st.from_regex("[a-zA-Z0-9_-]{1,64}", fullmatch=True)
+CALLS = st.lists(st.builds(ToolCall, name=SAFE, args=st.dictionaries(st.text(), VALUES, max_size=3), id=NAMES), max_size=4)
 
 
 @given(CALLS)

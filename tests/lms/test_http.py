@@ -210,7 +210,7 @@ def test_a_slow_server_is_unavailable_and_not_asked_again(ask, limit):
         with pytest.raises(Unavailable, match="no answer in time"):
             ask(lm_at(server, **{limit: 0.25}))
         assert server.client_left.wait(10)
-        assert len(server.requests) == 1
+        assert len(server.requests) <= 1  # none where a busy machine took that long to connect
 
 
 @ways

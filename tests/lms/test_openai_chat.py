@@ -144,6 +144,29 @@ def test_reasoning_goes_back_with_calls_where_the_provider_wants_it():
     assert "reasoning_content" not in said(asking(Message("assistant", "x", reasoning="hm")), dialect=deepseek)["messages"][0]
 
 
+@pytest.mark.parametrize("provider", ["openrouter", "deepseek"])
+@pytest.mark.parametrize("kept", [False, True], ids=["plain", "with_extra"])
+def test_a_faulty_call_goes_back_under_a_name_that_the_api_takes(provider, kept):
+    """E34: OpenAI answers 400 to any other, and the run could not go on."""
+    extra = {"openai_chat": {"message": {"reasoning_details": []}}} if kept else None
+    message = Message("assistant", "", (ToolCall(name="", id="1"), ToolCall(name="get weather!", id="2")), extra=extra)
+    [sent] = said(asking(message), dialect=PROVIDERS[provider].dialect)["messages"]
+    assert [call["function"]["name"] for call in sent["tool_calls"]] == ["unnamed", "get_weather_"]
+
+
+def test_ids_that_are_too_long_for_openai_are_shortened_in_the_call_and_in_its_result():
+    """E32: OpenAI takes 40 characters. Gateways keep what they need in ids: there they stay as they came."""
+    long = "call_" + "x" * 90
+    messages = (Message("assistant", "", (CALL, CALL.with_id(long))), Message("tool", (PICTURE,), tool_call_id=long))
+    request = asking(Message("user", "hi"), *messages)
+    _, calls, result, picture = said(request, dialect=PROVIDERS["openai"].dialect)["messages"]
+    assert calls["tool_calls"][0]["id"] == "call_1"
+    assert calls["tool_calls"][1]["id"] == result["tool_call_id"]
+    assert result["tool_call_id"] in picture["content"][0]["text"]
+    assert len(result["tool_call_id"]) == 40
+    assert said(request)["messages"][1]["tool_calls"][1]["id"] == said(request)["messages"][2]["tool_call_id"] == long
+
+
 PICTURE, SOUND, PAPER = Image(data="AAAA"), Audio(data="AAAA"), File(url="https://example.com/a.pdf", name="a.pdf")
 BOTH = Message("assistant", "", (CALL, CALL.with_id("call_2")))
 

@@ -324,6 +324,16 @@ def test_a_call_that_got_another_id_goes_back_under_it():
     ]
 
 
+def test_names_and_ids_that_the_api_refuses_are_changed():
+    """E32, E34: `call_id` has at most 64 characters; a result keeps its call."""
+    long = "call_" + "x" * 90
+    calls = (ToolCall(name="get weather!", id=long), ToolCall(name="", id="ok"))
+    first, second, result = said(asking(Message("assistant", "", calls), Message("tool", "no", tool_call_id=long)))["input"]
+    assert (first["name"], second["name"], second["call_id"]) == ("get_weather_", "unnamed", "ok")
+    assert first["call_id"] == result["call_id"]
+    assert len(first["call_id"]) == 64
+
+
 def test_a_call_with_other_arguments_goes_back_as_it_is_now():
     """Ours."""
     answer = read(golden("reasoning"))

@@ -172,12 +172,13 @@ def test_a_body_of_any_content_is_a_request_or_an_error_of_the_house(body, items
 
 
 NAMES = st.text(st.characters(categories=["L", "Nd"], max_codepoint=0x2FF), min_size=1, max_size=8)
+SAFE = st.from_regex("[a-zA-Z0-9_-]{1,64}", fullmatch=True)
 CALLS = st.lists(
     st.builds(
         ToolCall,
-        name=NAMES,
+        name=SAFE,
         args=st.dictionaries(NAMES, JSON, max_size=3),
-        id=NAMES,
+        id=SAFE,
         fault=st.none() | st.builds(CallFault, st.just("invalid_tool_call_arguments"), NAMES, st.just("{half")),
     ).map(lambda call: call if call.fault is None else call.model_copy(update={"args": {}})),
     min_size=1,

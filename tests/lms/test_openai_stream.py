@@ -75,7 +75,7 @@ WHOLE = Response(
 
 
 def test_a_stream_gives_deltas_and_the_whole():
-    """L3: interleaved calls, split names and arguments, ids in first chunks only, a usage chunk."""
+    """L3, E30: interleaved calls, split names and arguments, ids in first chunks only, a usage chunk."""
     deltas, response = assembled(FULL)
     assert deltas == [Delta("", "Hm, "), Delta("Hellö "), Delta("wörld 🌍")]
     assert response == WHOLE
@@ -140,10 +140,39 @@ def test_a_name_of_two_equal_pieces_is_both():
     assert calls_of(call(0, "a", "cou", ""), call(0, None, "cou", "{}")) == [("a", "coucou", {})]
 
 
+@pytest.mark.parametrize("where", [{}, {"index": 0}, {"index": 0, "id": ""}], ids=["nothing", "index", "empty_id"])
+@pytest.mark.parametrize("names", [("a", "b"), ("a", "a")], ids=["two_tools", "one_tool"])
+@pytest.mark.parametrize("together", [True, False], ids=["one_chunk", "two_chunks"])
+def test_calls_without_ids_are_told_apart_by_what_is_whole(where, names, together):
+    """L3: servers that are compatible with Gemini. A name behind whole arguments begins another call."""
+    entries = [{**where, "function": {"name": name, "arguments": f'{{"x": {n}}}'}} for n, name in enumerate(names)]
+    chunks = [delta(tool_calls=entries)] if together else [delta(tool_calls=[entry]) for entry in entries]
+    assert calls_of(*chunks) == [(None, name, {"x": n}) for n, name in enumerate(names)]
+
+
+@pytest.mark.parametrize("last", [None, "", "1}"], ids=["no_arguments", "empty", "more"])
+def test_a_name_that_is_repeated_without_its_id_is_one_name(last):
+    """L3: the id came in the first chunk alone."""
+    begun = '{"x": ' if last else '{"x": 1}'
+    assert calls_of(call(0, "a", "get", begun), call(0, None, "get", last)) == [("a", "get", {"x": 1})]
+    thrice = [call(0, "a", "get", ""), call(0, None, "get", begun), call(0, None, "get", last)]
+    assert calls_of(*thrice) == [("a", "get", {"x": 1})]
+    split = [call(0, "a", "ge", ""), call(0, None, "t", begun), call(0, None, "get", last)]
+    assert calls_of(*split) == [("a", "get", {"x": 1})]
+
+
 def test_arguments_as_an_object_are_taken():
     """L3: Ollama."""
     chunk = delta(tool_calls=[{"index": 0, "id": "a", "function": {"name": "one", "arguments": {"x": 1}}}])
     assert calls_of(chunk) == [("a", "one", {"x": 1})]
+
+
+def test_calls_that_are_no_list_are_kept_and_marked():
+    """E26."""
+    _, response = assembled(sent(delta(content="hi", tool_calls="add(1)"), delta(finish="stop")))
+    [told] = response.tool_calls
+    assert (told.fault.code, told.fault.raw) == ("invalid_tool_calls", '"add(1)"')
+    assert response.text == "hi"
 
 
 def test_the_deprecated_function_call_is_assembled():

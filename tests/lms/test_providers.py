@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from ferrule.errors import ConfigurationError, MissingKeyError
@@ -95,6 +97,19 @@ def test_settings_of_other_libraries_are_pointed_out(name):
         LM("openai/x", **{name: 1})
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
         LM("openai/x").copy(**{name: 1})
+
+
+MAKERS = [name for name, each in inspect.signature(LM.__init__).parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY]
+
+
+@pytest.mark.parametrize("name", [*MAKERS, "model"])
+def test_a_copy_takes_settings_and_not_what_a_model_is_made_with(name):
+    """L1: else the provider would get it in the body, a key too, and the model go on as before."""
+    lm = LM("openai/x", api_key="sk-1")
+    with pytest.raises(ConfigurationError, match=rf"`{name}`.*LM\(\.\.\., {name}=") as raised:
+        lm.copy(**{name: "sk-2"})
+    assert "sk-2" not in str(raised.value)
+    assert lm.copy(temperature=1).settings == {"temperature": 1}
 
 
 def test_keys_come_from_the_first_variable_that_is_set(monkeypatch):

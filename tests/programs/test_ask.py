@@ -243,10 +243,18 @@ def test_observers_are_told_of_format_call_and_parse_in_order_on_every_path() ->
 
 
 def test_what_observers_are_told_of_it_is_counts_and_names() -> None:
-    """E61: how many tools, how many calls; neither prompts nor arguments."""
-    formatted, _, _, started, finished = watched([GOOD])
+    """E61: how many tools, how many calls; neither prompts nor arguments, however long, nor what may be secret in them."""
+    secret = "hunter2" * 10_000
+    said = Response(secret, (ToolCall(name="add", args={"a": secret}, id="y"),))
+    watching = Watching()
+    with context(callbacks=[watching], adapter=ChatAdapter()):
+        Predict(Ask, native=True)(question=secret, tools=[add], lm=ScriptedLM([said]))
+    formatted, _, _, started, finished = (each for each in watching.seen if isinstance(each, ORDER))
     assert (formatted.tools, formatted.messages, started.calls, finished.calls) == (1, 2, 1, 1)
     assert finished.outputs == ("calls", "answer")
+    told = repr((formatted, started, finished))
+    assert "hunter2" not in told
+    assert len(told) < 1_000
 
 
 def test_an_error_that_is_nobodys_still_ends_the_parsing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_script import fields
+from agent_script import fields, text_step
 
 from ferrule import ConfirmationRequired, ReAct, Response, ScriptedLM, Tool, ToolCall, ToolDefinitionError, configure, context, tool
 
@@ -63,16 +63,15 @@ def test_the_intention_is_declared_first_and_finish_needs_none():
 
 @pytest.mark.parametrize("way", SCRIPTS)
 def test_without_it_nothing_is_asked_and_nothing_is_taken_out(way):
-    """P43: off by default; the same bytes as before."""
-    script = [native(None, "weigh", thing="a"), native(None, "finish", answer="x")] if way == "native" else ["no", "no"]
-    lm = ScriptedLM(script)
-    agent = ReAct("question -> answer", [weigh], native=way == "native")
+    """P43: off by default; no request says a word of it."""
+    written = [text_step("hm", "weigh", {"thing": "a"}), text_step("done", "finish"), fields(reasoning="r", answer="x")]
+    lm = ScriptedLM([native(None, "weigh", thing="a"), native(None, "finish", answer="x")] if way == "native" else written)
     with context(lm=lm):
-        if way == "native":
-            assert agent(question="?").trajectory.steps[0].calls[0].intention is None
-        else:
-            assert "intention" not in agent.react.signature.fields
-    assert all("intention" not in request.messages.digest.hex() + request.tools.json.decode() for request in lm.requests)
+        found = ReAct("question -> answer", [weigh], native=way == "native")(question="?")
+    assert found.trajectory.steps[0].calls[0].intention is None
+    assert lm.requests
+    for request in lm.requests:
+        assert b"intention" not in b"".join([request.tools.json, *(message.json for message in request.messages)])
 
 
 def test_a_model_that_leaves_it_out_is_not_held_up():
@@ -126,3 +125,25 @@ def test_a_conversation_rendered_anew_shows_the_call_as_the_model_wrote_it():
         run.resume()
     assert run.prediction.answer == "x"
     assert lm.requests[1].messages[-2].tool_calls[0].args == {"intention": "to know", "thing": "a"}
+
+
+@pytest.mark.parametrize("why", [None, ["x"], 5, "  "], ids=["null", "list", "number", "blank"])
+def test_an_intention_that_is_no_text_holds_nothing_up(why: Any):
+    """P41, P43: it is taken out all the same; the tool has no such argument."""
+    GOT.clear()
+    called = Response("hm", (ToolCall(name="weigh", args={"intention": why, "thing": "apple"}, id="c1"),))
+    with context(lm=ScriptedLM([called, native(None, "finish", answer="1 kg")])):
+        found = ReAct("question -> answer", [weigh], native=True, intention=True)(question="?")
+    assert GOT == [{"thing": "apple", "times": 1}]
+    assert found.trajectory.steps[0].calls[0].intention is None
+
+
+def test_a_tool_of_several_closed_forms_can_be_called_with_an_intention():
+    """P37: each form knows the argument."""
+    forms = [{"type": "object", "properties": {name: {"type": "string"}}, "additionalProperties": False} for name in "ab"]
+    schema = {"type": "object", "properties": {}, "anyOf": forms}
+    lm = ScriptedLM([native(None, "finish", answer="x")])
+    with context(lm=lm):
+        ReAct("question -> answer", [Tool("either", "One of two.", str, schema)], native=True, intention=True)(question="?")
+    declared = next(each["function"]["parameters"] for each in lm.requests[0].tools if each["function"]["name"] == "either")
+    assert [list(form["properties"]) for form in declared["anyOf"]] == [["intention", "a"], ["intention", "b"]]

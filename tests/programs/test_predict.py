@@ -192,6 +192,19 @@ def test_unexecuted_calls_are_handed_back(mode: str) -> None:
     assert list(prediction) == ["answer"]
 
 
+def test_calls_handed_back_may_be_answered_in_the_next_question() -> None:
+    """D38, U138, E67: what the model said is kept, with its calls, and results find them."""
+    said = Response("Let me see.", (ToolCall(name="add", args={"a": 1, "b": 1}, id="c1"),))
+    lm = ScriptedLM([said, Response("2")])
+    program = Predict("question, history: History -> answer", tools=[add], auto_execute_tools=False, native=True)
+    first = program(question="1+1?", history=History(), lm=lm)
+    first.history.add_tool_results(first.tool_calls.execute_all([add]))
+    assert program(question="So?", history=first.history, lm=lm).answer == "2"
+    sent = [message for message in lm.requests[1].messages if message.role in {"assistant", "tool"}]
+    assert [(message.text, message.tool_call_id) for message in sent] == [("Let me see.", None), ("2", "c1")]
+    assert [call.id for call in sent[0].tool_calls] == ["c1"]
+
+
 def test_running_out_of_turns_raises_with_the_calls_still_wanted(mode: str) -> None:
     """U136."""
     lm = ScriptedLM([wanted(mode, ("add", {"a": 1, "b": 1}))] * 2)

@@ -152,7 +152,7 @@ def test_a_raised_exception_becomes_an_observation_without_local_paths(mode: str
 
 
 def test_an_unknown_tool_is_answered_with_the_names_there_are(mode: str) -> None:
-    """D19, U125."""
+    """D19, U125, P46, P47: a result, and the run goes on."""
     lm = script(mode, ("?", "sum", {"a": 1}), ("ok", "finish", {"answer": 1}))
     prediction = agent(mode)(question="q", lm=lm)
     assert "There is no tool `sum`" in prediction.trajectory["observation_0"]

@@ -12,6 +12,7 @@ from agent_script import fields, native_step, text_step
 
 from ferrule import (
     DuplicateToolError,
+    InputError,
     InputField,
     OutputField,
     Predict,
@@ -232,3 +233,23 @@ def test_an_agent_may_be_given_tools_with_its_inputs(native):
     assert found.trajectory.steps[0].results[0].content == "3"
     with pytest.raises(DuplicateToolError, match="finish"):
         ReAct(Given, [], native=native)(question="?", tools=[Tool(add, "finish")], lm=ScriptedLM([]))
+
+
+def test_what_an_argument_itself_requires_is_kept() -> None:
+    """E5: `required` of an argument is a yes or no, `required` of its schema a list."""
+    inner = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
+    for parameters in ([{"name": "a", **inner}], {"a": inner}):
+        [declared] = requested(tools=[{**BARE, "parameters": parameters}]).tools
+        assert declared["function"]["parameters"] == {"type": "object", "properties": {"a": inner}, "required": ["a"]}
+
+
+def test_parameters_that_are_no_json_are_told() -> None:
+    """E57."""
+    for bad in ({"type": "object", "properties": {"a": {"default": object()}}}, {"type": "object", "default": float("nan")}):
+        with pytest.raises(ToolCallError, match="no JSON") as raised:
+            requested(tools=[{**BARE, "parameters": bad}])
+        assert (raised.value.code, raised.value.reason) == ("invalid_tool_spec", "invalid_parameters")
+    cyclic: dict[str, Any] = {"type": "object", "properties": {}}
+    cyclic["properties"]["again"] = cyclic
+    with pytest.raises(InputError, match="holds itself"):
+        requested(tools=[{**BARE, "parameters": cyclic}])

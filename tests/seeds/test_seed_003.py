@@ -19,6 +19,7 @@ from ferrule import (
     JSONAdapter,
     OutputField,
     Predict,
+    ReAct,
     Response,
     ScriptedLM,
     Signature,
@@ -232,3 +233,30 @@ def test_results_go_back_without_the_caller_building_dicts(native: bool) -> None
     assert "found tea" in lm.requests[1].messages[3].text
     if native:
         assert lm.requests[1].messages[3].tool_call_id == lm.requests[1].messages[2].tool_calls[0].id == "call_abc"
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
+def test_react_works_as_it_did(adapter: Any, native: bool) -> None:
+    """E56, S: line 39: it runs its tools itself, in either way, through every adapter, and its requests have nothing of this in them."""
+    RAN.clear()
+    asked = Signature("-> next_thought, next_tool_name, next_tool_args: dict[str, Any]")
+
+    def text(name: str, **args: Any) -> str:
+        return adapter.format_assistant_message_content(asked, {"next_thought": "hm", "next_tool_name": name, "next_tool_args": args})
+
+    done = adapter.format_assistant_message_content(Signature("-> reasoning, answer"), {"reasoning": "r", "answer": "tea"})
+    script = (
+        [Response("hm", (ToolCall.read(CALL),)), {"name": "finish", "args": {"answer": "tea"}}]
+        if native
+        else [text("search", query="tea"), text("finish"), done]
+    )
+    with context(adapter=adapter), ScriptedLM(script) as lm:
+        found = ReAct("question -> answer", [search], native=native)(question="q", lm=lm)
+    assert RAN == ["tea"]
+    assert found.answer == "tea"
+    assert found.trajectory["thought_0"] == "hm"
+    assert (found.trajectory["tool_name_0"], found.trajectory["tool_args_0"]) == ("search", {"query": "tea"})
+    assert found.trajectory["observation_0"] == "never"
+    declared = [[tool["function"]["name"] for tool in request.tools] for request in lm.requests]
+    assert declared == ([["search", "user_clarification", "finish"]] * 2 if native else [[]] * 3)
+    assert all("tool_calls" not in message.text for request in lm.requests for message in request.messages)

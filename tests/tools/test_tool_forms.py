@@ -1,9 +1,14 @@
 import json
 
-from pydantic import BaseModel, Field
+from hypothesis import example, given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel, Field, ValidationError
 
+from ferrule.errors import ToolArgumentsError
 from ferrule.tools.decorator import tool
 from ferrule.tools.tool import Tool
+from ferrule.values.call import ToolCall
 
 
 @tool(name="calculator", description="Perform arithmetic operations")
@@ -82,13 +87,35 @@ def test_half_surrogates_can_be_sent():
 
 def test_a_call_is_described_in_order_and_resolves():
     """P34, P37, P44."""
-    from jsonschema import Draft202012Validator
-
-    from ferrule.values.call import ToolCall
-
     shape = calculator.to_dict()
     call = ToolCall(intention="To know.", name="calculator", args={"operation": "add", "a": 1})
     assert Draft202012Validator(shape).is_valid(call.to_dict())
     assert not Draft202012Validator(shape).is_valid({"name": "calculator", "arguments": {}})
     assert not Draft202012Validator(shape).is_valid({**call.to_dict(), "name": "other"})
     assert ToolCall(**call.to_dict()) == call
+
+
+VALUES = st.none() | st.integers() | st.text(max_size=3)
+WRITTEN = st.fixed_dictionaries(
+    {"name": st.sampled_from(["calculator", "other"]), "arguments": st.dictionaries(st.sampled_from(["operation", "a", "b"]), VALUES)},
+    optional={"intention": VALUES, "id": VALUES, "other": VALUES},
+)
+CHECK = Draft202012Validator(calculator.to_dict())
+
+
+@given(WRITTEN)
+@example({"intention": "To know.", "name": "calculator", "arguments": {"operation": "add", "a": 1}})
+def test_what_is_written_in_the_form_of_a_call_is_one_and_the_other_way_round(written):
+    """P44: whatever validates parses; and a call of the tool with an intention, whose arguments need no repair, validates."""
+    try:
+        call = ToolCall(**written)
+    except ValidationError:
+        assert not CHECK.is_valid(written)
+        return
+    if CHECK.is_valid(written):
+        assert (call.name, call.args, call.intention) == (written["name"], written["arguments"], written["intention"])
+    try:
+        fits = call.name == "calculator" and call.intention is not None and not calculator.prepare(call.args).repairs
+    except ToolArgumentsError:
+        fits = False
+    assert CHECK.is_valid(call.to_dict()) is fits

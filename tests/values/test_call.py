@@ -198,6 +198,47 @@ def test_arguments_that_are_no_object_are_tagged_and_their_text_is_kept(raw):
     assert call.fault.raw == (raw if isinstance(raw, str) else json.dumps(raw))
 
 
+def deep(levels: int) -> str:
+    return '{"a": ' * levels + "1" + "}" * levels
+
+
+@pytest.mark.parametrize(
+    "raw", [deep(300), '{"a": NaN}', '{"a": [{"b": -Infinity}]}', '{"a": 1e999}', '{"a": nan_, }'.replace("nan_", "NaN")]
+)
+@pytest.mark.parametrize("as_text", [True, False], ids=["text", "object"])
+def test_arguments_that_could_not_be_written_again_are_tagged(raw, as_text):
+    """E34, E36: what goes back to the model, and into journals, is what it wrote, or a fault."""
+    written = raw if as_text else json.loads(raw.replace(", }", "}"))
+    call = ToolCall.read({"name": "add", "arguments": written, "id": "c1"})
+    assert call.fault is not None
+    assert (call.fault.code, call.args, call.repairs) == ("invalid_tool_call_arguments", {}, ())
+    assert "`add`" in call.fault.reason
+    assert not as_text or call.arguments_text == raw
+    assert ToolCalls.model_validate_json(ToolCalls(tool_calls=[call]).model_dump_json()).tool_calls == [call]
+
+
+def test_deep_arguments_come_back_as_they_were():
+    """E36, E40."""
+    call = ToolCall.read({"name": "add", "arguments": deep(200), "id": "c1"})
+    assert call.fault is None
+    assert json.loads(call.arguments_text) == json.loads(deep(200))
+    assert ToolCalls.model_validate_json(ToolCalls(tool_calls=[call]).model_dump_json()).tool_calls == [call]
+
+
+def test_arguments_that_hold_one_thing_many_times_are_read_in_no_time():
+    """E41: of Python's objects: two to the hundredth places."""
+    args: dict[str, Any] = {}
+    for _ in range(100):
+        args = {"a": args, "b": args}
+    assert ToolCall.read({"name": "add", "args": args}).fault is None
+
+
+def test_a_byte_order_mark_before_arguments_is_skipped():
+    """E42: RFC 8259, section 8.1."""
+    call = ToolCall.read({"name": "add", "arguments": '\ufeff{"a": 1}'})
+    assert (call.args, call.fault, call.repairs) == ({"a": 1}, None, ())
+
+
 def test_arguments_whose_names_are_no_text_are_tagged():
     """E36: JSON's names are text; a Python dict may have others."""
     call = ToolCall.read({"name": "add", "args": {1: 2}})

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule import Tool, ToolCalls
+from ferrule.errors import ToolCallError
 from ferrule.values.dialect_names import offers_of
 from ferrule.values.dialects import find
 from ferrule.values.exchange import Declarations
@@ -57,6 +58,7 @@ FORMS: dict[str, tuple[str, list[Found]]] = {
     "hermes_fenced": (f"<tool_call>\n```json\n{J_SEARCH}\n```\n</tool_call>", [SEARCH]),
     "hermes_no_arguments": ('<tool_call>{"name": "get_time"}</tool_call>', [TIME]),
     "hermes_null_arguments": ('<tool_call>{"name": "get_time", "arguments": null}</tool_call>', [TIME]),
+    "function_arg": ('{"function_name": "search", "function_arg": {"query": "cats", "limit": 3}}', [SEARCH]),
     "hermes_flat": ('<tool_call>{"name": "search", "query": "cats", "limit": 3}</tool_call>', [SEARCH]),
     "hermes_text_arguments": (f"<tool_call>{json.dumps({'name': 'search', 'arguments': ARGS})}</tool_call>", [SEARCH]),
     "hermes_single_quotes": ("<tool_call>{'name': 'search', 'arguments': {'query': 'cats', 'limit': 3}}</tool_call>", [SEARCH]),
@@ -301,6 +303,12 @@ QUIET: dict[str, str] = {
     "html_named_like_a_tool": "<search>cats</search> and <search><input></search>",
     "html": '<form action="search"><input name="query" value="cats"></form>',
     "lonely_name": "search",
+    "quoted": f"> {J_SEARCH}",
+    "quoted_python": "You wrote:\n> search(query='cats')\nIt is wrong.",
+    "forbidden": f"Do not run this:\n{J_SEARCH}",
+    "forbidden_in_a_fence": f"Never call it so:\n```json\n{J_SEARCH}\n```\nIt fails.",
+    "listed": "Available functions:\n- search(query='cats', limit=3)\n- get_time()\n- search(query='dogs', limit=3)",
+    "tags_in_a_sentence": "Write <search><query>cats</query></search> for it, or nothing.",
     "lonely_arguments": '{"query": "cats", "limit": 3}',
     "list_of_words": '["search", "get_time"]',
     "log": "2026-11-21 INFO search(query='cats') took 12 ms",
@@ -436,6 +444,11 @@ RESTS = {
 @pytest.mark.parametrize("text", RESTS.values(), ids=RESTS.keys())
 def test_nothing_is_left_of_a_text_that_is_all_calls(text: str) -> None:
     assert find(text, TOOLS)[1] == ""
+
+
+def test_markup_of_the_texts_own_is_left_in_the_rest() -> None:
+    text = f"Use <b>bold</b> text.</div>\n<tool_call>{J_SEARCH}</tool_call>\n<answer>42</answer>"
+    assert find(text, TOOLS)[1] == "Use <b>bold</b> text.</div>\n<answer>42</answer>"
 
 
 def test_the_prose_before_a_call_is_the_rest() -> None:
@@ -606,6 +619,31 @@ def test_a_megabyte_of_one_piece_ends(piece: str) -> None:
         find(piece * (size // len(piece)), TOOLS)
 
 
-def test_the_names_of_a_list_of_tools_are_worked_out_once() -> None:
-    assert offers_of(TOOLS) is offers_of(list(TOOLS))
-    assert offers_of(TOOLS) is not offers_of(TOOLS[:1])
+def test_the_names_of_declarations_are_worked_out_once() -> None:
+    offered = Declarations(TOOLS)
+    assert offers_of(offered) is offers_of(offered)
+
+
+def test_a_declaration_that_was_changed_is_read_anew() -> None:
+    mine = [declared("find", {"query": TEXT}, ["query"])]
+    assert calls('[find(query="a")]', mine) == [("find", {"query": "a"})]
+    mine[0]["function"]["name"] = "seek"
+    assert calls('[seek(query="a")]', mine) == [("seek", {"query": "a"})]
+
+
+@pytest.mark.parametrize("junk", [lookup, 5, None, {}, {"function": 5}, ""], ids=["function", "number", "none", "empty", "odd", "text"])
+def test_what_declares_no_tool_is_named(junk: Any) -> None:
+    with pytest.raises(ToolCallError, match="neither") as raised:
+        ToolCalls.from_text("lookup()", [junk])
+    assert raised.value.code == "invalid_tool_spec"
+
+
+@pytest.mark.parametrize("written", ["NaN", "1e999", "[" * 250 + "]" * 250], ids=["nan", "infinity", "deep"])
+def test_arguments_that_no_json_can_carry_are_a_fault(written: str) -> None:
+    """E40: they would come back as others."""
+    [call] = ToolCalls.from_text(
+        f'<tool_call>{{"name": "set_options", "arguments": {{"options": {{"a": {written}}}}}}}</tool_call>', TOOLS
+    ).tool_calls
+    assert call.args == {}
+    assert call.fault is not None
+    assert call.fault.code == "invalid_tool_call_arguments"

@@ -631,3 +631,22 @@ def test_every_error_of_these_doors_is_one_of_ours():
     ]:
         with pytest.raises(FerruleError):
             call.execute(functions)
+
+
+def test_a_call_that_a_thread_runs_finds_none_of_the_standard_librarys_functions():
+    """D32: the caller is then `threading` itself."""
+    found: list[BaseException] = []
+
+    def run(call: ToolCall) -> None:
+        thread = threading.Thread(target=call.execute)
+        thread.start()
+        thread.join()
+
+    hook, threading.excepthook = threading.excepthook, lambda args: found.append(args.exc_value)
+    try:
+        with pytest.warns(UserWarning, match=FOUND_BY_NAME):
+            run(ToolCall(name="settrace", args={"func": None}))
+    finally:
+        threading.excepthook = hook
+    [error] = found
+    assert isinstance(error, UnknownToolError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import string
 import sys
 import threading
 
@@ -16,7 +17,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from ferrule.values import message as message_module
 from ferrule.values.call import CallFault, ToolCall, ToolResult
 from ferrule.values.jsonable import json_bytes
-from ferrule.values.message import Message, Messages, openai_message, tool_message
+from ferrule.values.message import Message, Messages, openai_message, safe_id, safe_name, sent_message, tool_message
 from ferrule.values.part import File, Image, Text
 
 texts = st.text(st.characters(exclude_categories=()), max_size=4) | st.sampled_from(["", "a", '"', "\\", '{"role":"user"}'])
@@ -61,6 +62,34 @@ def test_a_call_with_a_fault_is_sent_back_as_the_model_wrote_it():
     call = ToolCall(name="add", id="c1", fault=CallFault("invalid_tool_call_arguments", "no JSON", "{bad"))
     [sent] = json.loads(Message("assistant", "", (call,)).json)["tool_calls"]
     assert sent["function"]["arguments"] == "{bad"
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [("", "unnamed"), ("get weather!", "get_weather_"), ("add\n", "add_"), ("é\ud800", "__"), ("x" * 65, "x" * 64), ("a-B_9", "a-B_9")],
+    ids=["none", "blank", "line_end", "beyond_ascii", "long", "good"],
+)
+@pytest.mark.parametrize("text", ["hi", "\ud800"], ids=["quick", "careful"])
+def test_a_call_goes_back_under_a_name_that_providers_take(name, sent, text):
+    """E34: one refused name has the whole request refused (OpenAI: `^[a-zA-Z0-9_-]+$`, at most 64)."""
+    message = Message("assistant", text, (ToolCall(name=name, id="c1"),))
+    [call] = json.loads(message.json)["tool_calls"]
+    assert call["function"]["name"] == sent
+    assert message.tool_calls[0].name == name
+
+
+@given(st.none() | texts | st.text(max_size=90), st.none() | texts | st.text(max_size=90), st.sampled_from([None, 40, 64]))
+def test_sent_ids_are_short_of_safe_signs_and_stay_different(one, other, longest):
+    """E32: a conversation may have begun at another provider. Of none and of nothing there is no difference."""
+    for each in (one, other):
+        assert set(safe_id(each, longest)) <= set(string.ascii_letters + string.digits + "_-")
+        assert 0 < len(safe_id(each, longest)) <= (longest or 99)
+    assert (safe_id(one, longest) == safe_id(other, longest)) == ((one or "") == (other or ""))
+
+
+@given(st.from_regex(r"[a-zA-Z0-9_-]{1,40}", fullmatch=True))
+def test_what_is_safe_is_sent_as_it_is(text):
+    assert safe_id(text, 40) == safe_id(text) == safe_name(text) == text
 
 
 def test_a_result_is_handed_back_as_a_tool_message():
@@ -268,4 +297,4 @@ def test_two_threads_at_one_message_write_its_digest_once(monkeypatch):
 def test_the_bytes_of_a_message_are_its_openai_form(role, content, calls, call_id):
     """Ours: put together piece by piece for speed, and the same as the whole form written at once."""
     message = Message(role, content, tuple(calls), tool_call_id=call_id)
-    assert message.json == json_bytes(openai_message(message))
+    assert message.json == json_bytes(sent_message(message))

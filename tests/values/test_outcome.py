@@ -229,3 +229,10 @@ def test_a_deep_copy_is_independent():
     twin = copy.deepcopy(prediction)
     twin["answer"].append(43)
     assert prediction.answer == [42]
+
+
+def test_the_history_is_one_object_that_results_may_be_added_to():
+    """E67."""
+    made = Prediction.of({"answer": 1}, messages=Messages([Message("user", "q")]))
+    made.history.add_message("user", "more")
+    assert [each.text for each in made.history.messages] == ["q", "more"]

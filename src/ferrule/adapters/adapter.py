@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from ferrule.adapters.draw import Shown, listing, packed, shown_fields
 from ferrule.adapters.earlier import demo_messages, history_messages
 from ferrule.adapters.read import reading_of, typed
-from ferrule.errors import ConfigurationError, ToolCallError, shown
+from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
 from ferrule.values.content import Piece, content_of
 from ferrule.values.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
 from ferrule.values.message import Message, Messages, openai_message
@@ -22,7 +22,6 @@ from ferrule.values.plan import default_instructions
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
-    from ferrule.errors import AdapterParseError
     from ferrule.values.exchange import FieldReader
     from ferrule.values.signature import Signature
 
@@ -143,27 +142,41 @@ class Adapter(ABC):
         """All outputs of an answer, typed. Raises `AdapterParseError` with every problem.
 
         `lenient` takes an answer without any field for the value of the one text output there is. Native calls go to the output of the
-        type `ToolCalls`; a signature without one does not see them. Where neither they nor the output are there, calls of `tools` are
-        looked for in the text, in the forms that models fall back to.
+        type `ToolCalls`; a signature without one does not see them. Where there are none, calls of `tools` are looked for in the forms
+        that models fall back to: in the output's own place, or where that is missing in the text. Never in the fields of an answer that is
+        complete without calls: what it quotes is not called.
         """
         text = response.text
         raw = self.raw_fields(signature, text) if text else _NO_SETTINGS
         reading = reading_of(signature)
         has_calls = reading.calls is not None and bool(response.tool_calls)
         if reading.calls is not None and tools and text and not has_calls and reading.calls not in raw:
-            from ferrule.values.dialects import find
-
-            calls, rest = find(text, tools)
+            calls, rest = _found(self.outside(signature, text) if reading.is_complete(raw) else text, tools)
             if calls:
                 raw, text, has_calls = {**raw, reading.calls: calls}, rest, True
-        if text and not text.isspace() and not (raw.keys() - {reading.calls}) and reading.text is not None and (lenient or has_calls):
-            raw = {**raw, reading.text: text}
-        return typed(type(self).__name__, signature, raw, response)
+        if text and (lenient or has_calls) and reading.text is not None and not (raw.keys() - {reading.calls}):
+            bare = self.outside(signature, text)
+            if reading.is_bare(raw, bare):
+                raw = {**raw, reading.text: bare}
+        try:
+            return typed(type(self).__name__, signature, raw, response)
+        except AdapterParseError as error:
+            if reading.calls is None or error.code != "invalid_tool_calls" or not tools or response.tool_calls:
+                raise
+            calls, _ = _found(error.raw, tools)  # in the place of calls, but in a form of the model's own
+            if not calls:
+                raise
+            return typed(type(self).__name__, signature, {**raw, reading.calls: calls}, response)
 
     def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape | None:
         """What the model's answer can be held to; None for nothing."""
         del signature, capabilities
         return None
+
+    def outside(self, signature: type[Signature], text: str) -> str:
+        """What an answer with fields says beside them."""
+        del signature
+        return text
 
     def repair_messages(
         self, signature: type[Signature], response: Response, error: AdapterParseError, *, native: bool = False
@@ -282,6 +295,12 @@ class Adapter(ABC):
         if not reminder:
             return pieces
         return [*pieces, f"\n\n{reminder}" if pieces else reminder]
+
+
+def _found(text: Any, tools: Iterable[Any]) -> tuple[list[dict[str, Any]], str]:
+    from ferrule.values.dialects import find  # late: most answers need it never
+
+    return find(text, tools) if isinstance(text, str) else ([], "")
 
 
 def _refuse_unknown(choice: str | Mapping[str, Any], tools: Declarations) -> None:

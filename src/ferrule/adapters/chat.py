@@ -59,11 +59,19 @@ class ChatAdapter(Adapter):
 
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
         """See `Adapter`."""
-        return signature.kept(Marks, lambda: Marks(signature.output_fields, _end(signature.output_fields))).split(text)
+        return _marks(signature).split(text)
+
+    def outside(self, signature: type[Signature], text: str) -> str:
+        """See `Adapter`."""
+        return _marks(signature).outside(text)
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
-        return MarkReader(signature.kept(Marks, lambda: Marks(signature.output_fields, _end(signature.output_fields))))
+        return MarkReader(_marks(signature))
+
+
+def _marks(signature: type[Signature]) -> Marks:
+    return signature.kept(Marks, lambda: Marks(signature.output_fields, _end(signature.output_fields)))
 
 
 def _end(outputs: Any) -> str:

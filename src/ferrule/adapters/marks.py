@@ -61,6 +61,14 @@ class Marks:
             found[name] = (_CLOSING_FENCE.sub("", value) if is_fenced else value).strip()
         return found
 
+    def outside(self, text: str) -> str:
+        """What stands before the first marker and behind the last."""
+        marks = list(self.pattern.finditer(text))
+        if not marks:
+            return text
+        behind = text[marks[-1].end() :] if marks[-1][1] == self.end else ""
+        return f"{text[: marks[0].start()]}\n{behind}"
+
 
 def _starts_line(text: str, at: int) -> bool:
     while at and text[at - 1] in " \t":

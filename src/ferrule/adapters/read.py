@@ -6,6 +6,7 @@ with a good call is an answer, whatever other outputs it lacks: they are None (E
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.draw import calls_output, calls_type, without_none
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _NOTHING = (None, "", "null")
 """What models write for an output that they leave out."""
+_MARK = re.compile(r"\[\[[ \t]*##[ \t]*\w+[ \t]*##[ \t]*\]\]")
 
 
 class Reading(Record):
@@ -37,6 +39,16 @@ class Reading(Record):
     text: str | None
     """The one output of plain text, where there is exactly one beside the calls."""
     optional: frozenset[str]
+
+    def is_complete(self, raw: Mapping[str, Any]) -> bool:
+        """Nothing is wanting, and calls need not be made."""
+        fields = raw.keys() - {self.calls}
+        return bool(fields) and all(name in raw or name in self.optional for name, _ in self.checks)
+
+    def is_bare(self, raw: Mapping[str, Any], text: str) -> bool:
+        """The text has no form at all, neither this adapter's nor another's: it may be the one text output itself."""
+        is_empty = not raw or (len(raw) == 1 and not isinstance(raw.get(self.calls or "", ""), str))  # calls that were found in it
+        return is_empty and bool(text) and not text.isspace() and _MARK.search(text) is None
 
 
 def reading_of(signature: type[Signature]) -> Reading:

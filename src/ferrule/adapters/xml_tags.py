@@ -56,6 +56,10 @@ class XMLAdapter(Adapter):
         """See `Adapter`."""
         return signature.kept(Tags, lambda: Tags(signature.output_fields)).split(text)
 
+    def outside(self, signature: type[Signature], text: str) -> str:
+        """See `Adapter`."""
+        return signature.kept(Tags, lambda: Tags(signature.output_fields)).outside(text)
+
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
         return TagReader(signature.kept(Tags, lambda: Tags(signature.output_fields)))
@@ -91,6 +95,11 @@ class Tags:
                 end, at = closing.span()
             found.setdefault(name, text[start:end].strip())
         return found
+
+    def outside(self, text: str) -> str:
+        """What stands before the first field's tag."""
+        opening = self.opening.search(text)
+        return text[: opening.start()] if opening else text
 
 
 class TagReader:

@@ -155,4 +155,4 @@ def _summed_up(console: Console, answers: list[Answer], conversation: bool | Non
         console.print(f"The conversation with the airline came out {how} (its first {_SHOWN_TURNS} turns).")
     console.print('\nTry it yourself:  .venv/bin/ferrule ask "How many days are there between 2026-01-01 and 2026-12-24?"')
     console.print("With a model:     add --lm openai/gpt-5-mini (or another; its key comes from the usual environment variable)")
-    console.print("Read on:          docs/getting-started.md, and examples/01_first_agent.py to 10_confirm.py")
+    console.print("Read on:          docs/getting-started.md, and examples/01_first_agent.py to 12_dynamic_tools.py")

@@ -110,7 +110,7 @@ def _choice(choice: str | Mapping[str, Any] | None, parallel: bool | None) -> Js
 
 def _format(shape: Shape) -> Json | None:
     """The form of an answer, where the provider can hold to it: there is none for any object at all, nor for every schema."""
-    if shape.kind == "json_object" or shape.schema is None:
+    if shape.kind == "json_object" or shape.schema is None or "properties" not in shape.schema:
         return None
     from ferrule.values.lowering import lower
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.lms.left_out import left_out
 from ferrule.lms.payload import Json, listed, mapping, text_of
 from ferrule.values.answer_calls import call_at
+from ferrule.values.message import safe_id, safe_name
 from ferrule.values.part import File, Image, Text
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ UNREADABLE = "INVALID_JSON"
 """The key under which arguments stand that are no JSON, as a call's `input` must be an object (page "Fine-grained tool streaming")."""
 _PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _READABLE = re.compile(r"text/.*|application/(?:.*\+)?(?:json|xml|yaml)")
-_ODD = re.compile(r"[^a-zA-Z0-9_-]")
-_LONGEST_NAME = 128
 
 
 def kind(block: Json) -> str:
@@ -52,7 +50,7 @@ def plain_text(message: Message, place: str) -> str:
 
 def result_block(message: Message) -> Json:
     """What a tool returned. An error without a word is refused, so it says at least that it is one."""
-    block: Json = {"type": "tool_result", "tool_use_id": wire_id(message.tool_call_id)}
+    block: Json = {"type": "tool_result", "tool_use_id": safe_id(message.tool_call_id)}
     content = message.content
     said = content if isinstance(content, str) else content_blocks(content, "tool results")
     if said or message.is_error:
@@ -103,8 +101,7 @@ def said_in(blocks: Sequence[Json]) -> tuple[str | None, str | None, tuple[ToolC
 def call_block(call: ToolCall) -> Json:
     """A call as the provider takes it: arguments that are no JSON object go in one, and a name of other signs than its own is changed."""
     arguments: Json = {UNREADABLE: call.arguments_text} if call.fault else call.args
-    name = _ODD.sub("_", call.name)[:_LONGEST_NAME] or "unnamed"
-    return {"type": "tool_use", "id": wire_id(call.id), "name": name, "input": arguments}
+    return {"type": "tool_use", "id": safe_id(call.id), "name": safe_name(call.name), "input": arguments}
 
 
 def call_in(block: Json, index: int) -> ToolCall:
@@ -113,14 +110,6 @@ def call_in(block: Json, index: int) -> ToolCall:
     if isinstance(arguments, dict) and list(cast("Json", arguments)) == [UNREADABLE]:
         arguments = cast("Json", arguments)[UNREADABLE]
     return call_at({"id": block.get("id"), "name": block.get("name"), "input": arguments}, index)
-
-
-def wire_id(call_id: str | None) -> str:
-    """An id of the signs that the provider takes. Those of other providers may have others, and must stay different from one another."""
-    if call_id and not _ODD.search(call_id):
-        return call_id
-    named = call_id or ""
-    return f"{_ODD.sub('_', named)}_{sha256(named.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def _block(part: Part, place: str) -> Json:

@@ -10,7 +10,8 @@ import inspect
 import json
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from weakref import WeakKeyDictionary, ref
 
 from ferrule.errors import BadRequest, ConfigurationError, Unavailable, shown
 from ferrule.lms.failures import failure
@@ -23,6 +24,7 @@ from ferrule.lms.wires import assembly, wire
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 
     from ferrule.values.exchange import Capabilities, Delta, Request, Response
@@ -48,7 +50,10 @@ _DOORS = (
 
 
 class ClientLM(BaseLM):
-    """A model behind somebody else's client. Made by `LM.from_client` and `LM.from_litellm`."""
+    """A model behind somebody else's client. Made by `LM.from_client` and `LM.from_litellm`.
+
+    An async client of an SDK serves the event loop of its first request alone: `ConfigurationError` on any other.
+    """
 
     def __init__(
         self, client: Any, model: str, wire_name: str | None, capabilities: Capabilities | None, settings: Mapping[str, Any]
@@ -57,11 +62,11 @@ class ClientLM(BaseLM):
             msg = f'Which model? Name it as the client does: LM.from_client(client, model="..."), found {shown(model)}.'
             raise ConfigurationError(msg)
         door = _door(client, wire_name)
-        if door.package != "litellm":  # it takes settings of its own, an address and retries among them
-            check_settings(settings)
         self._create = _reached(client, door.path)
         self._acreate = _reached(client, door.asynchronous) if door.asynchronous else self._create
         self._package = door.package
+        self._check(settings)
+        self._home = _Home.of(client)
         self._wire_name = door.wire
         provider = PROVIDERS.get(door.package) or Provider(door.package, "")
         self._dialect = provider.dialect
@@ -84,6 +89,7 @@ class ClientLM(BaseLM):
         create = self._acreate
         if not _is_async(create):
             return await super().acomplete(request)
+        self._home.enter()
         with self._told():
             return wire(self._wire_name).read(_sent(await create(**self._arguments(request, create))))
 
@@ -109,6 +115,7 @@ class ClientLM(BaseLM):
             async for item in super().astream(request):
                 yield item
             return
+        self._home.enter()
         made = assembly(self._wire_name)
         with self._told():
             chunks = await create(**self._arguments(request, create, stream=True))
@@ -122,6 +129,15 @@ class ClientLM(BaseLM):
                     await close()
             for item in _ended(made):
                 yield item
+
+    def copy(self, **settings: Any) -> Self:
+        """The same model, behind the same client, with other settings."""
+        self._check(settings)
+        return super().copy(**settings)
+
+    def _check(self, settings: Mapping[str, Any]) -> None:
+        if self._package != "litellm":  # it takes settings of its own, an address and retries among them
+            check_settings(settings)
 
     def _arguments(self, request: Request, create: Callable[..., Any], *, stream: bool = False) -> dict[str, Any]:
         """The body as keywords: those that the client names as such, all others as its `extra_body`."""
@@ -153,6 +169,40 @@ class ClientLM(BaseLM):
             raise said from error
 
 
+class _Home:
+    """The event loop on which a client of an SDK keeps its connections: that of its first request. Over another they break, or hang."""
+
+    _known: ClassVar[WeakKeyDictionary[Any, _Home]] = WeakKeyDictionary()
+
+    def __init__(self, *, is_bound: bool = True) -> None:
+        self._is_bound = is_bound
+        self._loop: Callable[[], asyncio.AbstractEventLoop | None] | None = None
+
+    @classmethod
+    def of(cls, client: Any) -> _Home:
+        """The home of a client, one for all models behind it; of what is no client of an SDK nothing is known, and nothing asked."""
+        if not _packages(client) & {"openai", "anthropic"}:
+            return cls(is_bound=False)
+        return cls._known.setdefault(client, cls())
+
+    def enter(self) -> None:
+        """Raise `ConfigurationError` on any loop but the first."""
+        if not self._is_bound:
+            return
+        from asyncio import get_running_loop
+
+        loop = get_running_loop()
+        if self._loop is None:
+            self._loop = ref(loop)
+        if self._loop() is not loop:
+            msg = (
+                "An async client serves one event loop, that of its first request, and this is another (two `asyncio.run`, say, or first "
+                "sync code and then async). Make a client on each loop, give the SDK's sync client, which serves all, or use "
+                '`LM("provider/model")`.'
+            )
+            raise ConfigurationError(msg)
+
+
 def _is_async(create: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inspect.unwrap(create))  # the SDKs wrap theirs to check keywords
 
@@ -169,7 +219,7 @@ def _closed(chunks: Any) -> None:
 
 
 def _door(client: Any, wire_name: str | None) -> _Door:
-    kinds = {kind.__module__.partition(".")[0] for kind in type(client).__mro__} | {getattr(client, "__name__", "")}
+    kinds = _packages(client) | {getattr(client, "__name__", "")}
     doors = [door for door in _DOORS if door.package in kinds]
     if not doors:  # a wrapper of a tracer, a stand-in of a test: what it can be asked tells what it is
         doors = [door for door in _DOORS[:3] if _has(client, door.path)]
@@ -184,6 +234,10 @@ def _door(client: Any, wire_name: str | None) -> _Door:
         f"found {shown(client)}. For anything else, subclass `BaseLM`."
     )
     raise ConfigurationError(msg)
+
+
+def _packages(client: Any) -> set[str]:
+    return {kind.__module__.partition(".")[0] for kind in type(client).__mro__}
 
 
 def _has(client: Any, path: tuple[str, ...]) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.lms.left_out import left_out
 from ferrule.lms.payload import Json, listed, mapping, text_of
 from ferrule.values.answer_calls import call_at
+from ferrule.values.message import safe_name
 from ferrule.values.part import Audio, File, Image, Text
 from ferrule.values.record import Record
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 WIRE = "gemini"
 UNSIGNED = "skip_thought_signature_validator"
 """Stands for the signature of a call that Gemini did not make ("Thought signatures", section FAQs, as of November 2026)."""
-UNNAMED = "unnamed"
-"""Stands for the name of a call that had none: the API refuses an empty one."""
 _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 """What results can carry ("Function calling", section "Multimodal function responses", as of November 2026)."""
 _DATA = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
@@ -72,7 +71,7 @@ def result_parts(message: Message, *, name: str | None, media: bool) -> list[Jso
     # As text and never as an object: in an object a key `$ref` is taken for one of the API's own (vercel/ai issue 14369).
     response: Json = {"error" if message.is_error else "output": "\n".join(texts)}
     head: Json = {} if message.tool_call_id is None else {"id": message.tool_call_id}
-    found: Json = {**head, "name": name or UNNAMED, "response": response}
+    found: Json = {**head, "name": safe_name(name), "response": response}
     return [{"functionResponse": {**found, "parts": carried} if carried else found}]
 
 
@@ -91,7 +90,7 @@ def _call(call: ToolCall) -> Json:
     head: Json = {} if call.id is None else {"id": call.id}
     # The API takes objects only; the model shall see what it wrote where that was none.
     args: Json = {"invalid_arguments": call.fault.raw} if call.fault is not None and call.fault.raw else call.args
-    return {**head, "name": call.name or UNNAMED, "args": args}
+    return {**head, "name": safe_name(call.name), "args": args}
 
 
 def _kept_parts(message: Message) -> list[Json] | None:

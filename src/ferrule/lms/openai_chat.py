@@ -17,7 +17,7 @@ from ferrule.values.answer_calls import call_at
 from ferrule.values.call import CallFault, ToolCall
 from ferrule.values.exchange import Request, Response, Shape, Usage
 from ferrule.values.jsonable import json_bytes, json_text
-from ferrule.values.message import Message, openai_content, openai_message
+from ferrule.values.message import Message, openai_content, safe_id, sent_message
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _conversation(messages: Iterable[Message], dialect: Dialect) -> list[bytes]:
     name, form = (f"{WIRE}+reasoning", _with_reasoning) if dialect.wants_reasoning else (WIRE, _with_extra)
     pieces: list[bytes] = []
     media: list[bytes] = []
-    for message in messages:
+    for message in messages if dialect.longest_id is None else [_with_short_ids(each, dialect.longest_id) for each in messages]:
         if media and message.role != "tool":
             pieces.append(_USER % b",".join(media))
             media = []
@@ -88,6 +88,16 @@ def _conversation(messages: Iterable[Message], dialect: Dialect) -> list[bytes]:
     return [*pieces, _USER % b",".join(media)] if media else pieces
 
 
+def _with_short_ids(message: Message, longest: int) -> Message:
+    """The message, with ids of other providers that are too long made short."""
+    found = message.tool_call_id
+    calls = message.tool_calls
+    if (found is None or len(found) <= longest) and all(call.id is None or len(call.id) <= longest for call in calls):
+        return message
+    short = [call if call.id is None else call.with_id(safe_id(call.id, longest)) for call in calls]
+    return replace(message, tool_call_id=None if found is None else safe_id(found, longest), tool_calls=tuple(short))
+
+
 _USER = b'{"role":"user","content":[%b]}'
 
 
@@ -96,7 +106,7 @@ def _text_alone(message: Message) -> bytes:
     from ferrule.values.part import Text
 
     parts = [part if isinstance(part, Text) else Text(text=f"[{part!r}: see the message behind the results]") for part in message.content]
-    return json_bytes(openai_message(replace(message, content=tuple(parts))))
+    return json_bytes(sent_message(replace(message, content=tuple(parts))))
 
 
 def _media(message: Message) -> bytes:
@@ -112,7 +122,7 @@ def _media(message: Message) -> bytes:
 
 def _with_extra(message: Message) -> bytes:
     """A message with what its provider wants back: opaque fields of the message and of its calls."""
-    shape = openai_message(message)
+    shape = sent_message(message)
     kept: Mapping[str, Any] = (message.extra or {}).get(WIRE) or {}
     shape.update(kept.get("message") or {})
     calls: Mapping[str, Any] = kept.get("calls") or {}

@@ -20,6 +20,7 @@ from ferrule.lms.providers import Dialect
 from ferrule.values.answer_calls import call_at
 from ferrule.values.exchange import Declarations, Request, Response, Shape, Usage
 from ferrule.values.jsonable import json_bytes
+from ferrule.values.message import safe_id, safe_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,6 +45,8 @@ _PLACES: Mapping[str, tuple[str, str]] = {
     "verbosity": ("text", "verbosity"),
 }
 """Settings that have another name here: the field, and the key in it."""
+_LONGEST_ID = 64
+"""Of a call: "string too long. Expected a string with maximum length 64" (openclaw, pull request 137489)."""
 _PLAIN = Dialect()
 
 
@@ -132,7 +135,7 @@ def _rendered(message: Message) -> bytes:
 def _items(message: Message) -> list[Json]:
     """The items that a message is in this protocol; never none."""
     if message.role == "tool":
-        head = {"type": "function_call_output"} | ({"call_id": message.tool_call_id} if message.tool_call_id is not None else {})
+        head = {"type": "function_call_output"} | _id(message.tool_call_id)
         return [{**head, "output": _content(message.content, "tool results")}]
     if message.role != "assistant":
         return [{"role": message.role, "content": _content(message.content, "messages")}]
@@ -146,8 +149,11 @@ def _items(message: Message) -> list[Json]:
 
 def call_item(call: ToolCall) -> Json:
     """A call as an item."""
-    shape: Json = {"type": "function_call", "name": call.name, "arguments": call.arguments_text}
-    return {**shape, "call_id": call.id} if call.id is not None else shape
+    return {"type": "function_call", "name": safe_name(call.name), "arguments": call.arguments_text, **_id(call.id)}
+
+
+def _id(call_id: str | None) -> Json:
+    return {} if call_id is None else {"call_id": safe_id(call_id, _LONGEST_ID)}
 
 
 def _content(content: Content, place: str) -> str | list[Json]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from pydantic_core import from_json
+
 from ferrule.lms import failures
 from ferrule.lms.openai_chat import content_of, read
 from ferrule.lms.payload import Json, decoded, mapping, text_of
@@ -26,7 +28,7 @@ class _Call:
 
     index: int
     id: str = ""
-    name: str = ""
+    names: list[str] = field(default_factory=list[str])
     arguments: list[str] = field(default_factory=list[str])
     extra: Any = None
 
@@ -36,12 +38,30 @@ class _Call:
         repeated = isinstance(call_id, str) and call_id != "" and call_id == self.id
         if isinstance(call_id, str) and call_id:
             self.id = call_id
-        # Pieces of a name add up; but servers that repeat the id in every chunk repeat the whole name too.
-        if isinstance(name, str) and not (repeated and name == self.name):
-            self.name += name
+        # Pieces of a name add up; but servers that repeat the id in every chunk, or send it once, may repeat the whole name too.
+        if isinstance(name, str) and not ((repeated or any(self.arguments)) and name == self.name):
+            self.names = [name] if any(self.arguments) and name in self.names else [*self.names, name]
         if arguments is not None:
             self.arguments.append(arguments if isinstance(arguments, str) else json_text(arguments))
         self.extra = entry.get("extra_content") or self.extra
+
+    @property
+    def name(self) -> str:
+        return "".join(self.names)
+
+    def is_before(self, entry: Json) -> bool:
+        """Whether a piece without an index of its own begins another call: under another id, or under a name when this one has all."""
+        call_id, function = entry.get("id"), mapping(entry.get("function"))
+        if call_id and self.id:
+            return call_id != self.id
+        name = text_of(function.get("name"))
+        return name is not None and (name not in {self.name, *self.names} or bool(function.get("arguments"))) and self._is_whole()
+
+    def _is_whole(self) -> bool:
+        try:
+            return isinstance(from_json("".join(self.arguments)), dict)
+        except ValueError:
+            return False
 
     def whole(self) -> Json:
         shape: Json = {"type": "function", "function": {"name": self.name, "arguments": "".join(self.arguments)}}
@@ -60,6 +80,7 @@ class Assembly(Reading):
         self._refusal: list[str] = []
         self._details: list[Any] = []
         self._calls: list[_Call] = []
+        self._no_calls: Any = None  # what stood in the place of a list of calls (E26)
         self._function: _Call | None = None
         self._reason: str | None = None
         self._answered = False
@@ -77,8 +98,7 @@ class Assembly(Reading):
             "refusal": "".join(self._refusal),
             "reasoning_details": self._details,
         }
-        if self._calls:
-            message["tool_calls"] = [call.whole() for call in sorted(self._calls, key=lambda call: call.index)]
+        message["tool_calls"] = [call.whole() for call in sorted(self._calls, key=lambda call: call.index)] or self._no_calls
         if self._function is not None:
             message["function_call"] = self._function.whole()["function"]
         return read({**self._body, "choices": [{"index": 0, "message": message, "finish_reason": self._reason}]})
@@ -113,8 +133,11 @@ class Assembly(Reading):
         if isinstance(piece.get("reasoning_details"), list):
             self._details.extend(piece["reasoning_details"])
         entries = piece.get("tool_calls")
-        for entry in cast("list[Any]", entries) if isinstance(entries, list) else []:
-            self._slot(mapping(entry)).take(mapping(entry))
+        if isinstance(entries, list):
+            for entry in cast("list[Any]", entries):
+                self._slot(mapping(entry)).take(mapping(entry))
+        else:
+            self._no_calls = entries or self._no_calls
         if isinstance(piece.get("function_call"), dict):
             self._function = self._function or _Call(0)
             self._function.take({"function": piece["function_call"]})
@@ -124,16 +147,14 @@ class Assembly(Reading):
             yield Delta(content or "", thought or "")
 
     def _slot(self, entry: Json) -> _Call:
-        """The call a piece belongs to: by its index, or where a server sends none (or always 0) by its id."""
-        call_id = entry.get("id")
+        """The call a piece belongs to: by its index, or where a server sends none (or always 0) by its id or its name."""
         index = entry.get("index")
         if type(index) is int:
             known = next((call for call in reversed(self._calls) if call.index == index), None)
         else:
             known = self._calls[-1] if self._calls else None
             index = self._calls[-1].index + 1 if self._calls else 0
-        is_another = known is not None and bool(call_id) and bool(known.id) and call_id != known.id
-        if known is None or is_another:
+        if known is None or known.is_before(entry):
             known = _Call(index)
             self._calls.append(known)
         return known

@@ -26,6 +26,8 @@ class Dialect(Record):
     """Takes `stream_options` and then counts the tokens of a stream; the others count unasked, or refuse the field."""
     wants_reasoning: bool = False
     """Must be handed the reasoning of its earlier tool calls again."""
+    longest_id: int | None = None
+    """Of a call. Elsewhere ids go back as they came: gateways keep signatures in them (litellm, pull request 16895)."""
 
 
 class Provider(Record):
@@ -52,12 +54,12 @@ _READS = Capabilities(json_schema=True)
 PROVIDERS: Mapping[str, Provider] = {
     provider.name: provider
     for provider in (
-        # OpenAI's reasoning models refuse `max_tokens`; all its models take the newer name.
+        # OpenAI's reasoning models refuse `max_tokens`; all its models take the newer name. Longer ids: 400 (autogen, issue 6377).
         Provider(
             "openai",
             "https://api.openai.com/v1",
             "OPENAI_API_KEY",
-            dialect=Dialect({"max_tokens": "max_completion_tokens"}),
+            dialect=Dialect({"max_tokens": "max_completion_tokens"}, longest_id=40),
             capabilities=_SEES,
         ),
         # Over `openai_chat`, at the same address, it ignores the shape of an answer ("OpenAI SDK compatibility", November 2026).
@@ -103,6 +105,12 @@ _ELSEWHERE = {
     "key": "It is called `api_key`.",
     "token": "It is called `api_key`.",
 }
+
+_MAKERS = frozenset({
+    "model", "base_url", "wire", "api_key", "headers", "connect_timeout_s", "read_timeout_s", "timeout_s", "max_retries", "capabilities",
+    "strict_tools",
+})  # fmt: skip
+"""What `LM(...)` takes beside settings."""
 
 
 def choose(model: object, base_url: str | None, model_at_url: object, wire: str | None = None) -> tuple[Provider, str]:
@@ -171,8 +179,11 @@ def public(base_url: object) -> str:
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that are meant for ferrule under another library's name: the provider would get them, and the wish be lost."""
+    """Refuse settings that are meant for ferrule: the provider would get them, perhaps a key among them, and the wish be lost."""
     for name in settings:
+        if name in _MAKERS:
+            msg = f"`{name}` is no setting of a request. Make another model with it, `LM(..., {name}=...)`, or give it to your own client."
+            raise ConfigurationError(msg)
         if name in _ELSEWHERE:
             msg = f"`{name}` is no setting of a model. {_ELSEWHERE[name]}"
             raise ConfigurationError(msg)

@@ -10,7 +10,7 @@ from ferrule.errors import AdapterParseError, BadRequest, ConfigurationError, Ma
 from ferrule.programs.ask import Asker, ask, asker
 from ferrule.programs.dynamic import Host, ModuleContext, ModuleView, changes
 from ferrule.programs.instructions import listed_tools, tools_instructions
-from ferrule.programs.mode_choice import calls_natively, refuses_tools
+from ferrule.programs.mode_choice import calls_natively, refuses_tools, with_memory
 from ferrule.programs.module import Module
 from ferrule.programs.native_types import adapted, completed
 from ferrule.programs.tool_inputs import declared
@@ -87,7 +87,7 @@ class Predict(Module):
         own, inputs = split(self.signature, inputs, _OWN)
         given, toolbox = declared(self.signature, inputs, self.toolbox)
         values = self.signature.check_inputs(given)
-        how = asker(self.lm, self.config, own)
+        how = with_memory(asker(self.lm, self.config, own), self.native)
         demos = own.get("demos", self.demos)
         if calls_output(self.signature) is not None or (len(toolbox) and not len(self.toolbox)):
             # Where nothing is run, the adapter has a say as well: see docs/tool-calls.md.
@@ -238,6 +238,8 @@ class _Turns(_WithTools):
                 messages = request.messages.then(response.message())
                 return Prediction.of(fields, trajectory=self.trajectory, messages=messages)
             if not predict.auto_execute_tools:
+                said = response.message()
+                messages = request.messages.then(replace(said, tool_calls=calls) if self.native else said)
                 nothing = dict.fromkeys(predict.signature.output_fields)
                 return Prediction.of(nothing, trajectory=self.trajectory, messages=messages, calls=calls)
             results: list[ToolResult] = yield from use(self.toolbox, calls, self.host, thought=response.text or "")

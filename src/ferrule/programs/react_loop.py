@@ -14,7 +14,7 @@ from ferrule.programs.ask import Asker, asker
 from ferrule.programs.dynamic import Host, ModuleContext, ModuleView, changes
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool, is_builtin
 from ferrule.programs.loop_modes import Mode, Turn, clipped, fault_result, native_mode, text_mode
-from ferrule.programs.mode_choice import calls_natively, refuses_tools
+from ferrule.programs.mode_choice import calls_natively, refuses_tools, with_memory
 from ferrule.programs.predict import ChainOfThought, Predict, split
 from ferrule.programs.tool_inputs import declared
 from ferrule.programs.use import Used, use
@@ -98,7 +98,7 @@ def carry(agent: Agent, inputs: dict[str, Any]) -> Flow:
     if tools is not agent.react.toolbox:
         _refuse_builtin_names(tools)
     values = signature.check_inputs(given)
-    how = asker(agent.react.lm, agent.react.config, own)
+    how = with_memory(asker(agent.react.lm, agent.react.config, own), agent.native)
     limits: Limits = own.get("limits", agent.limits)
     if limits.are_shared:
         yield Within(limits)

@@ -8,6 +8,7 @@ any model is asked; its `reason` is one of `single_expected`, `list_expected`, `
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -108,7 +109,12 @@ class _Spec:
             raise self._wrong("invalid_name", str(error).rstrip(".")) from error
         if description is not None and not isinstance(description, str):
             raise self._wrong("invalid_description", f"a description is a text, found {kind_of(description)}")
-        return Tool(name, description or "", None, self._schema(body[key]))
+        schema = self._schema(body[key])
+        try:
+            json.dumps(schema, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:  # a cycle is a ValueError of its own
+            raise self._wrong("invalid_parameters", f"the parameters are no JSON: {error}") from error
+        return Tool(name, description or "", None, schema)
 
     def _schema(self, parameters: Any) -> dict[str, Any]:
         """An object's schema as it is; arguments as a list or by name become one."""
@@ -133,7 +139,7 @@ class _Spec:
             if name in properties:
                 raise self._wrong("invalid_parameters", f"there are two arguments named `{name}`")
             about: Mapping[str, Any] = {"description": said} if isinstance(said, str) else cast("Mapping[str, Any]", said)
-            properties[name] = {key: value for key, value in about.items() if key not in _NOT_IN_SCHEMA}
+            properties[name] = {key: value for key, value in about.items() if key not in _NOT_IN_SCHEMA or isinstance(value, list)}
             if about.get("required", not about.get("optional") and "default" not in about) is not False:
                 required.append(name)
         return _object(properties, required)

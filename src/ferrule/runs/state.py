@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from uuid import uuid4
 
-from ferrule.errors import RunCancelled, RunError, Suspended
+from ferrule.errors import InputError, RunCancelled, RunError, Suspended
 from ferrule.runs.budget import Budget
 from ferrule.runs.journal import Journal
 from ferrule.runs.observe import Execution
@@ -180,11 +180,19 @@ class Frame(Changing):
 
 
 def held(value: Any) -> Any:
-    """A value as it is now: containers are copied, down to what is in them."""
+    """A value as it is now: containers are copied, down to what is in them. Raises `InputError` for one that holds itself."""
+    try:
+        return _copied(value)
+    except RecursionError:
+        msg = "An input holds itself, or is nested too deeply to be kept for a replay."
+        raise InputError(msg) from None
+
+
+def _copied(value: Any) -> Any:
     if type(value) is dict:
-        return {key: held(each) for key, each in cast("dict[Any, Any]", value).items()}
+        return {key: _copied(each) for key, each in cast("dict[Any, Any]", value).items()}
     if type(value) is list:
-        return [held(each) for each in cast("list[Any]", value)]
+        return [_copied(each) for each in cast("list[Any]", value)]
     return value.copy() if type(value) is History else value
 
 

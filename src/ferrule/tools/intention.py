@@ -6,7 +6,7 @@ the tool's own arguments are looked at: the function never sees it, the call kee
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ToolDefinitionError
 from ferrule.values.exchange import Declarations
@@ -42,19 +42,28 @@ def _asking(declaration: Mapping[str, Any]) -> dict[str, Any]:
     parameters: Mapping[str, Any] = function["parameters"]
     asking = {
         **parameters,
+        **{key: [_knowing(branch) for branch in parameters[key]] for key in ("anyOf", "oneOf", "allOf") if key in parameters},
         "properties": {NAME: dict(FIELD), **parameters.get("properties", {})},
         "required": [NAME, *parameters.get("required", ())],
     }
     return {**declaration, "function": {**function, "parameters": asking}}
 
 
+def _knowing(branch: Any) -> Any:
+    """One of several schemas of the whole, which may allow no other arguments than its own."""
+    if not isinstance(branch, dict) or "properties" not in branch:
+        return cast("Any", branch)
+    form = cast("dict[str, Any]", branch)
+    return {**form, "properties": {NAME: dict(FIELD), **form["properties"]}}
+
+
 def taken(call: ToolCall) -> ToolCall:
     """The call with its intention beside the arguments, where it stood among them. A model that left it out is not held up for it."""
-    if call.intention is not None or not isinstance(call.args.get(NAME), str):
+    if NAME not in call.args:
         return call
     rest = dict(call.args)
-    why = rest.pop(NAME).strip()
-    return call.changed(args=rest, intention=why or None)
+    why = rest.pop(NAME)
+    return call.changed(args=rest, intention=call.intention or (why.strip() if isinstance(why, str) else None) or None)
 
 
 def written(call: ToolCall) -> ToolCall:

@@ -17,6 +17,8 @@ from ferrule.values.jsonable import json_text
 from ferrule.values.repair import read_json
 
 Calls = TypeVar("Calls", bound=ToolCalls)
+_NO_CALLS = frozenset({"", "none", "null", "nil", "n/a", "na", "nothing", "no calls", "no tool calls", "empty"})
+"""What models write where they make no call."""
 
 
 def read_calls(found: Any, kind: type[Calls]) -> Calls:
@@ -70,7 +72,7 @@ def _entries(found: Any) -> list[Any]:
     value: Any = found
     if isinstance(found, str):
         try:
-            value = read_json(found)[0] if found.strip() else None
+            value = read_json(found)[0] if found.strip(" \t\r\n.*`()\"'").casefold() not in _NO_CALLS else None
         except ValueError as error:
             msg = f"the calls are not valid JSON: {error}"
             raise ToolCallError("invalid_tool_calls", msg, raw=found) from None

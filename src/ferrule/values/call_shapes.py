@@ -14,6 +14,9 @@ from ferrule.values.jsonable import json_text
 from ferrule.values.repair import kind_of, read_object
 
 _ARGUMENTS = ("arguments", "args", "parameters", "input")
+_HARMLESS = frozenset({str, int, bool, type(None)})
+_DEEPEST = 200
+"""Levels of arguments: what is deeper cannot be written again everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,37 @@ def _fault(found: Any) -> CallFault | None:
 
 def _parsed(name: str, raw: Any) -> tuple[dict[str, Any], CallFault | None, tuple[str, ...]]:
     """The arguments, or why there are none; and the repairs their text needed."""
+    args, fault, repairs = _found(name, raw)
+    if not (problem := unwritable(args)):
+        return args, fault, repairs
+    fault = CallFault(
+        "invalid_tool_call_arguments", f"the arguments of `{name}` {problem}", raw if isinstance(raw, str) else json_text(args)
+    )
+    return {}, fault, ()
+
+
+def unwritable(args: dict[str, Any]) -> str | None:
+    """What keeps arguments from being written as JSON again, so that they would come back as others; None for nearly all."""
+    if _HARMLESS.issuperset(map(type, args.values())):
+        return None
+    level: list[dict[str, Any] | list[Any]] = [args]
+    for _ in range(_DEEPEST):
+        inside: dict[int, Any] = {}  # by identity: what stands in two places is looked at once
+        for each in level:
+            values = cast("list[object]", each.values() if type(each) is dict else each)
+            for value in values:
+                kind = type(value)
+                if kind is dict or kind is list:
+                    inside[id(value)] = value
+                elif isinstance(value, float) and value - value != 0:
+                    return "hold NaN or an infinity, which JSON has no word for"
+        if not inside:
+            return None
+        level = list(inside.values())
+    return "are nested too deeply"
+
+
+def _found(name: str, raw: Any) -> tuple[dict[str, Any], CallFault | None, tuple[str, ...]]:
     if raw is None:
         return {}, None, ()
     if isinstance(raw, str):
@@ -106,7 +140,7 @@ def _parsed(name: str, raw: Any) -> tuple[dict[str, Any], CallFault | None, tupl
             return {}, CallFault(error.code, str(error), raw), ()
         return args, None, repairs
     if isinstance(raw, (bytes, bytearray)):
-        return _parsed(name, raw.decode("utf-8", "replace"))
+        return _found(name, raw.decode("utf-8", "replace"))
     if isinstance(raw, (dict, Mapping)):
         args = dict(cast("Mapping[Any, Any]", raw))
         odd = next((key for key in args if not isinstance(key, str)), None)

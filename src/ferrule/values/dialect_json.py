@@ -20,7 +20,7 @@ from ferrule.values.repair import read_object
 _NAMES = ("name", "tool_name", "function_name", "function", "tool", "recipient_name", "action", "api_name", "api", "func")
 _ARGUMENTS = (
     "arguments", "args", "parameters", "params", "input", "tool_input", "action_input", "tool_args", "tool_arguments",
-    "function_args", "function_arguments", "kwargs", "parameter", "tool_parameters", "inputs", "argument",
+    "function_args", "function_arguments", "kwargs", "parameter", "tool_parameters", "inputs", "argument", "function_arg",
 )  # fmt: skip
 _LISTS = (
     "tool_calls",

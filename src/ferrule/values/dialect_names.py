@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from ferrule.errors import ToolCallError, shown
+
 if TYPE_CHECKING:
     from ferrule.values.call_shapes import CallFault
 
@@ -17,8 +19,6 @@ _PREFIX = re.compile(r"(?:functions?|api|default_api|tools?|tool_use|tool_code|t
 _ESCAPED = re.compile(r"_(?:dot|x[0-9a-f]{2,6})_")
 _ODD = re.compile(r"[\W_]+")
 _COUNTED = re.compile(r":\d+$")
-_MOST_KEPT = 32
-_kept: dict[tuple[int, ...], tuple[tuple[Any, ...], Offers]] = {}
 
 
 class Offer(NamedTuple):
@@ -73,8 +73,6 @@ class Offers:
         """A name has a blank in it."""
         for tool in tools:
             name, offer = _offer(tool)
-            if not name:
-                continue
             self.spaced = self.spaced or " " in name
             for each in {name, offer.name}:
                 self._exact.setdefault(each, offer)
@@ -106,18 +104,12 @@ class Offers:
 
 
 def offers_of(tools: Any) -> Offers:
-    """The offers of a list of tools, made once while the same tools come again."""
-    is_one = isinstance(tools, Mapping) or hasattr(tools, "declaration") or not isinstance(tools, Iterable)
-    listed = cast("tuple[Any, ...]", (tools,) if is_one else tuple(cast("Iterable[Any]", tools)))
-    key = tuple(map(id, listed))
-    kept = _kept.get(key)
+    """The offers of a list of tools; those of `Declarations` are made once. Raises `ToolCallError` for what declares no tool."""
+    kept = getattr(tools, "kept", None)
     if kept is not None:
-        return kept[1]
-    made = Offers(listed)
-    if len(_kept) >= _MOST_KEPT:
-        _kept.clear()
-    _kept[key] = (listed, made)  # holding the tools themselves, so that no other object can come by their ids
-    return made
+        return kept(Offers, lambda: Offers(tools))
+    is_one = isinstance(tools, Mapping) or hasattr(tools, "declaration") or not isinstance(tools, Iterable)
+    return Offers(cast("Iterable[Any]", (tools,) if is_one else tools))
 
 
 def _offer(tool: Any) -> tuple[str, Offer]:
@@ -125,14 +117,13 @@ def _offer(tool: Any) -> tuple[str, Offer]:
     own = "" if isinstance(tool, Mapping) else getattr(tool, "name", "")
     declaration: Any = cast("Any", tool) if not own else getattr(cast("Any", tool), "declaration", None)
     body: Any = cast("Mapping[str, Any]", declaration).get("function", declaration) if isinstance(declaration, Mapping) else {}
-    if not isinstance(body, Mapping):
-        body = {}
-    found = cast("Mapping[str, Any]", body)
+    found = cast("Mapping[str, Any]", body if isinstance(body, Mapping) else {})
     declared = found.get("name") or own
     schema: Any = found.get("parameters") or found.get("input_schema")
     name = own if isinstance(own, str) and own else declared
-    if not isinstance(declared, str) or not isinstance(name, str):
-        return "", Offer("", {}, frozenset(), closed=False)
+    if not isinstance(declared, str) or not isinstance(name, str) or not declared:
+        msg = f"Calls are looked for of tools or of their declarations; this is neither: {shown(tool)}. Make `Tool(...)` of a function."  # pyright: ignore[reportUnknownArgumentType]
+        raise ToolCallError("invalid_tool_spec", msg, raw=cast("Any", tool))
     if not isinstance(schema, Mapping):
         return declared, Offer(name, {}, frozenset(), closed=False)
     parameters = cast("Mapping[str, Any]", schema)

@@ -36,7 +36,12 @@ _BEHIND_STRONG = (
     ),
 )
 _BEHIND_WEAK = re.compile(r"(?:\A|\n)[ \t]*[`*]*(?P<name>[^\W\d](?:[\w.:/-]|\\_)*)[`*]*[ \t]*(?:\r?\n)?[ \t]*(?:```\w*\s*)?\Z")
-_LIKE_EXAMPLE = re.compile(r"\b(?:e\.\s?g\.|for (?:example|instance)|such as|usage|examples?\s*:)[^\n]*\n?\s*\Z", re.IGNORECASE)
+_LIKE_EXAMPLE = re.compile(
+    r"\b(?:e\.\s?g\.|for (?:example|instance)|such as|usage|examples?\s*:"
+    r"|available (?:functions|tools)|(?:do not|don['\u2019]t|never) (?:\w+ ){0,3}?(?:run|call|execute|use|invoke))[^\n]*\n?[\s\W]*\Z",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"(?:>\s*)+")
 _THOUGHT_END = re.compile(r"(?:</think(?:ing)?>|\[/THINK\]|<\|end_of_thought\|>)(?=\s*\n|\s*\Z|\s*<)")  # else it stands in an argument
 _THOUGHT_START = re.compile(r"<think(?:ing)?>|\[THINK\]|<\|begin_of_thought\|>")
 _OBSERVATION = re.compile(r"^\W{0,4}Observation\W{0,4}:", re.MULTILINE)
@@ -61,7 +66,20 @@ class _Edges(NamedTuple):
 class Scan:
     """The state of the pass: what was found, and where a weak sign does not count."""
 
-    __slots__ = ("_effort", "_fence_close", "_first", "_forms", "_last", "_offers", "_text", "_unclosed", "_weak_from", "drafts", "spans")
+    __slots__ = (
+        "_effort",
+        "_example",
+        "_fence_close",
+        "_first",
+        "_forms",
+        "_last",
+        "_offers",
+        "_text",
+        "_unclosed",
+        "_weak_from",
+        "drafts",
+        "spans",
+    )
 
     def __init__(self, text: str, offers: Offers) -> None:
         self._text = text
@@ -71,7 +89,7 @@ class Scan:
         self._weak_from = 0
         self._fence_close = -1
         self._unclosed: set[str] = set()
-        self._first = self._last = -1
+        self._first = self._last = self._example = -1
         self.drafts: list[Draft] = []
         self.spans: list[tuple[int, int]] = []
         """Beginning and end of what each call was written in, in order."""
@@ -127,7 +145,7 @@ class Scan:
             self._effort.spend(0)
         elif tag.kind == "tagged" or (tag.kind == "other" and self._offers.get(anchor[0].strip("<>")) is not None):
             found = read_tagged(self._text, start, self._offers, self._effort)
-            if found is not None:
+            if found is not None and (tag.kind == "tagged" or self._stands_alone(start, found[1])):
                 return self._keep(found[0], start, found[1])
             self._effort.spend(0)
         elif tag.kind == "aside":
@@ -173,7 +191,7 @@ class Scan:
             else:
                 drafts, end = self._forms.calls(fence.end(), is_marked=False)
             is_all = end <= last and not self._text[end:last].strip(" \t\r\n;,`}])")
-            if drafts and is_all and self._edges(start, start).begins and not self._like_example(start):
+            if drafts and is_all and self._edges(start, start).begins and not self._like_example(start, behind):
                 return self._keep(drafts, start, behind)
             self._weak_from = max(self._weak_from, behind)
         self._fence_close = close
@@ -206,7 +224,7 @@ class Scan:
         if edges.is_whole:
             return self._keep(drafts, start, end)
         fits = any(each.args for each in drafts) and all(each.offer.fits(each.args) for each in drafts)
-        if edges.begins and edges.ends and fits and not self._like_example(start):
+        if edges.begins and edges.ends and not self._like_example(start, end) and fits:
             return self._keep(drafts, start, end)
         return end
 
@@ -252,7 +270,7 @@ class Scan:
             start = at - len(before) + named.start("name")
             edges = self._edges(start, end)
             in_fence = "```" in named[0]
-            if edges.begins and edges.ends and (in_fence or start >= self._weak_from) and not self._like_example(start):
+            if edges.begins and edges.ends and (in_fence or start >= self._weak_from) and not self._like_example(start, end):
                 return self._keep([repaired(draft, repairs)], start, end)
         return end
 
@@ -275,11 +293,13 @@ class Scan:
 
     def _weakly(self, drafts: list[Draft], start: int, end: int) -> int:
         """Keep calls that only their own form tells of, unless a sentence goes on around them or they are said to be an example."""
-        if drafts:
-            edges = self._edges(start, end)
-            if edges.is_whole or ((edges.begins or edges.ends) and not self._like_example(start)):
-                self._keep(drafts, start, end)
+        if drafts and self._stands_alone(start, end):
+            self._keep(drafts, start, end)
         return end
+
+    def _stands_alone(self, start: int, end: int) -> bool:
+        edges = self._edges(start, end)
+        return edges.is_whole or ((edges.begins or edges.ends) and not self._like_example(start, end))
 
     def _edges(self, start: int, end: int) -> _Edges:
         text = self._text
@@ -294,6 +314,8 @@ class Scan:
         is_whole = start <= self._first and end >= self._last - 1
         low = text.rfind("\n", max(0, start - _NEAR), start) + 1
         before = text[max(low, start - _NEAR) : start].strip(_BESIDE)
+        if _QUOTED.fullmatch(before):
+            return _Edges(begins=False, ends=False, is_whole=False)
         begins = (
             not before or before.endswith(":") or before.rstrip(".)").isdigit() or (before.endswith(">") and not before.endswith(">>>"))
         )
@@ -303,5 +325,11 @@ class Scan:
         after = text[end : line if line >= 0 else end + _NEAR].strip(_BEHIND)
         return _Edges(begins, not after or after.startswith(("<", "[/")), is_whole)
 
-    def _like_example(self, start: int) -> bool:
-        return _LIKE_EXAMPLE.search(self._text, max(0, start - 160), start) is not None
+    def _like_example(self, start: int, end: int) -> bool:
+        """It is said to be one, or goes on in a list of them."""
+        text = self._text
+        found = _LIKE_EXAMPLE.search(text, max(0, start - 160), start) is not None
+        found = found or (0 <= self._example < start and not text[self._example : start].strip(_BETWEEN + _BESIDE))
+        if found:
+            self._example = end
+        return found

@@ -59,6 +59,9 @@ _THOUGHTS = re.compile(r"(?:begin|start|content)?(?:think|thought|reason|reflect
 _STOPS = frozenset(
     {"s", "eotid", "eomid", "imend", "endoftext", "eos", "end", "endofturn", "endturn", "endofsentence", "call", "return", "eot", "botend"}
 )
+_OF_CALLS = frozenset(
+    {"invoke", "function", "functions", "tool", "tools", "call", "calls", "parameter", "parameters", "argument", "arguments"}
+)
 _TYPES: dict[str, str] = {"any": "", "str": "string"}
 
 
@@ -103,6 +106,11 @@ def closes(tag: Tag, opening: Tag) -> bool:
     if tag.kind != "close":
         return False
     return tag.stem == opening.stem or opening.stem.removesuffix("begin").removesuffix("start").removeprefix("start") == tag.stem
+
+
+def ends_calls(tag: Tag) -> bool:
+    """A closing tag is one of calls, and no markup of the text's own."""
+    return _CALLS.fullmatch(tag.stem) is not None or tag.stem in _OF_CALLS or tag.stem in _STOPS
 
 
 def read_tagged(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int] | None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ferrule.values.call_shapes import CallFault, unwritable
 from ferrule.values.dialect_names import offers_of
 from ferrule.values.dialect_scan import Scan
-from ferrule.values.dialect_tags import TAG, tag_of
+from ferrule.values.dialect_tags import TAG, ends_calls, tag_of
+from ferrule.values.jsonable import json_text
 
 if TYPE_CHECKING:
     import re
@@ -42,6 +44,9 @@ def find(text: str, tools: Any) -> tuple[list[dict[str, Any]], str]:
 
 def _fields(draft: Draft) -> dict[str, Any]:
     # Fields, as `values.call` asks this module, and so cannot be imported by it.
+    if problem := unwritable(draft.args):
+        fault = CallFault("invalid_tool_call_arguments", f"the arguments of `{draft.offer.name}` {problem}", json_text(draft.args))
+        draft = draft._replace(args={}, fault=fault)
     return {
         "name": draft.offer.name,
         "args": draft.args,
@@ -64,5 +69,5 @@ def _rest(text: str, spans: list[tuple[int, int]]) -> str:
 
 def _without_markup(found: re.Match[str]) -> str:
     tag = tag_of(found[0])
-    is_markup = tag.kind in _MARKUP and not tag.is_thought
+    is_markup = tag.kind in _MARKUP and (tag.kind != "close" or ends_calls(tag))
     return "" if is_markup or (tag.stem in _CHANNELS and found[0].startswith("<|")) else found[0]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ferrule.values.jsonable import json_bytes
 from ferrule.values.message import Message, Messages
@@ -12,6 +12,8 @@ from ferrule.values.record import Changing, Record, field
 
 if TYPE_CHECKING:
     from ferrule.values.call import ToolCall
+
+T = TypeVar("T")
 
 
 class Usage(Record):
@@ -66,12 +68,17 @@ class Shape(Record):
 class Declarations(Sequence[dict[str, Any]]):
     """Tools in the canonical form, in order, with their JSON made once. Not to be changed after it was made."""
 
-    __slots__ = ("_json", "tools")
+    __slots__ = ("_json", "_kept", "tools")
 
     def __init__(self, tools: Iterable[dict[str, Any]] = ()) -> None:
         self.tools = tuple(tools)
         """`{"type": "function", "function": {"name", "description", "parameters"}}` each."""
         self._json: bytes | None = None
+        self._kept: dict[Any, Any] = {}
+
+    def kept(self, key: Any, make: Callable[[], T]) -> T:
+        """What `make` gives, made once for these tools and key: for all that is derived of them elsewhere."""
+        return self._kept[key] if key in self._kept else self._kept.setdefault(key, make())
 
     @property
     def json(self) -> bytes:

@@ -116,6 +116,8 @@ def callers_own() -> dict[str, Callable[..., Any]]:
     frame = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     module = frame.f_globals
     found: dict[str, Callable[..., Any]] = {}
+    if str(module.get("__name__", "")).partition(".")[0] in sys.stdlib_module_names:  # called by a thread or a pool: these are no one's own
+        return found
     for scope in (module, frame.f_locals):
         for name, value in list(scope.items()):
             if _is_tool(value) and _is_of(getattr(value, "func", None), module):

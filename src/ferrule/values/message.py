@@ -6,6 +6,7 @@ the wires and chained into the digest of the log. Other wires keep their own for
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from ferrule.values.call import ToolCall, ToolResult
     from ferrule.values.part import Content
 Role = Literal["system", "user", "assistant", "tool"]
+UNNAMED = "unnamed"
+"""Stands for the name of a call that had none."""
+_LONGEST_NAME = 64
+_SAFE = re.compile(r"[a-zA-Z0-9_-]+")
+_ODD = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Message(Record):
@@ -51,7 +57,7 @@ class Message(Record):
 
     @property
     def json(self) -> bytes:
-        """OpenAI's chat form as JSON bytes."""
+        """OpenAI's chat form as JSON bytes, with names of calls that can be sent."""
         return self.rendered("openai", _openai)
 
     @property
@@ -85,8 +91,38 @@ def openai_message(message: Message) -> dict[str, Any]:
     return shape
 
 
+def sent_message(message: Message) -> dict[str, Any]:
+    """`openai_message` as it can be sent: with calls under names that providers take."""
+    shape = openai_message(message)
+    for call in shape.get("tool_calls", ()):
+        call["function"]["name"] = safe_name(call["function"]["name"])
+    return shape
+
+
+def safe_name(name: str | None) -> str:
+    """The name of a call as every provider takes it, in at most 64 letters, digits, `_` and `-`.
+
+    What a model called goes back to it, and may be anything: a single odd name has the whole request refused.
+    """
+    if name and len(name) <= _LONGEST_NAME and _SAFE.fullmatch(name):
+        return name
+    return _ODD.sub("_", name or "")[:_LONGEST_NAME] or UNNAMED
+
+
+def safe_id(call_id: str | None, longest: int | None = None) -> str:
+    """The id of a call in letters, digits, `_` and `-`, as it is where it has no others and is not too long.
+
+    Ids of other providers may be anything. Equal ids stay equal, so that a result keeps its call, and different ones different.
+    """
+    known = call_id or ""
+    if _SAFE.fullmatch(known) and (longest is None or len(known) <= longest):
+        return known
+    ending = f"_{sha256(known.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    return _ODD.sub("_", known)[: None if longest is None else longest - len(ending)] + ending
+
+
 def _openai(message: Message) -> bytes:
-    """`openai_message` as JSON. Text alone, as nearly every message is, is put together piece by piece: every step renders two."""
+    """`sent_message` as JSON. Text alone, as nearly every message is, is put together piece by piece: every step renders two."""
     content, calls, call_id = message.content, message.tool_calls, message.tool_call_id
     if type(content) is str:
         try:
@@ -98,7 +134,7 @@ def _openai(message: Message) -> bytes:
             ))  # fmt: skip
         except ValueError:  # a lone surrogate: the careful way knows what to do
             pass
-    return json_bytes(openai_message(message))
+    return json_bytes(sent_message(message))
 
 
 _HEADS = {role: b'{"role":"%b","content":' % role.encode() for role in ("system", "user", "assistant", "tool")}
@@ -106,7 +142,7 @@ _HEADS = {role: b'{"role":"%b","content":' % role.encode() for role in ("system"
 
 def _call_json(call: ToolCall) -> bytes:
     arguments = to_json(call.arguments_text)
-    function = b'"type":"function","function":{"name":%b,"arguments":%b}}' % (to_json(call.name), arguments)
+    function = b'"type":"function","function":{"name":%b,"arguments":%b}}' % (to_json(safe_name(call.name)), arguments)
     return b'{"id":%b,%b' % (to_json(call.id), function) if call.id is not None else b"{" + function
 
 

@@ -87,7 +87,7 @@ class Prediction(Mapping[str, Any]):
     output that is named like a method of a mapping (`items`, `keys`, ...) is reached as an item.
     """
 
-    __slots__ = ("_calls", "_messages", "_outputs", "_reason", "_trajectory", "_usage")
+    __slots__ = ("_calls", "_history", "_messages", "_outputs", "_reason", "_trajectory", "_usage")
 
     if TYPE_CHECKING:
         trajectory: Trajectory
@@ -97,7 +97,7 @@ class Prediction(Mapping[str, Any]):
         messages: Messages
         """The conversation up to and including this answer."""
         history: History
-        """The same as a `History`, the input of the next call."""
+        """The same as a `History`, the input of the next call: one object, to which results may be added."""
         tool_calls: ToolCalls
         """Calls the model wants and nobody ran (`auto_execute_tools=False`)."""
         reason: str | None
@@ -110,6 +110,7 @@ class Prediction(Mapping[str, Any]):
         self._messages: Messages | None = None
         self._reason: str | None = None
         self._calls: tuple[ToolCall, ...] = ()
+        self._history: History | None = None
 
     @classmethod
     def of(
@@ -148,9 +149,7 @@ class Prediction(Mapping[str, Any]):
             if name in self._outputs:
                 return self._outputs[name]
             if name == "history":
-                from ferrule.values.history import History
-
-                return History(messages=[message for message in self._messages or () if message.role != "system"])
+                return self._made_history()
             if name == "tool_calls":
                 return ToolCalls(tool_calls=list(self._calls))
             if name in _BESIDE:
@@ -158,6 +157,13 @@ class Prediction(Mapping[str, Any]):
         known = ", ".join(self._outputs) if not name.startswith("_") else ""
         msg = f"`{name}` is no output of this prediction; it has: {known or 'none'}."
         raise AttributeError(msg)
+
+    def _made_history(self) -> History:
+        if self._history is None:
+            from ferrule.values.history import History
+
+            self._history = History(messages=[message for message in self._messages or () if message.role != "system"])
+        return self._history
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Prediction):

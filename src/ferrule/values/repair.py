@@ -28,6 +28,8 @@ def read_json(text: str) -> tuple[Any, tuple[str, ...]]:
     try:
         return strict_json(text), ()
     except ValueError as error:
+        if text.startswith("\ufeff"):  # a byte order mark is no part of the JSON (RFC 8259, section 8.1)
+            return read_json(text[1:])
         from ferrule.values.loose_json import read_loosely, unfenced
 
         inside = unfenced(text)

@@ -1,0 +1,47 @@
+"""Calls as an answer: the model says what it wants called, the caller runs it, and the results go back in the history."""
+
+from ferrule import History, InputField, OutputField, Predict, ScriptedLM, Signature, Tool, ToolCalls, context
+
+
+def stock(item: str) -> int:
+    """Count the pieces of an item that are left."""
+    return {"rope": 12, "torch": 3}[item]
+
+
+class Answer(Signature):
+    """Answer the question, or say what you need to know first."""
+
+    history: History = InputField()
+    question: str = InputField()
+    tools: list[Tool] = InputField()
+    calls: ToolCalls | None = OutputField()
+    answer: str | None = OutputField()
+
+
+lm = ScriptedLM(
+    [
+        {
+            "text": "I look it up.",
+            "tool_calls": [{"name": "stock", "args": {"item": "rope"}}, {"name": "stock", "args": {"item": "boat"}}],
+        },
+        "[[ ## answer ## ]]\nThere are 12 ropes; I know of no boats.",
+    ]
+)
+with context(lm=lm):
+    ask = Predict(Answer)
+    first = ask(question="How many ropes and boats are left?", tools=[stock], history=History())
+    print("wanted:", *[f"{call.name}({call.args})" for call in first.calls.tool_calls])
+
+    # Nothing ran so far. The calls run here, side by side; the one that fails is a result as well.
+    results = first.calls.execute_all([stock])
+    print("found:", *[result.content for result in results], sep="\n  ")
+
+    history = first.history
+    history.add_tool_results(results)
+    second = ask(question="So?", tools=[stock], history=history)
+    print("answer:", second.answer)
+
+assert [result.is_error for result in results] == [False, True]
+assert [message.role for message in lm.requests[1].messages] == ["system", "user", "assistant", "tool", "tool", "user"]
+assert second.answer == "There are 12 ropes; I know of no boats."
+lm.assert_done()
