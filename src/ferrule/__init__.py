@@ -13,7 +13,7 @@ _HOMES = {
     "ferrule.errors": (
         "AdapterParseError", "AsyncToolError", "AuthenticationFailed", "BadRequest", "BoundaryError", "ConfigurationError",
         "ConfirmationRejected", "ConfirmationRequired", "ContextOverflow", "DecisionError", "DuplicateToolError", "FerruleError",
-        "InputError", "LMError", "LimitReached",
+        "InputError", "LMError", "LimitReached", "StoreError",
         "MaxTurnsReached", "MissingContent", "MissingKeyError", "RateLimited", "Refused", "ReplayMismatch", "RunCancelled", "RunError",
         "ScriptError", "SignatureError", "TooManyFaults", "ToolArgumentsError", "ToolCallError", "ToolDefinitionError", "ToolError",
         "ToolExecutionError", "ToolLoadError", "ToolRetry", "ToolStop", "ToolTimeoutError", "Unavailable", "UnknownToolError",

@@ -30,6 +30,7 @@ from ferrule.errors import RunCancelled as RunCancelled
 from ferrule.errors import RunError as RunError
 from ferrule.errors import ScriptError as ScriptError
 from ferrule.errors import SignatureError as SignatureError
+from ferrule.errors import StoreError as StoreError
 from ferrule.errors import ToolArgumentsError as ToolArgumentsError
 from ferrule.errors import ToolCallError as ToolCallError
 from ferrule.errors import ToolDefinitionError as ToolDefinitionError

@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 from agent_script import fields
 
-from ferrule import AdapterParseError, Capabilities, InputField, OutputField, Predict, Response, ScriptedLM, Signature, Type
+from ferrule import (
+    AdapterParseError,
+    Capabilities,
+    InputField,
+    OutputField,
+    Predict,
+    Response,
+    ScriptedLM,
+    Signature,
+    ToolCall,
+    ToolCalls,
+    Type,
+)
 
 
 class Thinking(Type):
@@ -61,3 +73,34 @@ def test_a_required_output_that_the_answer_lacks_is_missing() -> None:
     assert raised.value.code == "missing_required_outputs"
     optional = Ask.with_updated_fields("why", Thinking | None)
     assert Predict(optional)(question="q", lm=ScriptedLM([fields(answer="4")])).why is None
+
+
+def look(place: str) -> str:
+    """Look."""
+    return f"nothing in {place}"
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
+def test_such_a_type_stands_beside_tools_as_well(native: bool) -> None:
+    """D31: whatever turns came before, it is read from the last answer."""
+    call = (
+        Response(None, (ToolCall(name="look", args={"place": "x"}),))
+        if native
+        else fields(tool_calls=[{"name": "look", "args": {"place": "x"}}])
+    )
+    lm = ScriptedLM([call, Response(fields(answer="4"), reasoning="2 + 2")])
+    prediction = Predict(Ask, tools=[look], native=native)(question="q", lm=lm)
+    assert dict(prediction) == {"why": Thinking(said="2 + 2"), "answer": "4"}
+    assert [dict(request.settings) for request in lm.requests] == [{"reasoning_effort": "low"}] * 2
+    assert prediction.trajectory.steps[0].results[0].content == "nothing in x"
+
+
+def test_such_a_type_stands_beside_calls_as_an_output() -> None:
+    """D31, E47: calls alone are an answer; the others are None."""
+    made = Ask.append("calls", OutputField(), ToolCalls | None)
+    lm = ScriptedLM([Response(None, (ToolCall(name="look", args={"place": "x"}),)), Response(fields(answer="4"), reasoning="2 + 2")])
+    program = Predict(made, tools=[look], native=True)
+    first = program(question="q", lm=lm)
+    assert (first.why, first.answer, [call.name for call in first.calls.tool_calls]) == (None, None, ["look"])
+    second = program(question="q", lm=lm)
+    assert (second.why, second.answer, second.calls) == (Thinking(said="2 + 2"), "4", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from ferrule.errors import ReplayMismatch
@@ -83,3 +85,36 @@ def test_an_answer_that_is_not_there_yet_is_no_mismatch(recorded: str, asked: st
     journal = Journal([Entry(recorded, "model", "old", 1)])
     journal.rewind()
     assert journal.take(asked, "result", "new") is None
+
+
+class Slow:
+    """A sink that a test lets go on."""
+
+    def __init__(self) -> None:
+        self.began, self.go = asyncio.Event(), asyncio.Event()
+        self.written: list[Entry] = []
+
+    def __call__(self, entry: Entry) -> None:
+        raise AssertionError(entry)
+
+    async def later(self, entry: Entry) -> None:
+        self.began.set()
+        await self.go.wait()
+        self.written.append(entry)
+
+
+def test_a_write_that_is_cancelled_is_waited_for() -> None:
+    """R4: the journal knows what the store has, or else a finished call would be taken for an unfinished one."""
+
+    async def main() -> None:
+        sink = Slow()
+        journal = Journal(sink=sink)
+        writing = asyncio.ensure_future(journal.aadd(Entry("0", "once", "d", 1)))
+        await sink.began.wait()
+        writing.cancel()
+        asyncio.get_running_loop().call_soon(sink.go.set)
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        assert [entry.slot for entry in sink.written] == [entry.slot for entry in journal.entries] == ["0"]
+
+    asyncio.run(main())

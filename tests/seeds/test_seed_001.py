@@ -1,4 +1,8 @@
-"""The code blocks of seed 001 (udspy's Tool reference), executed as printed: `udspy` reads `ferrule`, and `eval` is a calculator."""
+"""The code blocks of seed 001 (udspy's Tool reference), executed as printed: `udspy` reads `ferrule`, and `eval` is a calculator.
+
+Where a block is a fragment (a decorator without its function, a function without its body, the bare signature of a method), what it lacks
+is put around it, and nothing in it is changed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import json
 import operator
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from agent_script import native_step
@@ -32,8 +36,15 @@ def calculator(text: str, *_: Any) -> float:
 
 def executed(*ranges: tuple[int, int], lm: Any = None, **names: Any) -> dict[str, Any]:
     """Execute the seed's lines (first, last), in one namespace, top-level `await` included."""
-    lines = SEED.read_text(encoding="utf-8").splitlines()
-    code = "\n".join(textwrap.dedent("\n".join(lines[first - 1 : last])) for first, last in ranges)
+    return executed_text("\n".join(printed(*each) for each in ranges), lm=lm, **names)
+
+
+def printed(first: int, last: int) -> str:
+    """The seed's lines, first to last."""
+    return textwrap.dedent("\n".join(SEED.read_text(encoding="utf-8").splitlines()[first - 1 : last]))
+
+
+def executed_text(code: str, *, lm: Any = None, **names: Any) -> dict[str, Any]:
     code = code.replace("from udspy.adapter import", "from udspy import").replace("from udspy import", "from ferrule import")
     namespace: dict[str, Any] = {"eval": calculator, "__name__": "seed_001", **names}
     with context(lm=lm):
@@ -174,12 +185,59 @@ def test_dspy_style_access(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_errors_as_strings_are_ordinary_results() -> None:
-    """U163, U169: lines 487-491, 497-498."""
+    """U163, U169: lines 487-491, 497-502."""
     from pydantic import Field
 
-    made = executed((487, 491), (497, 498), tool=ferrule.tool, Field=Field)
+    made = executed((487, 491), (497, 502), tool=ferrule.tool, Field=Field)
     assert made["divide"](a=1, b=0) == "Error: Cannot divide by zero"
     assert made["search_users"].name == "search_users"
+    assert list(made["user_management"].args) == ["action", "query", "data"]  # too many responsibilities, and a tool all the same
+
+
+def test_the_fragments_of_good_practice_make_tools(tmp_path: Path) -> None:
+    """U36, U69, U169: lines 466-469, 474-477, 482: two decorators, and a head that both may stand on."""
+    from pydantic import Field
+
+    head = f"{printed(474, 477).rstrip()} -> str:\n    return query\n"
+    assert printed(482, 482).startswith("@tool(")
+    for decorator, name, asks in ((printed(466, 469), "search_papers", False), (printed(482, 482), "delete", True)):
+        made = executed_text(f"{decorator.rstrip()}\n{head}", tool=ferrule.tool, Field=Field, Optional=Optional)["search"]
+        assert (made.name, made.require_confirmation, made.parameters["required"]) == (name, asks, ["query"])
+        assert made.args["year"]["description"] == "Publication year"
+
+
+@pytest.mark.parametrize(("first", "last", "ours"), [(81, 90, ferrule.Tool.__init__), (512, 517, ferrule.tool)], ids=["constructor", "decorator"])
+def test_what_the_printed_signatures_take_is_taken(first: int, last: int, ours: Any) -> None:
+    """U1, U10, U169: lines 11-16, 81-90, 512-517: every printed parameter is there, in its place, with the printed default."""
+    code = printed(first, last)
+    names = {"Callable": Any, "Any": Any, "Tool": Tool}
+    shown = executed_text(f"from __future__ import annotations\n{code}{'' if code.endswith('...') else ': ...'}", **names)
+    wanted = inspect.signature(shown["__init__" if first == 81 else "tool"]).parameters
+    assert set(wanted) <= {"self", "func", "name", "description", "require_confirmation", "desc", "args"}
+    made = inspect.signature(ours).parameters
+    given = {"name": "n", "description": "d", "require_confirmation": True}
+    if first == 81:
+        for keywords in ({}, given, {"desc": "d", "args": {"x": "number - one"}}):
+            assert Tool(func=lambda x: x, **{"name": "n", **keywords}).name == "n"
+        assert Tool(lambda x: x, "n", "d").description == "d"
+    else:
+        assert [(each.name, each.default) for each in wanted.values()][:2] == [("name", None), ("description", None)]
+        assert [made[name].default for name in ("name", "description")] == [None, None]
+        assert printed(12, 15).split() == printed(513, 516).split()  # lines 11-16 say the same
+        assert ours("n", "d", require_confirmation=True)(lambda x: x) == ours(**given)(lambda x: x)
+
+
+def test_the_printed_classes_attributes_and_methods_are_there() -> None:
+    """U16, U19, U20, U53, U55, U169: lines 74-75, 118-146, 160-168, 182, 204, 508-531."""
+    shown = executed((508, 531))["Tool"]
+    assert executed((74, 75))["Tool"].__doc__ == "Wrapper for a tool function with metadata."
+    made = executed((103, 109))["tool"]
+    for name in shown.__annotations__:
+        assert hasattr(made, name), name
+    assert set(shown.__annotations__) == {"func", "name", "description", "require_confirmation", "parameters", "desc", "args"}
+    assert made.desc == made.description
+    for name in ("__call__", "acall", "to_openai_schema"):
+        assert inspect.iscoroutinefunction(getattr(Tool, name)) is inspect.iscoroutinefunction(getattr(shown, name)), name
 
 
 def test_a_tool_loads_the_calculator() -> None:

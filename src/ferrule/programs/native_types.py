@@ -45,11 +45,16 @@ def _features(signature: type[Signature]) -> Taken:
     return tuple(found)
 
 
-def completed(signature: type[Signature], outputs: Mapping[str, Any], taken: Taken, response: Response) -> dict[str, Any]:
-    """All outputs, in order, those taken out read from the answer. Raises `AdapterParseError` for a required one that is not there."""
+def completed(
+    signature: type[Signature], outputs: Mapping[str, Any], taken: Taken, response: Response, *, is_partial: bool = False
+) -> dict[str, Any]:
+    """All outputs, in order, those taken out read from the answer.
+
+    Raises `AdapterParseError` for a required one that is not there; `is_partial`, it is None (E47).
+    """
     answer = {"text": response.text, "reasoning_content": response.reasoning, "raw": response.raw}
     found = {name: kind.parse_lm_response(answer) for name, kind in taken}
-    absent = [name for name, value in found.items() if value is None and name not in signature.plan.optional]
+    absent = [name for name, value in found.items() if value is None and name not in signature.plan.optional and not is_partial]
     if absent:
         problems = [(name, "is missing") for name in absent]
         raise AdapterParseError(

@@ -169,11 +169,11 @@ class _WithTools:
     ) -> None:
         self.predict = predict
         self.toolbox = toolbox
-        self.how = how
         self.values = values
         self.demos = demos
         self.native = native
-        self.signature = predict.signature
+        self.asked, self.how, self.taken = adapted(predict.signature, how)
+        self.signature = self.asked
         self.tail: list[Message] = []
         """What was said since the opening."""
 
@@ -182,6 +182,10 @@ class _WithTools:
 
     def request(self) -> Request:
         return self.how.request(self.signature, self.render(self.how.adapter), tools=self.toolbox.declarations if self.native else NO_TOOLS)
+
+    def outputs(self, fields: dict[str, Any], response: Response, *, with_calls: bool) -> dict[str, Any]:
+        """All outputs: those that were read, and those that their own type reads from the answer (D31)."""
+        return completed(self.predict.signature, fields, self.taken, response, is_partial=with_calls) if self.taken else fields
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
         raise NotImplementedError
@@ -197,8 +201,9 @@ class _Once(_WithTools):
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
         request = self.request()
-        outputs, response = yield from ask(self.how, self.signature, request, self.render, read=self._read)
-        calls = outputs.get(calls_output(self.signature) or "")
+        fields, response = yield from ask(self.how, self.signature, request, self.render, read=self._read)
+        calls = fields.get(calls_output(self.signature) or "")
+        outputs = self.outputs(fields, response, with_calls=bool(calls))
         return Prediction.of(outputs, messages=request.messages.then(response.message()), calls=calls.tool_calls if calls else ())
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
@@ -236,7 +241,8 @@ class _Turns(_WithTools):
             calls = tuple(call if call.id else call.with_id(f"call_{turn}_{k}") for k, call in enumerate(fields.pop(_CALLS, ())))
             if not calls:
                 messages = request.messages.then(response.message())
-                return Prediction.of(fields, trajectory=self.trajectory, messages=messages)
+                outputs = self.outputs(fields, response, with_calls=False)
+                return Prediction.of(outputs, trajectory=self.trajectory, messages=messages)
             if not predict.auto_execute_tools:
                 said = response.message()
                 messages = request.messages.then(replace(said, tool_calls=calls) if self.native else said)
@@ -274,7 +280,7 @@ class _Turns(_WithTools):
             if isinstance(bad, ToolCallError) and bad.index is not None:  # the model is told of it as of any other fault
                 return {_CALLS: (ToolCall(name=bad.tool or "", fault=CallFault(bad.code, str(bad), str(bad.raw), bad.index)),)}
             fields = error.parsed
-            if not fields.get(_CALLS) and not fields.keys() >= self.predict.signature.output_fields.keys():
+            if not fields.get(_CALLS) and not fields.keys() >= self.asked.output_fields.keys():
                 raise
         calls = fields.pop(_CALLS, None)
         return {_CALLS: tuple(calls.tool_calls)} if calls else fields

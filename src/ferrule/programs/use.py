@@ -17,6 +17,7 @@ from ferrule.values.act import Act, AskPerson, CallTools
 from ferrule.values.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.question import Decision, Question, confirmation_text, fingerprint
 from ferrule.values.record import Record, replace
+from ferrule.values.repair import LOSSY
 
 if TYPE_CHECKING:
     from ferrule.tools.toolbox import Toolbox
@@ -35,7 +36,7 @@ def use(toolbox: Toolbox, calls: Sequence[ToolCall], host: Any = None, *, though
         only = check(toolbox, calls[0], host)
         if isinstance(only, ToolResult):
             return [only]
-        if not only.tool.require_confirmation and only.tool is not CLARIFY:
+        if not only.tool.require_confirmation and only.tool is not CLARIFY and not only.call.repairs:
             return (yield CallTools((only,)))
     results: list[ToolResult | None] = [None] * len(calls)
     good: list[tuple[int, CheckedCall]] = []
@@ -60,7 +61,7 @@ class _Asked(Record):
     thought: str
     expires_s: float | None = None
     why: str = ""
-    """Why it is asked again."""
+    """Why it is asked, beside the tool's own wish."""
 
     def question(self) -> Question:
         call, arguments = self.checked.call, self.checked.arguments.shown
@@ -85,13 +86,16 @@ def _sorted(
             asked.append(_Asked(at, checked, thought))
         elif ruling is not None and ruling.verdict == "deny":
             results[at] = _denied(checked, "The rules that hold here do not allow this call", ruling.reason)
-        elif ruling.verdict == "allow" if ruling is not None else not needs_person(tool, checked.arguments.shown):
+        elif ruling is not None and ruling.verdict == "allow":
             ready.append((at, checked))
-        else:
-            expires_s = (
-                ruling.expires_s if ruling is not None and ruling.expires_s else getattr(tool.require_confirmation, "expires_s", None)
-            )
+        elif ruling is not None or needs_person(tool, checked.arguments.shown):
+            expires_s = (ruling.expires_s if ruling is not None else None) or getattr(tool.require_confirmation, "expires_s", None)
             asked.append(_Asked(at, checked, thought, expires_s))
+        elif tool.says_once and (lost := LOSSY.intersection(checked.call.repairs)):  # L11
+            why = f"A part of what the model wrote was dropped to read this call ({', '.join(sorted(lost))}).\n"
+            asked.append(_Asked(at, checked, thought, why=why))
+        else:
+            ready.append((at, checked))
     return ready, asked
 
 

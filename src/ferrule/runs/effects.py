@@ -151,7 +151,7 @@ def settled(frame: Frame, left: Left, found: ToolResult | None) -> ToolResult | 
         case "fail":
             msg = (
                 f"It is not known whether `{call.name}` ran with {json_text(left.checked.arguments.shown)} (call {left.slot} of the run "
-                f"{frame.run.id}): the process stopped before its result was written down, and the tool says `unknown='fail'`."
+                f"{frame.run.id}): it began, its result was never written down, and the tool says `unknown='fail'`."
             )
             raise RunError(msg)
         case _:
@@ -203,6 +203,6 @@ def _asked(frame: Frame, left: Left, entry: Entry | None) -> ToolResult | Questi
 def _question(left: Left) -> str:
     shown = json_text(left.checked.arguments.shown)
     return (
-        f"{left.checked.call.name} may have run with args: {shown}. The process stopped before its result was written down. "
+        f"{left.checked.call.name} may have run with args: {shown}. It began, and its result was never written down. "
         "Run it (again)? Approve runs it, a reply is taken for its result, a denial leaves it."
     )

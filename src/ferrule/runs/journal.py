@@ -7,6 +7,7 @@ A slot names an act by position: the frame's path and the act's number in it (`3
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
@@ -56,13 +57,19 @@ class Journal:
         self.entries.append(entry)
 
     async def aadd(self, entry: Entry) -> None:
-        """`add` without blocking the event loop."""
-        if self.sink is not None:
-            later = getattr(self.sink, "later", None)
-            if later is None:
-                self.sink(entry)
-            else:
-                await later(entry)
+        """`add` without blocking the event loop. Cancelled, it waits for what is being written: the journal knows what the store has."""
+        later = getattr(self.sink, "later", None)
+        if later is None:
+            self.add(entry)
+            return
+        writing = asyncio.ensure_future(later(entry))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait([writing])
+            if not writing.cancelled() and writing.exception() is None:
+                self.entries.append(entry)
+            raise
         self.entries.append(entry)
 
     def rewind(self) -> None:

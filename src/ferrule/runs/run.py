@@ -123,10 +123,14 @@ class Run(RunState):
 
         stored = store.load(run_id)
         head = {**read_object(stored.head, "the head of a run"), "status": stored.status}
+        if stored.status != "waiting":  # what it waited for before it went on, and was cut off
+            head["questions"] = []
         run = cls._of(head, stored.entries, program, tools, migrate=migrate)
         revoked = {key: each for key, each in run.answers.items() if each.kind == "revoke"}
         decided = [read_decision(read_object(text, "a decision")) for text in stored.decisions]
         run.answers = {**revoked, **{each.question_id: each for each in decided}}
+        known = {each.question_id for each in run.decisions}
+        run.decisions += [each for each in decided if each.question_id not in known]
         run.deps = deps
         run.kept = Kept(store, run, is_new=False)
         return run

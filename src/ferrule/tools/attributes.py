@@ -37,6 +37,7 @@ def state(made: Given, found: Described) -> dict[str, Any]:
     state: dict[str, Any] = {each: getattr(made, each) for each in ("func", "name", *FLAGS)}
     state |= {"desc": made.description, "wire_name": wire, "_given": made, "_found": found, "_checker": None, "_declaration": None}
     state["takes_context"] = bool(found.context) or found.caller
+    state["says_once"] = made.says_effect and made.effect == "once"
     for each in ("__name__", "__qualname__", "__module__", "__doc__"):
         value = getattr(made.func, each, None)
         if isinstance(value, str):
@@ -67,7 +68,8 @@ def made_of(given: Given) -> dict[str, Any]:
     function = {"callable": given.func} if given.with_caller else {"func": given.func}
     by_hand: dict[str, Any] = {"args": given.args or None, "schema": given.schema}
     same = ("name", "arg_types", "arg_desc", *FLAGS)
-    return {**function, "desc": given.description, **by_hand, **{each: getattr(given, each) for each in same}}
+    made = {**function, "desc": given.description, **by_hand, **{each: getattr(given, each) for each in same}}
+    return made if given.says_effect else {**made, "effect": None}
 
 
 def home_of(tool: Any) -> str | None:

@@ -42,6 +42,8 @@ class Given(Record):
     mcp_server: str | None = None
     require_confirmation: Any = False
     effect: str = "once"
+    says_effect: bool = False
+    """The effect was given, and not only taken for granted."""
     reconcile: Callable[..., Any] | None = None
     unknown: str = "ask"
     timeout_s: float | None = None
@@ -81,7 +83,7 @@ def given(
     schema: Any = None,
     mcp_server: Any = None,
     require_confirmation: Any = False,
-    effect: Any = "once",
+    effect: Any = None,
     reconcile: Any = None,
     unknown: Any = "ask",
     timeout_s: Any = None,
@@ -114,7 +116,8 @@ def given(
         arg_desc=_texts(own_name, "arg_desc", arg_desc),
         mcp_server=mcp_server,
         require_confirmation=require_confirmation,
-        effect=_one_of(own_name, "effect", effect, EFFECTS),
+        effect=_one_of(own_name, "effect", "once" if effect is None else effect, EFFECTS),
+        says_effect=effect is not None,
         reconcile=_reconcile(own_name, reconcile),
         unknown=_one_of(own_name, "unknown", unknown, WHEN_UNKNOWN),
         timeout_s=_timeout(own_name, timeout_s),

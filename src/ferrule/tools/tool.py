@@ -92,6 +92,8 @@ class Tool(Type):
     if TYPE_CHECKING:
         wire_name: str
         """The name in the form that every provider takes."""
+        says_once: bool
+        """Whether `effect="once"` was said of it, and not only taken for granted."""
         takes_context: bool
         """Whether the run fills a parameter of it: a `Context`, or in seed 004's form the caller."""
         _given: Given

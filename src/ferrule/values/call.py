@@ -288,6 +288,7 @@ class ToolSpec(Protocol):
     wire_name: str
     require_confirmation: Any
     effect: str
+    says_once: bool
     reconcile: Any
     unknown: str
     takes_context: bool
