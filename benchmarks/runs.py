@@ -60,47 +60,53 @@ def agent_of(steps: int, *, asks: bool) -> ReAct:
 def commits(folder: Path) -> dict[str, Any]:
     """Microseconds to keep an entry of a run, and to commit the same bytes with a bare `INSERT`; and by how much more that is (F5).
 
-    What is compared is done entry by entry, in an order by chance: a disk is not as fast now as it was a second ago, and a write finds
-    it as the one before left it.
+    What is compared is done entry by entry, in an order by chance, each in a file of its own: a disk is not as fast now as it was a
+    second ago, and a write finds it as the one before left it. The files are written full once before, as a growing log costs more.
     """
-    agent, chance, rounds = agent_of(32, asks=False), random.Random(5), 12
+    agent, chance, rounds, warm = agent_of(32, asks=False), random.Random(5), 12, 12
     entries = agent.start(task="Add.").journal.entries
-    bare, store = _Bare(folder / "bare.db"), SQLiteStore(folder / "store.db")
-    one, *many = [Run(agent, (), {"task": "Add."}) for _ in range(1 + TOGETHER)]
-    for run in (one, *many):
-        run.keep(store)
-        run.kept.open()
+    lines = [entry_text(entry) for entry in entries]
+    bare, runner = _Bare(folder / "bare.db"), asyncio.Runner()
+    alone, in_loop, *many = [_opened(agent, folder / f"{k if k < 2 else 'many'}.db") for k in range(2 + TOGETHER)]
 
     async def together(entry: Any) -> None:
         await asyncio.gather(*[run.kept.later(entry) for run in many])
 
-    runner = asyncio.Runner()
     ways: dict[str, Callable[[Any, str], float]] = {
         "bare": lambda _, line: _seconds(lambda: bare.commit(line)),
-        "kept": lambda entry, _: _seconds(lambda: one.kept(entry)),
-        "kept, async": lambda entry, _: runner.run(_aseconds(one.kept.later(entry))),
+        "kept": lambda entry, _: _seconds(lambda: alone.kept(entry)),
+        "kept, async": lambda entry, _: runner.run(_aseconds(in_loop.kept.later(entry))),
         f"kept, async, {TOGETHER} runs at once": lambda entry, _: runner.run(_aseconds(together(entry))) / TOGETHER,
     }
     medians: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
+    for k in range(warm + rounds):
         taken: dict[str, list[float]] = {name: [] for name in ways}
-        for entry in entries:
-            line = entry_text(entry)
+        for entry, line in zip(entries, lines, strict=True):
             for name in chance.sample([*ways], len(ways)):
                 taken[name].append(1e6 * ways[name](entry, line))
-        for name, found in taken.items():
+        for name, found in taken.items() if k >= warm else ():
             medians[name].append(statistics.median(found))
     runner.close()
-    lines = [entry_text(entry) for entry in entries]
-    assert store.load(many[0].id).entries == bare.lines() == lines * rounds
-    assert len(store.load(one.id).entries) == 2 * len(lines) * rounds
-    store.close()
+    for run in (alone, in_loop, *many):
+        assert run.kept.store.load(run.id).entries == bare.lines() == lines * (warm + rounds)
+        run.kept.store.close()
     ratios = {name: [a / b for a, b in zip(found, medians["bare"], strict=True)] for name, found in medians.items()}
     return {
         "bytes an entry": sum(map(len, lines)) // len(lines),
         "us": {name: _spread(found) for name, found in medians.items()},
         "ratio": {name: _spread(found, 2) for name, found in ratios.items()},
     }
+
+
+_STORES: dict[Path, SQLiteStore] = {}
+
+
+def _opened(agent: ReAct, path: Path) -> Run:
+    """A run that is ready to be written to, in the store of a file."""
+    run = Run(agent, (), {"task": "Add."})
+    run.keep(_STORES.setdefault(path, SQLiteStore(path)))
+    run.kept.open()
+    return run
 
 
 class _Bare:

@@ -18,6 +18,7 @@ from ferrule import (
     CallTools,
     ChainOfThought,
     ChatAdapter,
+    Context,
     ContextOverflow,
     DuplicateToolError,
     JSONAdapter,
@@ -25,6 +26,7 @@ from ferrule import (
     MemoryStore,
     Module,
     ModuleContext,
+    Policy,
     Predict,
     Prediction,
     ReAct,
@@ -40,6 +42,7 @@ from ferrule import (
     Unload,
     XMLAdapter,
     context,
+    deny,
     module_callback,
     tool,
 )
@@ -358,8 +361,10 @@ def test_a_callable_that_is_not_marked_is_a_value(driver: str) -> None:
         return ran.append
 
     with script("native", ("", "plain"), DONE) as lm:
-        call(agent("native", plain), driver, question="?", lm=lm)
+        made = call(agent("native", plain), driver, question="?", lm=lm)
     assert ran == []
+    assert "method append" in made.trajectory["observation_0"]
+    assert not made.trajectory.steps[0].results[0].is_error
 
 
 def test_a_loaded_tool_still_asks_a_person_first() -> None:
@@ -374,6 +379,29 @@ def test_a_loaded_tool_still_asks_a_person_first() -> None:
         run.resume()
     assert run.prediction.trajectory["observation_1"] == "wiped"
     assert ran == [1]
+
+
+@pytest.mark.parametrize(("user", "may"), [("ann", True), ("bob", False)], ids=["allowed", "not_allowed"])
+def test_tools_are_loaded_only_for_those_who_may_have_them(driver: str, user: str, may: bool) -> None:
+    """U157: who that is comes from the run's `deps`, which no model writes; and a policy holds for loaded tools too."""
+
+    def load(ctx: Context) -> Any:
+        """Load more tools."""
+
+        @module_callback
+        def change(context: ModuleContext) -> str:
+            return adding(calculator)(context) if ctx.deps == "ann" else "You may not."
+
+        return change
+
+    program = agent("native", load)
+    for policy, observed in ((None, "130938"), (Policy([deny("calculator")]), "rules that hold here do not allow")):
+        with script("native", LOAD, USE, DONE) as lm, context(lm=lm, policy=policy):
+            asked = {"question": "?", "deps": user}
+            run = asyncio.run(program.astart(**asked)) if driver == "async" else program.start(**asked)
+        assert run.trajectory["observation_0"] == ("Loaded 1." if may else "You may not.")
+        assert (observed if may else "There is no tool `calculator`") in run.trajectory["observation_1"]
+        assert ("calculator" in offered(lm, 1, "native")) is may
 
 
 def test_a_resumed_run_has_its_tools_and_runs_no_callback_again(mode: str, driver: str) -> None:

@@ -125,6 +125,7 @@ def test_a_run_goes_on_from_where_it_waited(program: tuple[Any, ScriptedLM], way
     assert found.answer == "ok"
     assert RAN == ["a"]
     assert len(lm.requests) == 2
+    assert [found.trajectory[f"{each}_0"] for each in ("thought", "tool_name", "tool_args")] == ["thinking", "rm", {"path": "a"}]
     assert found.trajectory["observation_0"] == "removed a"
 
 

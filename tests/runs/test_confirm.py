@@ -147,8 +147,8 @@ def test_a_decision_on_something_else_than_is_shown_is_refused() -> None:
         run.answer(replace(run.pending[0].approve(), shown="0" * 20))
 
 
-def test_a_tool_that_changed_since_the_question_is_asked_about_again() -> None:
-    """U95, V3: the approval was for another definition."""
+def test_an_approval_does_not_reach_a_tool_that_changed_since_the_question() -> None:
+    """U95, V3: the approval was for another definition; a resumed run is refused, and nothing runs."""
     shop = Shop([pays("ada")])
     run = shop.start()
     before = run.pending[0]
@@ -417,9 +417,10 @@ def test_without_a_grant_every_call_asks_again() -> None:
         (Grant(args={"to": "a*"}, calls=5), ["ada", "ada", "ada"]),
         (Grant(args={"to": "e*"}), ["ada"]),
         (Grant(until=0.0), ["ada"]),
+        (Grant(until=1e12), ["ada", "ada", "ada"]),
         (Grant(args="any"), ["ada", "ada", "ada", "eve"]),
     ],
-    ids=["same", "one_call", "pattern", "other_pattern", "over", "any"],
+    ids=["same", "one_call", "pattern", "other_pattern", "over", "until", "any"],
 )
 def test_a_grant_holds_for_what_it_says(grant: Grant, ran: list[str]) -> None:
     """A6, V7: this run, N calls, until a time, the same arguments or a pattern."""

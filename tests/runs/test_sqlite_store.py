@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sqlite3
+import subprocess
+import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +130,10 @@ def test_a_run_that_kills_its_process_again_and_again_is_parked(store: SQLiteSto
     """R14: after five recoveries it is failed, and stays so; one that came to a rest in between starts over."""
     monkeypatch.setattr(module, "is_dead", lambda owner: True)
     store.release(store.create("r", program="P", head=head()), status="waiting", head=head())
+    for _ in range(4):
+        lease = store.take("r", after=0).lease
+    assert lease is not None
+    store.release(lease, status="waiting", head=head())
     for _ in range(6):
         store.take("r", after=0)
     with pytest.raises(StoreError, match="crashed 6 times"):
@@ -281,7 +289,73 @@ def test_what_is_forgotten_is_gone_from_the_file(how: str, tmp_path: Path) -> No
     store.close()
 
 
+# -- waiting, with nobody there ----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_waits_for_a_week_holds_no_lease_no_thread_and_no_memory(
+    store: SQLiteStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V1: a thousand of them; each is a row of the store and nothing else, and goes on seven days later."""
+    another_machine(monkeypatch)
+    for i in range(20):
+        waiting(store, f"early{i}")
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for i in range(1000):
+            waiting(store, f"r{i}")
+        gc.collect()
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert used < 1000 * 400  # a tenth of what is allowed
+    assert store._held == set()
+    assert store._renew() is False  # so the thread ends
+    clock.now += 7 * 86_400
+    store.decide("r7", QUESTION.approve())
+    taken = store.take("r7", after=0)
+    assert (taken.status, len(taken.decisions)) == ("waiting", 1)
+    assert len([each for each in store.list(status="waiting", limit=2000) if not each.leased]) == 1019
+
+
 # -- files -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_a_write_ahead_log_that_is_on_disk_when_a_write_is_over(tmp_path: Path) -> None:
+    """A3, R1: WAL, `synchronous=FULL` unless it is given up, and nothing that the SQLite of this Python does not have."""
+    for full_sync, level in ((True, 2), (False, 1)):
+        store = SQLiteStore(tmp_path / f"{level}.db", full_sync=full_sync)
+        store.create("r", program="P", head=head())
+        with store._file.reading() as db:
+            found = [db.execute(f"PRAGMA {each}").fetchone()[0] for each in ("journal_mode", "synchronous")]
+        assert found == ["wal", level]
+        store.close()
+
+
+def test_runs_are_kept_without_any_service_or_engine(tmp_path: Path) -> None:
+    """R1: in a fresh process, from `import ferrule` to a run out of the file, no engine is imported, and no client of a service."""
+    code = """
+import sys
+import ferrule
+from ferrule import MemoryStore, ReAct, Run, ScriptedLM, SQLiteStore, context, tool
+
+@tool(require_confirmation=True)
+def pay() -> str:
+    return "paid"
+
+agent = ReAct("task -> answer", [pay])
+with context(lm=ScriptedLM([{"name": "pay", "args": {}}, {"name": "finish", "args": {"answer": "x"}}])):
+    for store in (SQLiteStore(), MemoryStore()):
+        agent.start(task="t", store=store, run_id="r", lm=ScriptedLM([{"name": "pay", "args": {}}]))
+        run = Run.load(store, "r", agent)
+        assert run.status == "waiting"
+        store.close()
+heavy = {"dbos", "sqlalchemy", "psycopg", "psycopg2", "temporalio", "prefect", "redis", "pysqlite3", "httpx", "opentelemetry", "mcp"}
+print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
+"""
+    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+    assert (tmp_path / "ferrule.db").exists()
 
 
 def test_a_newer_schema_is_refused_by_its_number(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_errors_as_strings_are_ordinary_results() -> None:
     assert list(made["user_management"].args) == ["action", "query", "data"]  # too many responsibilities, and a tool all the same
 
 
-def test_the_fragments_of_good_practice_make_tools(tmp_path: Path) -> None:
+def test_the_fragments_of_good_practice_make_tools() -> None:
     """U36, U69, U169: lines 466-469, 474-477, 482: two decorators, and a head that both may stand on."""
     from pydantic import Field
 
@@ -206,25 +206,37 @@ def test_the_fragments_of_good_practice_make_tools(tmp_path: Path) -> None:
         assert made.args["year"]["description"] == "Publication year"
 
 
-@pytest.mark.parametrize(("first", "last", "ours"), [(81, 90, ferrule.Tool.__init__), (512, 517, ferrule.tool)], ids=["constructor", "decorator"])
-def test_what_the_printed_signatures_take_is_taken(first: int, last: int, ours: Any) -> None:
-    """U1, U10, U169: lines 11-16, 81-90, 512-517: every printed parameter is there, in its place, with the printed default."""
-    code = printed(first, last)
-    names = {"Callable": Any, "Any": Any, "Tool": Tool}
-    shown = executed_text(f"from __future__ import annotations\n{code}{'' if code.endswith('...') else ': ...'}", **names)
-    wanted = inspect.signature(shown["__init__" if first == 81 else "tool"]).parameters
-    assert set(wanted) <= {"self", "func", "name", "description", "require_confirmation", "desc", "args"}
-    made = inspect.signature(ours).parameters
-    given = {"name": "n", "description": "d", "require_confirmation": True}
-    if first == 81:
-        for keywords in ({}, given, {"desc": "d", "args": {"x": "number - one"}}):
-            assert Tool(func=lambda x: x, **{"name": "n", **keywords}).name == "n"
-        assert Tool(lambda x: x, "n", "d").description == "d"
-    else:
-        assert [(each.name, each.default) for each in wanted.values()][:2] == [("name", None), ("description", None)]
-        assert [made[name].default for name in ("name", "description")] == [None, None]
-        assert printed(12, 15).split() == printed(513, 516).split()  # lines 11-16 say the same
-        assert ours("n", "d", require_confirmation=True)(lambda x: x) == ours(**given)(lambda x: x)
+def test_the_constructor_takes_what_is_printed() -> None:
+    """U10, U16, U20, U169: lines 81-90, each parameter in its place and with its default, and 170-174 as `args`."""
+    shown = executed_text(f"from typing import Callable\n{printed(81, 90)}: ...")["__init__"]
+    made = inspect.signature(shown).bind(None, calculator)
+    made.apply_defaults()
+    assert made.arguments.pop("self") is None
+
+    def work(operation: str, a: float, b: float) -> None:
+        """Work."""
+
+    plain = Tool(**{**made.arguments, "func": work})
+    assert (plain.name, plain.description, plain.require_confirmation) == ("work", "Work.", False)
+    assert Tool(work, "n", "d") == Tool(work, name="n", description="d") == Tool(work, "n", desc="d")
+    words = ast.literal_eval(printed(170, 174))
+    assert {name: each["description"] for name, each in Tool(work, args=words).args.items() if name in words} == words
+
+
+def test_the_decorator_takes_what_is_printed() -> None:
+    """U1, U69, U169: lines 11-16 and 512-517, which are the same parameters."""
+    assert printed(12, 15) == printed(513, 516)
+    shown = executed((508, 508), (512, 517), Tool=Tool)["tool"]
+    made = inspect.signature(shown).bind()
+    made.apply_defaults()
+
+    def work() -> None:
+        """Work."""
+
+    plain = ferrule.tool(**made.arguments)(work)
+    assert (plain.name, plain.description, plain.require_confirmation) == ("work", "Work.", False)
+    told = ferrule.tool("n", "d", require_confirmation=True)(work)
+    assert (told.name, told.description, told.require_confirmation) == ("n", "d", True)
 
 
 def test_the_printed_classes_attributes_and_methods_are_there() -> None:

@@ -101,13 +101,14 @@ def test_an_awaitable_of_a_text_is_awaited(driver: str) -> None:
     assert ran(checked(module_callback(lambda context: text()), FakeHost()), driver).content == "later"
 
 
-def test_a_callback_may_end_the_run(driver: str) -> None:
-    """U154: the wall lets through what it lets through for tools."""
+@pytest.mark.parametrize("error", [ToolStop("enough"), ConfirmationRequired("sure?")], ids=["stop", "ask"])
+def test_a_callback_may_end_the_run_or_ask(error: Exception, driver: str) -> None:
+    """U154, U75: the wall lets through what it lets through for tools."""
 
     def stop(context: Any) -> str:
-        raise ToolStop
+        raise error
 
-    with pytest.raises(ToolStop):
+    with pytest.raises(type(error)):
         ran(checked(module_callback(stop), FakeHost()), driver)
 
 

@@ -99,7 +99,7 @@ def given_on(shown: dict[str, object], /, **how: object) -> Grant:
 
 
 def test_a_grant_covers_what_it_says_and_no_other_tool_or_definition() -> None:
-    """A6, U95, U97."""
+    """A6, U95, U97, V7: it is for one definition of the tool."""
     same = given_on({"path": "a"})
     assert same.covers("rm", "f", {"path": "a"})
     assert not same.covers("rm", "f", {"path": "b"})
