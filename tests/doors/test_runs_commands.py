@@ -104,6 +104,43 @@ def test_a_denial_is_told_to_the_model_with_its_reason_and_its_author(here: Path
     assert (decision["kind"], decision["text"], decision["by"], decision["via"]) == ("deny", "too dear", "ann", "cli")
 
 
+@pytest.mark.parametrize(
+    ("words", "said", "kind"),
+    [
+        (("approve",), {}, "approve"),
+        (("approve", "--edit", "euros=5"), {"data": {"euros": 5}}, "edit"),
+        (("deny", "--why", "too dear"), {"approved": False, "data": "too dear"}, "deny"),
+        (("reply", "ask ann"), {"data": "ask ann", "status": "feedback"}, "reply"),
+    ],
+    ids=["approve", "edit", "deny", "reply"],
+)
+def test_a_decision_leaves_the_same_record_by_whatever_way_it_comes(here: Path, capsys: Any, words: Any, said: Any, kind: str) -> None:
+    """V2: the command line, an id, and the run itself, one way of deciding each."""
+    waiting("cli", "id", "run")
+    store = SQLiteStore()
+    assert main([words[0], "cli", *words[1:]]) == 0
+    ferrule.respond_to_confirmation(_waits(store, "id"), **said, store=store)
+    run = ferrule.Run.load(store, "run", agent())
+    [question] = run.pending
+    run.answer(getattr(question, kind)(*([said["data"]] if "data" in said else [])))
+    left: list[Any] = []
+    for each in ("cli", "id", "run"):
+        run = ferrule.Run.load(store, each, agent())
+        with ferrule.context(lm=ScriptedLM([{"name": "finish", "args": {"answer": "ok"}}])):
+            run.resume()
+        [decision] = run.decisions
+        assert decision.at is not None
+        left.append((decision.kind, decision.text, decision.args, decision.shown, decision.grant, run.trajectory["observation_0"]))
+    store.close()
+    capsys.readouterr()
+    assert left[0][0] == kind
+    assert left == [left[0]] * 3
+
+
+def _waits(store: SQLiteStore, run_id: str) -> str:
+    return next(each.questions[0].id for each in store.list() if each.id == run_id)
+
+
 def test_a_reply_is_what_the_model_gets_for_the_call(here: Path, capsys: Any) -> None:
     """R9, A9."""
     waiting("r")

@@ -59,6 +59,22 @@ def test_optionals_come_back_as_left_out(wire, how):
     assert "limit" not in search.parameters["required"]  # on a copy (E15)
 
 
+def test_what_comes_back_is_checked_as_if_there_were_no_strict_mode():
+    """P57: the same checks as for any model; what a decoder was told to keep to is not taken for kept."""
+    GOT.clear()
+    wrong = Response(None, (ToolCall(name="search", args={"query": ["q"], "limit": "many", "tags": None}),))
+    said = []
+    for strict in (True, False):
+        with serve(ScriptedLM([wrong, SCRIPT[-1]])) as served, context(lm=served.lm(wire="openai_chat", strict_tools=strict)):
+            found = ReAct("question -> answer", [search], native=True)(question="q?")
+        assert found.trajectory.steps[0].results[0].is_fault
+        said.append(found.trajectory["observation_0"])
+    assert GOT == []
+    assert said[0] == said[1]
+    assert "Call to `search` was not run" in said[0]
+    assert "limit" in said[0]
+
+
 def test_anthropics_strict_mode_is_asked_for():
     with serve(ScriptedLM(SCRIPT)) as served, context(lm=served.lm(wire="anthropic", strict_tools=True)):
         assert ReAct("question -> answer", [search], native=True)(question="q?").answer == "x"

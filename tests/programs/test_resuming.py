@@ -23,6 +23,7 @@ from ferrule import (
     ToolCall,
     arun_until_done,
     context,
+    module_callback,
     respond_to_confirmation,
     run_until_done,
     tool,
@@ -127,6 +128,27 @@ def test_a_run_goes_on_from_where_it_waited(program: tuple[Any, ScriptedLM], way
     assert len(lm.requests) == 2
     assert [found.trajectory[f"{each}_0"] for each in ("thought", "tool_name", "tool_args")] == ["thinking", "rm", {"path": "a"}]
     assert found.trajectory["observation_0"] == "removed a"
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_question_from_inside_a_tool_or_its_callback_is_no_observation(kind: str, is_async: bool) -> None:
+    """U75: no program takes it for a failure of the tool, and nothing runs."""
+
+    def outer() -> str:
+        """Remove by way of another tool."""
+        return str(rm(path="a"))
+
+    def load() -> Any:
+        """Remove in a callback."""
+        return module_callback(lambda _: rm(path="a"))
+
+    for tool_ in (outer, load):
+        program: Any = ReAct("task -> answer", [tool_]) if kind == "react" else type(PROGRAMS[kind][0]())("task -> answer", tools=[tool_])
+        calls = Response("", (ToolCall(name=tool_.__name__, args={}),))
+        with context(lm=ScriptedLM([calls])), pytest.raises(ConfirmationRequired, match="execution of rm"):
+            asyncio.run(program.acall(task="x")) if is_async else program(task="x")
+    assert RAN == []
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from agent_script import native_step
+from pydantic import SecretStr
 
 from ferrule import (
     ConfirmationRequired,
@@ -249,6 +250,23 @@ def test_an_edit_that_does_not_fit_the_tool_is_asked_about_again_and_nothing_run
     run.answer(run.pending[0].approve(amount=9))
     shop.resume(run)
     assert shop.ran == [("ada", 9)]
+
+
+def test_an_edit_of_one_argument_leaves_a_secret_one_as_it_was() -> None:
+    """U86, U74: what is not changed runs as it would have run."""
+    got: list[tuple[str, str]] = []
+
+    @tool(require_confirmation=True)
+    def login(user: str, password: SecretStr) -> str:
+        """Log in."""
+        got.append((user, password.get_secret_value()))
+        return "in"
+
+    with context(lm=ScriptedLM([native_step("", "login", {"user": "ann", "password": "s3cr3t"}), DONE])):
+        run = ReAct("task -> answer", [login]).start(task="x")
+        run.answer(run.pending[0].approve(user="bob"))
+        run.resume()
+    assert got == [("bob", "s3cr3t")]
 
 
 # -- who, when, what (audit) -----------------------------------------------------------------------------------------

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 import ferrule
 from ferrule.errors import ReplayMismatch, RunCancelled, RunError, StoreError
@@ -16,6 +19,7 @@ from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
 from ferrule.runs.sqlite_store import MemoryStore, SQLiteStore
 from ferrule.runs.store import Lease
+from ferrule.tools.tool import Tool
 from ferrule.values.outcome import Prediction
 
 ASK = {"name": "book", "args": {"room": 7}}
@@ -96,6 +100,17 @@ def test_a_run_that_waits_is_gone_on_with_by_whoever_loads_it(hotel: Hotel, driv
         assert hotel.load(first.id).trajectory == loaded.trajectory
 
 
+def test_a_run_that_waits_and_that_nobody_holds_is_in_the_store_alone(hotel: Hotel) -> None:
+    """V1: no memory of the process, no lease, no thread; whoever loads it goes on."""
+    run = hotel.start(LOOK, ASK)
+    key, known = run.id, weakref.ref(run)
+    del run
+    gc.collect()
+    assert known() is None
+    assert [each.leased for each in Run.list(hotel.store)] == [False]
+    assert hotel.load(key).pending
+
+
 def test_what_keeps_a_finished_run_from_being_replayed_is_raised_and_it_stays_done(hotel: Hotel) -> None:
     """A2: no model is asked, but which way a program goes may depend on what the model can do."""
     again = hotel.load(hotel.start(FINISH).id)
@@ -156,6 +171,37 @@ def test_a_changed_program_is_refused_when_the_run_is_loaded(hotel: Hotel) -> No
     with pytest.raises(ReplayMismatch, match="tool `book` of `react` absent"):
         Run.load(hotel.store, run.id, ReAct("task -> answer", []))
     assert Run.load(hotel.store, run.id, ReAct("task -> answer", []), migrate=True).status == "waiting"
+
+
+@pytest.mark.parametrize("change", ["description", "args", "effect"])
+def test_an_approval_does_not_reach_a_remote_tool_whose_definition_changed(hotel: Hotel, change: str) -> None:
+    """P72, V3: what a server says of its tool today is not what a person agreed to; it is refused, and asked about anew if tried."""
+    definition: dict[str, Any] = {"description": "Book.", "args": {"room": {"type": "integer"}}, "effect": "once"}
+    others = {
+        "description": "Book, and pay.",
+        "args": {"room": {"type": "integer"}, "pay": {"type": "boolean", "default": True}},
+        "effect": "idempotent",
+    }
+
+    def remote(**definition: Any) -> ReAct:
+        """As a server would define it: a name, words, a schema; its function sends the call there."""
+        sent = Tool(lambda **args: hotel.did.append(str(args)), "far_book", require_confirmation=True, **definition)
+        return ReAct("task -> answer", [sent])
+
+    with ferrule.context(lm=ScriptedLM([{"name": "far_book", "args": {"room": 7}}])):
+        run = remote(**definition).start(task="x", store=hotel.store, run_id="r")
+    question = run.pending[0]
+    run.answer(question.approve())
+    changed = remote(**{**definition, change: others[change]})
+    if change != "effect":  # of that the model is not told, so only the question knows it
+        with pytest.raises(ReplayMismatch, match="tool `far_book`"):
+            Run.load(hotel.store, "r", changed)
+    tried = Run.load(hotel.store, "r", changed, migrate=True)
+    with ferrule.context(lm=ScriptedLM([FINISH])):
+        tried.resume()
+    assert hotel.did == []
+    assert tried.status == ("waiting" if change == "effect" else "failed")
+    assert question.id not in {each.id for each in tried.pending}
 
 
 @pytest.mark.parametrize("driver", ["sync", "async"])
@@ -291,6 +337,27 @@ def test_deps_are_given_anew_and_never_kept(tmp_path: Path) -> None:
     assert Run.load(store, run.id, hotel.agent, deps=7).deps == 7
     store.close()
     assert b"s3cr3t" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_a_secret_that_a_model_wrote_is_in_no_question(tmp_path: Path) -> None:
+    """A2, R17: not in the question that waits, nor in what a person is shown. The conversation is kept as it was: see docs/runs.md."""
+    got: list[str] = []
+
+    @ferrule.tool(require_confirmation=True)
+    def login(user: str, password: SecretStr) -> str:
+        """Log in."""
+        got.append(password.get_secret_value())
+        return f"in as {user}"
+
+    store = SQLiteStore(tmp_path / "runs.db")
+    with ferrule.context(lm=ScriptedLM([{"name": "login", "args": {"user": "ann", "password": "s3cr3t"}}, FINISH])):
+        run = ReAct("task -> answer", [login]).start(task="x", store=store)
+        shown = f"{run.pending[0]!r} {run.pending[0].changes} {store.load(run.id).head} {Run.list(store)}"
+        run.answer(run.pending[0].approve())
+        run.resume()
+    store.close()
+    assert got == ["s3cr3t"]
+    assert "s3cr3t" not in shown
 
 
 def test_an_input_that_cannot_be_kept_is_refused_before_anything_runs(hotel: Hotel) -> None:

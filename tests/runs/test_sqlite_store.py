@@ -344,12 +344,13 @@ def pay() -> str:
     return "paid"
 
 agent = ReAct("task -> answer", [pay])
-with context(lm=ScriptedLM([{"name": "pay", "args": {}}, {"name": "finish", "args": {"answer": "x"}}])):
-    for store in (SQLiteStore(), MemoryStore()):
-        agent.start(task="t", store=store, run_id="r", lm=ScriptedLM([{"name": "pay", "args": {}}]))
+for store in (SQLiteStore(), MemoryStore()):
+    with context(lm=ScriptedLM([{"name": "pay", "args": {}}, {"name": "finish", "args": {"answer": "x"}}])):
+        agent.start(task="t", store=store, run_id="r")
         run = Run.load(store, "r", agent)
-        assert run.status == "waiting"
-        store.close()
+        run.answer(run.pending[0].approve())
+        assert run.resume().prediction.answer == "x"
+    store.close()
 heavy = {"dbos", "sqlalchemy", "psycopg", "psycopg2", "temporalio", "prefect", "redis", "pysqlite3", "httpx", "opentelemetry", "mcp"}
 print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
 """

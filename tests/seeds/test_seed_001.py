@@ -207,7 +207,7 @@ def test_the_fragments_of_good_practice_make_tools() -> None:
 
 
 def test_the_constructor_takes_what_is_printed() -> None:
-    """U10, U16, U20, U169: lines 81-90, each parameter in its place and with its default, and 170-174 as `args`."""
+    """U10, U16, U20, U169: lines 81-90, each parameter in its place and with its default, and 173-177 as `args`."""
     shown = executed_text(f"from typing import Callable\n{printed(81, 90)}: ...")["__init__"]
     made = inspect.signature(shown).bind(None, calculator)
     made.apply_defaults()
@@ -219,7 +219,7 @@ def test_the_constructor_takes_what_is_printed() -> None:
     plain = Tool(**{**made.arguments, "func": work})
     assert (plain.name, plain.description, plain.require_confirmation) == ("work", "Work.", False)
     assert Tool(work, "n", "d") == Tool(work, name="n", description="d") == Tool(work, "n", desc="d")
-    words = ast.literal_eval(printed(170, 174))
+    words = ast.literal_eval(printed(173, 177))
     assert {name: each["description"] for name, each in Tool(work, args=words).args.items() if name in words} == words
 
 
@@ -240,7 +240,7 @@ def test_the_decorator_takes_what_is_printed() -> None:
 
 
 def test_the_printed_classes_attributes_and_methods_are_there() -> None:
-    """U16, U19, U20, U53, U55, U169: lines 74-75, 118-146, 160-168, 182, 204, 508-531."""
+    """U16, U19, U20, U53, U55, U169: lines 74-75, 122, 128, 134, 140, 146, 161, 167, 181, 202, 508-531."""
     shown = executed((508, 531))["Tool"]
     assert executed((74, 75))["Tool"].__doc__ == "Wrapper for a tool function with metadata."
     made = executed((103, 109))["tool"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ferrule import offload
-from ferrule.errors import ToolDefinitionError, ToolStop
+from ferrule.errors import ConfirmationRequired, ToolDefinitionError, ToolStop
 from ferrule.tools.change import Load, ModuleCallback, Unload, digest, module_callback
 from ferrule.tools.run_calls import arun_call, run_call
 from ferrule.tools.tool import Tool

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SecretStr
 
 from ferrule import (
     ConfirmationRejected,
@@ -117,6 +117,34 @@ def test_a_decision_is_for_the_tool_and_the_arguments_that_were_shown(log: Log) 
     asked(log.rm.model_copy(update={"name": "erase"}), path="a")
     asked(log.rm.model_copy(update={"desc": "Remove it all."}), path="a")
     assert log.rm(path="a") == "a"
+
+
+class Door:
+    def __init__(self) -> None:
+        self.got: list[tuple[str, str]] = []
+
+        @tool(require_confirmation=True)
+        def login(user: str, password: SecretStr) -> None:
+            """Log in."""
+            self.got.append((user, password.get_secret_value()))
+
+        self.login = login
+
+
+def test_an_edit_of_one_argument_leaves_a_secret_one_as_it_was() -> None:
+    """U86."""
+    door = Door()
+    respond_to_confirmation(asked(door.login, user="ann", password="s3cr3t").confirmation_id, data={"user": "bob"})
+    door.login(user="ann", password="s3cr3t")
+    assert door.got == [("bob", "s3cr3t")]
+
+
+def test_a_decision_on_one_secret_is_for_no_other() -> None:
+    """U94, U95: the arguments are others, though they look alike."""
+    door = Door()
+    respond_to_confirmation(asked(door.login, user="ann", password="s3cr3t").confirmation_id)
+    asked(door.login, user="ann", password="other")
+    assert door.got == []
 
 
 def test_deciding_twice_differently_or_on_an_unknown_id_is_an_error(log: Log) -> None:

@@ -654,6 +654,19 @@ class TestCalling:
         assert got == ([[User(name="a")]], User(name="b"), {"k": User(name="c")}, User(name="d"))
         assert Tool(greet)(users=[[User(name="a")]])[0] == [[User(name="a")]]
 
+    def test_models_of_annotations_that_are_strings_arrive_as_instances(self):
+        """P17: written in quotes, or by `from __future__ import annotations`."""
+
+        def quoted(users: "list[Node]", boss: "Optional[Node]" = None, by: "dict[str, Node] | None" = None, one: "Node | str" = "x"):
+            return users, boss, by, one
+
+        space = {"Node": Node, "Optional": Optional}
+        head = "users: list[Node], boss: Optional[Node] = None, by: dict[str, Node] | None = None, one: Node | str = 'x'"
+        exec(f"from __future__ import annotations\ndef late({head}):\n    return users, boss, by, one", space)
+        for function in (quoted, space["late"]):
+            got = Tool(function)(users=[{"value": 1}], boss={"value": 2}, by={"k": {"value": 3}}, one={"value": 4})
+            assert got == ([Node(value=1)], Node(value=2), {"k": Node(value=3)}, Node(value=4))
+
     def test_wrong_arguments_name_tool_and_parameter_and_run_nothing(self):
         """U63, U64, D8, P16."""
         ran = []

@@ -66,11 +66,12 @@ class _Asked(Record):
     def question(self) -> Question:
         call, arguments = self.checked.call, self.checked.arguments.shown
         shown = call.changed(args=arguments)
+        raw = {name: arguments[name] if name in self.checked.arguments.secrets else value for name, value in call.args.items()}
         if self.checked.tool is CLARIFY:
             return Question("clarify", str(arguments.get("question", "")), shown, thought=self.thought)
         bound = fingerprint(self.checked.tool.declaration, self.checked.tool.effect)
         text = self.why + confirmation_text(call.name, arguments)
-        return Question("confirm", text, shown, "", bound, self.thought, call.args, expires_s=self.expires_s)
+        return Question("confirm", text, shown, "", bound, self.thought, raw, expires_s=self.expires_s)
 
 
 def _sorted(
@@ -139,7 +140,7 @@ def _decided(asked: list[_Asked], results: list[ToolResult | None], policy: Poli
                 results[each.at] = ToolResult(checked.call.name, said, checked.call.id)
             elif decision.kind == "edit":
                 try:
-                    arguments = checked.tool.prepare({**checked.arguments.shown, **decision.args})
+                    arguments = checked.tool.prepare(checked.arguments.edited(decision.args))
                     edited.append((each.at, replace(checked, arguments=arguments)))
                 except ToolArgumentsError as error:
                     again.append(replace(each, why=f"The edited arguments do not fit. {error}\n"))

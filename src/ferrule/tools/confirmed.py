@@ -58,7 +58,7 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
     place = settings.scope().call
     function: Hashable = tool.func if getattr(tool.func, "__hash__", None) is not None else id(tool.func)
     bound = fingerprint(tool.declaration, tool.effect)
-    key = (function, bound, arguments_digest(checked.shown), place.run_id if place is not None else "")
+    key = (function, bound, arguments_digest(checked.shown), tuple(checked.secrets.values()), place.run_id if place is not None else "")
     call = ToolCall(name=tool.name, args=checked.shown)
     with _lock:
         found = next((each for each in _table.values() if each.key == key and each.decision is not None and not each.is_used), None)
@@ -74,7 +74,7 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
         said = decision.text if decision is not None else ""
         message = said or f"A person decided against `{tool.name}`; it was not run."
         raise ConfirmationRejected(message, confirmation_id=found.question.id, tool_call=call)
-    return checked if decision.kind == "approve" else tool.prepare({**checked.shown, **decision.args})
+    return checked if decision.kind == "approve" else tool.prepare(checked.edited(decision.args))
 
 
 def asked_directly(question_id: str) -> tuple[Question, Decision | None] | None:

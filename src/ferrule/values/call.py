@@ -137,6 +137,7 @@ class ToolCall(BaseModel):
 
 
 _NOTHING_MORE = (("__pydantic_extra__", None), ("__pydantic_private__", None))
+_STARS = "**********"
 _FAULTS = (ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError)
 
 
@@ -320,6 +321,15 @@ class CheckedArguments(Record):
     shown: dict[str, Any]
     """The same as JSON, defaults filled in: what a person is asked about and what the journal keeps."""
     repairs: tuple[str, ...] = ()
+
+    @property
+    def secrets(self) -> dict[str, Any]:
+        """Arguments that are shown with stars, by name: pydantic's `SecretStr` and `SecretBytes`, and what holds one."""
+        return {name: value for name, value in self.named.items() if name in self.shown and _STARS in json_text(self.shown[name])}
+
+    def edited(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """What would run, with these arguments changed: to be checked again."""
+        return {**self.shown, **self.secrets, **changes}
 
 
 class CheckedCall(Record):
