@@ -13,6 +13,7 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 ROUNDS = 3
@@ -40,7 +41,8 @@ def main() -> None:
         print("smolagents is not installed and left out (requirements/bench.txt has it)")
     steps = _steps(peers)
     imports = _imports([name for name in IMPORTS if name != "smolagents" or versions["smolagents"]])
-    (HERE / "results.json").write_text(json.dumps({"versions": versions, "steps": steps, "imports": imports}, indent=1) + "\n")
+    results = {"versions": versions, "steps": steps, "imports": imports, "runs": _runs()}
+    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
 def _version(name: str) -> str | None:
@@ -79,6 +81,29 @@ def _imports(names: list[str]) -> dict[str, float]:
     for name in names:
         print(f"{name:24}{best[name] - bare:9.3f} {(best[name] - bare) / (best['pydantic'] - bare):6.2f} x")
     return {name: best[name] - bare for name in names}
+
+
+def _runs() -> dict[str, Any]:
+    commits, waiting, long = (json.loads(_python(str(HERE / "runs.py"), figure)) for figure in ("commits", "waiting", "long"))
+    print(f"\nOne journal entry of {commits['bytes an entry']} bytes, microseconds (x: times a bare INSERT and commit)")
+    for name, found in commits["us"].items():
+        print(f"{name:36}{_spread(found)} x {_spread(commits['ratio'][name])}")
+    print("\n1,000 runs that wait in one file, milliseconds")
+    for name, found in waiting["ms"].items():
+        print(f"{name:36}{_spread(found)}")
+    print("\nA run that waits, bytes")
+    for name, found in waiting["bytes"].items():
+        print(f"{name:36}{found:9,}")
+    print("\nA kept run, a step: microseconds, and bytes in the store")
+    print(f"{'':24}" + "".join(f"{f'{steps} steps':>30}" for steps in long))
+    for name in next(iter(long.values())):
+        print(f"{name:24}" + "".join(f"{_spread(found[name]):>30}" for found in long.values()))
+    return {"commits": commits, "waiting": waiting, "long": long}
+
+
+def _spread(found: list[float]) -> str:
+    middle, low, high = found
+    return f"{middle:9.6g} {f'({low:g} to {high:g})':18}"
 
 
 def _python(*arguments: str) -> str:

@@ -16,12 +16,15 @@ import sys
 import tempfile
 import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from ferrule import Response, Run, ScriptedLM, ToolCall, configure, respond_to_confirmation, tool
 from ferrule.programs.react import ReAct
 from ferrule.runs.journal_json import entry_text
+from ferrule.runs.kept import Kept
 from ferrule.runs.sqlite_store import SQLiteStore
 
 if TYPE_CHECKING:
@@ -30,6 +33,11 @@ if TYPE_CHECKING:
 WAITING = 1000
 LENGTHS = (50, 100, 500)
 TOGETHER = 20
+COMMIT_ROUNDS = 8
+BEGAN: list[float] = []
+"""When the tool that was waited for began."""
+FILLER = ["x" * 800] * 6000
+"""Written first: the log of a file reaches the length at which it begins anew, and a log that still grows costs more."""
 
 
 def agent_of(steps: int, *, asks: bool) -> ReAct:
@@ -43,6 +51,7 @@ def agent_of(steps: int, *, asks: bool) -> ReAct:
     @tool(require_confirmation=True)
     def pay(to: str, euros: float) -> str:
         """Pay somebody."""
+        BEGAN.append(time.perf_counter())
         return f"paid {euros} to {to}"
 
     def answer(request: Any) -> Response:
@@ -61,71 +70,85 @@ def commits(folder: Path) -> dict[str, Any]:
     """Microseconds to keep an entry of a run, and to commit the same bytes with a bare `INSERT`; and by how much more that is (F5).
 
     What is compared is done entry by entry, in an order by chance, each in a file of its own: a disk is not as fast now as it was a
-    second ago, and a write finds it as the one before left it. The files are written full once before, as a growing log costs more.
+    second ago, and a write finds it as the one before left it. On an event loop the bare commit has a thread of its own, too.
     """
-    agent, chance, rounds, warm = agent_of(32, asks=False), random.Random(5), 12, 12
+    agent, chance = agent_of(20, asks=False), random.Random(5)
     entries = agent.start(task="Add.").journal.entries
     lines = [entry_text(entry) for entry in entries]
-    bare, runner = _Bare(folder / "bare.db"), asyncio.Runner()
-    alone, in_loop, *many = [_opened(agent, folder / f"{k if k < 2 else 'many'}.db") for k in range(2 + TOGETHER)]
+    bare, bare_in_thread = _Bare(folder / "bare.db"), _Bare(folder / "bare_in_thread.db")
+    stores = [SQLiteStore(folder / f"{name}.db") for name in ("alone", "async", "together")]
+    alone, in_loop, *many = [_opened(agent, store) for store in (*stores, *[stores[-1]] * (TOGETHER - 1))]
+    runner, thread = asyncio.Runner(), ThreadPoolExecutor(1)
 
     async def together(entry: Any) -> None:
-        await asyncio.gather(*[run.kept.later(entry) for run in many])
+        await asyncio.gather(*[kept.later(entry) for kept in many])
+
+    async def hop(line: str) -> None:
+        await asyncio.get_running_loop().run_in_executor(thread, bare_in_thread.commit, line)
 
     ways: dict[str, Callable[[Any, str], float]] = {
         "bare": lambda _, line: _seconds(lambda: bare.commit(line)),
-        "kept": lambda entry, _: _seconds(lambda: alone.kept(entry)),
-        "kept, async": lambda entry, _: runner.run(_aseconds(in_loop.kept.later(entry))),
+        "kept": lambda entry, _: _seconds(lambda: alone(entry)),
+        "bare, async": lambda _, line: runner.run(_aseconds(hop(line))),
+        "kept, async": lambda entry, _: runner.run(_aseconds(in_loop.later(entry))),
         f"kept, async, {TOGETHER} runs at once": lambda entry, _: runner.run(_aseconds(together(entry))) / TOGETHER,
     }
     medians: dict[str, list[float]] = {name: [] for name in ways}
-    for k in range(warm + rounds):
+    for _ in range(COMMIT_ROUNDS):
         taken: dict[str, list[float]] = {name: [] for name in ways}
         for entry, line in zip(entries, lines, strict=True):
             for name in chance.sample([*ways], len(ways)):
                 taken[name].append(1e6 * ways[name](entry, line))
-        for name, found in taken.items() if k >= warm else ():
+        for name, found in taken.items():
             medians[name].append(statistics.median(found))
     runner.close()
-    for run in (alone, in_loop, *many):
-        assert run.kept.store.load(run.id).entries == bare.lines() == lines * (warm + rounds)
-        run.kept.store.close()
-    ratios = {name: [a / b for a, b in zip(found, medians["bare"], strict=True)] for name, found in medians.items()}
-    return {
-        "bytes an entry": sum(map(len, lines)) // len(lines),
-        "us": {name: _spread(found) for name, found in medians.items()},
-        "ratio": {name: _spread(found, 2) for name, found in ratios.items()},
-    }
+    written = [store.load(run.id).entries for store in stores for run in store.list() if run.id.startswith("kept-")]
+    assert len(written) == 2 + TOGETHER
+    for entries_of_one in written:
+        assert entries_of_one == bare.lines() == bare_in_thread.lines() == lines * COMMIT_ROUNDS
+    for store in stores:
+        store.close()
+    found = {name: _ratio(each, medians["bare, async" if "async" in name else "bare"]) for name, each in medians.items()}
+    size = sum(map(len, lines)) // len(lines)
+    return {"bytes an entry": size, "us": {name: _spread(each) for name, each in medians.items()}, "ratio": found}
 
 
-_STORES: dict[Path, SQLiteStore] = {}
+def _ratio(found: list[float], bare: list[float]) -> list[float]:
+    return _spread([a / b for a, b in zip(found, bare, strict=True)], 2)
 
 
-def _opened(agent: ReAct, path: Path) -> Run:
-    """A run that is ready to be written to, in the store of a file."""
-    run = Run(agent, (), {"task": "Add."})
-    run.keep(_STORES.setdefault(path, SQLiteStore(path)))
-    run.kept.open()
-    return run
+def _opened(agent: ReAct, store: SQLiteStore) -> Kept:
+    """A run's place in a store, ready to be written to."""
+    lease = store.create(uuid4().hex, program="P", head="{}")
+    with store.transaction(lease):
+        for line in FILLER:
+            store.append(lease, line)
+    kept = Kept(store, Run(agent, (), {"task": "Add."}, run_id=f"kept-{uuid4().hex}"), is_new=True)
+    kept.open()
+    return kept
 
 
 class _Bare:
     """A table of the same shape in a file with the same pragmas, and nothing around it."""
 
+    INSERT = "INSERT INTO entries VALUES ('00000000000000000000000000000000', ?, ?)"
+
     def __init__(self, path: Path) -> None:
-        self._db = sqlite3.connect(path)
+        self._db = sqlite3.connect(path, check_same_thread=False)
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
             self._db.execute(f"PRAGMA {pragma}")
         self._db.execute("CREATE TABLE entries (run_id TEXT, seq INTEGER, entry TEXT, PRIMARY KEY (run_id, seq)) WITHOUT ROWID")
-        self._seq = 0
+        self._db.executemany(self.INSERT, enumerate(FILLER))
+        self._db.commit()
+        self._seq = len(FILLER)
 
     def commit(self, line: str) -> None:
         self._seq += 1
-        self._db.execute("INSERT INTO entries VALUES ('00000000000000000000000000000000', ?, ?)", (self._seq, line))
+        self._db.execute(self.INSERT, (self._seq, line))
         self._db.commit()
 
     def lines(self) -> list[str]:
-        return [line for (line,) in self._db.execute("SELECT entry FROM entries ORDER BY seq")]
+        return [line for (line,) in self._db.execute("SELECT entry FROM entries WHERE seq > ? ORDER BY seq", (len(FILLER),))]
 
 
 def waiting(folder: Path) -> dict[str, Any]:
@@ -138,7 +161,7 @@ def waiting(folder: Path) -> dict[str, Any]:
     store = SQLiteStore(folder / "runs.db")
     assert len(Run.list(store, status="waiting")) == WAITING
     listed = [1e3 * _seconds(lambda: Run.list(store, status="waiting")) for _ in range(15)]
-    found: dict[str, list[float]] = {"load": [], "answer": [], "resume": [], "all": []}
+    found: dict[str, list[float]] = {"load": [], "answer": [], "resume, to the tool": [], "all, to the tool": [], "all, to the end": []}
     for k in range(0, WAITING, 20):
         started = time.perf_counter()
         run = Run.load(store, f"run-{k}", agent)
@@ -147,16 +170,13 @@ def waiting(folder: Path) -> dict[str, Any]:
         answered = time.perf_counter()
         run.resume()
         ended = time.perf_counter()
-        parts = zip(found.values(), (loaded - started, answered - loaded, ended - answered, ended - started), strict=True)
-        for times, taken in parts:
-            times.append(1e3 * taken)
+        taken = (loaded - started, answered - loaded, BEGAN[-1] - answered, BEGAN[-1] - started, ended - started)
+        for times, seconds in zip(found.values(), taken, strict=True):
+            times.append(1e3 * seconds)
         assert run.prediction.answer == "done"
     by_id = [1e3 * _seconds(lambda key=line.questions[0].id: respond_to_confirmation(key, store=store)) for line in Run.list(store)[-15:]]
-    with store._file.reading() as db:  # noqa: SLF001  what a run takes up is not to be learned otherwise
-        size = db.execute(
-            "SELECT length(head) + length(questions) + length(id) + (SELECT sum(length(entry)) FROM entries WHERE run_id = id) "
-            "FROM runs WHERE id = 'run-1'"
-        ).fetchone()[0]
+    kept = store.load("run-1")
+    size = len(kept.head) + sum(map(len, kept.entries))
     store.close()
     bytes_of_one = {"text": size, "file": (folder / "runs.db").stat().st_size // WAITING, **_in_memory(agent)}
     times = {"list": listed, **found, "decide by id": by_id}
@@ -165,17 +185,17 @@ def waiting(folder: Path) -> dict[str, Any]:
 
 def _in_memory(agent: ReAct) -> dict[str, int]:
     """Bytes that Python holds for a waiting run which somebody keeps in hand, and for one that was let go."""
-    many = 200
-    agent.start(task="warm")
-    gc.collect()
+    many, in_hand, let_go = 200, 0, 0
     tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    held = [agent.start(task=f"Add, then pay ({k}).") for k in range(many)]
-    gc.collect()
-    in_hand = (tracemalloc.get_traced_memory()[0] - before) // many
-    held.clear()
-    gc.collect()
-    let_go = (tracemalloc.get_traced_memory()[0] - before) // many
+    for _ in range(2):  # the first time, what is kept of no run in particular grows to its size
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        held = [agent.start(task=f"Add, then pay ({k}).") for k in range(many)]
+        gc.collect()
+        in_hand = (tracemalloc.get_traced_memory()[0] - before) // many
+        held.clear()
+        gc.collect()
+        let_go = (tracemalloc.get_traced_memory()[0] - before) // many
     tracemalloc.stop()
     return {"in memory": in_hand, "in memory, let go": let_go}
 
