@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -18,25 +17,23 @@ if TYPE_CHECKING:
     from ferrule.programs.ask import Asker
     from ferrule.values.exchange import Delta, Request, Response
 
-_log = logging.getLogger("ferrule.programs")
 _told: set[tuple[str, str]] = set()
 _refusing: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """The models that refused tools, by their `id`: a model of a user's own may not hash."""
 _NOUN = r"(?:tool|function)s?(?:[ _-](?:use|usage|calls?|calling))?"
 _TOOLS = rf"(?<![\w.-]){_NOUN}(?![\w\[-]|\.\w)"
+# Compiled when a request is first refused: most programs see none.
 # As Ollama (issue 11131), OpenAI, Groq, vLLM, llama.cpp, OpenRouter, xAI, Gemini, Novita and litellm word it.
-_REFUSAL = re.compile(
+_REFUSAL = (
     rf"(?:not|n't) support\w*\W+(?:(?:the|any|native|use|using|usage|of|following|param(?:eter)?s?)\W+)*{_TOOLS}"
     rf"|{_TOOLS}\W{{0,2}}(?: param(?:eter)?s?)?(?: (?:is|are))?(?:n't| currently| not| yet| un)+ ?-?(?:support|enabled|available)"
     rf"|unsupported (?:param(?:eter)?|field|feature)s?(?:\(s\))?\W+{_TOOLS}"
-    r"|no endpoints found that support tool|--enable-auto-tool-choice|--jinja",
-    re.IGNORECASE,
+    r"|no endpoints found that support tool|--enable-auto-tool-choice|--jinja"
 )
 _ASPECT = r"choice|results?|responses?|outputs?|messages?|search|types?|names?|ids?|schemas?|descriptions?|examples?"
-_NARROWER = re.compile(
+_NARROWER = (
     rf"(?:parallel|strict|multiple|forced|nested|streaming|hosted|custom|built-?in)[ _-]{_NOUN}"
-    rf"|(?<![\w-]){_NOUN}[ _-](?:{_ASPECT})|\b(?:in|for|inside|within|with) (?:the )?{_NOUN}|{_NOUN} with strict",
-    re.IGNORECASE,
+    rf"|(?<![\w-]){_NOUN}[ _-](?:{_ASPECT})|\b(?:in|for|inside|within|with) (?:the )?{_NOUN}|{_NOUN} with strict"
 )
 """What is about a part of calling tools. A model may refuse it and yet take tools."""
 
@@ -89,7 +86,7 @@ class _Remembering(BaseLM):
 
 def refuses_tools(how: Asker, error: LMError) -> bool:
     """Whether the model was reached and takes no tool declarations, whatever its capabilities say; it is remembered."""
-    if not isinstance(error, BadRequest) or not _REFUSAL.search(_NARROWER.sub("…", str(error))):
+    if not isinstance(error, BadRequest) or not re.search(_REFUSAL, re.sub(_NARROWER, "…", str(error), flags=re.IGNORECASE), re.IGNORECASE):
         return False
     with suppress(TypeError):  # a class with `__slots__` may take no weak references: its models are asked again each time
         _refusing[id(how.lm)] = how.lm
@@ -100,8 +97,10 @@ def refuses_tools(how: Asker, error: LMError) -> bool:
 def _tell(how: Asker, reason: str, found: str = "") -> None:
     name = str(how.lm.name)
     if (name, reason) not in _told:
+        import logging  # late: most runs have nothing to tell
+
         _told.add((name, reason))
-        _log.warning(
+        logging.getLogger("ferrule.programs").warning(
             "%s gets its tools in the text of the prompt: %s%s. `native=False` says so from the start, `native=True` insists.",
             name,
             reason,
