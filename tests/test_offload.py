@@ -710,3 +710,35 @@ def test_importing_it_does_not_import_asyncio():
     """F2: asyncio comes when there is something to do for it."""
     done = python("import sys; from ferrule import offload; assert 'asyncio' not in sys.modules, 'asyncio'")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_what_must_not_be_left_half_done_is_over_or_never_begins_when_its_task_is_cancelled(pool, begun):
+    """A15: however often it is cancelled."""
+    started, going_on, did = threading.Event(), threading.Event(), []
+
+    def work():
+        started.set()
+        going_on.wait(LONG)
+        did.append("all of it")
+
+    async def go():
+        gates = [] if begun else [asyncio.ensure_future(offload.in_worker_thread(going_on.wait)) for _ in range(2)]
+        await asyncio.sleep(0)
+        task = asyncio.ensure_future(offload.done_or_never(work))
+        await asyncio.sleep(0)
+        if begun:
+            await asyncio.to_thread(started.wait, LONG)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        if begun:
+            assert not task.done()
+        going_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.gather(*gates)
+        assert await offload.done_or_never(lambda: None) is None
+
+    asyncio.run(go())
+    assert did == (["all of it"] if begun else [])

@@ -231,6 +231,24 @@ async def in_worker_thread(function: Callable[[], R], *, timeout_s: float | None
     raise ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job))
 
 
+async def done_or_never(function: Callable[[], Any]) -> None:
+    """`in_worker_thread`; where this task is cancelled meanwhile, the work is over when that is raised, or it never begins."""
+    import asyncio
+
+    claim, cancelled = threading.Lock(), None
+    working = asyncio.ensure_future(in_worker_thread(lambda: function() if claim.acquire(blocking=False) else None))
+    while not working.done():
+        try:
+            await asyncio.wait((working,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if claim.acquire(blocking=False):
+                working.cancel()
+    if cancelled is not None:
+        raise cancelled from (None if working.cancelled() else working.exception())
+    working.result()
+
+
 def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
     if waiter.done():
         return

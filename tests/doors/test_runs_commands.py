@@ -178,6 +178,9 @@ def test_what_a_model_wrote_cannot_steer_the_terminal(here: Path, capsys: Any) -
     [
         pytest.param(("runs", "--store", "other.db"), 2, "There is no file 'other.db'", id="no file"),
         pytest.param(("show", "x"), 1, "No run of the id 'x'; there are: r2, r1", id="no run"),
+        pytest.param(("cancel", ""), 1, "No run of the id ''", id="no name of a run"),
+        pytest.param(("approve", "r1", ""), 1, "No question of the id ''", id="no name of a question"),
+        pytest.param(("runs", "--status", "bogus"), 2, "running, waiting, done, failed, cancelled; found 'bogus'", id="no status"),
         pytest.param(("show", "r"), 1, "Several runs of the id 'r'", id="two runs"),
         pytest.param(("approve", "r1", "--edit", "euros"), 1, "cannot be read at 'euros'", id="no edit"),
         pytest.param(("resume", "r1", "--program", "billing"), 2, "module:attribute", id="no attribute"),

@@ -203,7 +203,7 @@ def process(what: str, folder: Path) -> None:
 
 SAID = {
     "ada": "paid ada 5",
-    "bob": "paid bob 3",
+    "bob": 'A person changed the arguments to {"to":"bob","euros":3}.\npaid bob 3',
     "cleo": "A person decided against this call; it was not run. Reason: too much",
     "dan": "ask Bob",
     "eve": "A person decided against this call; it was not run. Reason: Nobody decided in time.",

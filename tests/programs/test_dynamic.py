@@ -428,7 +428,7 @@ def test_a_resumed_run_has_its_tools_and_runs_no_callback_again(mode: str, drive
 
 
 def elsewhere(run: Run, program: Any, **inputs: Any) -> Run:
-    """The run as another process sees it: its journal as JSON, and an id that this process has loaded nothing for."""
+    """The run as another process sees it: its journal as JSON, and a key that this process has loaded nothing for."""
     other = Run(program, (), inputs)
     other.journal = Journal(read_entry(entry_text(entry)) for entry in run.journal.entries)
     return other
@@ -728,10 +728,65 @@ def test_tools_are_remembered_for_the_latest_runs_only(monkeypatch: pytest.Monke
     monkeypatch.setattr(dynamic, "_MOST_RUNS", 3)
     monkeypatch.setattr(dynamic, "_loaded", type(dynamic._loaded)())
     program = agent("native", loader(adding(calculator)))
-    for i in (0, 1, 2, 0, 3):
-        with script("native", LOAD, DONE) as lm:
-            program.start(question="?", run_id=f"run{i}", lm=lm)
-    assert [run_id for run_id, _ in dynamic._loaded] == ["run2", "run0", "run3"]
+    runs: list[Run] = []
+    for again in (False, False, False, True, False):
+        run = Run(program, (), {"question": "?"})
+        if again:
+            run.key = runs[0].key
+        runs.append(run)
+        with script("native", LOAD, DONE) as lm, context(lm=lm):
+            run.resume()
+    assert [key for key, _ in dynamic._loaded] == [runs[2].key, runs[0].key, runs[4].key]
+
+
+def test_a_run_never_has_the_tool_of_another_run_of_its_id() -> None:
+    """U158: two stores may each have a run `order-1`."""
+    wiped: list[str] = []
+
+    def of(tenant: str) -> ReAct:
+        def change(context: ModuleContext) -> str:
+            return adding(Tool(lambda: wiped.append(tenant) or "wiped", "wipe", require_confirmation=True))(context)
+
+        return agent("native", loader(change))
+
+    waiting: list[Run] = []
+    for tenant in ("A", "B"):
+        with script("native", LOAD, ("", "wipe")) as lm, context(lm=lm):
+            waiting.append(of(tenant).start(question="?", store=MemoryStore(), run_id="order-1"))
+    with script("native", DONE) as lm, context(lm=lm):
+        waiting[0].answer(waiting[0].pending[0].approve())
+        waiting[0].resume()
+    assert wiped == ["A"]
+
+
+@pytest.mark.parametrize("handed", [False, True], ids=["not handed in", "handed in"])
+def test_a_tool_that_took_the_place_of_one_declared_alike_is_not_taken_for_it(handed: bool) -> None:
+    """R16: another process is told which tool is missing, and never runs the one that is gone."""
+    ran: list[str] = []
+
+    def named(which: str) -> Tool:
+        return Tool(lambda: ran.append(which) or which, "wipe", "Wipe.")
+
+    new = named("new")
+
+    def change(context: ModuleContext) -> str:
+        context.module.init_module([*(tool for tool in context.module.toolbox if tool.name != "wipe"), new])
+        return "Changed."
+
+    run, program = stopped_after_loading(named("old"), change=change)
+    other = elsewhere(run, program, question="?", lm=ScriptedLM([]))
+    other.inputs["lm"] = script("native", ("", "wipe"), DONE)
+    other.extra_tools = (new,) if handed else ()
+    other.resume()
+    if not handed:
+        assert isinstance(other.error, RunError)
+        assert "'wipe'" in str(other.error)
+        assert "declared alike" in str(other.error)
+        return
+    other.answer(other.pending[0].reply("this"))
+    other.resume()
+    assert other.status == "done"
+    assert ran == ["new"]
 
 
 @pytest.mark.parametrize("names", [["finish"], ["user_clarification"]], ids=["finish", "clarify"])

@@ -12,8 +12,10 @@ from agent_script import fields, native_step
 from ferrule import (
     ChainOfThought,
     ConfirmationRequired,
+    Decision,
     DecisionError,
     InputError,
+    MemoryStore,
     Predict,
     ReAct,
     Response,
@@ -28,6 +30,7 @@ from ferrule import (
     run_until_done,
     tool,
 )
+from ferrule.values import event as events
 
 DONE = native_step("done", "finish", {"answer": "ok"})
 RAN: list[str] = []
@@ -344,13 +347,61 @@ def test_an_empty_reply_is_no_consent() -> None:
     assert RAN == []
 
 
-def test_an_edit_of_a_question_of_the_model_is_no_call() -> None:
-    """A9: the built-in tool is never executed."""
+def test_a_question_of_the_model_is_answered_with_words_and_never_with_an_edit() -> None:
+    """A9: an edit would tell the model "yes"; the built-in tool is never executed."""
     lm = ScriptedLM([native_step("", "user_clarification", {"question": "Which?"}), DONE])
     with context(lm=lm):
         run = react().start(task="x")
-        run.answer(run.pending[0].approve(question="Other?"))
+        question = run.pending[0]
+        for said in (lambda: question.approve(question="Other?"), lambda: question.decide({"answer": "Paris"})):
+            with pytest.raises(DecisionError, match="reply"):
+                said()
+        with pytest.raises(DecisionError, match="reply"):
+            run.answer(Decision(question.id, "edit", args={"answer": "Paris"}))
+        run.answer(question.approve())
         assert run.resume().trajectory["observation_0"] == "yes"
+
+
+@pytest.mark.parametrize("where", ["run", "store"])
+def test_a_run_that_is_decided_is_streamed_on_as_it_was_decided(where: str) -> None:
+    """U81: a run itself means "yes" only where nothing was decided."""
+    agent, store = react(), MemoryStore()
+    with context(lm=ScriptedLM([call("a"), DONE])):
+        run = agent.start(task="x", store=store)
+        denied = run.pending[0].deny("leave it")
+        run.answer(denied) if where == "run" else store.decide(run.id, denied)
+        for _ in agent.stream(resume_state=run):
+            pass
+    assert "leave it" in run.prediction.trajectory["observation_0"]
+    assert RAN == []
+
+
+def test_a_run_with_one_of_two_questions_decided_still_waits_for_the_other() -> None:
+    """U81: no "yes" is read into a run that somebody has begun to decide."""
+    agent = react()
+    with context(lm=ScriptedLM([Response("", (call("a").tool_calls[0], call("b").tool_calls[0])), DONE])):
+        run = agent.start(task="x")
+        run.answer(run.pending[0].deny())
+        with pytest.raises(ConfirmationRequired):
+            agent(resume_state=run)
+        assert [each.call.args["path"] for each in run.pending] == ["b"]
+        assert agent(resume_state=ResumeState(run, "yes")).answer == "ok"
+    assert RAN == ["b"]
+
+
+def test_an_edited_call_is_told_as_it_ran() -> None:
+    """A9: observers see the call that ran; the model, whose own call stays as it wrote it, is told of the change."""
+    told: list[Any] = []
+    with context(lm=ScriptedLM([call("a"), DONE]), callbacks=[told.append]):
+        run = react().start(task="x")
+        run.answer(run.pending[0].approve(path="b"))
+        run.resume()
+    calls = [each.call for each in told if isinstance(each, (events.CallStarted, events.CallFinished))]
+    assert [each.args for each in calls] == [{"path": "b"}] * 2
+    step = run.trajectory.steps[0]
+    assert step.calls[0].args == {"path": "a"}
+    assert step.calls[0].id == step.results[0].call_id == calls[0].id
+    assert step.results[0].content == 'A person changed the arguments to {"path":"b"}.\nremoved b'
 
 
 def test_decided_calls_run_in_the_order_of_the_calls() -> None:

@@ -23,6 +23,7 @@ from ferrule import (
     ReAct,
     ReplayMismatch,
     Response,
+    RunCancelled,
     RunError,
     ScriptedLM,
     ToolCall,
@@ -358,6 +359,106 @@ def test_an_edit_is_no_way_around_a_policy() -> None:
     shop.resume(run)
     assert shop.ran == []
     assert "as it was edited" in run.trajectory["observation_0"]
+
+
+def test_what_runs_is_what_was_written_down_as_decided() -> None:
+    """A2, A7: a decision is taken as its JSON says, whatever becomes of the objects it was made of."""
+    shop = Shop([pays("ada"), pays("bob")])
+    store = MemoryStore()
+    with context(lm=shop.lm):
+        run = shop.agent.start(task="x", store=store)
+        edit = run.pending[0].approve(amount=2)
+        run.answer(edit)
+        edit.args["amount"] = 999
+        run.resume()
+        live = run.pending[0].approve(to=(each for each in "eve"))
+        run.answer(live)
+        run.answer(replace(live, args={"to": ["e", "v", "e"]}))  # the same once more
+        assert store.load(run.id).decisions
+        assert run.decisions[-1].args == {"to": ["e", "v", "e"]}
+    assert shop.ran == [("ada", 2)]
+
+
+def test_a_secret_is_no_edit_as_it_would_be_masked() -> None:
+    run = Shop([pays("ada")]).start()
+    with pytest.raises(DecisionError, match="masked"):
+        run.answer(run.pending[0].approve(to=SecretStr("eve")))
+
+
+@pytest.mark.parametrize("via_store", [True, False], ids=["store", "run"])
+@pytest.mark.parametrize("change", ["tool", "fingerprint", "same", "inside"])
+def test_a_grant_for_another_call_than_was_shown_is_refused(change: str, via_store: bool) -> None:
+    """A6."""
+    shop, store = Shop([pays("ada")]), MemoryStore()
+    with context(lm=shop.lm):
+        run = shop.agent.start(task="x", store=store)
+    given = run.pending[0].approve(always=Grant(args="any"))
+    assert given.grant is not None
+    forged = replace(given, grant=replace(given.grant, **{change: "look"}))
+    with pytest.raises(DecisionError, match="another call"):
+        store.decide(run.id, forged) if via_store else run.answer(forged)
+    run.answer(given)
+
+
+def test_only_a_call_that_asks_first_can_be_granted() -> None:
+    """A6: not the answer to a question of the model."""
+    with context(lm=ScriptedLM([native_step("", "user_clarification", {"question": "Which?"}), DONE])):
+        run = ReAct("task -> answer", []).start(task="x")
+    with pytest.raises(DecisionError, match="grant"):
+        run.pending[0].approve(always=Grant())
+
+
+def test_the_time_of_a_decision_is_taken_where_it_is_put() -> None:
+    """V6: a door with another clock neither saves nor loses a decision."""
+    shop = Shop([pays("ada")], needs=ask(expires_s=60))
+    run = shop.start()
+    run.answer(replace(run.pending[0].approve(), at=1e12))
+    shop.resume(run)
+    assert shop.ran == [("ada", 5)]
+    assert run.decisions[0].at is not None
+    assert run.decisions[0].at < 1e12
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["store", "memory"])
+def test_an_approval_does_not_outlive_a_cancellation(is_kept: bool) -> None:
+    """R15, A1: the run asks again when it is resumed, and it can be decided anew."""
+    shop, store = Shop([pays("ada")]), MemoryStore()
+    with context(lm=shop.lm):
+        run = shop.agent.start(task="x", store=store if is_kept else None)
+        question = run.pending[0]
+        run.answer(question.approve())
+        run.cancel()
+        with pytest.raises(DecisionError):
+            run.answer(question.approve())
+        again = Run.load(store, run.id, shop.agent) if is_kept else Run.from_json(run.to_json(), shop.agent)
+        assert again.resume().status == "waiting"
+        assert shop.ran == []
+        again.answer(again.pending[0].deny("not any more"))
+        assert again.resume().status == "done"
+    assert shop.ran == []
+
+
+def test_a_cancellation_in_the_middle_of_an_execution_leaves_no_approval_behind() -> None:
+    """R15: of a question that the execution had not come to yet."""
+    shop = Shop([pays("ada")])
+    run = shop.start()
+    run.answer(run.pending[0].approve())
+    run.begin(None, wants_deltas=False)
+    run.cancel()
+    run.stopped(RunCancelled("cancelled"))
+    assert (run.status, run.answers, run.decisions) == ("cancelled", {}, [])
+
+
+def test_a_copy_of_a_kept_run_does_not_bring_its_decisions_along() -> None:
+    """U79: the approval is taken once, where the run is kept."""
+    shop, store = Shop([pays("ada")]), MemoryStore()
+    with context(lm=shop.lm):
+        run = shop.agent.start(task="x", store=store)
+        run.answer(run.pending[0].approve())
+        copies = [Run.from_json(run.to_json(), shop.agent) for _ in range(2)]
+        assert [each.resume().status for each in copies] == ["waiting", "waiting"]
+        assert run.resume().status == "done"
+    assert shop.ran == [("ada", 5)]
 
 
 @pytest.mark.parametrize("later", [None, Policy([deny("*")]), Policy([ask("*")])], ids=["none", "deny", "ask"])

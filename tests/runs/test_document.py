@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from threading import Lock
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, Field, PrivateAttr, SecretStr
 
 import ferrule
 from ferrule.errors import ReplayMismatch, RunError, StoreError
@@ -199,6 +201,93 @@ def test_an_input_that_json_cannot_hold_is_refused_by_name() -> None:
         run = Plain(agent()).start(task="x", thing=object())
     with pytest.raises(RunError, match="`thing` is <object"):
         run.to_json()
+
+
+class Hidden(BaseModel):
+    x: int
+    hidden: str = Field("", exclude=True)
+    _private: str = PrivateAttr("")
+
+
+class Animal(BaseModel):
+    name: str
+
+
+class Dog(Animal):
+    pass
+
+
+class Token(BaseModel):
+    key: SecretStr
+    _lock: Any = PrivateAttr(default_factory=Lock)
+
+
+@dataclass
+class Half:
+    x: float
+    y: str = field(default="", init=False)
+
+
+def _with(value: Any, **attributes: Any) -> Any:
+    for name, each in attributes.items():
+        setattr(value, name, each)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        pytest.param(Hidden, Hidden(x=1, hidden="kept"), id="field that is not written"),
+        pytest.param(list[Hidden], [_with(Hidden(x=1), _private="kept")], id="private attribute"),
+        pytest.param(Half, _with(Half(1), y="kept"), id="field that is not read"),
+        pytest.param(list[Animal], [Dog(name="rex")], id="subclass inside"),
+        pytest.param(dict[str, Animal], {"rex": Dog(name="rex")}, id="subclass in a dict"),
+        pytest.param(bytes, b"\xff\x00", id="bytes that are no text"),
+        pytest.param(int, 10**5000, id="more digits than are read"),
+        pytest.param(list[int], [10**5000], id="more digits than are read, inside"),
+        pytest.param(str, "\ud83d\ude00", id="halves of a character"),
+        pytest.param(list, [(1, 2)], id="tuple in a list"),
+    ],
+)
+def test_an_input_that_would_come_back_otherwise_is_refused(kind: Any, value: Any) -> None:
+    """A2: whatever of it JSON does not hold, or its type does not read."""
+    assert "give back" in str(_kept_as(kind, value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        pytest.param(Hidden, Hidden(x=1), id="model"),
+        pytest.param(Half, Half(float("nan")), id="NaN inside"),
+        pytest.param(float, float("nan"), id="NaN"),
+        pytest.param(Token, Token(key=SecretStr("hush")), id="secret, and a lock"),
+        pytest.param(tuple[int, str], (1, "a"), id="tuple"),
+        pytest.param(set[int], {3, 1}, id="set"),
+        pytest.param(dict[int, Animal], {1: Animal(name="rex")}, id="numbers as keys"),
+        pytest.param(datetime, TRIP.at, id="time"),
+        pytest.param(int, 10**4000, id="many digits"),
+        pytest.param(str, "\ud800x\xfc", id="half a character"),
+        pytest.param(list[Image], [Image(data="QQ==")], id="images"),
+        pytest.param(list[History], [History([{"role": "user", "content": "hi"}])], id="histories"),
+    ],
+)
+def test_an_input_that_comes_back_is_kept(kind: Any, value: Any) -> None:
+    """A2: with the types that it is made of."""
+    assert _kept_as(kind, value) is None
+
+
+def _kept_as(kind: Any, value: Any) -> RunError | None:
+    class Typed(Module):
+        def forward(self, thing: Any) -> Any:
+            return thing
+
+    Typed.forward.__annotations__["thing"] = kind
+    try:
+        run = Run(Typed(), (), {"thing": value})
+        Run.from_json(run.to_json(), Typed())
+    except RunError as error:
+        return error
+    return None
 
 
 def test_plain_data_that_looks_like_ours_stays_what_it_is() -> None:

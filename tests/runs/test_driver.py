@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from ferrule.errors import ContextOverflow, ReplayMismatch, RunError, ToolStop, Unavailable
+from ferrule.errors import ContextOverflow, LimitReached, ReplayMismatch, RunError, ToolStop, Unavailable
 from ferrule.lms.lm import BaseLM
 from ferrule.lms.scripted import ScriptedLM
+from ferrule.runs.journal import Entry
+from ferrule.runs.limits import Limits
 from ferrule.runs.run import Run, aexecute, execute
 from ferrule.tools.tool import Tool
-from ferrule.values.act import AskPerson, CallModel, CallTools, Once, Tell
+from ferrule.values.act import AskPerson, CallModel, CallTools, Once, Tell, Within
 from ferrule.values.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.event import Custom
 from ferrule.values.exchange import Request, Response
@@ -470,3 +472,42 @@ def test_calls_without_ids_get_ids_by_position(driver: str) -> None:
         return Prediction(ids=[call.id for call in found.tool_calls])
 
     assert started(flow, driver).prediction.ids == ["call_0_0", "x", "call_0_2"]
+
+
+class LaterOnly:
+    """A sink that must not be waited for: a write that would block the loop fails."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    def __call__(self, entry: Entry) -> None:
+        msg = f"{entry.kind} at {entry.slot} was written on the loop"
+        raise AssertionError(msg)
+
+    async def later(self, entry: Entry) -> None:
+        await asyncio.sleep(0)
+        self.kinds.append(entry.kind)
+
+
+def test_an_async_run_writes_without_blocking_the_loop() -> None:
+    """Architecture: answers, failures, limits, values of `Once`, and what calls were begun and became."""
+
+    def flow() -> Generator[Any, Any, Any]:
+        found = [(yield Once(lambda: 7, "clock"))]
+        with pytest.raises(Unavailable):
+            yield CallModel(request("a"), lm)
+        yield CallModel(request("b"), lm)
+        yield Within(Limits(tool_calls=1))
+        found += [each.content for each in (yield CallTools((checked(Tool(add), a=1, b=2),)))]
+        with pytest.raises(LimitReached):
+            yield CallModel(request("c"), lm)
+        try:
+            yield CallModel(request("d"), lm)
+        except Unavailable:  # the program ends on a failure
+            return found
+
+    lm = ScriptedLM([Unavailable("down"), "one", Unavailable("down")])
+    run = Run(Flow(flow), (), {})
+    run.journal.sink = sink = LaterOnly()
+    assert carry(run, "async").prediction == [7, "3"]
+    assert sink.kinds == ["once", "failure", "model", "begun", "result", "limit", "failure"]

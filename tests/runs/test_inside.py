@@ -124,3 +124,25 @@ def test_a_function_that_was_given_up_calls_no_further_program() -> None:
     with context(lm=ScriptedLM(by=answer)):
         assert "may still be running" in str(agent(question="q").trajectory["observation_0"])
     assert asked == []
+
+
+def test_what_was_spent_is_written_before_the_result_and_without_blocking_the_loop() -> None:
+    """Architecture: of an async run, beside the loop."""
+    written: list[str] = []
+
+    class Later:
+        def __call__(self, entry: Entry) -> None:
+            raise AssertionError(entry)
+
+        async def later(self, entry: Entry) -> None:
+            written.append(f"{entry.slot} {entry.kind}")
+
+    cashier = ReAct("bill -> receipt", [Tool(lambda: "ok", "pay")], native=True).as_tool("cashier", "Pays.")
+    agent = ReAct("task -> answer", [cashier], native=True)
+    steps = [("", "cashier", {"bill": "1"}), ("", "finish", {"receipt": "r"}), ("", "finish", {"answer": "a"})]
+    with context(lm=ScriptedLM([native_step(*each) for each in steps])):
+        run = Run(agent, (), {"task": "x"})
+        run.journal.sink = Later()
+        asyncio.run(run.aresume())
+    assert run.prediction.answer == "a"
+    assert written == ["0 model", "1.0 begun", "1.0/cashier/0 model", "1.0.spent once", "1.0 result", "2 model"]

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from ferrule.errors import ReplayMismatch
+from ferrule.lms.scripted import ScriptedLM
+from ferrule.programs.react import ReAct
 from ferrule.runs.journal import Entry, Journal
+from ferrule.runs.run import Run
+from ferrule.settings import context
+from ferrule.tools.tool import Tool
+from ferrule.values.policy import Policy, deny
 
 
 def test_a_live_journal_has_nothing_to_hand_back() -> None:
@@ -118,3 +125,66 @@ def test_a_write_that_is_cancelled_is_waited_for() -> None:
         assert [entry.slot for entry in sink.written] == [entry.slot for entry in journal.entries] == ["0"]
 
     asyncio.run(main())
+
+
+class Counted(dict[str, Any]):
+    """A dict that counts how many of its entries are looked at."""
+
+    looks = 0
+
+    def items(self) -> Any:
+        self.looks += len(self)
+        return super().items()
+
+    def __contains__(self, key: object) -> bool:
+        self.looks += 1
+        return super().__contains__(key)
+
+
+def test_looking_ahead_all_the_way_looks_at_each_entry_a_few_times() -> None:
+    """Architecture: the thousandth step costs what the first one did, in a replay too."""
+    count = 300
+    places = [f"{path}{act}{call}" for act in range(count) for path, call in (("", ""), ("a#0/", ".0"), ("a#1/", "p"))]
+    journal = Journal(Entry(slot, "once", "x") for slot in places)
+    journal.rewind()
+    journal._unread = unread = Counted(journal._unread)
+    for at, slot in enumerate(places):
+        path, act = slot[: slot.rfind("/") + 1], at // 3
+        later = journal.ahead(path, act)
+        assert later is not None
+        assert later.slot.startswith(f"{path}{count - 1}")
+        assert journal.ahead(path, count) is None
+        assert journal.take(slot, "once", "x") is not None
+    assert not journal.replaying
+    assert unread.looks <= 10 * len(places)
+
+
+def test_what_is_missing_is_told_with_the_next_act_that_was_answered() -> None:
+    """A11: not with the last one of a long run."""
+    journal = Journal(Entry(slot, "once", "clock") for slot in ("9", "3", "5", "a#0/2"))
+    journal.rewind()
+    with pytest.raises(ReplayMismatch, match="recorded once clock at 3, now once dice"):
+        journal.take("1", "once", "dice")
+
+
+@pytest.mark.parametrize("policy", [None, Policy([deny("wipe")])], ids=["no policy", "a policy"])
+def test_a_replay_looks_at_each_entry_a_few_times(policy: Policy | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Architecture: a run of twice as many steps takes twice the work to replay."""
+    count = 60
+    agent = ReAct("task -> answer", [Tool(lambda i: "x", "look", effect="read")], native=True, max_iters=count + 2)
+    turns = [{"name": "look", "args": {"i": i}} for i in range(count)]
+    with context(lm=ScriptedLM([*turns, {"name": "finish", "args": {"answer": "done"}}]), policy=policy):
+        first = Run(agent, (), {"task": "x"}).resume()
+        again = Run(agent, (), {"task": "x"})
+        again.journal.entries += first.journal.entries
+        rewind, counted = Journal.rewind, list[Counted]()
+
+        def rewound(journal: Journal) -> None:
+            rewind(journal)
+            journal._unread = Counted(journal._unread)
+            counted.append(journal._unread)
+
+        monkeypatch.setattr(Journal, "rewind", rewound)
+        assert again.resume().status == "done"
+    assert len(counted) == 1
+    assert counted[0].looks <= 5 * len(first.journal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import weakref
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,18 @@ import pytest
 from pydantic import SecretStr
 
 import ferrule
-from ferrule.errors import ReplayMismatch, RunCancelled, RunError, StoreError
+from ferrule import offload
+from ferrule.errors import InputError, ReplayMismatch, RunCancelled, RunError, StoreError
 from ferrule.lms.scripted import ScriptedLM
 from ferrule.programs.module import Module
 from ferrule.programs.react import ReAct
+from ferrule.runs import sqlite_store
 from ferrule.runs.run import Run
 from ferrule.runs.sqlite_store import MemoryStore, SQLiteStore
 from ferrule.runs.store import Lease
 from ferrule.tools.tool import Tool
 from ferrule.values.outcome import Prediction
+from ferrule.values.policy import Policy
 
 ASK = {"name": "book", "args": {"room": 7}}
 LOOK = {"name": "look", "args": {"room": 7}}
@@ -327,6 +331,158 @@ def test_a_task_cancelled_while_its_run_is_leased_gives_the_lease_back(hotel: Ho
     assert hotel.go_on(run, FINISH).prediction.answer == "yes"
 
 
+def test_a_task_cancelled_while_its_end_waits_for_a_thread_gives_the_lease_back(hotel: Hotel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A15: no thread comes to it any more, so it is done without one, and told."""
+    told: list[str] = []
+
+    async def go() -> None:
+        task = asyncio.ensure_future(hotel.agent.astart(task="x", store=hotel.store, run_id="r"))
+        original = offload.in_worker_thread
+
+        async def busy(function: Any, **keywords: Any) -> Any:
+            if hotel.store.load("r").entries if hotel.store.list() else False:
+                asyncio.get_running_loop().call_soon(task.cancel)
+                await asyncio.Event().wait()
+            return await original(function, **keywords)
+
+        monkeypatch.setattr(offload, "in_worker_thread", busy)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with ferrule.context(lm=ScriptedLM([FINISH]), callbacks=[lambda event: told.append(type(event).__name__)]):
+        asyncio.run(go())
+    assert [(each.status, each.leased) for each in Run.list(hotel.store)] == [("done", False)]
+    assert told[-1] == "RunFinished"
+
+
+def test_a_run_whose_end_could_not_be_written_is_gone_on_with_at_once(hotel: Hotel) -> None:
+    """A3: when there is room again; it is no crash, and no other process is at work on it."""
+    hotel.at_look = lambda: _read_only(hotel.store, "ON")
+    run = hotel.start(LOOK, run_id="r")
+    assert (run.status, type(run.error)) == ("failed", StoreError)
+    _read_only(hotel.store, "OFF")
+    hotel.at_look = lambda: None
+    assert Run.list(hotel.store)[0].leased
+    assert [question.kind for question in hotel.go_on(run).pending] == ["unknown"]
+    assert [(each.status, each.recoveries) for each in Run.list(hotel.store)] == [("waiting", 0)]
+
+
+@pytest.mark.parametrize("how", ["no model", "interrupted"])
+def test_a_run_that_waits_goes_on_waiting_when_a_resume_gets_nowhere(hotel: Hotel, how: str) -> None:
+    """A8, R19: nothing was done, so nothing is lost: neither the question, nor what was decided."""
+    run = hotel.start(ASK)
+    [question] = run.pending
+    before = hotel.store.load(run.id)
+    loaded = hotel.load(run.id)
+    if how == "no model":
+        assert loaded.resume().status == "failed"
+    else:
+        with pytest.raises(KeyboardInterrupt), ferrule.context(lm=ScriptedLM([]), policy=_Interrupting()):
+            loaded.resume()
+    assert hotel.store.load(run.id) == before
+    assert [each.questions for each in Run.list(hotel.store, status="waiting")] == [(question,)]
+    hotel.store.decide(run.id, question.approve())
+    assert hotel.load(run.id).resume().error is not None  # no model
+    assert Run.list(hotel.store)[0].decided == (question.id,)
+    assert hotel.go_on(hotel.load(run.id), FINISH).status == "done"
+    assert hotel.did == ["book 7"]
+
+
+def test_an_old_hand_does_not_go_on_with_another_run_of_the_same_id(hotel: Hotel) -> None:
+    """Q4: nor with what was redacted."""
+    old = hotel.start(ASK, run_id="r")
+    hotel.store.delete("r")
+    new = hotel.start(ASK, run_id="r")
+    with pytest.raises(StoreError, match="another one has its id"):
+        hotel.go_on(old, FINISH)
+    assert [(each.status, each.questions) for each in Run.list(hotel.store)] == [("waiting", new.pending)]
+    hotel.store.cancel("r")
+    hotel.store.redact("r")
+    with pytest.raises(StoreError, match="was redacted"):
+        hotel.go_on(new, FINISH)
+    assert [(each.status, each.leased) for each in Run.list(hotel.store)] == [("cancelled", False)]
+    assert '"redacted":true' in hotel.store.load("r").head
+
+
+def test_what_the_program_does_to_its_inputs_is_not_kept(hotel: Hotel) -> None:
+    """A2: a replay starts from what was given; and a run whose inputs cannot be kept any more comes to its rest."""
+
+    class Changing(Module):
+        def forward(self, given: list[Any]) -> Prediction:
+            given.append(object())
+            return Prediction(count=len(given))
+
+    run = Changing().start(given=[1], store=hotel.store)
+    assert (run.status, Run.load(hotel.store, run.id, Changing()).inputs) == ("done", {"given": [1]})
+
+
+def test_a_finished_run_is_read_without_telling_anybody(hotel: Hotel) -> None:
+    """R19: all of it was told when it happened."""
+    hotel.start(LOOK, FINISH, run_id="r")
+    told: list[Any] = []
+    with ferrule.context(lm=ScriptedLM([]), callbacks=[told.append]):
+        assert hotel.load("r").prediction.answer == "yes"
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    "given", [pytest.param("", id="empty"), pytest.param("\ud800", id="half a character"), pytest.param(7, id="number")]
+)
+def test_an_id_that_no_store_could_write_is_refused(hotel: Hotel, given: Any) -> None:
+    """A3: and none is made up in its place."""
+    with pytest.raises(InputError, match="`run_id` is a text"):
+        hotel.start(FINISH, run_id=given)
+    assert Run.list(hotel.store) == []
+
+
+def test_a_parked_run_says_why(hotel: Hotel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R14."""
+    hotel.store.max_recoveries = 0
+    hotel.at_look = lambda: _steal(hotel.store)
+    hotel.start(LOOK, run_id="r")
+    monkeypatch.setattr(sqlite_store, "is_dead", lambda owner: True)
+    with pytest.raises(StoreError, match="was parked as failed"):
+        hotel.go_on(hotel.load("r"), FINISH)
+    with pytest.raises(StoreError, match="crashed 1 times, and was parked"):
+        _ = hotel.load("r").prediction
+
+
+def test_halves_of_a_character_from_a_tool_do_not_keep_a_run_from_its_end(hotel: Hotel) -> None:
+    """R3: what is asked after a load is what was asked before it."""
+
+    def half() -> str:
+        """Return an emoji as some JSON has it."""
+        return "\ud83d" + "\ude00"
+
+    hotel.agent = ReAct("task -> answer", [half, *hotel.agent.react.tools.values()])
+    run = hotel.start({"name": "half", "args": {}}, ASK)
+    hotel.store.decide(run.id, run.pending[0].approve())
+    assert hotel.go_on(hotel.load(run.id), FINISH).error is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_after_a_fork_inside_a_tool_one_process_goes_on(tmp_path: Path) -> None:
+    """Q4: the child has the program and the token, and writes and does nothing."""
+    store, me = SQLiteStore(tmp_path / "runs.db"), os.getpid()
+    hotel = Hotel(store)
+
+    def fork() -> None:
+        hotel.at_look = lambda: None
+        pid = os.fork()
+        if pid:
+            os.waitpid(pid, 0)
+
+    hotel.at_look = fork
+    run = hotel.start(LOOK, LOOK, FINISH, run_id="r")
+    if os.getpid() != me:
+        (tmp_path / "child").write_text(f"{type(run.error).__name__} {hotel.did}")
+        os._exit(0)
+    assert (tmp_path / "child").read_text() == "StoreError ['look 7']"
+    assert (run.status, hotel.did) == ("done", ["look 7", "look 7"])
+    store.close()
+
+
 def test_deps_are_given_anew_and_never_kept(tmp_path: Path) -> None:
     """A2, R17: connections and keys are the process's own."""
     store = SQLiteStore(tmp_path / "runs.db")
@@ -390,6 +546,19 @@ def _json(text: str) -> Any:
 def _steal(store: Any) -> None:
     with store._file.writing() as db:
         db.execute("UPDATE runs SET token = token + 1")
+
+
+class _Interrupting(Policy):
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def rule_for(self, tool: str, args: Any) -> Any:
+        raise KeyboardInterrupt
+
+
+def _read_only(store: Any, on_or_off: str) -> None:
+    with store._file.reading() as db:
+        db.execute(f"PRAGMA query_only={on_or_off}")
 
 
 def _fail_once(store: Any) -> None:

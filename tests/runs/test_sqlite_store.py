@@ -17,6 +17,7 @@ import pytest
 
 import ferrule.runs.sqlite_store as module
 from ferrule.errors import DecisionError, StoreError
+from ferrule.runs import sqlite_file
 from ferrule.runs.journal_json import record_form
 from ferrule.runs.sqlite_store import MemoryStore, SQLiteStore
 from ferrule.runs.store import Lease
@@ -139,7 +140,50 @@ def test_a_run_that_kills_its_process_again_and_again_is_parked(store: SQLiteSto
     with pytest.raises(StoreError, match="crashed 6 times"):
         store.take("r", after=0)
     [found] = store.list()
-    assert (found.status, found.error) == ("failed", "crashed 6 times")
+    assert (found.status, found.error, found.recoveries) == ("failed", "crashed 6 times, and was parked", 6)
+    assert json.loads(store.load("r").head)["error"]["text"] == found.error
+    with pytest.raises(StoreError, match="crashed 6 times"):
+        store.take("r", after=0)
+
+
+def test_whoever_works_on_a_run_that_was_deleted_does_not_write_to_the_next_one_of_its_id(store: SQLiteStore) -> None:
+    """Q4: a lease is of one run, not of an id."""
+    old = store.create("r", program="P", head=head())
+    store.delete("r")
+    store.create("r", program="Q", head=head())
+    with pytest.raises(StoreError, match="nothing was written"):
+        store.append(old, "x")
+    with pytest.raises(StoreError, match="nothing was written"):
+        store.release(old, status="done", head=head())
+    assert (store.load("r").status, store.load("r").entries) == ("running", [])
+
+
+def test_a_process_that_has_the_lease_by_a_fork_alone_writes_nothing(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q4: both know the token; one took it."""
+    lease = store.create("r", program="P", head=head())
+    another_machine(monkeypatch)
+    for write in (lambda: store.append(lease, "x"), lambda: store.release(lease, status="done", head=head())):
+        with pytest.raises(StoreError, match="not to this process; nothing was written"):
+            write()
+    with pytest.raises(StoreError, match="at work"):
+        store.take("r", after=0)
+    assert store.load("r").entries == []
+
+
+def test_a_lease_that_could_not_be_given_back_is_taken_over_by_its_own_process(store: SQLiteStore) -> None:
+    """A3: nobody is at work under it, and nobody crashed."""
+    lease = store.create("r", program="P", head=head())
+    with store._file.reading() as db:
+        db.execute("PRAGMA query_only=ON")
+    with pytest.raises(StoreError, match="readonly"):
+        store.release(lease, status="done", head=head())
+    with store._file.reading() as db:
+        db.execute("PRAGMA query_only=OFF")
+    taken = store.take("r", after=0)
+    assert taken.lease == Lease("r", lease.token + 1)
+    assert store.list()[0].recoveries == 0
+    with pytest.raises(StoreError, match="at work"):
+        store.take("r", after=0)
 
 
 def test_writes_of_many_tasks_are_all_there_and_a_lost_lease_hurts_nobody_else(store: SQLiteStore) -> None:
@@ -194,6 +238,34 @@ def test_a_run_at_rest_is_cancelled_at_once(store: SQLiteStore) -> None:
     store.cancel("r")
     assert store.load("r").status == "cancelled"
     assert store.take("r", after=0).status == "cancelled"
+
+
+def test_of_a_run_that_was_cancelled_at_rest_nothing_waits_any_more(store: SQLiteStore) -> None:
+    """R15, A15: neither its questions nor what was decided on them."""
+    waiting(store)
+    store.decide("r", QUESTION.approve())
+    store.cancel("r")
+    [found] = store.list()
+    assert (found.questions, found.decided, store.load("r").decisions) == ((), (), [])
+    with pytest.raises(DecisionError, match="No question 'q1' waits in the run 'r'; it is cancelled"):
+        store.decide("r", QUESTION.approve())
+
+
+def test_a_run_that_is_cancelled_just_before_it_waits_does_not_wait(store: SQLiteStore) -> None:
+    """R15: between its last entry and its rest."""
+    lease = store.create("r", program="P", head=head())
+    store.cancel("r")
+    store.release(lease, status="waiting", head=head(QUESTION))
+    assert [(each.status, each.questions, each.leased) for each in store.list()] == [("cancelled", (), False)]
+
+
+def test_while_a_run_executes_nothing_waits_in_it(store: SQLiteStore) -> None:
+    """V5: what it asked is asked again, or not, when it comes to its rest."""
+    waiting(store)
+    store.take("r", after=0)
+    assert store.list()[0].questions == ()
+    with pytest.raises(DecisionError, match="it is running"):
+        store.decide("r", QUESTION.approve())
 
 
 def test_a_run_that_ended_is_not_cancelled(store: SQLiteStore) -> None:
@@ -292,6 +364,34 @@ def test_what_is_forgotten_is_gone_from_the_file(how: str, tmp_path: Path) -> No
 # -- waiting, with nobody there ----------------------------------------------------------------------------------------------------
 
 
+def test_what_is_deleted_while_another_reads_is_said_to_stand_in_the_log_and_goes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R18."""
+    monkeypatch.setattr(sqlite_file, "_WAIT_FOR_READERS_MS", 1)
+    monkeypatch.setattr(sqlite_file, "_TRY_AGAIN_S", 0.0)
+    store = SQLiteStore(tmp_path / "runs.db")
+    for run_id in ("r", "other"):
+        store.release(store.create(run_id, program="P", head=head(inputs={run_id: "t0p s3cret"})), status="done", head=head())
+
+    def left() -> int:
+        return sum(path.read_bytes().count(b"t0p s3cret") for path in tmp_path.iterdir())
+
+    reader = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM runs").fetchone()
+    with pytest.warns(RuntimeWarning, match=r"stands in the bytes of .*runs\.db-wal"):
+        store.delete("r")
+    assert left()
+    store.cancel(store.create("third", program="P", head=head()).run_id)  # still read: tried, and no reason to say it again
+    reader.execute("COMMIT")
+    reader.close()
+    store.cancel("third")
+    assert not left()
+    assert store._file._truncate_at is None
+    store.close()
+
+
 def test_a_run_that_waits_for_a_week_holds_no_lease_no_thread_and_no_memory(
     store: SQLiteStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,7 +410,6 @@ def test_a_run_that_waits_for_a_week_holds_no_lease_no_thread_and_no_memory(
         tracemalloc.stop()
     assert used < 1000 * 400  # a tenth of what is allowed
     assert store._held == set()
-    assert store._renew() is False  # so the thread ends
     clock.now += 7 * 86_400
     store.decide("r7", QUESTION.approve())
     taken = store.take("r7", after=0)
@@ -423,3 +522,40 @@ def test_the_child_of_a_fork_writes_through_a_connection_of_its_own(tmp_path: Pa
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert {each.id for each in store.list()} == {"parent", "child"}
     store.close()
+
+
+def test_what_stands_in_the_entries_before_is_not_read_to_write_one(tmp_path: Path) -> None:
+    """F5: the place of an entry is found by a whole number, however large the rows are."""
+    with SQLiteStore(tmp_path / "runs.db")._file.reading() as db:
+        plan = [row[-1] for row in db.execute(f"EXPLAIN QUERY PLAN {module._INSERT}", (0, 1, "{}"))]
+    assert [line for line in plan if "entries" in line] == ["SEARCH entries USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
+
+
+def test_runs_beside_one_another_keep_their_entries_apart(store: Any) -> None:
+    """A3: also where one between them is deleted."""
+    leases = [store.create(name, program="P", head=head()) for name in "abc"]
+    for at in range(3):
+        for lease in leases:
+            store.append(lease, f"{lease.run_id}{at}")
+    store.delete("b")
+    new = store.create("d", program="P", head=head())
+    store.append(new, "d0")
+    assert {name: store.load(name).entries for name in "acd"} == {"a": ["a0", "a1", "a2"], "c": ["c0", "c1", "c2"], "d": ["d0"]}
+
+
+def test_a_run_cancelled_at_work_leaves_no_decision_behind(store: SQLiteStore) -> None:
+    """R15: as one that was cancelled at rest."""
+    waiting(store)
+    store.decide("r", QUESTION.approve())
+    taken = store.take("r", after=0)
+    assert taken.lease is not None
+    store.release(taken.lease, status="cancelled", head=head())
+    assert store.load("r").decisions == []
+
+
+def test_the_same_decision_twice_is_one_whatever_it_was_made_of(store: SQLiteStore) -> None:
+    """U89: also where JSON has another word for what is in it."""
+    waiting(store)
+    for _ in range(2):
+        store.decide("r", QUESTION.approve(euros=(1, 2)))
+    assert len(store.load("r").decisions) == 1

@@ -16,8 +16,13 @@ from ferrule import (
     ConfirmationRejected,
     ConfirmationRequired,
     DecisionError,
+    ReAct,
+    Response,
+    ScriptedLM,
     Tool,
     ToolArgumentsError,
+    ToolCall,
+    context,
     get_confirmation_status,
     respond_to_confirmation,
     tool,
@@ -60,6 +65,37 @@ def test_a_call_asks_and_runs_once_after_it_was_approved(log: Log) -> None:
     assert get_confirmation_status(error.confirmation_id) == "approved"
     assert asked(log.rm, path="a").confirmation_id != error.confirmation_id
     assert log.ran == [("a", 1)]
+
+
+def test_a_question_in_the_middle_of_another_tool_says_what_to_do(log: Log) -> None:
+    """A12: the outer tool cannot wait; decided by id, the run asks whether it is to run again."""
+
+    @tool
+    def outer() -> str:
+        """Remove by way of a function that asks."""
+        return str(log.rm(path="a"))
+
+    calls = [Response("", (ToolCall(name="outer", args={}),)), Response("", (ToolCall(name="finish", args={"answer": "ok"}),))]
+    with context(lm=ScriptedLM(calls)):
+        run = ReAct("task -> answer", [outer], native=True).start(task="x")
+        assert isinstance(run.error, ConfirmationRequired)
+        assert "Give the agent `rm` itself as a tool" in str(run.error)
+        assert run.error.question == 'Confirm execution of rm with args: {"path":"a","depth":1}? (yes/no)'
+        respond_to_confirmation(run.error.confirmation_id)
+        run.resume()
+        assert run.pending[0].kind == "unknown"
+        run.answer(run.pending[0].approve())
+        assert run.resume().status == "done"
+    assert log.ran == [("a", 1)]
+
+
+def test_a_decision_on_a_direct_call_is_not_changed_afterwards(log: Log) -> None:
+    asking = asked(log.rm, path="a")
+    changed = {"path": "b"}
+    respond_to_confirmation(asking.confirmation_id, data=changed)
+    changed["path"] = "c"
+    log.rm(path="a")
+    assert log.ran == [("b", 1)]
 
 
 def test_sync_and_async_calls_share_the_question() -> None:

@@ -345,3 +345,16 @@ def test_a_message_is_written_without_what_it_keeps_for_itself():
     assert jsonable(message) == {
         "role": "user", "content": "hi", "tool_calls": [], "tool_call_id": None, "name": None, "is_error": False, "reasoning": "", "extra": None,
     }  # fmt: skip
+
+
+@given(st.recursive(texts, lambda inside: st.lists(inside, max_size=3) | st.dictionaries(texts, inside, max_size=3)))
+def test_json_of_what_came_back_is_the_same_json(value: Any) -> None:
+    """R3: digests of a replayed conversation are those of the live one, also where a tool returned the halves of one character."""
+    assert json_bytes(jsonable(value)) == json_bytes(value)
+
+
+def test_halves_of_one_character_side_by_side_are_that_character() -> None:
+    """R3: as any reader of JSON takes them; one alone stays alone."""
+    assert json_bytes("\ud83d\ude00") == json_bytes("\U0001f600")
+    assert jsonable({"\ud83d\ude00": "\ude00\ud83d"}) == {"\U0001f600": "\ude00\ud83d"}
+    assert jsonable("\ufeff\ud83d\ude00\ud83d") == "\ufeff\U0001f600\ud83d"

@@ -105,6 +105,7 @@ def test_a_grant_covers_what_it_says_and_no_other_tool_or_definition() -> None:
     assert not same.covers("rm", "f", {"path": "b"})
     assert not same.covers("cp", "f", {"path": "a"})
     assert not same.covers("rm", "g", {"path": "a"})
+    assert not same.covers("rm", "f", {"path": "a"}, inside="other_agent")
     assert given_on({}, args="any").covers("rm", "f", {"path": "b"})
     pattern = given_on({}, args={"path": "tmp/*"})
     assert pattern.covers("rm", "f", {"path": "tmp/x"})

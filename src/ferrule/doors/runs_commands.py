@@ -10,7 +10,7 @@ import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -20,6 +20,7 @@ from ferrule.doors.choose import program_of
 from ferrule.doors.person import edits, user_name
 from ferrule.doors.plain_text import one_line, plain, revealed
 from ferrule.errors import ConfigurationError, FerruleError, StoreError
+from ferrule.runs.state import Status
 from ferrule.values.jsonable import json_text, jsonable
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ def list_runs(
 ) -> int:
     """List kept runs, those changed last first, with what waits for a person."""
     with _refusing() as code, _opened(store) as kept:
+        if status is not None and status not in get_args(Status):
+            msg = f"`--status` is one of {', '.join(get_args(Status))}; found {status!r}."
+            raise ConfigurationError(msg)
         found = kept.list(status=status)
         if as_json:
             _print(json_text([_line(each) for each in found]))
@@ -183,11 +187,13 @@ def _found(store: SQLiteStore, name: str) -> Summary:
     return _the_one(name, {each.id: each for each in store.list()}, "run")
 
 
-def _the_one(name: str, there: Mapping[str, Any], what: str) -> Any:
-    """The one of that name, or the only one that begins so."""
-    found = [name] if name in there else [each for each in there if each.startswith(name)]
+def _the_one(name: str | None, there: Mapping[str, Any], what: str) -> Any:
+    """The one of that name, or the only one that begins so; where no name was given, the only one there is."""
+    alike = [each for each in there if name is None or (name and each.startswith(name))]
+    found = [each for each in alike if each == name] or alike
     if len(found) != 1:
-        msg = f"{'Several' if found else 'No'} {what}{'s' if found else ''} of the id {name!r}; there are: {', '.join(there) or 'none'}."
+        of = f" of the id {name!r}" if name is not None else ""
+        msg = f"{'Several' if found else 'No'} {what}{'s' if found else ''}{of}; there are: {', '.join(there) or 'none'}."
         raise StoreError(msg)
     return there[found[0]]
 
@@ -195,7 +201,7 @@ def _the_one(name: str, there: Mapping[str, Any], what: str) -> Any:
 def _decided(path: str, run: str, question: str | None, decide: Callable[[Question], Decision]) -> int:
     with _refusing() as code, _opened(path) as store:
         found = _found(store, run)
-        asked = _the_one(question or "", {each.id: each for each in found.questions}, "question")
+        asked = _the_one(question, {each.id: each for each in found.questions}, "question")
         decision = decide(asked).signed(user_name(), "cli")
         store.decide(found.id, decision)
         _print(f"{found.id} {asked.id}: {decision.status}. It takes effect when the run is resumed.")

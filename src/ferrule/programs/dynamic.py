@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 _MOST_RUNS = 256
 """Of how many runs of this process the loaded tools are remembered, so that they can be resumed without being handed them again."""
 _Loaded = dict[tuple[str, str], "Tool"]
-_loaded: OrderedDict[tuple[str, str], _Loaded] = OrderedDict()
+_loaded: OrderedDict[tuple[bytes, str], _Loaded] = OrderedDict()
+"""By the random key of a run, as ids may be the same in two stores, and the path of the frame. A run that is done stays: loaded again, it
+is replayed for its prediction."""
 _loading = threading.Lock()
 
 
@@ -164,7 +166,7 @@ class Host:
         self._start = owner.toolbox
         frame = settings.scope().frame
         self._run = frame.run if frame is not None else None
-        self._key = (frame.run.id, frame.path) if frame is not None else None
+        self._key = (frame.run.key, frame.path) if frame is not None else None
         self._mine: _Loaded = {}
 
     def context(self) -> ModuleContext:
@@ -206,24 +208,32 @@ class Host:
     def _changed(self, toolbox: Toolbox, change: Mapping[str, Any]) -> Toolbox:
         removed: list[str] = change["removed"]
         kept = [tool for tool in toolbox if tool.name not in removed]
+        gone = {name: toolbox.get(name) for name in removed}
         added: dict[str, str] = change["added"]
         there = {tool.name: digest(tool) for tool in kept if tool.name in added}
         # What is new stands at the end, so that the beginning of the prompt stays as it was.
-        return Toolbox((*kept, *(self._found(name, sign) for name, sign in added.items() if there.get(name) != sign)))
+        return Toolbox((*kept, *(self._found(name, sign, gone.get(name)) for name, sign in added.items() if there.get(name) != sign)))
 
-    def _found(self, name: str, sign: str) -> Tool:
-        """A tool by name and digest: loaded by this run before, the program's own, on its shelf, or handed to `Run.load`."""
+    def _found(self, name: str, sign: str, gone: Tool | None) -> Tool:
+        """A tool by name and digest: loaded by this run before, the program's own, on its shelf, or handed to `Run.load`.
+
+        The one that it took the place of is `gone`, and is not it, even where both are declared alike.
+        """
         known = self._mine.get((name, sign))
         if known is None and self._key is not None:
             with _loading:
                 known = _loaded.get(self._key, {}).get((name, sign))
-        if known is not None:
+        if known is not None and known != gone:
             return known
         handed = map(as_tool, getattr(self._run, "extra_tools", ()))
         tools = [tool for tool in (*handed, *self._start, *(self.owner.shelf or ())) if tool.name == name]
-        found = next((tool for tool in tools if digest(tool) == sign), None)
+        alike = [tool for tool in tools if digest(tool) == sign]
+        found = next((tool for tool in alike if tool != gone), None)
         if found is None:
-            why = "what is declared of it is not what it was" if tools else "it is neither the program's own nor on its shelf"
+            if alike:
+                why = "it took the place of one that is declared alike, and only that one is there"
+            else:
+                why = "what is declared of it is not what it was" if tools else "it is neither the program's own nor on its shelf"
             msg = f"The run had loaded the tool {shown(name)}, and it is not found again: {why}. Hand it in: Run.load(..., tools=[{name}])."
             raise RunError(msg)
         return found

@@ -10,6 +10,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfirmationRequired, DecisionError, InputError, RunError, shown
+from ferrule.runs.confirm import decided
 from ferrule.runs.document import fingerprint
 from ferrule.runs.run import Run, aexecute, execute
 from ferrule.runs.stream import EventStream
@@ -26,18 +27,20 @@ if TYPE_CHECKING:
 class ResumeState:
     """What to go on with: what was raised (or the run itself), and what the person said to its question.
 
-    `response` is "yes", "no", a JSON object of changed arguments, or text for the model (see `Question.decide`).
+    `response` is "yes", "no", a JSON object of changed arguments, or text for the model (see `Question.decide`). Without one it is "yes";
+    but for a run on which something is decided already nothing more is decided, and it goes on with that.
     """
 
-    def __init__(self, exception: Any, response: Said = "yes") -> None:
+    def __init__(self, exception: Any, response: Said | None = None) -> None:
         of = exception.run if isinstance(exception, ConfirmationRequired) else exception
         if not isinstance(of, Run):
             what = "a call that was made directly, outside any program: decide on it with `respond_to_confirmation` and call again"
             msg = f"There is no run to go on with: found {what if isinstance(exception, ConfirmationRequired) else shown(exception)}."
             raise DecisionError(msg)
         self.run = of
-        self.response: Said = response
         self._raised: ConfirmationRequired | None = exception if isinstance(exception, ConfirmationRequired) else None
+        self._is_said = response is not None
+        self.response: Said = response if response is not None else "yes"
 
     @property
     def confirmation_id(self) -> str:
@@ -48,6 +51,8 @@ class ResumeState:
 
     def decide(self) -> None:
         """Put the response on its question. The same one once more is passed over; raises `DecisionError` for another one."""
+        if self._raised is None and not self._is_said and decided(self.run):
+            return
         asked = self.confirmation_id
         question = next((each for each in self.run.pending if each.id == asked), None)
         if question is None and self._raised is not None:  # decided before: only the same again will do
@@ -58,7 +63,7 @@ class ResumeState:
 
 
 def resumable(program: Any, given: Any, inputs: Mapping[str, Any]) -> Run:
-    """The run of a `ResumeState` (or of what was raised, which means "yes") with its decision put.
+    """The run of a `ResumeState` (or of what was raised, or a run) with its decision put.
 
     Raises `DecisionError` for a decision that does not fit, `RunError` for another program's run, `InputError` for other inputs than it
     was started with: they need not be given again.

@@ -6,15 +6,18 @@ What the model can mend becomes a `ToolResult`; every call gets exactly one, in 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.programs.instructions import CLARIFY
-from ferrule.runs.confirm import is_ruled, rulings
+from ferrule.runs.rulings import Ruling, denials, is_ruled, rulings
 from ferrule.tools.confirmed import needs_person
 from ferrule.tools.run_calls import failure
 from ferrule.values.act import Act, AskPerson, CallTools
 from ferrule.values.call import CheckedCall, ToolCall, ToolResult
+from ferrule.values.jsonable import json_text
+from ferrule.values.part import Text
 from ferrule.values.question import Decision, Question, confirmation_text, fingerprint
 from ferrule.values.record import Record, replace
 from ferrule.values.repair import LOSSY
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from ferrule.tools.toolbox import Toolbox
     from ferrule.values.policy import Policy
 
+_RULED_OUT = "The rules that hold here do not allow this call"
 Used = Generator[Act, Any, list[ToolResult]]
 
 
@@ -46,8 +50,8 @@ def use(toolbox: Toolbox, calls: Sequence[ToolCall], host: Any = None, *, though
             results[at] = checked
         else:
             good.append((at, checked))
-    ready, asked = _sorted(good, results, policy, thought, ruled=ruled)
-    yield from _run(ready, results)
+    ready, asked = _sorted(good, results, policy, thought)
+    yield from _run(ready, results, policy, ruled=ruled)
     if asked:
         yield from _decided(asked, results, policy, ruled=ruled)
     return results  # pyright: ignore[reportReturnType]  every call has its result by now
@@ -61,7 +65,7 @@ class _Asked(Record):
     thought: str
     expires_s: float | None = None
     why: str = ""
-    """Why it is asked, beside the tool's own wish."""
+    """What a person is to know, beside the call."""
 
     def question(self) -> Question:
         call, arguments = self.checked.call, self.checked.arguments.shown
@@ -75,10 +79,10 @@ class _Asked(Record):
 
 
 def _sorted(
-    calls: list[tuple[int, CheckedCall]], results: list[ToolResult | None], policy: Policy | None, thought: str, *, ruled: bool
+    calls: list[tuple[int, CheckedCall]], results: list[ToolResult | None], policy: Policy | None, thought: str
 ) -> tuple[list[tuple[int, CheckedCall]], list[_Asked]]:
     """The calls that may run, and those to ask about; one that a policy denies has its result at once."""
-    said = rulings([checked for _, checked in calls], policy) if ruled else (None,) * len(calls)
+    said = rulings([checked for _, checked in calls], policy, _wish)
     ready: list[tuple[int, CheckedCall]] = []
     asked: list[_Asked] = []
     for (at, checked), ruling in zip(calls, said, strict=True):
@@ -86,22 +90,34 @@ def _sorted(
         if tool is CLARIFY:  # no policy answers for a person
             asked.append(_Asked(at, checked, thought))
         elif ruling is not None and ruling.verdict == "deny":
-            results[at] = _denied(checked, "The rules that hold here do not allow this call", ruling.reason)
-        elif ruling is not None and ruling.verdict == "allow":
-            ready.append((at, checked))
-        elif ruling is not None or needs_person(tool, checked.arguments.shown):
-            expires_s = (ruling.expires_s if ruling is not None else None) or getattr(tool.require_confirmation, "expires_s", None)
-            asked.append(_Asked(at, checked, thought, expires_s))
-        elif tool.says_once and (lost := LOSSY.intersection(checked.call.repairs)):  # L11
-            why = f"A part of what the model wrote was dropped to read this call ({', '.join(sorted(lost))}).\n"
-            asked.append(_Asked(at, checked, thought, why=why))
+            results[at] = _denied(checked, _RULED_OUT, ruling.reason)
+        elif ruling is not None and ruling.verdict == "ask":
+            lost = _lost(checked)
+            why = f"A part of what the model wrote was dropped to read this call ({', '.join(sorted(lost))}).\n" if lost else ""
+            asked.append(_Asked(at, checked, thought, ruling.expires_s or getattr(tool.require_confirmation, "expires_s", None), why))
         else:
             ready.append((at, checked))
     return ready, asked
 
 
+def _wish(checked: CheckedCall) -> Ruling | None:
+    """What the tool itself wants, where no policy speaks."""
+    tool = checked.tool
+    asks = tool is not CLARIFY and (needs_person(tool, checked.arguments.shown) or bool(_lost(checked)))
+    return Ruling("ask") if asks else None
+
+
+def _lost(checked: CheckedCall) -> frozenset[str]:
+    """The repairs that may have lost a part of a call that must happen once (L11)."""
+    return LOSSY.intersection(checked.call.repairs) if checked.tool.says_once else frozenset()
+
+
 def _denied(checked: CheckedCall, told: str, reason: str) -> ToolResult:
-    return ToolResult(checked.call.name, f"{told}; it was not run.{f' Reason: {reason}' if reason else ''}", checked.call.id, is_error=True)
+    return ToolResult(checked.call.name, _denial(told, reason), checked.call.id, is_error=True)
+
+
+def _denial(told: str, reason: str) -> str:
+    return f"{told}; it was not run.{f' Reason: {reason}' if reason else ''}"
 
 
 def check(toolbox: Toolbox, call: ToolCall, host: Any = None) -> CheckedCall | ToolResult:
@@ -117,39 +133,66 @@ def check(toolbox: Toolbox, call: ToolCall, host: Any = None) -> CheckedCall | T
         return failure(call, error)
 
 
-def _run(ready: list[tuple[int, CheckedCall]], results: list[ToolResult | None]) -> Generator[Act, Any, None]:
-    if ready:
-        found: list[ToolResult] = yield CallTools(tuple(checked for _, checked in ready))
-        for (at, _), result in zip(ready, found, strict=True):
-            results[at] = result
+def _run(
+    ready: list[tuple[int, CheckedCall]],
+    results: list[ToolResult | None],
+    policy: Policy | None,
+    *,
+    ruled: bool,
+    edited: AbstractSet[int] = frozenset(),
+) -> Generator[Act, Any, None]:
+    """Run calls, but for those that the rules of now deny. `edited` are the places of those that a person changed."""
+    if not ready:
+        return
+    calls = [checked for _, checked in ready]
+    if ruled:
+        for k, reason in enumerate(denials(calls, policy)):
+            if reason is not None:
+                told = _RULED_OUT if ready[k][0] not in edited else "The rules that hold here do not allow the call as it was edited"
+                calls[k] = replace(calls[k], refused=_denial(told, reason))
+    found: list[ToolResult] = yield CallTools(tuple(calls))
+    for (at, checked), result in zip(ready, found, strict=True):
+        results[at] = result if at not in edited else _told_of_edit(checked, result)
+
+
+def _told_of_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
+    """A result with a word on what it is the result of: the model's own call stays as it wrote it."""
+    word = f"A person changed the arguments to {json_text(checked.arguments.shown)}.\n"
+    content = word + result.content if isinstance(result.content, str) else (Text(text=word), *result.content)
+    return replace(result, content=content)
 
 
 def _decided(asked: list[_Asked], results: list[ToolResult | None], policy: Policy | None, *, ruled: bool) -> Generator[Act, Any, None]:
     """Ask, and do what was decided. An edit that does not fit the tool asks again: nothing runs, and nothing is lost."""
     while asked:
-        decisions: list[Decision] = yield AskPerson(tuple(each.question() for each in asked))
+        ruled_out = _ruled_out(asked, policy) if ruled else ()
+        decisions: list[Decision] = yield AskPerson(tuple(each.question() for each in asked), ruled_out)
         approved: list[tuple[int, CheckedCall]] = []
-        edited: list[tuple[int, CheckedCall]] = []
+        edited: set[int] = set()
         again: list[_Asked] = []
         for each, decision in zip(asked, decisions, strict=True):
             checked = each.checked
             if decision.kind == "deny":
-                results[each.at] = _denied(checked, "A person decided against this call", decision.text)
+                told = _RULED_OUT if decision.via == "policy" else "A person decided against this call"
+                results[each.at] = _denied(checked, told, decision.text)
             elif decision.kind == "reply" or checked.tool is CLARIFY:  # a bare "approve" answers no question of the model's
                 said = decision.text if decision.kind == "reply" else "yes"
                 results[each.at] = ToolResult(checked.call.name, said, checked.call.id)
             elif decision.kind == "edit":
                 try:
                     arguments = checked.tool.prepare(checked.arguments.edited(decision.args))
-                    edited.append((each.at, replace(checked, arguments=arguments)))
+                    call = checked.call.changed(args=arguments.shown)  # what observers are told of
+                    approved.append((each.at, replace(checked, call=call, arguments=arguments)))
+                    edited.add(each.at)
                 except ToolArgumentsError as error:
                     again.append(replace(each, why=f"The edited arguments do not fit. {error}\n"))
             else:
                 approved.append((each.at, checked))
-        if edited and ruled:  # what a policy denies is not run by way of an edit
-            for (at, checked), ruling in zip(edited, rulings([checked for _, checked in edited], policy), strict=True):
-                if ruling is not None and ruling.verdict == "deny":
-                    results[at] = _denied(checked, "The rules that hold here do not allow the call as it was edited", ruling.reason)
-            edited = [each for each in edited if results[each[0]] is None]
-        yield from _run(sorted([*approved, *edited], key=lambda each: each[0]), results)
+        yield from _run(approved, results, policy, ruled=ruled, edited=edited)
         asked = again
+
+
+def _ruled_out(asked: list[_Asked], policy: Policy | None) -> tuple[str | None, ...]:
+    """The reasons for which the rules of now deny calls that a person is asked about; no rule answers for the person a model asks."""
+    found = zip(denials([each.checked for each in asked], policy), asked, strict=True)
+    return tuple(reason if each.checked.tool is not CLARIFY else None for reason, each in found)

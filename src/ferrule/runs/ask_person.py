@@ -38,7 +38,7 @@ def decisions(frame: Frame, act: AskPerson) -> list[Decision]:
         asked = run.journal.take(f"{at}?", "once", digest) if run.journal.has(f"{at}?") else None
         entry = run.journal.take(at, "decision", digest)
         if entry is not None and not _is_void(run, entry, bare):
-            _noted(run, entry.value)
+            run.tally.note(run.decisions, entry.value)
             found.append(entry.value)
             continue
         question = replace(bare, id=run.question_id(f"{at} {bare.digest}"), path=frame.path)
@@ -47,7 +47,8 @@ def decisions(frame: Frame, act: AskPerson) -> list[Decision]:
                 asked = Entry(f"{at}?", "once", digest, time() + (bare.expires_s or 0))
                 run.journal.add(asked)
             question = replace(question, expires_at=asked.value)
-        decision = _decision(frame, question, at, digest)
+        denial = act.denials[k] if act.denials else None
+        decision = _decision(frame, question, at, digest, denial)
         if decision is None:
             waiting.append(question)
             if frame.tell is not None:
@@ -60,8 +61,8 @@ def decisions(frame: Frame, act: AskPerson) -> list[Decision]:
     return found
 
 
-def _decision(frame: Frame, question: Question, at: str, digest: str) -> Decision | None:
-    """The decision on a question, taken and journalled; None where there is none."""
+def _decision(frame: Frame, question: Question, at: str, digest: str, denial: str | None) -> Decision | None:
+    """The decision on a question, taken and journalled; None where there is none. `denial` is why the rules decide it."""
     run = frame.run
     decision = run.decision(question.id)
     ends = question.expires_at
@@ -69,6 +70,8 @@ def _decision(frame: Frame, question: Question, at: str, digest: str) -> Decisio
         decision = Decision(question.id, "deny", "Nobody decided in time.", shown=question.digest, via="expiry", at=time())
     if decision is not None and decision.shown and decision.shown != question.digest:
         decision = None  # made on something else
+    if denial is not None:
+        decision = Decision(question.id, "deny", denial, shown=question.digest, via="policy", at=time())
     if decision is not None:
         _taken(run, at, digest, decision)
     elif run.decisions:
@@ -83,13 +86,7 @@ def _decision(frame: Frame, question: Question, at: str, digest: str) -> Decisio
 
 def _taken(run: RunState, at: str, digest: str, decision: Decision) -> None:
     run.journal.add(Entry(at, "decision", digest, decision))
-    _noted(run, decision)
-
-
-def _noted(run: RunState, decision: Decision) -> None:
-    """Every decision that counts stands in `run.decisions`, also after a crash that left only the journal."""
-    if not any(each.question_id == decision.question_id and each.kind == decision.kind for each in run.decisions):
-        run.decisions.append(decision)
+    run.tally.note(run.decisions, decision)
 
 
 def _is_void(run: RunState, entry: Entry, bare: Question) -> bool:
@@ -97,5 +94,9 @@ def _is_void(run: RunState, entry: Entry, bare: Question) -> bool:
     shown = entry.value.shown
     if not shown or shown == bare.digest:
         return False
-    since = run.journal.entries.index(entry)
-    return not any(each.kind in {"begun", "result", "model"} for each in run.journal.entries[since + 1 :])
+    for each in reversed(run.journal.entries):
+        if each is entry:
+            return True
+        if each.kind in {"begun", "result", "model"}:
+            return False
+    return True

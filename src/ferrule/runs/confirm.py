@@ -1,7 +1,7 @@
-"""Decisions from wherever they come, and the rules that decide in a person's stead.  (Floor 4.)
+"""Decisions from wherever they come, and the grants given along with them.  (Floor 4.)
 
-In: the id of a question, or calls that a program is about to make. Out: a decision put on its run; verdicts of the policies in force, kept
-in the journal, so that a resumed run goes by what was decided then; grants, with what is left of them.
+In: the id of a question, or a decision on one. Out: the decision put on its run, in the form in which it is kept; grants, with what is left
+of them.
 """
 
 from __future__ import annotations
@@ -11,22 +11,19 @@ from time import time
 from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakValueDictionary
 
-from ferrule import settings
 from ferrule.errors import DecisionError, shown
-from ferrule.runs.journal import Entry
+from ferrule.runs.journal_json import read_decision, read_object, record_form
 from ferrule.tools.confirmed import asked_directly, decide_directly
-from ferrule.values import event as events
 from ferrule.values.jsonable import json_text
-from ferrule.values.policy import Grant, Policy, Rule, strictest
 from ferrule.values.question import Decision, Question, Status
-from ferrule.values.record import Record, replace
+from ferrule.values.record import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from ferrule.runs.state import Frame, RunState
+    from ferrule.runs.state import RunState
     from ferrule.runs.store import Store
-    from ferrule.values.call import CheckedCall
+    from ferrule.values.policy import Grant
 
 _waiting: WeakValueDictionary[str, RunState] = WeakValueDictionary()
 """The runs of this process by the ids of their questions, for as long as somebody holds them."""
@@ -139,7 +136,7 @@ def _decided(question: Question, said: Said) -> Decision:
 
 def _first(run: RunState, question_id: str) -> Decision | None:
     """What was decided on a question, if anything was."""
-    return next((each for each in run.decisions if each.question_id == question_id), None)
+    return run.tally.first(run.decisions, question_id)
 
 
 def refuse_malformed(decision: Any) -> None:
@@ -160,6 +157,7 @@ def refuse_malformed(decision: Any) -> None:
 def put(run: RunState, decision: Decision) -> None:
     """Put a decision on a pending question of a run; see `Run.answer`."""
     refuse_malformed(decision)
+    decision = plain(decision)
     asked = decision.question_id
     with _deciding:
         first = _first(run, asked)
@@ -169,7 +167,7 @@ def put(run: RunState, decision: Decision) -> None:
             who = f" by {first.by}" if first.by else ""
             msg = f"Question {asked!r} is decided already{who}: {first.status}."
             raise DecisionError(msg)
-        question = next((each for each in run.pending if each.id == asked), None)
+        question = next((each for each in run.pending if each.id == asked), None) if run.status == "waiting" else None
         if question is None:
             waiting = ", ".join(each.id for each in run.pending)
             msg = f"No question {asked!r} waits in this run; waiting are: {waiting or 'none'}."
@@ -182,64 +180,37 @@ def put(run: RunState, decision: Decision) -> None:
 
 
 def fitting(question: Question, decision: Decision, *, now: float) -> Decision:
-    """A decision on a waiting question, with its time. Raises `DecisionError` if it comes too late, or was made on something else."""
+    """A decision on a waiting question, with its time by the clock of who takes it, and as it comes back from its JSON.
+
+    Raises `DecisionError` if it comes too late, was made on something else, or is no decision on a question of this kind.
+    """
     if question.expires_at is not None and now > question.expires_at:
         msg = f"Question {question.id!r} is decided already: nobody decided in time, so the call counts as denied."
         raise DecisionError(msg)
     if decision.shown not in {"", question.digest}:
         msg = f"This decision was made on something else than question {question.id!r} shows; look at it again."
         raise DecisionError(msg)
-    return replace(decision, at=decision.at if decision.at is not None else now, shown=question.digest)
+    if decision.kind == "edit":
+        question.edit(decision.args)  # refuses where there is nothing to edit
+    if decision.grant is not None and decision.grant != question.bound(decision.grant):
+        msg = f"This grant was given for another call than question {question.id!r} is about: `approve(always=...)` fills it in."
+        raise DecisionError(msg)
+    return replace(plain(decision), at=now, shown=question.digest)
 
 
-# -- policies ----------------------------------------------------------------------------------------------------
+def plain(decision: Decision) -> Decision:
+    """A decision of nothing but JSON data: what runs is what is kept, whatever becomes of the objects it was made of."""
+    if any(hasattr(each, "get_secret_value") for each in decision.args.values()):
+        msg = "An edit is kept with its run, where a secret would be masked: give the value itself as text."
+        raise DecisionError(msg)
+    return read_decision(read_object(json_text(record_form(decision)), "a decision"))
 
 
-class Ruling(Record):
-    """What the policies in force say of one call."""
-
-    verdict: Literal["allow", "ask", "deny"]
-    reason: str = ""
-    expires_s: float | None = None
-
-
-def is_ruled(own: Policy | None) -> bool:
-    """Whether a policy may have a say here: one is in force, or was when the run that is replayed came by."""
-    if own is not None or settings.setting("policy") is not None:
-        return True
-    frame = settings.scope().frame
-    return frame is not None and frame.run.journal.replaying
-
-
-def rulings(calls: Sequence[CheckedCall], own: Policy | None) -> Sequence[Ruling | None]:
-    """What the policies say of each call; None where they leave it to the tool. In a replay: what they said then."""
-    frame: Frame | None = settings.scope().frame
-    digest = f"policy {json_text([[each.tool.name, each.arguments.shown] for each in calls])}"
-    # Beside the acts, not among them: a policy that comes or goes while a run waits must not move their places.
-    slot = f"{frame.path}{frame.acts}p" if frame is not None else ""
-    if frame is not None and frame.run.journal.replaying:
-        entry = frame.run.journal.take(slot, "once", digest) if frame.run.journal.has(slot) else None
-        if entry is not None:
-            return [Ruling(*each) if each is not None else None for each in entry.value]
-        if frame.run.journal.ahead(frame.path, frame.acts) is not None:
-            return [None] * len(calls)
-    policies = [each for each in (settings.setting("policy"), own) if each is not None]
-    found = [_rule(policies, each) for each in calls]
-    if not any(found):
-        return found  # pyright: ignore[reportReturnType]  all None
-    made = [Ruling(rule.verdict, rule.reason, rule.expires_s) if rule is not None else None for rule in found]
-    if frame is not None:
-        frame.run.journal.add(Entry(slot, "once", digest, [[r.verdict, r.reason, r.expires_s] if r is not None else None for r in made]))
-        if frame.tell is not None:
-            for rule, checked in zip(found, calls, strict=True):
-                if rule is not None:
-                    frame.tell(events.RuleUsed(checked.call, rule.verdict, str(rule)))
-    return made
-
-
-def _rule(policies: Sequence[Policy], checked: CheckedCall) -> Rule | None:
-    found = [rule for each in policies if (rule := each.rule_for(checked.tool.name, checked.arguments.shown)) is not None]
-    return strictest(found) if found else None
+def decided(run: RunState) -> frozenset[str]:
+    """The ids of questions of a run on which a decision is put, here or in its store, and not yet taken up."""
+    kept = run.kept.store.load(run.id).decisions if run.kept is not None else ()
+    here = frozenset(key for key, each in run.answers.items() if each.kind != "revoke")
+    return here | {read_decision(read_object(text, "a decision")).question_id for text in kept}
 
 
 # -- grants ------------------------------------------------------------------------------------------------------
@@ -247,31 +218,16 @@ def _rule(policies: Sequence[Policy], checked: CheckedCall) -> Rule | None:
 
 def grants(run: RunState) -> dict[str, Grant]:
     """The grants of a run that still hold, by the id of the question each was given with; `calls` is how many are left."""
-    held: dict[str, Grant] = {}
-    for decision in run.decisions:
-        if decision.grant is not None:
-            held[decision.question_id] = decision.grant
-        elif decision.kind == "revoke":
-            held.pop(decision.question_id.removeprefix("revoke:"), None)
-        elif decision.via.startswith("grant:"):
-            _used(held, decision.via.removeprefix("grant:"))
     now = time()
-    return {key: grant for key, grant in held.items() if grant.until is None or now < grant.until}
-
-
-def _used(held: dict[str, Grant], key: str) -> None:
-    grant = held.get(key)
-    if grant is not None and grant.calls is not None:
-        if grant.calls > 1:
-            held[key] = replace(grant, calls=grant.calls - 1)
-        else:
-            del held[key]
+    return {key: grant for key, grant in run.tally.grants(run.decisions).items() if grant.until is None or now < grant.until}
 
 
 def by_grant(run: RunState, question: Question) -> Decision | None:
     """The approval that a grant gives, if one covers the call."""
     for key, grant in grants(run).items() if run.decisions else ():
-        if question.kind == "confirm" and grant.covers(question.call.name, question.fingerprint, question.call.args):
+        if question.kind == "confirm" and grant.covers(
+            question.call.name, question.fingerprint, question.call.args, inside=question.inside
+        ):
             return Decision(question.id, "approve", shown=question.digest, via=f"grant:{key}", at=time())
     return None
 

@@ -7,8 +7,12 @@ program declares. An input that would not come back equal is refused when the ru
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
+
+from pydantic import BaseModel
 
 from ferrule.errors import ReplayMismatch, RunError, StoreError, shown
 from ferrule.runs.journal_json import (
@@ -24,31 +28,41 @@ from ferrule.tools.tool import Tool
 from ferrule.values.fields import input_check
 from ferrule.values.history import History
 from ferrule.values.jsonable import json_bytes, jsonable
+from ferrule.values.record import Changing, Record, fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ferrule.runs.state import Program, RunState
 
 VERSION = 1
 _TAG = "$ferrule"
+_PLAIN_BITS = 64
 _SCALARS = (str, int, float, bool, type(None))
 
 
-def head_of(run: RunState) -> dict[str, Any]:
-    """All of a run but its journal, as JSON data. Raises `RunError` for an input that cannot be kept."""
+def given_of(run: RunState) -> dict[str, Any]:
+    """What a run was given, as JSON data: `{"args": [...], "inputs": {name: ...}}`. Raises `RunError` for what would not come back."""
+    return {
+        "args": [_kept(run.program, k, value) for k, value in enumerate(run.args)],
+        "inputs": {name: _kept(run.program, name, value) for name, value in run.inputs.items()},
+    }
+
+
+def head_of(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a run but its journal, as JSON data; `given` is of `given_of`, made when the run began or now."""
     return {
         "ferrule_run": VERSION,
         "id": run.id,
         "program": run.program.name,
         "fingerprint": fingerprint(run.program),
-        "args": [_kept(run.program, k, value) for k, value in enumerate(run.args)],
-        "inputs": {name: _kept(run.program, name, value) for name, value in run.inputs.items()},
+        **given,
         "key": run.key.hex(),
         "status": run.status,
         "error": error_facts(run.error) if run.error is not None else None,
         "questions": [record_form(question) for question in run.pending],
-        "answers": [record_form(decision) for decision in run.answers.values()],
+        # What was decided on a kept run stands in its store alone, where it is taken once: a copy does not bring it along.
+        "answers": [record_form(each) for each in run.answers.values() if run.kept is None or each.kind == "revoke"],
     }
 
 
@@ -138,13 +152,13 @@ def _kept(program: Program, name: str | int, value: Any) -> Any:
     form = {_TAG: "typed", "value": jsonable(value)}
     try:
         again = _again(program, name, form, {})
+        is_same = _is_same(value, again) and jsonable(again) == form["value"]
     except (RunError, ValueError):
-        again = None
-    # Secrets are masked in JSON, so they too are equal here: a masked secret comes back masked.
-    if type(again) is not type(value) or jsonable(again) != form["value"]:
+        is_same = False
+    if not is_same:
         msg = (
-            f"A run that is kept needs inputs that JSON can hold. `{name}` is {shown(value)}, and the program declares no type for it that "
-            "would read it back. Declare one, pass plain data, or pass it as `deps=`, which is never kept."
+            f"A run that is kept needs inputs that JSON can hold and give back. `{name}` is {shown(value)}, and the program declares no "
+            "type for it that would read all of it back. Declare one, pass plain data, or pass it as `deps=`, which is never kept."
         )
         raise RunError(msg)
     return form
@@ -152,13 +166,15 @@ def _kept(program: Program, name: str | int, value: Any) -> Any:
 
 def _form(value: Any) -> Any:
     kind = cast("Any", type(value))
-    if kind in _SCALARS and (kind is not float or value - value == 0):
+    if kind in _SCALARS:
+        if not _is_exact(value):
+            raise _OfAType
         return value
     if kind is list:
         return [_form(each) for each in value]
     if kind is dict:
         form: dict[Any, Any] = {key: _form(each) for key, each in value.items()}
-        if not all(type(key) is str for key in form):
+        if not all(type(key) is str and _is_exact(key) for key in form):
             raise _OfAType
         return {_TAG: "dict", "value": form} if _TAG in form else form
     if kind is History:
@@ -168,6 +184,51 @@ def _form(value: Any) -> Any:
     if isinstance(value, Tool):
         return {_TAG: "tool", "name": value.name, "digest": _digest(value.declaration)}
     raise _OfAType
+
+
+def _is_exact(value: Any) -> bool:
+    """Whether a scalar is the same after JSON: not NaN, no integer of thousands of digits, no halves of one character side by side."""
+    match value:
+        case str():
+            return value.isascii() or jsonable(value) == value
+        case float():
+            return value - value == 0
+        case int():
+            return value.bit_length() < _PLAIN_BITS or jsonable(value) == value
+        case _:
+            return True
+
+
+def _is_same(value: Any, again: Any) -> bool:
+    """Whether a value came back: of the same types all the way down, with equal parts. Secrets come back masked; that is no difference."""
+    kind = cast("Any", type(value))
+    if type(again) is not kind:
+        return False
+    if hasattr(kind, "get_secret_value") or kind is History:  # a history is what it says, in messages or in turns
+        return True
+    if isinstance(value, (list, tuple)):
+        pairs: Any = zip(cast("Any", value), again, strict=True)
+        return len(cast("Any", value)) == len(again) and all(starmap(_is_same, pairs))
+    parts = _parts(value)
+    if parts is not None:
+        others = _parts(again)
+        return others is not None and parts.keys() == others.keys() and all(_is_same(each, others[key]) for key, each in parts.items())
+    if kind.__eq__ is object.__eq__:  # nothing more is known of it than its JSON
+        return True
+    return bool(value == again or (value != value and again != again))  # noqa: PLR0124  NaN, of any number type
+
+
+def _parts(value: Any) -> dict[Any, Any] | None:
+    """What a value is made of, also what is not in its JSON; None for one that is compared as a whole."""
+    if isinstance(value, BaseModel):
+        found = {name: getattr(value, name) for name in type(value).model_fields}
+        return {**found, **(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[Any, Any]", value))
+    if isinstance(value, (Record, Changing)):
+        return fields_of(value)
+    names: Mapping[str, Any] | None = getattr(cast("Any", type(value)), "__dataclass_fields__", None)
+    return {name: getattr(value, name, None) for name in names} if names is not None else None
 
 
 def _again(program: Program, name: str | int, form: Any, tools: Mapping[str, Tool]) -> Any:

@@ -34,7 +34,7 @@ class _Finished(Changing):
 
 
 class _Failure(Changing):
-    """A model call that failed, on its way into the flow."""
+    """A model call that failed, on its way into the flow. Journalled only if the flow knows what to do: else a resumed run asks again."""
 
     entry: Entry
     recorded: bool
@@ -46,6 +46,8 @@ def drive(frame: Frame, flow: Flow) -> Any:
     try:
         while True:
             act = _next(frame, flow, answer)
+            if type(answer) is _Failure and not answer.recorded:
+                frame.run.journal.add(answer.entry)
             if type(act) is CallModel:
                 slot, digest, answer = _recorded(frame, act)
                 if answer is None:
@@ -55,10 +57,15 @@ def drive(frame: Frame, flow: Flow) -> Any:
                         answer = _Failure(Entry(slot, "failure", digest, error), recorded=False)
             elif type(act) is CallTools:
                 answer = call_tools(frame, act)
+            elif type(act) is Once:
+                entry = _once(frame, act)
+                if frame.live:
+                    frame.run.journal.add(entry)
+                answer = entry.value
             elif type(act) is _Finished:
                 return act.value
             else:
-                answer = _at_once(frame, act)  # pyright: ignore[reportArgumentType]  the three above are dealt with
+                answer = _at_once(frame, act)  # pyright: ignore[reportArgumentType]  those above are dealt with
     finally:
         flow.close()
 
@@ -69,6 +76,8 @@ async def adrive(frame: Frame, flow: Flow) -> Any:
     try:
         while True:
             act = _next(frame, flow, answer)
+            if type(answer) is _Failure and not answer.recorded:
+                await frame.run.journal.aadd(answer.entry)
             if type(act) is CallModel:
                 slot, digest, answer = _recorded(frame, act)
                 if answer is None:
@@ -78,10 +87,15 @@ async def adrive(frame: Frame, flow: Flow) -> Any:
                         answer = _Failure(Entry(slot, "failure", digest, error), recorded=False)
             elif type(act) is CallTools:
                 answer = await acall_tools(frame, act)
+            elif type(act) is Once:
+                entry = _once(frame, act)
+                if frame.live:
+                    await frame.run.journal.aadd(entry)
+                answer = entry.value
             elif type(act) is _Finished:
                 return act.value
             else:
-                answer = _at_once(frame, act)  # pyright: ignore[reportArgumentType]  the three above are dealt with
+                answer = _at_once(frame, act)  # pyright: ignore[reportArgumentType]  those above are dealt with
     finally:
         flow.close()
 
@@ -90,22 +104,13 @@ def _next(frame: Frame, flow: Flow, answer: Any) -> Act | _Finished:
     """Hand the flow its answer and get its next act; `StopIteration` from anything but the flow itself is not mistaken for its end."""
     frame.check()
     try:
-        return _thrown(frame, flow, answer) if type(answer) is _Failure else flow.send(answer)
+        return _thrown(flow, answer) if type(answer) is _Failure else flow.send(answer)
     except StopIteration as end:
         return _Finished(end.value)
 
 
-def _thrown(frame: Frame, flow: Flow, failure: _Failure) -> Act:
-    """Throw a model's failure into the flow. It is journalled only if the flow knows what to do; else a resumed run asks again."""
-    try:
-        act = flow.throw(failure.entry.value if failure.entry.kind == "failure" else LimitReached(**failure.entry.value))
-    except StopIteration:
-        if not failure.recorded:
-            frame.run.journal.add(failure.entry)
-        raise
-    if not failure.recorded:
-        frame.run.journal.add(failure.entry)
-    return act
+def _thrown(flow: Flow, failure: _Failure) -> Act:
+    return flow.throw(failure.entry.value if failure.entry.kind == "failure" else LimitReached(**failure.entry.value))
 
 
 def _recorded(frame: Frame, act: CallModel) -> tuple[str, str, Response | _Failure | None]:
@@ -146,7 +151,15 @@ def _making_an_end(frame: Frame) -> None:
         frame.last_calls = _LAST_CALLS
 
 
-def _at_once(frame: Frame, act: AskPerson | Once | Tell | Within) -> Any:
+def _once(frame: Frame, act: Once) -> Entry:
+    """The value, recorded or made now; then the frame is live, and it is to be written."""
+    slot = frame.slot()
+    entry = frame.run.journal.take(slot, "once", act.name)
+    frame.live = entry is None
+    return entry if entry is not None else Entry(slot, "once", act.name, act.make())
+
+
+def _at_once(frame: Frame, act: AskPerson | Tell | Within) -> Any:
     """Acts that are answered without waiting."""
     match act:
         case Tell(event):
@@ -163,14 +176,6 @@ def _at_once(frame: Frame, act: AskPerson | Once | Tell | Within) -> Any:
             found = decisions(frame, act)
             frame.live = not frame.run.journal.replaying
             return found
-        case Once():
-            slot = frame.slot()
-            entry = frame.run.journal.take(slot, "once", act.name)
-            frame.live = entry is None
-            if entry is None:
-                entry = Entry(slot, "once", act.name, act.make())
-                frame.run.journal.add(entry)
-            return entry.value
         case Within(limits):
             frame.budget = Budget(limits, frame.budget)
             return None

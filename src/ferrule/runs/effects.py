@@ -6,11 +6,10 @@ to run it (again), or a question to a person. A call that may not be repeated is
 
 from __future__ import annotations
 
-import re
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.errors import ConfigurationError, RunError, ToolError, shown
+from ferrule.errors import RunError
 from ferrule.runs.confirm import remember
 from ferrule.runs.journal import Entry
 from ferrule.values import event as events
@@ -21,61 +20,13 @@ from ferrule.values.question import Question
 from ferrule.values.record import Record, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from contextlib import AbstractContextManager
-
-    from ferrule.runs.observe import CallPlace
-    from ferrule.runs.state import Frame, RunState
+    from ferrule.runs.state import Frame
 
 REPEATABLE = frozenset({"read", "idempotent", "transactional"})
 """Effects that a call may have twice: nothing, the same by its key, or none at all as what was half done was undone."""
 _NOBODY_KNOWS = (
     "It is not known whether this call was carried out: the process stopped after it began and before its result was written down. "
     "It was not run again."
-)
-
-
-class Transactions(Protocol):
-    """The `sink` of a journal whose store lets tools write through its own connection."""
-
-    def __call__(self, entry: Entry) -> None:
-        """Keep one entry; inside a transaction of this thread, as a part of it."""
-        ...
-
-    def transaction(self) -> AbstractContextManager[Any]:
-        """The connection, for a block: committed when it ends, undone when it raises. `StoreError` where it cannot be committed."""
-        ...
-
-
-class Database:
-    """What `ctx.db` is: the connection of a transaction that belongs to the run, for as long as the call goes on."""
-
-    __slots__ = ("_connection", "_place")
-
-    def __init__(self, connection: Any, place: CallPlace) -> None:
-        self._connection = connection
-        self._place = place
-
-    def execute(self, sql: str, parameters: Any = ()) -> Any:
-        """Run one statement; returns its cursor. Raises `ToolError` for one that would end the transaction."""
-        return self._connection.execute(self._allowed(sql), parameters)
-
-    def executemany(self, sql: str, parameters: Iterable[Any]) -> Any:
-        """Run one statement for each of many sets of parameters."""
-        return self._connection.executemany(self._allowed(sql), parameters)
-
-    def _allowed(self, sql: str) -> str:
-        if self._place.over:
-            msg = "The call that this connection belonged to is over; what it would write now would belong to no result."
-            raise ToolError(msg)
-        if _ENDS.match(sql):
-            msg = f"`ctx.db` is in a transaction that the run commits with the result, or undoes: {shown(sql)} is not for the tool to say."
-            raise ToolError(msg)
-        return sql
-
-
-_ENDS = re.compile(
-    r"(?is)(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/|;)*(?:begin|commit|end|rollback|savepoint|release|attach|detach|pragma|vacuum)\b"
 )
 
 
@@ -103,15 +54,6 @@ def begun(run_id: str, slot: str, digest: str, checked: CheckedCall) -> Entry:
     if tool.takes_context or tool.reconcile is not None:
         return Entry(slot, "begun", digest, {"key": key_of(run_id, slot, tool.name, checked.arguments.shown), "effect": tool.effect})
     return Entry(slot, "begun", digest, {"effect": tool.effect} if tool.effect != "once" else None)
-
-
-def transactions(run: RunState, tool: ToolSpec) -> Transactions:
-    """Where a transactional tool writes; raises `ConfigurationError` for a run that is kept nowhere."""
-    sink: Any = run.journal.sink
-    if not hasattr(sink, "transaction"):
-        msg = f"`{tool.name}` is transactional: it needs a run with a store, program.start(store=SQLiteStore(...), ...)."
-        raise ConfigurationError(msg)
-    return sink
 
 
 def reconciling(run_id: str, left: Left) -> CheckedCall | None:
@@ -188,8 +130,8 @@ def _asked(frame: Frame, left: Left, entry: Entry | None) -> ToolResult | Questi
         run.journal.add(entry)
         if frame.tell is not None:
             frame.tell(events.Decided(question, decision))
-    elif entry.value not in run.decisions:  # after a crash that left only the journal
-        run.decisions.append(entry.value)
+    else:
+        run.tally.note(run.decisions, entry.value)
     match entry.value.kind:
         case "approve":
             return None

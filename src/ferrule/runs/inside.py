@@ -34,15 +34,16 @@ def called(frame: Frame, slot: str, checked: CheckedCall, place: CallPlace) -> F
     return frame.called(slot, checked.tool.name, place) if is_program(checked.tool) else None
 
 
-def left(frame: Frame, slot: str, inside: Frame, *, failed: bool) -> None:
-    """The program ended, with a result: what it spent is written down before the result is."""
+def left(frame: Frame, slot: str, inside: Frame, *, failed: bool) -> Entry | None:
+    """The program ended, with a result. Returns what it spent, to be written down before the result is; None where it is already."""
     journal = frame.run.journal
     journal.left(inside.path, unfinished=failed)
-    if journal.take(f"{slot}.spent", "once", "spent") is None:
-        counted = inside.budget.spent() if inside.budget is not None else {}
-        journal.add(Entry(f"{slot}.spent", "once", "spent", {"usage": [*inside.tokens], **counted}))
     with _counting:
         frame.add_usage(inside.usage)
+    if journal.take(f"{slot}.spent", "once", "spent") is not None:
+        return None
+    counted = inside.budget.spent() if inside.budget is not None else {}
+    return Entry(f"{slot}.spent", "once", "spent", {"usage": [*inside.tokens], **counted})
 
 
 def recounted(frame: Frame, slot: str) -> None:
@@ -59,6 +60,11 @@ def recounted(frame: Frame, slot: str) -> None:
 def over_limit(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry:
     """The result of a call for which the limits leave no room: written down, as another execution may count in another order."""
     told = f"Call to `{checked.call.name}` was not run: the limit of tool calls is reached. Answer with what you know."
+    return not_run(frame, slot, digest, checked, told)
+
+
+def not_run(frame: Frame, slot: str, digest: str, checked: CheckedCall, told: str) -> Entry:
+    """What the model is told in place of a result, written down as the result of the call."""
     entry = Entry(slot, "result", digest, ToolResult(checked.call.name, told, checked.call.id, is_error=True))
     frame.run.journal.add(entry)
     return entry

@@ -7,8 +7,8 @@ A slot names an act by position: the frame's path and the act's number in it (`3
 
 from __future__ import annotations
 
-import asyncio
 import re
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,7 +40,7 @@ Sink = Callable[[Entry], None]
 class Journal:
     """Entries in the order they were written; `take` hands recorded answers back during a replay."""
 
-    __slots__ = ("_begun", "_dispatched", "_unread", "entries", "sink")
+    __slots__ = ("_begun", "_by_frame", "_dispatched", "_looking", "_unread", "entries", "sink")
 
     def __init__(self, entries: Iterable[Entry] = (), sink: Sink | None = None) -> None:
         self.entries: list[Entry] = list(entries)
@@ -49,6 +49,9 @@ class Journal:
         self._unread: dict[str, Entry] = {}
         self._begun: dict[str, list[Entry]] = {}
         self._dispatched: dict[str, object] = {}
+        self._by_frame: dict[str, list[tuple[int, str]]] | None = None
+        """The acts that were left when somebody first looked ahead, by the path of their frame: number and slot, in order."""
+        self._looking = threading.Lock()
 
     def add(self, entry: Entry) -> None:
         """Write one entry: durable when this returns. Raises `StoreError` if it cannot be, and then it is not in the journal."""
@@ -62,6 +65,8 @@ class Journal:
         if later is None:
             self.add(entry)
             return
+        import asyncio  # late: a run without a store has no use for it
+
         writing = asyncio.ensure_future(later(entry))
         try:
             await asyncio.shield(writing)
@@ -76,6 +81,7 @@ class Journal:
         """Start a replay: every answer written so far is there to be taken, once."""
         done = {entry.slot for entry in self.entries if entry.kind == "result"}
         self._dispatched = {}
+        self._by_frame = None
         self._begun = {}
         for entry in self.entries:
             if entry.kind == "begun":
@@ -129,15 +135,34 @@ class Journal:
 
     def ahead(self, path: str, act: int) -> Entry | None:
         """An answer that is left of a frame's act of this number or a later one: as long as there is one, the frame is replaying."""
-        # A copy: other branches of the run take theirs meanwhile, from other threads. That a question was asked (`3.0?`) is no answer.
-        left = (entry for slot, entry in list(self._unread.items()) if _act_of(slot, path) >= act)
-        return next((entry for entry in left if entry.kind != "once" or not entry.slot.endswith("?")), None)
+        with self._looking:
+            if self._by_frame is None:
+                self._by_frame = self._acts_left()
+            acts = self._by_frame.get(path, [])
+            while acts and acts[-1][1] not in self._unread:  # each is let go once: a replay of n steps looks n times, not n * n
+                acts.pop()
+            last, slot = acts[-1] if acts else (-1, "")
+            return self._unread.get(slot) if last >= act else None
+
+    def _acts_left(self) -> dict[str, list[tuple[int, str]]]:
+        found: dict[str, list[tuple[int, str]]] = {}
+        for slot, entry in list(self._unread.items()):  # a copy: other branches of the run take theirs meanwhile, from other threads
+            path = _path_of(slot)
+            act = _act_of(slot, path)
+            if act >= 0 and (entry.kind != "once" or not slot.endswith("?")):  # that a question was asked (`3.0?`) is no answer
+                found.setdefault(path, []).append((act, slot))
+        for acts in found.values():
+            acts.sort()
+        return found
 
     def _refuse_gap(self, slot: str, found: str) -> None:
         # Acts of a frame come one after another: where a later one was answered, an earlier one that was not is no act of that program.
-        path = slot[: slot.rfind("/") + 1]
+        path = _path_of(slot)
         act = _act_of(slot, path)
         later = self.ahead(path, act + 1)
+        if later is not None:  # of several the next one is shown
+            left = [each for number, each in self._acts_left().get(path, ()) if number > act]
+            later = self._unread.get(left[0], later) if left else later
         if later is None and "." in slot[len(path) :] and (alone := self._unread.get(f"{path}{act}")) is not None:
             later = alone
         if later is not None:
@@ -171,6 +196,11 @@ def _below_any(slot: str, done: set[str]) -> bool:
             return True
         at = slot.find("/", at + 1)
     return False
+
+
+def _path_of(slot: str) -> str:
+    """The path of the frame that an act or a call belongs to."""
+    return slot[: slot.rfind("/") + 1]
 
 
 def _act_of(slot: str, path: str) -> int:

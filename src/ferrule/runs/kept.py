@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ReplayMismatch, RunCancelled, RunError, StoreError
-from ferrule.runs.document import head_of
+from ferrule.runs.document import given_of, head_of
 from ferrule.runs.journal_json import entry_text, read_decision, read_entry, read_object
 from ferrule.values.jsonable import json_text
 
@@ -28,13 +28,18 @@ _A_MOMENT_S = 5.0
 class Kept:
     """The tie between one `Run` in this process and one run in a store."""
 
-    __slots__ = ("_broken", "_lease", "_one", "_run", "_unsure", "is_new", "store")
+    __slots__ = ("_broken", "_given", "_lease", "_one", "_run", "_unsure", "_waited", "_wrote", "is_new", "store")
 
     def __init__(self, store: Store, run: RunState, *, is_new: bool) -> None:
         self.store = store
         self.is_new = is_new
         self._run = run
         self._lease: Lease | None = None
+        self._given: dict[str, Any] = {}
+        """The inputs as they were when the run was started, whatever the program did to them since."""
+        self._waited: str | None = None
+        """The head of a run that waited for a person when this execution took it up."""
+        self._wrote = False
         self._broken: StoreError | None = None
         self._unsure = False
         """Whether a write was given up while it went on: what is in the store and what is in memory may differ."""
@@ -50,9 +55,10 @@ class Kept:
             msg = f"The run {run.id} is {'done; start another one' if run.status == 'done' else 'executing already; wait for it'}."
             raise RunError(msg)
         try:
-            self._broken = None
+            self._broken, self._waited, self._wrote = None, None, False
             if self.is_new:
-                self._lease = self.store.create(run.id, program=run.program.name, head=json_text(head_of(run)))
+                self._given = given_of(run)
+                self._lease = self.store.create(run.id, program=run.program.name, head=self._head())
                 self.is_new = False
             else:
                 self._take()
@@ -65,7 +71,11 @@ class Kept:
         run = self._run
         stored = self.store.take(run.id, after=0 if self._unsure else len(run.journal.entries))
         assert stored.lease is not None  # noqa: S101  what `take` is for
-        self._lease = stored.lease
+        head = read_object(stored.head, "the head of a run")
+        if head["key"] != run.key.hex() or head.get("redacted"):
+            self.store.release(stored.lease, status=stored.status, head=stored.head)
+            msg = f"The run {run.id} was {'redacted' if head.get('redacted') else 'deleted, and another one has its id'}."
+            raise StoreError(msg)
         if stored.status == "cancelled" != run.status or stored.status == "done":
             self.store.release(stored.lease, status=stored.status, head=stored.head)
             if stored.status == "cancelled":
@@ -74,6 +84,9 @@ class Kept:
                 raise RunCancelled(msg)
             msg = f"The run {run.id} was carried to its end elsewhere. Load it for its prediction."
             raise RunError(msg)
+        self._lease = stored.lease
+        self._given = {name: head[name] for name in ("args", "inputs")}
+        self._waited = stored.head if stored.status == "waiting" else None
         if self._unsure:
             run.journal.entries.clear()
             self._unsure = False
@@ -83,16 +96,28 @@ class Kept:
                 run.answers[decision.question_id] = decision
                 run.decisions.append(decision)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the lease is held."""
+        return self._lease is not None
+
     def close(self) -> None:
-        """The run came to a rest: write that down, and give the lease back."""
+        """The run came to a rest: write that down, and give the lease back. Of two who close it at once, the first does."""
         run, lease = self._run, self._lease
         self._lease = None
+        if lease is None:
+            return
         run.journal.sink = None
         try:
-            if lease is not None:
-                self.store.release(lease, status=run.status, head=json_text(head_of(run)))
+            if self._waited is not None and not self._wrote and run.status not in {"waiting", "done"} and not run.cancelled:
+                self.store.release(lease, status="waiting", head=self._waited)  # it got nowhere: it waits as before
+            else:
+                self.store.release(lease, status=run.status, head=self._head())
         finally:
             self._one.release()
+
+    def _head(self) -> str:
+        return json_text(head_of(self._run, self._given))
 
     # -- the journal's sink --------------------------------------------------------------------------------------
 
@@ -115,7 +140,7 @@ class Kept:
             self._broken = error
             raise
         except BaseException:  # cancelled while the writer has it: it may be on disk, or not
-            self._unsure = True
+            self._unsure = self._wrote = True
             raise
         self._heed(entry, going_on=going_on)
 
@@ -130,6 +155,7 @@ class Kept:
 
     def _heed(self, entry: Entry, *, going_on: bool) -> None:
         """A run that was cancelled from elsewhere stops before its next act; a tool is not even begun (R15)."""
+        self._wrote = True
         if going_on:
             return
         self._run.cancel()

@@ -25,7 +25,17 @@ def is_dead(owner: str) -> bool:
         return True
     except (OSError, ValueError):
         return False
-    return False
+    return _is_zombie(pid)
+
+
+def _is_zombie(pid: str) -> bool:
+    """Whether a process ended, and only waits for its parent to hear of it (Linux: `man 5 proc_pid_stat`)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    state, *rest = stat.rpartition(")")[2].split()  # the name of the program before it may hold anything
+    return state in {"Z", "X"} and rest[16] in {"0", "1"}  # more threads: the first one ended, and the others are at work
 
 
 @lru_cache(maxsize=1)

@@ -142,14 +142,14 @@ class Run(RunState):
 
     def to_json(self) -> str:
         """The whole run as one JSON document, from which `Run.from_json` makes an equal one. Raises `RunError` while it executes."""
-        from ferrule.runs.document import head_of
+        from ferrule.runs.document import given_of, head_of
         from ferrule.runs.journal_json import entry_form
         from ferrule.values.jsonable import json_text
 
         if self.executing:
             msg = f"The run {self.id} is executing; wait until it rests."
             raise RunError(msg)
-        return json_text({**head_of(self), "journal": [entry_form(entry) for entry in self.journal.entries]})
+        return json_text({**head_of(self, given_of(self)), "journal": [entry_form(entry) for entry in self.journal.entries]})
 
     @classmethod
     def from_json(cls, text: str, program: Program, *, tools: Iterable[Any] = (), migrate: bool = False, deps: Any = None) -> Run:
@@ -188,7 +188,7 @@ class Run(RunState):
         kept, self.kept, self.status = self.kept, None, "running"
         self.journal.sink = replayed_only
         try:
-            execute(self)
+            execute(self, is_silent=True)
         finally:
             self.kept, self.journal.sink = kept, None
             error, self.error, self.status = self.error, None, "done"
@@ -199,14 +199,15 @@ class Run(RunState):
         return f"<Run {self.id} of {self.program.name}: {self.status}>"
 
 
-def execute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False) -> None:
+def execute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False, is_silent: bool = False) -> None:
     """Carry a run as far as it goes in this thread. How it ended stands in `run.status`; only interrupts are raised.
 
+    `is_silent`: nobody is told, for it is only read, and all of it was told before.
     Raises `RunError` where it cannot even begin: it is executing or done, or its store cannot be written, or another process has it.
     """
     if run.kept is not None:
         run.kept.open()
-    with settings.entered(_opened(run, observers, wants_deltas=wants_deltas)):
+    with settings.entered(_opened(run, observers, wants_deltas=wants_deltas, is_silent=is_silent)):
         try:
             outcome = perform(run.root, run.program, run.args, run.inputs)
             run.journal.finished()
@@ -230,22 +231,21 @@ async def aexecute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: b
             run.stopped(error)
         else:
             run.done(outcome)
-        if run.kept is not None and not _interrupted(run):
-            await offload.in_worker_thread(partial(_rested, run))
-        else:
-            _rested(run)
-        _told(run)
+        try:
+            if run.kept is not None and not _interrupted(run):
+                await offload.done_or_never(partial(_rested, run))
+        finally:
+            _rested(run)  # here, where no thread came to it
+            _told(run)
 
 
 async def _aopened(run: Run, kept: Keeping) -> None:
     import asyncio
 
-    opening = asyncio.ensure_future(offload.in_worker_thread(kept.open))
     try:
-        await asyncio.shield(opening)
+        await offload.done_or_never(kept.open)
     except asyncio.CancelledError as error:
-        await asyncio.wait((opening,))  # a thread is not stopped: what it leased is given back
-        if opening.exception() is None:
+        if kept.is_open:  # by a thread, which is not stopped: what it leased is given back
             run.stopped(error)
             _rested(run)
         raise
@@ -296,11 +296,11 @@ async def acall_inside(frame: Frame, program: Program, args: tuple[Any, ...], in
         frame.left(child)
 
 
-def _opened(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool) -> Scope:
+def _opened(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool = False) -> Scope:
     here = settings.current()
     outer = settings.scope().call
     # A program that a tool calls tells whoever listens to the tool's run.
-    told = (*(outer.tell.each if outer is not None and outer.tell is not None else here.callbacks), *observers)
+    told = () if is_silent else (*(outer.tell.each if outer is not None and outer.tell is not None else here.callbacks), *observers)
     tell = Observers(told, run_id=run.id, parent_id=outer.call_id if outer is not None else "") if told else None
     frame = run.begin(tell, wants_deltas=wants_deltas, within=outer)
     if here.limits is not None:

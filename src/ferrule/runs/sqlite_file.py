@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import warnings
 import weakref
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from ferrule.errors import StoreError
@@ -19,15 +21,21 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 SCHEMA = 1
+_WAIT_MS = 10_000
+_WAIT_FOR_READERS_MS = 500
+_TRY_AGAIN_S = 1.0
+# The keys that every write of an entry looks up are whole numbers: a key of text would be compared beside all that stands in its row, and
+# a picture of five megabytes read again for each entry written after it. What is large stands last in its row for the same reason.
 _TABLES = """
 CREATE TABLE runs (
-    id TEXT PRIMARY KEY, program TEXT NOT NULL, status TEXT NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
-    questions TEXT NOT NULL, error TEXT, head TEXT NOT NULL,
+    no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, program TEXT NOT NULL, status TEXT NOT NULL,
+    created_at REAL NOT NULL, updated_at REAL NOT NULL,
     owner TEXT, until REAL NOT NULL DEFAULT 0, token INTEGER NOT NULL DEFAULT 0,
-    recoveries INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
+    recoveries INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0,
+    error TEXT, questions TEXT NOT NULL, head TEXT NOT NULL
+);
 CREATE INDEX runs_by_change ON runs (updated_at);
-CREATE TABLE entries (run_id TEXT NOT NULL, seq INTEGER NOT NULL, entry TEXT NOT NULL, PRIMARY KEY (run_id, seq)) WITHOUT ROWID;
+CREATE TABLE entries (place INTEGER PRIMARY KEY, entry TEXT NOT NULL);
 CREATE TABLE decisions (
     run_id TEXT NOT NULL, question_id TEXT NOT NULL, decision TEXT NOT NULL, decided_at REAL NOT NULL, taken INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (run_id, question_id)
@@ -50,6 +58,8 @@ class SQLiteFile:
         self._connection: sqlite3.Connection | None = None
         self._closing: weakref.finalize[..., SQLiteFile] | None = None
         self._inside = False
+        self._truncate_at: float | None = None
+        """When to try again what `truncate` could not do; None where nothing is left to do."""
 
     def after_fork(self) -> None:
         """Called in the child of a fork. The parent may have held the lock, and SQLite forbids even to close a parent's connection."""
@@ -67,7 +77,19 @@ class SQLiteFile:
 
     @contextmanager
     def reading(self) -> Generator[sqlite3.Connection]:
-        """The connection."""
+        """All that is read inside is of one moment."""
+        with self._connected() as db:
+            if db.in_transaction:
+                yield db
+                return
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                db.execute("ROLLBACK")
+
+    @contextmanager
+    def _connected(self) -> Generator[sqlite3.Connection]:
         with self._lock:
             try:
                 if self._connection is None:
@@ -81,7 +103,7 @@ class SQLiteFile:
     @contextmanager
     def writing(self) -> Generator[sqlite3.Connection]:
         """A transaction, or the one that this thread is in already."""
-        with self.reading() as db:
+        with self._connected() as db:
             if self._inside:
                 yield db
                 return
@@ -96,14 +118,36 @@ class SQLiteFile:
                 raise
             finally:
                 self._inside = False
+            if self._truncate_at is not None and monotonic() >= self._truncate_at:
+                self._truncated(db, wait_ms=0)
 
     def truncate(self) -> None:
-        """Empty the write-ahead log, where what was deleted would stand a while longer."""
-        with self.reading() as db:
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        """Empty the write-ahead log, where what was deleted would stand a while longer.
+
+        While another connection reads what was there before, this cannot be done: then it is said in a warning, and tried again after
+        later writes, and when the file is closed.
+        """
+        with self._connected() as db:
+            if not self._truncated(db, wait_ms=_WAIT_FOR_READERS_MS):
+                msg = (
+                    f"What was deleted from the store {self.path!r} is gone from it, but stands in the bytes of {self.path + '-wal'!r} for "
+                    "as long as another connection reads the state before. It goes with a later write, or when the store is closed."
+                )
+                warnings.warn(msg, RuntimeWarning, stacklevel=3)
+
+    def _truncated(self, db: sqlite3.Connection, *, wait_ms: int) -> bool:
+        db.execute(f"PRAGMA busy_timeout={wait_ms}")
+        try:
+            busy = bool(db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+        except sqlite3.OperationalError:  # what was to be written is: this must not be told as if it were not
+            busy = True
+        finally:
+            db.execute(f"PRAGMA busy_timeout={_WAIT_MS}")
+        self._truncate_at = monotonic() + _TRY_AGAIN_S if busy else None
+        return not busy
 
     def _open(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(self.path, timeout=_WAIT_MS / 1000, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(db)
         except BaseException:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import DecisionError, StoreError
-from ferrule.runs.confirm import fitting, refuse_malformed
+from ferrule.runs.confirm import fitting, plain, refuse_malformed
 from ferrule.runs.journal_json import read_decision, read_object, read_question, record_form
 from ferrule.runs.lease_owner import is_dead, owner_name
 from ferrule.runs.sqlite_file import SQLiteFile
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
     from ferrule.values.question import Decision
 
+_MOST_ENTRIES = 1 << 32
+"""The entries of the run number `no` have the places from `no * _MOST_ENTRIES` on."""
+_INSERT = "INSERT INTO entries VALUES ((SELECT coalesce(max(place) + 1, ?1) FROM entries WHERE place >= ?1 AND place < ?2), ?3)"
 _COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, owner, until"
 
 
@@ -57,7 +61,9 @@ class SQLiteStore:
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._held: set[Lease] = set()
-            self._thread = StoreThread(self._append_all, self._renew, every_s=self.lease_s / 3)
+            self._left: set[Lease] = set()
+            """Leases that could not be given back: nobody is at work under them, so this process may take them over."""
+            self._thread = StoreThread(self._append_all, self._renew, lambda: bool(self._held), every_s=self.lease_s / 3)
         return self._thread
 
     def close(self) -> None:
@@ -70,26 +76,29 @@ class SQLiteStore:
     def create(self, run_id: str, *, program: str, head: str) -> Lease:
         """See `Store`."""
         now = self._clock()
+        token = secrets.randbits(62)  # never one that a deleted run of this id had: whoever still works on that one writes nothing here
         with self._file.writing() as db:
             if db.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone() is not None:
                 msg = f"The store {self.path!r} has a run {run_id!r} already. Load it, or choose another `run_id`."
                 raise StoreError(msg)
             db.execute(
                 "INSERT INTO runs (id, program, status, created_at, updated_at, questions, head, owner, until, token) "
-                "VALUES (?, ?, 'running', ?, ?, '[]', ?, ?, ?, 1)",
-                (run_id, program, now, now, head, owner_name(), now + self.lease_s),
+                "VALUES (?, ?, 'running', ?, ?, '[]', ?, ?, ?, ?)",
+                (run_id, program, now, now, head, owner_name(), now + self.lease_s, token),
             )
-        return self._holding(Lease(run_id, 1))
+        return self._holding(Lease(run_id, token))
 
     def take(self, run_id: str, *, after: int) -> Stored:
         """See `Store`. A run whose process died too often is parked as failed, and refused from then on."""
         now = self._clock()
+        self._here()
         with self._file.writing() as db:
             status, owner, until, token, recoveries = self._row(db, run_id, "status, owner, until, token, recoveries")
-            if owner is not None and until > now and not is_dead(owner):
+            is_left = owner == owner_name() and Lease(run_id, token) in self._left
+            if owner is not None and until > now and not is_left and not is_dead(owner):
                 msg = f"Another process is at work on the run {run_id!r} ({owner}); its lease ends in {until - now:.0f} s unless renewed."
                 raise StoreError(msg)
-            recoveries += owner is not None
+            recoveries += owner is not None and not is_left
             if recoveries > self.max_recoveries:
                 self._park(db, run_id, recoveries)
             else:
@@ -101,13 +110,22 @@ class SQLiteStore:
                     db.execute("UPDATE runs SET cancelled = 0 WHERE id = ?", (run_id,))
             found = self._stored(db, run_id, after, status)
         if recoveries > self.max_recoveries:
-            msg = f"The run {run_id!r} crashed {recoveries} times, and was parked as failed. Look at it with `ferrule show {run_id}`."
+            msg = (
+                f"The run {run_id!r} crashed {recoveries} times, and was parked as failed. Look at it with `ferrule show {run_id}`; "
+                "to go on all the same, open the store with more `max_recoveries=`."
+            )
             raise StoreError(msg)
+        self._left.discard(Lease(run_id, token))
         return Stored(status, found.head, found.entries, found.decisions, self._holding(Lease(run_id, token + 1)))
 
     def _park(self, db: sqlite3.Connection, run_id: str, times: int) -> None:
-        error = json_text({"type": "StoreError", "text": f"crashed {times} times"})
-        db.execute("UPDATE runs SET status = 'failed', error = ?, owner = NULL, until = 0 WHERE id = ?", (error, run_id))
+        error = {"type": "StoreError", "text": f"crashed {times} times, and was parked"}
+        (head,) = self._row(db, run_id, "head")
+        head = json_text({**read_object(head, "the head of a run"), "error": error})
+        db.execute(
+            "UPDATE runs SET status = 'failed', head = ?, error = ?, recoveries = ?, owner = NULL, until = 0 WHERE id = ?",
+            (head, json_text(error), times, run_id),
+        )
 
     def _holding(self, lease: Lease) -> Lease:
         thread = self._here()
@@ -115,36 +133,44 @@ class SQLiteStore:
         thread.start()
         return lease
 
-    def _renew(self) -> bool:
-        """Called by the thread, three times in the span of a lease; whether there are any."""
+    def _renew(self) -> None:
+        """Called by the thread, three times in the span of a lease."""
         held = tuple(self._held)
         if held:
             with self._file.writing() as db:
                 until = self._clock() + self.lease_s
                 for lease in held:
                     db.execute("UPDATE runs SET until = ? WHERE id = ? AND token = ?", (until, lease.run_id, lease.token))
-        return bool(held)
 
     def release(self, lease: Lease, *, status: str, head: str) -> None:
         """See `Store`."""
         self._held.discard(lease)
         form = read_object(head, "the head of a run")
         error = json_text(form["error"]) if form["error"] is not None else None
-        with self._file.writing() as db:
-            self._fence(db, lease)
-            db.execute(
-                "UPDATE runs SET owner = NULL, until = 0, recoveries = 0, cancelled = 0, status = ?, head = ?, questions = ?, error = ?, "
-                "updated_at = ? WHERE id = ?",
-                (status, head, json_text(form["questions"]), error, self._clock(), lease.run_id),
-            )
+        try:
+            with self._file.writing() as db:
+                cancelled, _ = self._fence(db, lease)
+                db.execute(
+                    "UPDATE runs SET owner = NULL, until = 0, recoveries = 0, cancelled = 0, status = ?, head = ?, questions = ?, "
+                    "error = ?, updated_at = ? WHERE id = ?",
+                    (status, head, json_text(form["questions"]), error, self._clock(), lease.run_id),
+                )
+                if status == "cancelled" or (cancelled and status == "waiting"):  # the latter between its last step and now
+                    self._cancel(db, lease.run_id)
+        except BaseException:
+            self._left.add(lease)
+            raise
 
-    def _fence(self, db: sqlite3.Connection, lease: Lease) -> bool:
-        """Whether the run was cancelled; raises `StoreError` if the lease was lost."""
-        row = db.execute("SELECT token, cancelled FROM runs WHERE id = ?", (lease.run_id,)).fetchone()
+    def _fence(self, db: sqlite3.Connection, lease: Lease) -> tuple[bool, int]:
+        """Whether the run was cancelled, and the place of its first entry; raises `StoreError` if the lease was lost."""
+        row = db.execute("SELECT token, owner, cancelled, no FROM runs WHERE id = ?", (lease.run_id,)).fetchone()
         if row is None or row[0] != lease.token:
             msg = f"The run {lease.run_id!r} {'was deleted' if row is None else 'was taken over by another process'}; nothing was written."
             raise StoreError(msg)
-        return bool(row[1])
+        if row[1] != owner_name():  # after a fork both processes know the token
+            msg = f"The run {lease.run_id!r} is leased to {row[1] or 'nobody'}, not to this process; nothing was written."
+            raise StoreError(msg)
+        return bool(row[2]), row[3] * _MOST_ENTRIES
 
     # -- entries -------------------------------------------------------------------------------------------------
 
@@ -169,12 +195,10 @@ class SQLiteStore:
         return done
 
     def _append(self, db: sqlite3.Connection, lease: Lease, entry: str, *, starts: bool, consumes: str | None) -> bool:
-        cancelled = self._fence(db, lease)
+        cancelled, first = self._fence(db, lease)
         if cancelled and starts:
             return False
-        db.execute(
-            "INSERT INTO entries VALUES (?1, (SELECT coalesce(max(seq) + 1, 0) FROM entries WHERE run_id = ?1), ?2)", (lease.run_id, entry)
-        )
+        db.execute(_INSERT, (first, first + _MOST_ENTRIES, entry))
         if consumes is not None:
             db.execute("UPDATE decisions SET taken = 1 WHERE run_id = ? AND question_id = ?", (lease.run_id, consumes))
         return not cancelled
@@ -196,8 +220,10 @@ class SQLiteStore:
         return row
 
     def _stored(self, db: sqlite3.Connection, run_id: str, after: int, status: str) -> Stored:
-        (head,) = self._row(db, run_id, "head")
-        entries = db.execute("SELECT entry FROM entries WHERE run_id = ? AND seq >= ? ORDER BY seq", (run_id, after)).fetchall()
+        head, no = self._row(db, run_id, "head, no")
+        first = no * _MOST_ENTRIES
+        places = (first + after, first + _MOST_ENTRIES)
+        entries = db.execute("SELECT entry FROM entries WHERE place >= ? AND place < ? ORDER BY place", places).fetchall()
         decided = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at", (run_id,)).fetchall()
         return Stored(status, head, [entry for (entry,) in entries], [decision for (decision,) in decided])
 
@@ -209,8 +235,10 @@ class SQLiteStore:
     def decide(self, run_id: str, decision: Decision) -> None:
         """See `Store`."""
         refuse_malformed(decision)
+        decision = plain(decision)
         with self._file.writing() as db:
-            waiting = {form["id"]: form for form in json.loads(self._row(db, run_id, "questions")[0])}
+            status, questions = self._row(db, run_id, "status, questions")
+            waiting = {form["id"]: form for form in json.loads(questions)} if status == "waiting" else {}
             question_id = decision.question_id
             row = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?", (run_id, question_id)).fetchone()
             if row is not None:
@@ -221,7 +249,8 @@ class SQLiteStore:
                 msg = f"Question {question_id!r} is decided already{who}: {first.status}."
                 raise DecisionError(msg)
             if question_id not in waiting:
-                msg = f"No question {question_id!r} waits in the run {run_id!r}; waiting are: {', '.join(waiting) or 'none'}."
+                there = f"waiting are: {', '.join(waiting) or 'none'}" if status == "waiting" else f"it is {status}"
+                msg = f"No question {question_id!r} waits in the run {run_id!r}; {there}."
                 raise DecisionError(msg)
             made = fitting(read_question(waiting[question_id]), decision, now=self._clock())
             text = json_text(record_form(made))
@@ -234,9 +263,19 @@ class SQLiteStore:
             if status in {"done", "failed"} and owner is None:
                 msg = f"The run {run_id!r} is {status} already."
                 raise StoreError(msg)
-            rests = owner is None or is_dead(owner)
-            changed = "status = 'cancelled', owner = NULL, until = 0, token = token + 1" if rests else "cancelled = 1"
-            db.execute(f"UPDATE runs SET {changed}, updated_at = ? WHERE id = ?", (self._clock(), run_id))  # noqa: S608  one of the two above
+            if owner is None or is_dead(owner):
+                self._cancel(db, run_id)
+            else:
+                db.execute("UPDATE runs SET cancelled = 1, updated_at = ? WHERE id = ?", (self._clock(), run_id))
+
+    def _cancel(self, db: sqlite3.Connection, run_id: str) -> None:
+        """Of a run at rest: nothing waits for a person any more, and what was decided and not taken up counts for nothing."""
+        db.execute(
+            "UPDATE runs SET status = 'cancelled', questions = '[]', owner = NULL, until = 0, token = token + 1, updated_at = ? "
+            "WHERE id = ?",
+            (self._clock(), run_id),
+        )
+        db.execute("DELETE FROM decisions WHERE run_id = ? AND NOT taken", (run_id,))
 
     def list(self, *, status: str | None = None, limit: int | None = None) -> list[Summary]:
         """See `Store`."""
@@ -254,7 +293,8 @@ class SQLiteStore:
         run_id, program, status, created_at, updated_at, questions, error, recoveries, owner, until = row
         return Summary(
             id=run_id, program=program, status=status, created_at=created_at, updated_at=updated_at, recoveries=recoveries,
-            questions=tuple(map(read_question, json.loads(questions))), error=json.loads(error)["text"] if error is not None else None,
+            questions=tuple(map(read_question, json.loads(questions))) if status == "waiting" else (),
+            error=json.loads(error)["text"] if error is not None else None,
             leased=owner is not None and until > self._clock() and not is_dead(owner), decided=decided,
         )  # fmt: skip
 
@@ -276,8 +316,7 @@ class SQLiteStore:
                 raise StoreError(msg)
             form = read_object(head, "the head of a run")
             bare = json_text({**form, "args": [], "inputs": {}, "questions": [], "answers": [], "error": None, "redacted": True})
-            for table in ("entries", "decisions"):
-                db.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  one of the two above
+            self._empty(db, run_id)
             db.execute("UPDATE runs SET head = ?, questions = '[]', error = NULL WHERE id = ?", (bare, run_id))
         self._file.truncate()
 
@@ -294,8 +333,13 @@ class SQLiteStore:
         return len(old)
 
     def _forget(self, db: sqlite3.Connection, run_id: str) -> None:
-        for table, key in (("entries", "run_id"), ("decisions", "run_id"), ("runs", "id")):
-            db.execute(f"DELETE FROM {table} WHERE {key} = ?", (run_id,))  # noqa: S608  one of the three above
+        self._empty(db, run_id)
+        db.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+
+    def _empty(self, db: sqlite3.Connection, run_id: str) -> None:
+        (no,) = self._row(db, run_id, "no")
+        db.execute("DELETE FROM entries WHERE place >= ? AND place < ?", (no * _MOST_ENTRIES, (no + 1) * _MOST_ENTRIES))
+        db.execute("DELETE FROM decisions WHERE run_id = ?", (run_id,))
 
 
 class MemoryStore(SQLiteStore):

@@ -12,10 +12,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from uuid import uuid4
 
-from ferrule.errors import InputError, RunCancelled, RunError, Suspended
+from ferrule.errors import InputError, RunCancelled, RunError, Suspended, shown
 from ferrule.runs.budget import Budget
 from ferrule.runs.journal import Journal
 from ferrule.runs.observe import Execution
+from ferrule.runs.tally import Tally
 from ferrule.values import event as events
 from ferrule.values.exchange import Usage
 from ferrule.values.history import History
@@ -75,6 +76,11 @@ class Keeping(Protocol):
     """A run's place in a store (`runs/kept.py`)."""
 
     store: Store
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the lease is held."""
+        ...
 
     def open(self) -> None:
         """Lease the run, before an execution."""
@@ -196,17 +202,28 @@ def _copied(value: Any) -> Any:
     return value.copy() if type(value) is History else value
 
 
+def _checked_id(given: Any) -> str:
+    """An id that any store can write; raises `InputError` for another one."""
+    try:
+        if given.encode():
+            return given
+    except (AttributeError, UnicodeEncodeError):
+        pass
+    msg = f"`run_id` is a text that is not empty and that UTF-8 can hold; found {shown(given)}. Without one a run gets an id of its own."
+    raise InputError(msg)
+
+
 class RunState:
     """One execution of one program, as its driver sees it."""
 
     __slots__ = (
         "__weakref__", "answers", "args", "cancelled", "decisions", "deps", "error", "executing", "extra_tools", "id",
-        "inputs", "journal", "kept", "key", "outcome", "pending", "program", "resuming", "root", "status", "steps", "tell",
-        "wants_deltas",
+        "inputs", "journal", "kept", "key", "outcome", "pending", "program", "resuming", "root", "status", "steps", "tally",
+        "tell", "wants_deltas",
     )  # fmt: skip
 
     def __init__(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, run_id: str | None = None) -> None:
-        self.id = run_id or uuid4().hex
+        self.id = uuid4().hex if run_id is None else _checked_id(run_id)
         self.program = program
         self.args = args
         # What a flow was given is replayed: a list or a history that its caller goes on changing must not change it.
@@ -226,6 +243,7 @@ class RunState:
         self.wants_deltas = False
         self.decisions: list[Decision] = []
         """Every decision made on this run, in order."""
+        self.tally = Tally()
         self.answers: dict[str, Decision] = {}
         self.key = secrets.token_bytes(16)
         """Makes the ids of this run's questions; kept with it."""
@@ -279,9 +297,16 @@ class RunState:
             if self.executing or self.status != "waiting":
                 return
             self.status, self.pending = "cancelled", ()
+            self._forget_untaken()
             self.error = RunCancelled(f"The run {self.id} was cancelled while it waited for a person.")
         if self.kept is not None:
             self.kept.store.cancel(self.id)
+
+    def _forget_untaken(self) -> None:
+        """A decision that nothing was done on yet does not outlive a cancellation: what it allowed is asked about again."""
+        untaken = {key for key, each in self.answers.items() if each.kind != "revoke"}
+        self.answers = {key: each for key, each in self.answers.items() if key not in untaken}
+        self.decisions = [each for each in self.decisions if each.question_id not in untaken]
 
     def done(self, prediction: Any) -> None:
         """The program returned."""
@@ -300,4 +325,6 @@ class RunState:
         else:
             self.error = error
             self.status = "failed" if isinstance(error, Exception) and not isinstance(error, RunCancelled) else "cancelled"
+            if self.cancelled:
+                self._forget_untaken()
         self.executing = False

@@ -23,7 +23,7 @@ class Lease(Record):
 
     run_id: str
     token: int
-    """Grows with every lease of the run: the fencing token."""
+    """Grows with every lease of the run, from a number that no other run of its id began at: the fencing token."""
 
 
 class Stored(Record):
@@ -80,7 +80,10 @@ class Store(Protocol):
         ...
 
     def transaction(self, lease: Lease) -> AbstractContextManager[Any]:
-        """A connection whose changes are committed together with the entries written inside the block, or not at all."""
+        """A connection whose changes are committed together with the entries written inside the block, or not at all.
+
+        `ctx.db` uses its `execute`, `executemany`, `in_transaction` and (from another thread) `interrupt`: those of `sqlite3.Connection`.
+        """
         ...
 
     def release(self, lease: Lease, *, status: str, head: str) -> None:
@@ -92,11 +95,11 @@ class Store(Protocol):
         ...
 
     def decide(self, run_id: str, decision: Decision) -> None:
-        """Put a `Decision` on a waiting question. Raises `DecisionError` if there is no such question, or it is decided."""
+        """Put a `Decision` on a waiting question. Raises `DecisionError` if none of that id waits, or it is decided."""
         ...
 
     def cancel(self, run_id: str) -> None:
-        """Cancel a run: at once if nobody is at work on it, else before its next step."""
+        """Cancel a run: before its next step, or at once if nobody is at work on it; then its questions and open decisions are gone."""
         ...
 
     def list(self, *, status: str | None = None, limit: int | None = None) -> list[Summary]:

@@ -22,18 +22,26 @@ Waiting = tuple[Any, asyncio.AbstractEventLoop, "asyncio.Future[bool]"]
 
 
 class StoreThread:
-    """Hands what was submitted to `write`, as much as there is at a time; calls `renew` every so often, until that says False."""
+    """Hands what was submitted to `write`, as much as there is at a time; calls `renew` every so often, as long as it `has_leases`."""
 
-    def __init__(self, write: Callable[[list[Any]], list[bool | StoreError]], renew: Callable[[], bool], *, every_s: float) -> None:
+    def __init__(
+        self,
+        write: Callable[[list[Any]], list[bool | StoreError]],
+        renew: Callable[[], None],
+        has_leases: Callable[[], bool],
+        *,
+        every_s: float,
+    ) -> None:
         self._write = write
         self._renew = renew
+        self._has_leases = has_leases
         self._every_s = every_s
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start it, if it is not running."""
+        """Start it, if it is not running. Called after a lease was taken or something was submitted, so that it does not end just then."""
         with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="ferrule-store", daemon=True)
@@ -74,13 +82,10 @@ class StoreThread:
 
     def _wanted(self) -> bool:
         """Renew leases; False, and the thread is gone, where there is nothing left to do."""
-        try:
-            if self._renew():
-                return True
-        except StoreError:  # a lease that could not be renewed is found lost at the next write
-            return True
-        with self._starting:
-            if self._queue.empty():
+        with suppress(StoreError):  # a lease that could not be renewed is found lost at the next write
+            self._renew()
+        with self._starting:  # asked here: whoever has just taken a lease waits in `start`, and finds no thread, or one that goes on
+            if self._queue.empty() and not self._has_leases():
                 self._thread = None
             return self._thread is not None
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from contextvars import copy_context
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ferrule import offload, settings
-from ferrule.errors import ConfirmationRequired, Suspended
-from ferrule.runs.effects import Database, Left, begun, reconciling, settled, transactions
-from ferrule.runs.inside import called, cannot_wait, is_program, over_limit, recounted, timed
+from ferrule.errors import ConfirmationRequired, Suspended, ToolError
+from ferrule.runs.database import UNDONE, Database, transactions
+from ferrule.runs.effects import Left, begun, reconciling, settled
+from ferrule.runs.inside import called, cannot_wait, is_program, not_run, over_limit, recounted, timed
 from ferrule.runs.inside import left as left_program
 from ferrule.runs.journal import Entry
 from ferrule.runs.observe import CallPlace
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ferrule.runs.state import Frame
     from ferrule.values.act import CallTools
     from ferrule.values.call import CheckedCall
-    from ferrule.values.question import Question
 
     Live = tuple[int, str, CheckedCall]
 
@@ -135,6 +135,8 @@ def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], li
         entry = journal.take(at, "result", _digest(checked)) if journal.replaying else None
         if entry is None and k >= allowed:
             entry = over_limit(frame, at, _digest(checked), checked)
+        elif entry is None and checked.refused is not None and not journal.has_begun(at):
+            entry = not_run(frame, at, _digest(checked), checked, checked.refused)
         results.append(entry.value if entry is not None else None)
         if is_program(checked.tool):
             if entry is not None:
@@ -153,43 +155,43 @@ def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], li
 
 def _settle(frame: Frame, left: list[tuple[int, Left]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
     """Sort the calls that an earlier execution left: those with a result, those to run, and (returned) those a person is asked about."""
-    answers: list[ToolResult | Question | None] = []
-    for _, each in left:
-        call = reconciling(frame.run.id, each)
-        place = CallPlace(frame.tell, each.checked.call.id or each.slot, frame.run.id, frame)
-        answers.append(settled(frame, each, copy_context().run(_in_scope, place, None, call) if call is not None else None))
-    return _sorted(frame, left, answers, results, live)
-
-
-async def _asettle(frame: Frame, left: list[tuple[int, Left]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
-    answers: list[ToolResult | Question | None] = []
-    for _, each in left:
-        call = reconciling(frame.run.id, each)
-        place = CallPlace(frame.tell, each.checked.call.id or each.slot, frame.run.id, frame)
-        with settings.entered(Scope(settings.scope().overrides, None, place)):
-            found = await arun_call(call) if call is not None else None
-        answers.append(settled(frame, each, found))
-    return _sorted(frame, left, answers, results, live)
-
-
-def _sorted(
-    frame: Frame,
-    left: list[tuple[int, Left]],
-    answers: list[ToolResult | Question | None],
-    results: list[ToolResult | None],
-    live: list[Live],
-) -> dict[int, Suspended]:
     waiting: dict[int, Suspended] = {}
-    for (at, each), answer in zip(left, answers, strict=True):
-        if answer is None:
-            live.append((at, each.slot, each.checked))
-        elif isinstance(answer, ToolResult):
+    for at, each in left:
+        call, place = _reconciled(frame, each)
+        found = copy_context().run(_in_scope, place, None, call) if call is not None else None
+        answer = settled(frame, each, found)
+        if isinstance(answer, ToolResult):
             frame.run.journal.add(Entry(each.slot, "result", each.digest, answer))
             results[at] = _told(frame, each.checked, answer)
+        elif answer is None:
+            live.append((at, each.slot, each.checked))
         else:
             waiting[at] = Suspended([answer])
     live.sort(key=itemgetter(0))
     return waiting
+
+
+async def _asettle(frame: Frame, left: list[tuple[int, Left]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
+    waiting: dict[int, Suspended] = {}
+    for at, each in left:
+        call, place = _reconciled(frame, each)
+        with settings.entered(Scope(settings.scope().overrides, None, place)):
+            found = await arun_call(call) if call is not None else None
+        answer = settled(frame, each, found)
+        if isinstance(answer, ToolResult):
+            await frame.run.journal.aadd(Entry(each.slot, "result", each.digest, answer))
+            results[at] = _told(frame, each.checked, answer)
+        elif answer is None:
+            live.append((at, each.slot, each.checked))
+        else:
+            waiting[at] = Suspended([answer])
+    live.sort(key=itemgetter(0))
+    return waiting
+
+
+def _reconciled(frame: Frame, each: Left) -> tuple[CheckedCall | None, CallPlace]:
+    """The tool's `reconcile=` as a call, if it has one, and the place it is run at."""
+    return reconciling(frame.run.id, each), CallPlace(frame.tell, each.checked.call.id or each.slot, frame.run.id, frame)
 
 
 def _digest(checked: CheckedCall) -> str:
@@ -209,21 +211,22 @@ def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     return _told(frame, checked, result)
 
 
-def _performed(frame: Frame, slot: str, checked: CheckedCall, connection: Any = None) -> ToolResult:
-    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked)
-    if connection is not None:
-        place.db = Database(connection, place)
+def _performed(frame: Frame, slot: str, checked: CheckedCall, database: Database | None = None) -> ToolResult:
+    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database)
     inside = called(frame, slot, checked, place)
     try:
         result = copy_context().run(_in_scope, place, inside, timed(frame, checked))
-        if inside is not None:
-            left_program(frame, slot, inside, failed=result.is_error)
+        spent = left_program(frame, slot, inside, failed=result.is_error) if inside is not None else None
+        if spent is not None:
+            frame.run.journal.add(spent)
     except ConfirmationRequired as error:
         if error.run is None:
             raise
         raise cannot_wait(checked, error) from error
     finally:
         place.over = True
+        if database is not None:
+            database.end()
     return result
 
 
@@ -242,7 +245,10 @@ def _run_in_transaction(frame: Frame, slot: str, checked: CheckedCall) -> ToolRe
         _tell_start(frame, checked)
     try:
         with where.transaction() as connection:
-            result = _performed(frame, slot, checked, connection)
+            database = Database(connection)
+            result = _performed(frame, slot, checked, database)
+            if database.undone and not result.is_error:
+                result = failure(checked.call, ToolError(UNDONE))
             if result.is_error:
                 raise _Undone(result)
             frame.alive()
@@ -276,8 +282,9 @@ async def _arun(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     try:
         with settings.entered(Scope(settings.scope().overrides, inside, place)):
             result = await arun_call(timed(frame, checked))
-        if inside is not None:
-            left_program(frame, slot, inside, failed=result.is_error)
+        spent = left_program(frame, slot, inside, failed=result.is_error) if inside is not None else None
+        if spent is not None:
+            await journal.aadd(spent)
     except ConfirmationRequired as error:
         if error.run is None:
             raise

@@ -16,7 +16,7 @@ from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionE
 from ferrule.values.call import CheckedArguments, ToolCall
 from ferrule.values.policy import arguments_digest
 from ferrule.values.question import Question, confirmation_text, fingerprint
-from ferrule.values.record import Changing
+from ferrule.values.record import Changing, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 _MOST = 10_000
 """How many questions are remembered: the oldest go first, and with them what was decided on them."""
+_IN_THE_MIDDLE = (
+    "(`{name}` was called inside another tool, which cannot wait in its middle: its own code would run a second time. Give the agent "
+    "`{name}` itself as a tool; or decide with `respond_to_confirmation` and resume: then a person is asked whether to run the outer tool "
+    "again.)"
+)
 
 
 class _Asked(Changing):
@@ -67,7 +72,10 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
             _table[question.id] = _Asked(key, question, tool.prepare)
             while len(_table) > _MOST:
                 del _table[next(iter(_table))]
-            raise ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=call)
+            asking = ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=call)
+            if place is not None:
+                asking.args = (f"{question.text} {_IN_THE_MIDDLE.format(name=tool.name)}",)
+            raise asking
         found.is_used = True
     decision = found.decision
     if decision is None or decision.kind not in {"approve", "edit"}:
@@ -99,4 +107,4 @@ def decide_directly(decision: Decision) -> None:
         if asked.decision is not None and asked.decision != decision:
             msg = f"Question {decision.question_id!r} is decided already: {asked.decision.status}."
             raise DecisionError(msg)
-        asked.decision = asked.decision or decision
+        asked.decision = asked.decision or replace(decision, args=dict(decision.args))

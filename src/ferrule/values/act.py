@@ -49,6 +49,8 @@ class AskPerson(Record):
     """Ask a person. Without an answer the run is suspended here."""
 
     questions: tuple[Question, ...]
+    denials: tuple[str | None, ...] = ()
+    """The reasons for which rules deny calls by now: nobody is asked about those any more. Empty where there are no rules."""
 
 
 class Once(Record):

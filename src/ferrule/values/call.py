@@ -340,3 +340,5 @@ class CheckedCall(Record):
     arguments: CheckedArguments
     host: Any = None
     """What a change of tools that the call returns is made on (`programs/dynamic.py`); None where tools cannot be changed."""
+    refused: str | None = None
+    """What the model is told in place of a result, where the rules of now deny the call: it does not begin, but keeps its place."""

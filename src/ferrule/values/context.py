@@ -70,8 +70,8 @@ class Context(Generic[Deps]):
     def db(self) -> Any:
         """The store's database, in a transaction that also records the result: for tools with `effect="transactional"`.
 
-        It has `execute` and `executemany`, as `sqlite3.Connection` has them. What is written through it is there if, and only if, the
-        result is; a tool that raises undoes it. Raises `ConfigurationError` for any other tool.
+        It has `execute` and `executemany`, as `sqlite3.Connection` has them, which return rows to be read. What is written through it is
+        there if, and only if, the result is; a tool that raises, or whose time is up, undoes it. Other tools get a `ConfigurationError`.
         """
         if self._db is None:
             msg = '`ctx.db` is for tools with `effect="transactional"`, in a run with a store: program.start(store=SQLiteStore(...), ...).'

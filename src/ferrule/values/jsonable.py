@@ -141,7 +141,7 @@ def _plain(value: Any, above: frozenset[int], depth: int) -> Any:
 
 def _plain_scalar(value: Any) -> Any:
     if isinstance(value, str):
-        return str.__str__(value)  # the text of a `str` enum too, whatever its own `__str__` says
+        return _joined(str.__str__(value))  # the text of a `str` enum too, whatever its own `__str__` says
     if isinstance(value, float):
         value = float.__float__(value)
         return value if value - value == 0 else str(value).replace("inf", "Infinity").replace("nan", "NaN")
@@ -151,6 +151,15 @@ def _plain_scalar(value: Any) -> Any:
         value = int.__int__(value)
         return value if -_LARGEST < value < _LARGEST else hex(value)
     return value
+
+
+def _joined(text: str) -> str:
+    """Text in which the two halves of one character (surrogates, as some JSON has them) are that character, as they are once read back."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return text
 
 
 def _form(value: Any) -> Any:
@@ -183,7 +192,7 @@ def _in_order(values: set[Any] | frozenset[Any]) -> list[Any]:
 
 def _key(key: Any) -> str:
     if isinstance(key, str):
-        return str.__str__(key)
+        return _joined(str.__str__(key))
     if type(key) is int:
         return str(_plain_scalar(key))
     try:

@@ -138,7 +138,8 @@ def strictest(rules: Sequence[Rule]) -> Rule:
 class Grant(Record):
     """Consent to further calls of one tool in the same run: `question.approve(always=Grant(...))`. Given by nobody else, and revocable.
 
-    It ends with its run, with `calls`, with `until`, when it is revoked, or when the tool's definition changes.
+    It ends with its run, with `calls`, with `until`, when it is revoked, or when the tool's definition changes. It holds in the program
+    that asked, and not for an equal tool of an agent that is called as a tool there.
     """
 
     args: Literal["same", "any"] | Mapping[str, Any] = "same"
@@ -148,8 +149,10 @@ class Grant(Record):
     until: float | None = None
     """Until when, in seconds since 1970; None until the run ends."""
     tool: str = ""
-    """The tool's name; filled in when it is given, as are the next two."""
+    """The tool's name; filled in when it is given, as are the next three."""
     fingerprint: str = ""
+    inside: str = ""
+    """Which nested program it was given in (`Question.inside`): another agent's tool of the same name may do something else."""
     same: str = ""
     """The digest of the arguments it was given on."""
 
@@ -162,9 +165,9 @@ class Grant(Record):
             msg = "A grant is kept with its run as JSON: its arguments are patterns and values, no functions."
             raise ConfigurationError(msg)
 
-    def covers(self, tool: str, fingerprint: str, args: Mapping[str, Any]) -> bool:
+    def covers(self, tool: str, fingerprint: str, args: Mapping[str, Any], *, inside: str = "") -> bool:
         """Whether it speaks of this call, leaving aside how often and how long."""
-        if (tool, fingerprint) != (self.tool, self.fingerprint):
+        if (tool, fingerprint, inside) != (self.tool, self.fingerprint, self.inside):
             return False
         if self.args == "any":
             return True

@@ -7,6 +7,7 @@ that id and carries the digest of what was shown, so that it never applies to an
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 Status = Literal["pending", "approved", "rejected", "edited", "feedback"]
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
+_NUMBERED = re.compile(r"[0-9]+\.[0-9]+|gather#[0-9.]+")
+"""Parts of a path that name a place, and no program."""
 
 
 class Question(Record):
@@ -49,6 +52,11 @@ class Question(Record):
         return sha256(json_bytes([self.kind, self.call.name, self.fingerprint, self.call.args])).hexdigest()[:20]
 
     @property
+    def inside(self) -> str:
+        """The names of the nested programs that ask, outermost first: the path without its numbers. Empty for the outermost program."""
+        return "/".join(each.partition(":")[0] for each in self.path.split("/") if each and not _NUMBERED.fullmatch(each))
+
+    @property
     def changes(self) -> dict[str, tuple[Any, Any]]:
         """The arguments that are not as the model wrote them: name to (written, prepared); a value that is not there is None."""
         raw, args = self.raw, self.call.args
@@ -67,19 +75,31 @@ class Question(Record):
                 msg = "An approval with changed arguments is for this call alone: give `always=` with `approve()` as it is."
                 raise DecisionError(msg)
             return self.edit(edits)
-        if always is not None:
-            from ferrule.values.policy import arguments_digest
+        return Decision(self.id, "approve", shown=self.digest, grant=self.bound(always) if always is not None else None)
 
-            always = replace(always, tool=self.call.name, fingerprint=self.fingerprint, same=arguments_digest(self.call.args))
-        return Decision(self.id, "approve", shown=self.digest, grant=always)
+    def bound(self, grant: Grant) -> Grant:
+        """The grant for this very tool, and the arguments that are shown. Raises `DecisionError` where there is no call to consent to."""
+        from ferrule.values.policy import arguments_digest
+
+        if self.kind != "confirm":
+            msg = "A grant is for calls that ask before they run; this question is about one call alone."
+            raise DecisionError(msg)
+        same = arguments_digest(self.call.args)
+        return replace(grant, tool=self.call.name, fingerprint=self.fingerprint, inside=self.inside, same=same)
 
     def edit(self, args: Mapping[str, Any]) -> Decision:
-        """Run the call with these arguments changed, whatever they are named. Raises `DecisionError` where none is changed."""
+        """Run the call with these arguments changed, whatever they are named.
+
+        Raises `DecisionError` where none is changed, and where no call waits whose arguments could be.
+        """
         if not args:
             msg = "The edit changes nothing. Approve the call as it is, or deny it."
             raise DecisionError(msg)
         if self.kind == "unknown":
             msg = "This call may have run as it is: approve it to run it (again), give its result as a reply, or deny it."
+            raise DecisionError(msg)
+        if self.kind == "clarify":
+            msg = "The model asks something, and no call waits: say the answer with `reply(text)`."
             raise DecisionError(msg)
         return Decision(self.id, "edit", args=dict(args), shown=self.digest)
 
@@ -146,7 +166,7 @@ class Decision(Record):
     by: str = field(default="", compare=False)
     """Who decided, as far as it was said."""
     via: str = field(default="", compare=False)
-    """From where: a door's name, `grant:` and the id of the question it was given with, or `expiry`."""
+    """From where: a door's name, `grant:` and the id of the question it was given with, `expiry`, or `policy`."""
     at: float | None = field(default=None, compare=False)
     """When, in seconds since 1970."""
     grant: Grant | None = None
