@@ -116,7 +116,9 @@ class Frame(Changing):
 
     def check(self) -> None:
         """Before each act: raise `RunCancelled` if the run was cancelled, or if nobody waits for this frame any more."""
-        self.alive()
+        life = self.life
+        if life.over or life.outer is not None:  # the usual frame is the run's own, and spares the walk
+            self.alive()
         self.run.check()
 
     def alive(self) -> None:

@@ -138,17 +138,13 @@ def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], li
         elif entry is None and checked.refused is not None and not journal.has_begun(at):
             entry = not_run(frame, at, _digest(checked), checked, checked.refused)
         results.append(entry.value if entry is not None else None)
-        if is_program(checked.tool):
-            if entry is not None:
+        if entry is not None:
+            if is_program(checked.tool):
                 recounted(frame, at)
-            else:
-                live.append((k, at, checked))
-        elif entry is None:
-            begun_before = journal.take_begun(at)
-            if begun_before:
-                left.append((k, Left(at, _digest(checked), checked, begun_before)))
-            else:
-                live.append((k, at, checked))
+        elif journal.has_begun(at) and not is_program(checked.tool):
+            left.append((k, Left(at, _digest(checked), checked, journal.take_begun(at))))
+        else:
+            live.append((k, at, checked))
     frame.live = bool(live or left)
     return results, live, left
 
@@ -314,7 +310,7 @@ def _begun(frame: Frame, slot: str, checked: CheckedCall) -> tuple[str, Entry | 
     """The call's digest, and the entry to write before it runs. A call is claimed here, and can be once in an execution."""
     frame.check()
     digest = _digest(checked)
-    if is_program(checked.tool) and frame.run.journal.has_begun(slot):
+    if frame.run.journal.has_begun(slot) and is_program(checked.tool):
         return digest, None  # it goes on inside, where it stopped
     frame.run.journal.dispatch(slot)
     return digest, begun(frame.run.id, slot, digest, checked)
