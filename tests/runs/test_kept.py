@@ -570,3 +570,41 @@ def _fail_once(store: Any) -> None:
         raise StoreError("no room")
 
     store.append = failing
+
+
+@pytest.mark.parametrize("driver", ["sync", "async"])
+def test_a_run_that_met_a_full_disk_goes_on_when_there_is_room(tmp_path: Path, driver: str) -> None:
+    """A10, R6: the error says so, nothing is lost, and what had run does not run again unasked."""
+    did: list[str] = []
+    store = SQLiteStore(tmp_path / "runs.db")
+
+    def room(pages: int) -> None:
+        with store._file.reading() as db:
+            db.execute(f"PRAGMA max_page_count={pages}")
+
+    @ferrule.tool(effect="once")
+    def fill(name: str) -> str:
+        """Write much."""
+        did.append(name)
+        if name == "second":
+            room(1)  # SQLite takes it for the pages there are: no more of them
+        return name * 20_000
+
+    agent = ReAct("task -> answer", [fill])
+    script = [{"name": "fill", "args": {"name": "first"}}, {"name": "fill", "args": {"name": "second"}}, FINISH]
+    with ferrule.context(lm=ScriptedLM(script)):
+        keywords: dict[str, Any] = {"task": "x", "store": store, "run_id": "r"}
+        failed = asyncio.run(agent.astart(**keywords)) if driver == "async" else agent.start(**keywords)
+    assert failed.status == "failed"
+    assert isinstance(failed.error, StoreError)
+    assert "full" in str(failed.error)
+    room(1_000_000)
+    run = Run.load(store, "r", agent)
+    with ferrule.context(lm=ScriptedLM([FINISH])):
+        run.resume()
+        [question] = run.pending
+        assert question.kind == "unknown"
+        run.answer(question.reply("second, as a person saw"))
+        assert run.resume().status == "done"
+    assert did == ["first", "second"]
+    store.close()
