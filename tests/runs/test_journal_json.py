@@ -117,12 +117,22 @@ RESULTS = st.builds(
 )
 DECISIONS = st.builds(Decision, NAMES, st.sampled_from(["approve", "deny", "reply"]), st.text(), at=st.none() | st.floats(0, 1e12))
 VALUES = {"model": RESPONSES, "begun": JSON, "result": RESULTS, "decision": DECISIONS, "once": JSON}
-ONE = st.sampled_from(sorted(VALUES)).flatmap(lambda kind: st.builds(Entry, st.text(max_size=9), st.just(kind), st.text(), VALUES[kind]))
+PLACES = st.from_regex(r"(?:[a-z]{1,3}#[0-9]/){0,2}[0-9]{1,2}(?:\.[0-9])?", fullmatch=True)
 
 
-@given(st.lists(ONE, max_size=6, unique_by=lambda entry: entry.slot))
+def entries_at(slots: st.SearchStrategy[str]) -> st.SearchStrategy[Entry]:
+    return st.sampled_from(sorted(VALUES)).flatmap(lambda kind: st.builds(Entry, slots, st.just(kind), st.text(), VALUES[kind]))
+
+
+@given(entries_at(st.text(max_size=9)))
+def test_any_entry_comes_back_equal(entry: Entry) -> None:
+    """A2, R11: the round trip is the identity, lone surrogates and all."""
+    assert read_entry(entry_text(entry)) == entry
+
+
+@given(st.lists(entries_at(PLACES), max_size=6, unique_by=lambda entry: entry.slot))
 def test_any_journal_comes_back_equal_and_replays_equal(entries: list[Entry]) -> None:
-    """A2, R11: the round trip is the identity, lone surrogates and all; and each answer is taken at its place."""
+    """A2, R11: each answer is taken at its place."""
     again = Journal([read_entry(entry_text(entry)) for entry in entries])
     assert again.entries == entries
     again.rewind()
