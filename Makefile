@@ -18,10 +18,10 @@ TYPING_TESTS = $(wildcard tests/typing)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check kill-test bench docs coverage format lock clean
+.PHONY: help demo test check kill-test bench conformance docs coverage format lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.run ## a whole run on the terminal, without a key
 	@$(BIN)/python -m ferrule.doors.demo
@@ -42,6 +42,9 @@ kill-test: $(VENV)/.dev ## kill an agent at every point of its runs, and count w
 bench: $(BENCH)/.bench ## speed and cost beside peers, in a venv of its own
 	@$(BENCH)/bin/python benchmarks/run.py
 
+conformance: $(VENV)/.dev ## the suites of the Model Context Protocol, both sides; installs node and the suite into a cache
+	@$(BIN)/python conformance/run.py
+
 docs: $(VENV)/.dev ## prove the claims of the pages in docs/
 	@$(BIN)/python -m pytest tests/docs
 
@@ -59,7 +62,7 @@ format: $(VENV)/.dev ## format, and mend what ruff can mend safely
 COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 # dev.txt first: the others follow its pins, so that one version of a package is tested, shown and measured.
 lock: $(VENV)/.dev ## move every pin in requirements/ to the newest that fits
-	$(COMPILE) pyproject.toml requirements/dev.in --extra cli --extra langchain -o requirements/dev.txt
+	$(COMPILE) pyproject.toml requirements/dev.in --extra cli --extra langchain --extra mcp -o requirements/dev.txt
 	$(COMPILE) pyproject.toml requirements/run.in --extra cli -c requirements/dev.txt -o requirements/run.txt
 	$(COMPILE) pyproject.toml requirements/bench.in --extra cli -c requirements/dev.txt -o requirements/bench.txt
 

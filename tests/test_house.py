@@ -50,6 +50,7 @@ NOT_AT_IMPORT = {*HEAVY, "docstring_parser", "httpx2", "json_repair", "jsonschem
 
 # The walls: files that may stop any exception, and why.
 WALLS = {
+    "bridges/mcp_callbacks.py": "what a hook raises is for our log: the SDK would send its text to the server",
     "errors.py": "a foreign `__repr__` may raise anything, and the error it belongs to must still be told",
     "offload.py": "what work raised on another thread is handed to whoever waits for it, who raises it again",
     "tools/run_calls.py": "a tool is somebody else's code: what it raises is told to the model",

@@ -270,18 +270,20 @@ def test_a_loop_goes_on_while_a_worker_works(gate):
 
 
 @pytest.mark.parametrize("timeout_s", [None, LONG])
-def test_whatever_work_raises_is_raised_on_the_loop(timeout_s):
-    """Ours: also `StopIteration`, which no asyncio future can hold."""
+@pytest.mark.parametrize("error", [StopIteration(3), GeneratorExit()], ids=repr)
+def test_whatever_work_raises_is_raised_on_the_loop(timeout_s, error):
+    """Ours: also `StopIteration`, which no asyncio future can hold, and `GeneratorExit`, which would close the coroutine that waits."""
 
     def stop() -> None:
-        raise StopIteration(3)
+        raise error
 
     async def main() -> None:
         with pytest.raises(ZeroDivisionError):
             await offload.in_worker_thread(boom, timeout_s=timeout_s)
-        with pytest.raises(RuntimeError, match=r"StopIteration\(3\)") as caught:
+        with pytest.raises(RuntimeError) as caught:
             await offload.in_worker_thread(stop, timeout_s=timeout_s)
-        assert isinstance(caught.value.__cause__, StopIteration)
+        assert caught.value.__cause__ is error
+        assert repr(error) in str(caught.value)
 
     asyncio.run(main())
 

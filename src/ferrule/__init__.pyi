@@ -124,3 +124,17 @@ from ferrule.values.signature import OutputField as OutputField
 from ferrule.values.signature import Signature as Signature
 
 __version__: str
+from ferrule.bridges.mcp_client import MCPServer as MCPServer
+from ferrule.bridges.mcp_client import mcp as mcp
+from ferrule.bridges.mcp_sampling import sampling as sampling
+from ferrule.bridges.mcp_serve import MCPApp as MCPApp
+from ferrule.bridges.mcp_serve import serve as serve
+from ferrule.bridges.mcp_several import connect_all as connect_all
+from ferrule.errors import MCPConnectionError as MCPConnectionError
+from ferrule.errors import MCPError as MCPError
+from ferrule.errors import MCPProtocolError as MCPProtocolError
+from ferrule.errors import MCPTimeout as MCPTimeout
+from ferrule.errors import MCPToolError as MCPToolError
+from ferrule.tools.mcp_convert import convert_input_schema_to_tool_args as convert_input_schema_to_tool_args
+from ferrule.tools.mcp_convert import convert_mcp_tool as convert_mcp_tool
+from ferrule.tools.mcp_results import MCPResult as MCPResult

@@ -28,6 +28,11 @@ FerruleError
 │   ├── ContextOverflow                      the prompt is longer than the model's window
 │   └── BadRequest                           any other 4xx, or an answer that is no answer
 │       └── MissingContent (BoundaryError)   a response without choices or without a message
+├── MCPError                                 anything about an MCP server
+│   ├── MCPConnectionError                   not reached, not started, or lost
+│   ├── MCPTimeout (TimeoutError)            no answer in time
+│   ├── MCPProtocolError                     an error of the protocol; carries `code` and `data`
+│   └── MCPToolError (ToolError, RuntimeError)   the tool itself said that it failed
 ├── ScriptError (AssertionError)             a scripted or replayed model drifted from its script
 ├── RunError
 │   ├── TooManyFaults                        the model made too many bad steps in a row
@@ -106,26 +111,19 @@ class UnknownToolError(ToolError, ValueError):
     """No tool of that name; `names` are the ones there are."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
-        self.name = name
-        self.names = tuple(names)
+        self.name, self.names = name, tuple(names)
         known = ", ".join(f"`{each}`" for each in self.names) or "none"
         super().__init__(f"There is no tool `{name}`. Available tools: {known}.")
 
 
 class ToolArgumentsError(ToolError, ValueError):
-    """The arguments of a call do not fit; `str(error)` is written for the model, `problems` for programs.
-
-    `problems` is a tuple of `(path, text)`, the path dotted (`filters.0.name`), `""` for the arguments as a whole.
-    """
+    """The arguments of a call do not fit, as said for the model; `problems`: `(path, text)`, dotted (`filters.0`), `""` for the whole."""
 
     def __init__(self, tool: str, problems: Sequence[tuple[str, str]], expected: str = "") -> None:
-        self.tool = tool
-        self.problems = tuple(problems)
-        self.expected = expected
+        self.tool, self.problems, self.expected = tool, tuple(problems), expected
         lines = [f"Call to `{tool}` was not run. Fix and call again:"]
         lines += [f"- {path}: {text}" if path else f"- {text}" for path, text in self.problems]
-        lines += [f"Expected: {expected}"] if expected else []
-        super().__init__("\n".join(lines))
+        super().__init__("\n".join([*lines, *([f"Expected: {expected}"] if expected else [])]))
 
 
 class AsyncToolError(ToolError, RuntimeError):
@@ -136,8 +134,7 @@ class ToolTimeoutError(ToolError, TimeoutError):
     """A tool took longer than its `timeout_s`; a sync tool's thread is abandoned, not stopped."""
 
     def __init__(self, tool: str, timeout_s: float, *, abandoned: bool = False) -> None:
-        self.tool = tool
-        self.timeout_s = timeout_s
+        self.tool, self.timeout_s = tool, timeout_s
         left = " It may still be running: a thread cannot be stopped from outside." if abandoned else ""
         super().__init__(f"`{tool}` did not finish within {timeout_s:g} s.{left}")
 
@@ -166,19 +163,12 @@ class BoundaryError(FerruleError, ValueError):
 
 
 class ToolCallError(BoundaryError):
-    """A tool call, a declaration of a tool, or a request cannot be used.
-
-    `index` is its place in its list, `tool` the tool's name as far as it is known, `reason` in one word what is wrong with a declaration.
-    """
+    """A tool call, a declaration or a request cannot be used: its `index` in a list, its `tool` if known, the `reason` in one word."""
 
     def __init__(
         self, code: str, message: str, *, raw: object = None, index: int | None = None, tool: str | None = None, reason: str | None = None
     ) -> None:
-        self.code = code
-        self.raw = raw
-        self.index = index
-        self.tool = tool
-        self.reason = reason
+        self.code, self.raw, self.index, self.tool, self.reason = code, raw, index, tool, reason
         super().__init__(message)
 
 
@@ -198,8 +188,7 @@ class AdapterParseError(BoundaryError):
         self.parsed, self.absent = dict(parsed or {}), frozenset(absent)
         lines = [f"{adapter} could not read the model's answer:"]
         lines += [f"- {name}: {problem}" if name else f"- {problem}" for name, problem in self.problems]
-        lines.append(f"The answer was: {shown(text, 600)}")
-        super().__init__("\n".join(lines))
+        super().__init__("\n".join([*lines, f"The answer was: {shown(text, 600)}"]))
 
 
 class LMError(FerruleError):
@@ -209,12 +198,9 @@ class LMError(FerruleError):
         self, message: str, *, provider: str | None = None, status: int | None = None, request_id: str | None = None,
         retry_after_s: float | None = None, raw: object = None,
     ) -> None:  # fmt: skip
-        self.raw, self.provider, self.status = raw, provider, status
-        self.request_id, self.retry_after_s = request_id, retry_after_s
-        where = [f"status {status}"] if status is not None else []
-        where += [f"request {request_id}"] if request_id else []
-        head = f"{provider}: " if provider else ""
-        super().__init__(f"{head}{message}{' (' + ', '.join(where) + ')' if where else ''}")
+        self.provider, self.status, self.request_id, self.retry_after_s, self.raw = provider, status, request_id, retry_after_s, raw
+        where = [*([f"status {status}"] if status is not None else []), *([f"request {request_id}"] if request_id else [])]
+        super().__init__(f"{f'{provider}: ' if provider else ''}{message}{' (' + ', '.join(where) + ')' if where else ''}")
 
 
 class Unavailable(LMError):  # noqa: N818  the settled public name
@@ -247,6 +233,37 @@ class MissingContent(BadRequest, BoundaryError):  # noqa: N818  the settled publ
     code = "missing_content"
 
 
+class MCPError(FerruleError):
+    """Anything about an MCP server: `server` is its name, `tool` the tool's on that server, `phase` what was being done, as `call`.
+
+    `may_have_run`: the server may have executed the call (None: unknown). HTTP has `status`, `retry_after_s`; JSON-RPC `code` and `data`.
+    """
+
+    def __init__(
+        self, message: str, *, server: str | None = None, tool: str | None = None, phase: str | None = None, code: int | None = None,
+        may_have_run: bool | None = None, status: int | None = None, retry_after_s: float | None = None, data: object = None,
+    ) -> None:  # fmt: skip
+        self.server, self.tool, self.phase, self.code, self.data = server, tool, phase, code, data
+        self.may_have_run, self.status, self.retry_after_s = may_have_run, status, retry_after_s
+        super().__init__(message)
+
+
+class MCPConnectionError(MCPError):
+    """A server could not be started or reached, or the connection was lost."""
+
+
+class MCPTimeout(MCPError, TimeoutError):  # noqa: N818  the settled public name
+    """A server did not answer in time."""
+
+
+class MCPProtocolError(MCPError):
+    """A server answered with a JSON-RPC error, or with what is no answer."""
+
+
+class MCPToolError(MCPError, ToolError, RuntimeError):
+    """A tool of a server reported that it failed (`isError`)."""
+
+
 class ScriptError(FerruleError, AssertionError):
     """A scripted or replayed model was asked something its script does not hold, or was not asked all of it."""
 
@@ -260,19 +277,16 @@ class TooManyFaults(RunError):  # noqa: N818  reads as the reason it is
 
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)
-        last = self.faults[-1] if self.faults else ""
-        super().__init__(
-            f"The model made {len(self.faults)} bad steps in a row, so the run was stopped. The last one: {last} "
-            "Raise `limits=Limits(same_error=...)`, use a stronger model, or make the tool's description clearer."
-        )
+        last = "".join(self.faults[-1:])
+        told = f"The model made {len(self.faults)} bad steps in a row, so the run was stopped. The last one: {last} Raise"
+        super().__init__(f"{told} `limits=Limits(same_error=...)`, use a stronger model, or make the tool's description clearer.")
 
 
 class MaxTurnsReached(RunError):  # noqa: N818  reads as the reason it is
     """`Predict` with tools ran out of turns; `pending` are the calls the model still wanted."""
 
     def __init__(self, max_turns: int, pending: Sequence[Any]) -> None:
-        self.max_turns = max_turns
-        self.pending = tuple(pending)
+        self.max_turns, self.pending = max_turns, tuple(pending)
         names = ", ".join(f"`{call.name}`" for call in self.pending) or "none"
         super().__init__(f"No answer after {max_turns} turns; calls still wanted: {names}. Raise `max_turns`.")
 
@@ -289,13 +303,9 @@ class ReplayMismatch(RunError):  # noqa: N818  reads as the reason it is
     """A program did something else at a journalled place: it changed, or it is not deterministic."""
 
     def __init__(self, at: str, recorded: str, found: str) -> None:
-        self.at = at
-        self.recorded = recorded
-        self.found = found
-        super().__init__(
-            f"Replay differs from the journal at act {at}: recorded {recorded}, now {found}. "
-            "The program, its tools or its settings changed, or its choices depend on a clock or on chance."
-        )
+        self.at, self.recorded, self.found = at, recorded, found
+        told = f"Replay differs from the journal at act {at}: recorded {recorded}, now {found}. The program, its tools or its"
+        super().__init__(f"{told} settings changed, or its choices depend on a clock or on chance.")
 
 
 class DecisionError(RunError, ValueError):
@@ -311,20 +321,13 @@ class RunCancelled(RunError):  # noqa: N818  reads as the reason it is
 
 
 class ConfirmationRequired(FerruleError):  # noqa: N818  the settled public name
-    """A person must decide before the run can go on.
-
-    `question` is the text to show, `confirmation_id` names it, `tool_call` is the call with the arguments that will run,
-    `run` the suspended run (None for a direct call of a tool), `context` whatever the asker added.
-    """
+    """A person must decide on `question`. `tool_call` has the arguments that will run, `run` is what waits (None for a direct call)."""
 
     def __init__(
-        self, question: str, *, confirmation_id: str = "", tool_call: Any = None, run: Any = None, context: Mapping[str, Any] | None = None
-    ) -> None:
-        self.question = question
-        self.confirmation_id = confirmation_id
-        self.tool_call = tool_call
-        self.run = run
-        self.context = dict(context or {})
+        self, question: str, *, confirmation_id: str = "", tool_call: Any = None, run: Any = None, context: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.question, self.confirmation_id, self.tool_call = question, confirmation_id, tool_call
+        self.run, self.context = run, dict(context or {})
         super().__init__(question)
 
 
@@ -332,9 +335,7 @@ class ConfirmationRejected(FerruleError):  # noqa: N818  the settled public name
     """A person decided against a call that was made directly, outside any run."""
 
     def __init__(self, message: str, *, confirmation_id: str = "", tool_call: Any = None) -> None:
-        self.message = message
-        self.confirmation_id = confirmation_id
-        self.tool_call = tool_call
+        self.message, self.confirmation_id, self.tool_call = message, confirmation_id, tool_call
         super().__init__(message)
 
 

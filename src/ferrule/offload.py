@@ -123,12 +123,9 @@ class _Pool:
 
 
 class _Here(threading.local):
-    worker = False
-    """This thread is one of the pool's."""
-    on_loop = False
-    """It is the background loop's: while sync code waits here, that loop stands still."""
-    loop_waits = False
-    """The background loop stands still until this thread is done."""
+    worker = False  # this thread is one of the pool's
+    on_loop = False  # it is the background loop's: while sync code waits here, that loop stands still
+    loop_waits = False  # the background loop stands still until this thread is done
 
 
 class _Aside:
@@ -157,6 +154,11 @@ def in_worker() -> bool:
     return _here.worker
 
 
+def is_awaited_by_loop() -> bool:
+    """Whether the background loop stands still until this thread is done: waiting for it here would never end."""
+    return _here.on_loop or _here.loop_waits
+
+
 def submit(function: Callable[[], R]) -> Future[R]:
     """Run a function in the pool. A future that is cancelled in time is never run."""
     future, _ = _submit(function)
@@ -179,7 +181,7 @@ def _submit(function: Callable[[], R]) -> tuple[Future[R], _Job]:
         else:
             future.set_exception(error)
 
-    job = _Job(run, settle, loop_waits=_here.on_loop or _here.loop_waits)
+    job = _Job(run, settle, loop_waits=is_awaited_by_loop())
     _pool.put(job)
     return future, job
 
@@ -254,7 +256,7 @@ def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) 
         return
     if error is None:
         waiter.set_result(value)
-    elif isinstance(error, StopIteration):  # asyncio refuses it in a future
+    elif isinstance(error, (StopIteration, GeneratorExit)):  # asyncio refuses the one in a future; the other would close whoever awaits it
         refused = RuntimeError(f"the function raised {error!r}")
         refused.__cause__ = error
         waiter.set_exception(refused)
@@ -267,8 +269,7 @@ def run_async(awaitable: Awaitable[R]) -> R:
     from concurrent.futures import Future
 
     with _Aside():
-        if _here.on_loop or _here.loop_waits:
-            # The background loop stands still until this is done: waiting for it here would never end.
+        if is_awaited_by_loop():
             return _in_fresh_loop(awaitable)
         loop = background_loop()
         future: Future[R] = Future()
@@ -340,8 +341,7 @@ def _spin(loop: asyncio.AbstractEventLoop) -> None:
             continue
 
 
-def _after_fork() -> None:
-    # Threads do not survive a fork: the child starts its own.
+def _after_fork() -> None:  # threads do not survive a fork: the child starts its own
     global _here, _loop, _pool, _loop_lock
     _here, _loop, _pool, _loop_lock = _Here(), None, _Pool(POOL_SIZE), threading.Lock()
 

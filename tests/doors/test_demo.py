@@ -8,9 +8,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import mcp_servers
 import pytest
 
-from ferrule.doors import recorded, tour
+from ferrule.doors import demo_mcp, recorded, tour
 
 TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "transcripts"
 there = pytest.mark.skipif(not TRANSCRIPTS.exists(), reason="the recorded conversations (shared/data) are not beside this checkout")
@@ -20,6 +21,7 @@ there = pytest.mark.skipif(not TRANSCRIPTS.exists(), reason="the recorded conver
 def _wide(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setenv("FERRULE_DEMO_MCP", "0")  # no test installs anything by the way
 
 
 @pytest.fixture
@@ -51,6 +53,28 @@ def test_a_wrong_answer_is_told_and_fails(capsys, monkeypatch, change) -> None:
     out = capsys.readouterr().out
     assert "2 of 3 answers are right" in out
     assert "WRONG" in out
+
+
+@pytest.mark.usefixtures("_unrecorded")
+def test_a_server_out_of_the_package_index_answers_one_more_question(capsys, monkeypatch) -> None:
+    """Issue 5: a real MCP server."""
+    monkeypatch.setattr(demo_mcp, "command", lambda: (mcp_servers.command("calculator"), ""))
+    assert tour.run() == 0
+    out = capsys.readouterr().out
+    assert "4 of 4 answers are right" in out
+    assert 'calculate(expression="12345679 * 81")' in out
+
+
+def test_where_the_server_cannot_be_installed_the_demo_says_so_in_a_line(tmp_path, monkeypatch) -> None:
+    """Issue 5: never failing for lack of a network."""
+    monkeypatch.delenv("FERRULE_DEMO_MCP")
+    monkeypatch.chdir(tmp_path)
+    assert demo_mcp.command() == ([], "this is no checkout, so there is no build folder to install it into")
+    (tmp_path / "Makefile").touch()
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1))
+    found, why = demo_mcp.command()
+    assert found == []
+    assert "could not be installed" in why
 
 
 @there

@@ -8,7 +8,7 @@ from ferrule.errors import ToolDefinitionError
 from ferrule.tools.wire_names import own_name, wire_name
 
 
-@pytest.mark.parametrize("name", ["add", "a", "A-b_9", "x" * 64, "server__tool", "_x", "_", "-"])
+@pytest.mark.parametrize("name", ["add", "a", "A-b_9", "x" * 64, "server__tool", "_x", "_", "-", "_x222222_"])
 def test_a_legal_name_goes_as_it_is(name):
     """U9, api.md 2."""
     assert wire_name(name) == name == own_name(name)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isfunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ferrule.doors.demo_tools import TOOLS
 from ferrule.errors import ConfigurationError, InputError, SignatureError, ToolDefinitionError, ToolLoadError, shown
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from ferrule.lms.lm import Model
     from ferrule.values.signature import Signature
+
+R = TypeVar("R")
 
 WRONG = (ConfigurationError, InputError, SignatureError, ToolDefinitionError)
 
@@ -50,6 +52,23 @@ def model(name: str | None, base_url: str | None) -> Generator[Model]:
 
     with serve(OfflineLM()) as server:
         yield server.lm()
+
+
+@contextmanager
+def servers(places: Sequence[str], *, trusted: bool) -> Generator[list[Any]]:
+    """The MCP servers of command lines, addresses and files of `mcpServers`; closed again after the block."""
+    found: list[Any] = []
+    if places:
+        from ferrule.bridges.mcp_client import MCPServer, mcp
+
+        options: dict[str, Any] = {"trust": True, "confirm": False} if trusted else {}
+        for place in places:
+            found += MCPServer.load(place, **options).values() if place.endswith(".json") else [mcp(place, **options)]
+    try:
+        yield found
+    finally:
+        for each in found:
+            each.close()
 
 
 def adapter(name: str | None) -> tuple[Any, bool | None]:
@@ -137,12 +156,14 @@ def _held_by(module: ModuleType) -> list[Tool]:
 
 def _loaded(place: str) -> list[Tool]:
     """The one tool of a file that is named like it (seed 004), else all that the file holds; or those of a folder."""
-    try:
-        found = Tool.load(place)
-    except ToolLoadError:
-        found = _held_by_file(place) if Path(place).is_file() else []
-        if not found:
-            raise
+    if Path(place).is_file():
+        return _held_by_file(place)
+    found, error = _run(partial(Tool.load, place))
+    if isinstance(error, SystemExit):
+        msg = f"A file in {place} ended the process while it was loaded: {_said(error)}."
+        raise ToolLoadError(msg) from error
+    if error is not None:
+        raise error
     if not found:
         msg = f"The folder {place} holds no tools: each is a function in a file of its own name."
         raise ToolLoadError(msg)
@@ -150,8 +171,19 @@ def _loaded(place: str) -> list[Tool]:
 
 
 def _held_by_file(place: str) -> list[Tool]:
-    module, _ = _executed(place)
-    return _held_by(module) if module is not None else []
+    path = Path(place)
+    module, error = _executed(place)
+    if module is None:
+        msg = f"`{path.name}` could not be loaded: {_said(error)}." if error is not None else f"`{path.name}` is no Python file."
+        raise ToolLoadError(msg) from error
+    named: object = getattr(module, path.stem, None)
+    if callable(named) and not isinstance(named, type):
+        return [named if isinstance(named, Tool) else Tool(path.stem, None, named)]
+    found = _held_by(module)
+    if not found:
+        msg = f"`{path.name}` holds no tool: neither a function `{path.stem}`, nor a `@tool`, nor a public function of its own."
+        raise ToolLoadError(msg)
+    return found
 
 
 def _executed(place: str) -> tuple[ModuleType | None, BaseException | None]:
@@ -162,11 +194,23 @@ def _executed(place: str) -> tuple[ModuleType | None, BaseException | None]:
         return None, None
     module = module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up; the name is one that no other module has
-    _, error = attempt(partial(spec.loader.exec_module, module))
+    _, error = _run(partial(spec.loader.exec_module, module))
     if error is None:
         return module, None
     del sys.modules[spec.name]
     return None, error
+
+
+def _run(code: Callable[[], R]) -> tuple[R | None, BaseException | None]:
+    """Run code of a file: its value, or what it raised. That it ends the process is an error like others."""
+    try:
+        return attempt(code)
+    except SystemExit as error:
+        return None, error
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def program_of(place: str) -> Module:
@@ -178,7 +222,7 @@ def program_of(place: str) -> Module:
     if where.endswith(".py"):
         module, error = _executed(where)
         if module is None:
-            msg = f"The file {where!r} cannot be loaded: {type(error).__name__}: {error}"
+            msg = f"The file {where!r} cannot be loaded: {_said(error) if error is not None else 'it is no Python file'}"
             raise ConfigurationError(msg) from error
     else:
         module = _imported(where, where)
@@ -193,9 +237,10 @@ def _imported(name: str, place: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:  # as for `python -m`: the `ferrule` command alone would not see the modules that lie here
         sys.path.insert(0, here)
-    module, error = attempt(partial(import_module, name))
-    if module is None:
-        msg = f"{place!r} is neither a file, nor a folder, nor a module that can be imported: {type(error).__name__}: {error}"
+    module, error = _run(partial(import_module, name))
+    if error is not None or module is None:
+        why = _said(error) if error is not None else "it is none"
+        msg = f"{place!r} is neither a file, nor a folder, nor a module that can be imported: {why}"
         raise ToolLoadError(msg) from error
     return module
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,8 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def process() -> None:
     """The command as a process of its own: `main`, and then an end that no tool can spoil."""
     code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError):  # there is none (a descriptor was closed), or nobody reads it any more
+            stream.flush()
     # Not `sys.exit`: after Ctrl-C a tool may still be at work in its thread, and an interpreter that shuts down around it can abort.
     os._exit(code)
 

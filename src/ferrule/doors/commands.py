@@ -1,4 +1,4 @@
-"""The commands `ferrule ask`, `ferrule tools` and `ferrule lint`; those on kept runs stand in `runs_commands.py`.  (Floor 6.)
+"""The commands `ferrule ask`, `tools` and `lint`; `serve` and those on kept runs stand in modules of their own.  (Floor 6.)
 
 Exit codes: 0 answered, 1 the run failed or `lint` found a loss, 2 the command line is wrong, 3 a person must decide and none is there,
 130 interrupted.
@@ -20,7 +20,8 @@ from ferrule.doors.carry import carry
 from ferrule.doors.person import ask_person
 from ferrule.doors.plain_text import one_line, plain
 from ferrule.doors.screen import Screen, console_on
-from ferrule.errors import ConfigurationError, FerruleError
+from ferrule.doors.serve_command import serve
+from ferrule.errors import ConfigurationError, FerruleError, MCPError
 from ferrule.programs.react import ReAct
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.jsonable import jsonable
@@ -56,6 +57,10 @@ _Places = Annotated[
     list[str] | None,
     typer.Option("--tools", help="A .py file, a folder, or module[:name] with tools. May be repeated. Default: the demo's."),
 ]
+_Servers = Annotated[
+    list[str] | None,
+    typer.Option("--mcp", help="An MCP server: a command line, an address, or a JSON file of `mcpServers`. May be repeated."),
+]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -87,12 +92,33 @@ def ask(  # noqa: PLR0917  one parameter an option
     ] = None,
     max_iters: Annotated[int, typer.Option(min=1, help="At most so many steps.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else, on standard output.")] = False,
+    mcp: _Servers = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Trust the servers of --mcp: nobody is asked before their tools run.")] = False,
 ) -> int:
     """Answer a question with tools, and show each step as it happens."""
+    with choose.servers(mcp or (), trusted=yes) as servers:
+        if servers and yes:
+            _say(f"With --yes, the tools of {', '.join(each.name for each in servers)} run without asking anybody.")
+        asked = (lm, base_url, adapter)
+        return _asked(question, (tools or (), servers), signature, inputs or (), asked, max_iters=max_iters, as_json=as_json)
+
+
+def _asked(
+    question: str,
+    given: tuple[Sequence[str], Sequence[Any]],
+    signature: str,
+    inputs: Sequence[str],
+    model: tuple[str | None, str | None, str | None],
+    *,
+    max_iters: int,
+    as_json: bool,
+) -> int:
+    (places, servers), (lm, base_url, adapter) = given, model
     try:
         shaping, native = choose.adapter(adapter)
-        agent = ReAct(signature, choose.tools(tools or ()), max_iters, native=native)
-        values = choose.inputs(agent.signature, question, inputs or ())
+        own = choose.tools(places) if places or not servers else []
+        agent = ReAct(signature, [*servers, *own], max_iters, native=native)
+        values = choose.inputs(agent.signature, question, inputs)
         if as_json and (taken := [name for name in agent.signature.output_fields if name in _BESIDE]):
             msg = f"With --json an output cannot be called `{taken[0]}`: the document has that beside the outputs. Choose another name."
             raise ConfigurationError(msg)
@@ -111,12 +137,21 @@ def ask(  # noqa: PLR0917  one parameter an option
 def list_tools(
     places: Annotated[list[str] | None, typer.Argument(help=".py files, folders, or module[:name]. Default: the demo's tools.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the declarations as models get them, as one JSON document.")] = False,
+    mcp: _Servers = None,
 ) -> int:
     """List tools and the schemas of their arguments."""
     try:
-        toolbox = Toolbox(choose.tools(places or ()))
+        with choose.servers(mcp or (), trusted=False) as servers:
+            own = choose.tools(places or ()) if places or not servers else []
+            toolbox = Toolbox([*servers, *own])
+            _ = toolbox.tools
+            for server in servers:
+                for each in (*server.dropped, *server.findings):
+                    _say(f"Note: {server.name}: {each.reason if hasattr(each, 'reason') else each.what}")
     except choose.WRONG as error:
         return _say(str(error), WRONG)
+    except MCPError as error:
+        return _say(str(error), FAILED)
     if as_json:
         return _print_json([tool.declaration for tool in toolbox])
     console = console_on(sys.stdout)
@@ -146,6 +181,7 @@ def lint_tools(
     return FAILED if found else ANSWERED
 
 
+app.command("serve")(serve)
 runs_commands.add_to(app)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import json
 import shlex
+from time import time
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -17,6 +18,8 @@ from rich.text import Text
 
 from ferrule.doors.plain_text import one_line, revealed
 from ferrule.errors import DecisionError
+from ferrule.runs.confirm import fitting
+from ferrule.values.form import fields
 from ferrule.values.jsonable import json_text
 from ferrule.values.policy import Grant
 
@@ -32,8 +35,9 @@ _HINTS = {
     "confirm": "y, n, edit NAME=VALUE, always, why, or what to do instead: ",
     "clarify": "your answer: ",
     "unknown": "y (run it), n (leave it), or what came of it: ",
+    "input": "the value, or a JSON object of the fields; y (the defaults; or: it is done), n (decline): ",
 }
-_TITLES = {"confirm": "May this run?", "clarify": "The model asks", "unknown": "Did this run?"}
+_TITLES = {"confirm": "May this run?", "clarify": "The model asks", "unknown": "Did this run?", "input": "A server asks"}
 
 
 def ask_person(question: Question, console: Console, read_line: Callable[[], str] = input) -> Decision | None:
@@ -51,7 +55,7 @@ def ask_person(question: Question, console: Console, read_line: Callable[[], str
             console.print(_why(question))
         elif said:
             try:
-                return _decision(question, said).signed(user_name(), "terminal")
+                return fitting(question, _decision(question, said), now=time()).signed(user_name(), "terminal")
             except DecisionError as error:
                 console.print(Text(revealed(str(error)), "red"))
 
@@ -59,6 +63,8 @@ def ask_person(question: Question, console: Console, read_line: Callable[[], str
 def _decision(question: Question, said: str) -> Decision:
     if question.kind == "clarify":
         return question.reply(said)
+    if question.kind == "input":
+        return question.decide(said)
     word = said.casefold()
     if word in _YES:
         return question.approve()
@@ -90,8 +96,13 @@ def edits(question: Question, words: Sequence[str]) -> dict[str, Any]:
         if not given or not name:
             msg = f"This edit cannot be read at {word!r}. Write: edit name=value other='two words'."
             raise DecisionError(msg)
-        found[name] = value if isinstance(question.call.args.get(name), str) else _read(value)
+        is_text = isinstance(question.call.args.get(name), str) if question.kind != "input" else _is_text(question, name)
+        found[name] = value if is_text else _read(value)
     return found
+
+
+def _is_text(question: Question, name: str) -> bool:
+    return fields(question.form).get(name, {}).get("type") == "string"
 
 
 def _read(value: str) -> Any:

@@ -95,7 +95,10 @@ def approve(
     """Approve a call that waits, as it is shown or with other arguments."""
 
     def decide(asked: Question) -> Decision:
-        return asked.edit(edits(asked, edit)) if edit else asked.approve()
+        found = edits(asked, edit) if edit else {}
+        if asked.kind == "input":
+            return asked.fill(found)
+        return asked.edit(found) if edit else asked.approve()
 
     return _decided(store, run, question, decide)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ferrule import settings
-from ferrule.doors import recorded
+from ferrule.doors import demo_mcp, recorded
 from ferrule.doors.carry import carry
 from ferrule.doors.choose import model
 from ferrule.doors.demo_tools import TOOLS
@@ -67,11 +67,14 @@ def run() -> int:
     console = console_on(sys.stdout)
     console.print(Text("ferrule binds a language model to tools: your Python functions, which it may call to answer a question.\n", "bold"))
     console.print(
-        "This demo needs no key and no network. In the place of a language model stands OfflineLM: rules, no neural network, behind a real "
-        "HTTP server on this machine that speaks OpenAI's protocol. The agent (ReAct) and the tools are those one uses with any model.\n"
+        "This demo needs no key, and a network for one part only, which is left out without. In the place of a language model stands "
+        "OfflineLM: rules, no neural network, behind a real HTTP server on this machine that speaks OpenAI's protocol. The agent (ReAct) "
+        "and the tools are those one uses with any model.\n"
     )
     console.print(f"The tools are four Python functions: {', '.join(function.__name__ for function in TOOLS)}.\n")
     answers = _answered(console)
+    foreign = _asked_of_a_server(console)
+    answers += [foreign] if foreign is not None else []
     conversation = _played(console, recorded.load())
     _summed_up(console, answers, conversation)
     return 0 if all(answer.is_right for answer in answers) and conversation is not False else 1
@@ -93,6 +96,32 @@ def _answered(console: Console) -> list[Answer]:
                 answers.append(Answer(question, str(ended.error), "", is_right=False))
             console.print()
     return answers
+
+
+def _asked_of_a_server(console: Console) -> Answer | None:
+    """One more question, with the tool of an MCP server out of the package index; None where that is not to be had."""
+    console.print(Rule(Text("A tool that lives on an MCP server", "bold"), align="left"))
+    command, why = demo_mcp.command()
+    if not command:
+        console.print(Text(f"(The MCP server of this part is left out: {why}.)\n", "dim"))
+        return None
+    from ferrule.bridges.mcp_client import MCPServer
+
+    console.print(Text(f"{demo_mcp.PACKAGES[0]} runs in a process of its own. Its tools are trusted here: nobody is asked.\n", "dim"))
+    server = MCPServer.stdio(command[0], name="calculator", trust=True, confirm=False)
+    question = Question(demo_mcp.QUESTION, demo_mcp.TOOL, demo_mcp.EXPECTED)
+    screen = Screen(console)
+    try:
+        with model(None, None) as lm, settings.context(lm=lm):
+            ended = carry(ReAct("question -> answer", [server], max_iters=5), {"question": question.text}, hear=screen.heard)
+        if ended.status != "done":
+            console.print(Text(f"The run is {ended.status}: {ended.error}", "red"))
+            return Answer(question, str(ended.error), "", is_right=False)
+        screen.outputs(ended.prediction)
+        return _checked(question, ended.prediction)
+    finally:
+        server.close()
+        console.print()
 
 
 def _checked(question: Question, prediction: Prediction) -> Answer:
@@ -147,12 +176,10 @@ def _summed_up(console: Console, answers: list[Answer], conversation: bool | Non
         table.add_row(Text(answer.question.text), Text(one_line(answer.tools, 60)), Text(one_line(answer.text, 80)), sign)
     console.print(table)
     right = sum(answer.is_right for answer in answers)
-    console.print(
-        f"\n{right} of {len(answers)} answers are right. A right one was found by an agent that chose a Python function and called it."
-    )
+    console.print(f"\n{right} of {len(answers)} answers are right. A right one was found by an agent that chose a tool and called it.")
     if conversation is not None:
         how = "word for word as it was recorded" if conversation else "NOT as it was recorded"
         console.print(f"The conversation with the airline came out {how} (its first {_SHOWN_TURNS} turns).")
     console.print('\nTry it yourself:  .venv/bin/ferrule ask "How many days are there between 2026-01-01 and 2026-12-24?"')
     console.print("With a model:     add --lm openai/gpt-5-mini (or another; its key comes from the usual environment variable)")
-    console.print("Read on:          docs/getting-started.md, and examples/01_first_agent.py to 12_dynamic_tools.py")
+    console.print("Read on:          docs/getting-started.md, and examples/01_first_agent.py to 13_mcp.py")

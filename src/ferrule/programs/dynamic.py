@@ -168,6 +168,8 @@ class Host:
         self._run = frame.run if frame is not None else None
         self._key = (frame.run.key, frame.path) if frame is not None else None
         self._mine: _Loaded = {}
+        self.elsewhere: Callable[[], Iterable[Tool]] = tuple
+        """Further tools that a resumed run may have had: those of its MCP servers as they list them now."""
 
     def context(self) -> ModuleContext:
         """What a callback is given: a view of its own, so that calls of one turn do not see each other's changes halfway."""
@@ -229,6 +231,8 @@ class Host:
         tools = [tool for tool in (*handed, *self._start, *(self.owner.shelf or ())) if tool.name == name]
         alike = [tool for tool in tools if digest(tool) == sign]
         found = next((tool for tool in alike if tool != gone), None)
+        if found is None:
+            found = next((tool for tool in self.elsewhere() if tool.name == name and digest(tool) == sign), None)
         if found is None:
             if alike:
                 why = "it took the place of one that is declared alike, and only that one is there"

@@ -10,6 +10,7 @@ from ferrule.errors import AdapterParseError, BadRequest, ConfigurationError, Ma
 from ferrule.programs.ask import Asker, ask, asker
 from ferrule.programs.dynamic import Host, ModuleContext, ModuleView, changes
 from ferrule.programs.instructions import listed_tools, tools_instructions
+from ferrule.programs.live_tools import live_tools
 from ferrule.programs.mode_choice import calls_natively, refuses_tools, with_memory
 from ferrule.programs.module import Module
 from ferrule.programs.native_types import adapted, completed
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from ferrule.adapters.adapter import Adapter
     from ferrule.tools.tool import Tool
+    from ferrule.tools.toolbox import ToolServer
     from ferrule.values.exchange import Request
 
 _OWN = ("lm", "config", "demos", "max_turns")
@@ -57,7 +59,7 @@ class Predict(Module):
         self,
         signature: type[Signature] | str,
         *,
-        tools: Iterable[Tool | Callable[..., Any]] = (),
+        tools: Iterable[Tool | Callable[..., Any] | ToolServer] = (),
         auto_execute_tools: bool = True,
         max_turns: int = 10,
         demos: Sequence[Any] = (),
@@ -219,6 +221,7 @@ class _Turns(_WithTools):
         self.shelf = self.predict.toolbox.shelf
         self.max_turns = max_turns
         self.host = Host(self)
+        self.live = live_tools(self.predict.toolbox, self.host)
         self.trajectory = Trajectory()
         if not native:
             self.signature = _with_calls(self.signature, self.toolbox)
@@ -255,6 +258,8 @@ class _Turns(_WithTools):
             step = Step(response.text or "" if self.native else "", calls, tuple(results))
             self.trajectory = self.trajectory.then(step)
             yield Tell(events.StepFinished(turn, step))
+            if self.live is not None:
+                news = "\n".join(filter(None, (news, (yield from self.live.news()))))
             new = self._shown(response, results, turn, news)
             self.tail += new
             messages = request.messages.then(*new)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
-    from ferrule.tools.toolbox import Toolbox
+    from ferrule.tools.toolbox import Toolbox, ToolServer
     from ferrule.values.act import Flow
     from ferrule.values.outcome import Trajectory
     from ferrule.values.policy import Policy
@@ -37,7 +37,7 @@ class ReAct(Module):
     def __init__(
         self,
         signature: type[Signature] | str,
-        tools: Iterable[Tool | Callable[..., Any]],
+        tools: Iterable[Tool | Callable[..., Any] | ToolServer],
         max_iters: int = 20,
         *,
         native: bool | None = None,

@@ -13,13 +13,14 @@ from ferrule.errors import BadRequest, ConfigurationError, ContextOverflow, Dupl
 from ferrule.programs.ask import Asker, asker
 from ferrule.programs.dynamic import Host, ModuleContext, ModuleView, changes
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool, is_builtin
+from ferrule.programs.live_tools import live_tools
 from ferrule.programs.loop_modes import Mode, Turn, clipped, fault_result, native_mode, text_mode
 from ferrule.programs.mode_choice import calls_natively, refuses_tools, with_memory
 from ferrule.programs.predict import ChainOfThought, Predict, split
 from ferrule.programs.tool_inputs import declared
 from ferrule.programs.use import Used, use
 from ferrule.tools.intention import check_free
-from ferrule.tools.toolbox import Toolbox
+from ferrule.tools.toolbox import LiveToolbox, Toolbox
 from ferrule.values import event as events
 from ferrule.values.act import Act, Flow, Tell, Within
 from ferrule.values.call import ToolCall, ToolResult
@@ -70,10 +71,17 @@ def checked_signature(signature: type[Signature] | str) -> type[Signature]:
 def checked_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
     """The agent's own tools; raises `DuplicateToolError` for one named like a built-in one."""
     own = Toolbox.of(tools)
-    behind = own.shelf or ()
-    _refuse_builtin_names((*own, *behind))
-    if intention:
-        check_free((*own, *behind))
+
+    def check(box: Toolbox) -> None:
+        every = (*box, *(box.shelf or ()))
+        _refuse_builtin_names(every)
+        if intention:
+            check_free(every)
+
+    if isinstance(own, LiveToolbox):
+        own.when_made(check)
+    else:
+        check(own)
     return own
 
 
@@ -140,6 +148,7 @@ class _Loop:
         self.values = values
         self._choose(native=native)
         self.host = Host(self)
+        self.live = live_tools(agent.react.toolbox, self.host)
         self.news = ""
         """What the model is to be told of a change of tools, with the step that is being taken."""
         self.trajectory = Trajectory()
@@ -192,6 +201,8 @@ class _Loop:
             if finished is not None:
                 return self._outputs(finished), None
             self._count(step)
+            if self.live is not None:
+                self.news = "\n".join(filter(None, (self.news, (yield from self.live.news()))))
             messages = self.request.messages.then(*self.mode.shown(step, len(self.shown) - 1, turn, self.news))
             self.request = self._with_other_tools(messages) if self.news else self.request.following(messages)
         return None, "max_iters"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from ferrule.errors import ConfigurationError, ToolDefinitionError, shown
-from ferrule.tools.toolbox import Toolbox, as_tool
+from ferrule.programs.saved_servers import bound_servers, bound_tools, dumped_servers, live_again
+from ferrule.tools.toolbox import LiveToolbox, Toolbox, as_tool
 from ferrule.values.jsonable import json_text, jsonable
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def load_state(module: Program, state: Mapping[str, Any], *, tools: Iterable[Any
         msg = f"The state is of another program: it has predictors {sorted(saved)}, this program has {sorted(predictors)}."
         raise ConfigurationError(msg)
     given = {tool.name: tool for tool in map(as_tool, tools)}
-    bound = {name: _bound(name, saved[name]["tools"], predictor, given) for name, predictor in predictors.items()}
+    bound = {name: _bound(name, saved[name], predictor, given) for name, predictor in predictors.items()}
     signatures = {name: predictor.signature.load_state(saved[name]["signature"]) for name, predictor in predictors.items()}
     for name, predictor in predictors.items():
         predictor.signature = signatures[name]
@@ -89,6 +90,7 @@ class _Saved(TypedDict):
     demos: list[dict[str, Any]]
     config: dict[str, Any]
     tools: list[dict[str, Any]]
+    servers: NotRequired[list[dict[str, Any]]]
 
 
 class _State(TypedDict):
@@ -116,14 +118,20 @@ def _dumped(predictor: Predictor) -> dict[str, Any]:
         "demos": jsonable([dict(demo) for demo in predictor.demos]),
         "config": jsonable(predictor.config),
         "tools": [tool.dump_state() for tool in predictor.tools.values()],
+        **({"servers": servers} if (servers := dumped_servers(predictor.toolbox)) else {}),
     }
 
 
-def _bound(where: str, saved: Iterable[Mapping[str, Any]], predictor: Predictor, given: Mapping[str, Tool]) -> Toolbox:
-    at_hand = {**predictor.tools, **given}
+def _bound(where: str, state_of: _Saved, predictor: Predictor, given: Mapping[str, Tool]) -> Toolbox:
+    servers = bound_servers(state_of.get("servers", ()), predictor.toolbox)
+    remote = bound_tools(state_of["tools"], servers)
+    if servers and isinstance(predictor.toolbox, LiveToolbox) and predictor.toolbox.puts_tools_away:
+        return predictor.toolbox  # what is offered is not all there is: the servers are asked when it is needed
+    own = predictor.toolbox.local() if isinstance(predictor.toolbox, LiveToolbox) and servers else predictor.tools
+    at_hand = {**own, **remote, **given}
     found: list[Tool] = []
     missing: list[str] = []
-    for state in saved:
+    for state in state_of["tools"]:
         name = str(state.get("name"))
         tool = at_hand.get(name)
         if tool is None:
@@ -139,4 +147,6 @@ def _bound(where: str, saved: Iterable[Mapping[str, Any]], predictor: Predictor,
     if missing:
         msg = f"`{where}` was saved with tools that are not at hand: {', '.join(missing)}. Pass them: load(path, tools=[...])."
         raise ToolDefinitionError(msg)
+    if servers:
+        return live_again(found, servers, predictor.toolbox)
     return Toolbox(found, shelf=predictor.toolbox.shelf or ())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.programs.instructions import CLARIFY
+from ferrule.runs.inputs import origin
 from ferrule.runs.rulings import Ruling, denials, is_ruled, rulings
 from ferrule.tools.confirmed import needs_person
 from ferrule.tools.run_calls import failure
@@ -73,9 +74,12 @@ class _Asked(Record):
         raw = {name: arguments[name] if name in self.checked.arguments.secrets else value for name, value in call.args.items()}
         if self.checked.tool is CLARIFY:
             return Question("clarify", str(arguments.get("question", "")), shown, thought=self.thought)
-        bound = fingerprint(self.checked.tool.declaration, self.checked.tool.effect)
-        text = self.why + confirmation_text(call.name, arguments)
-        return Question("confirm", text, shown, "", bound, self.thought, raw, expires_s=self.expires_s)
+        tool = self.checked.tool
+        server, original = origin(tool)
+        bound = fingerprint(tool.declaration, tool.effect)
+        text = self.why + getattr(tool.func, "note", "") + confirmation_text(call.name, arguments, server, original)
+        asked = Question("confirm", text, shown, "", bound, self.thought, raw, expires_s=self.expires_s)
+        return replace(asked, server=server, original=original) if server else asked
 
 
 def _sorted(

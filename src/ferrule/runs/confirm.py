@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from ferrule.errors import DecisionError, shown
 from ferrule.runs.journal_json import read_decision, read_object, record_form
 from ferrule.tools.confirmed import asked_directly, decide_directly
+from ferrule.values.form import described, read_form
 from ferrule.values.jsonable import json_text
 from ferrule.values.question import Decision, Question, Status
 from ferrule.values.record import replace
@@ -190,6 +191,8 @@ def fitting(question: Question, decision: Decision, *, now: float) -> Decision:
     if decision.shown not in {"", question.digest}:
         msg = f"This decision was made on something else than question {question.id!r} shows; look at it again."
         raise DecisionError(msg)
+    if question.kind == "input":
+        _refuse_misfit(question, decision)
     if decision.kind == "edit":
         question.edit(decision.args)  # refuses where there is nothing to edit
     if decision.grant is not None and decision.grant != question.bound(decision.grant):
@@ -204,6 +207,21 @@ def plain(decision: Decision) -> Decision:
         msg = "An edit is kept with its run, where a secret would be masked: give the value itself as text."
         raise DecisionError(msg)
     return read_decision(read_object(json_text(record_form(decision)), "a decision"))
+
+
+def _refuse_misfit(question: Question, decision: Decision) -> None:
+    """Raise `DecisionError` for values that the form of an `input` question does not take."""
+    if decision.kind in {"approve", "edit"}:
+        msg = f"Question {question.id!r} asks for input: answer it with question.fill({{...}}), or deny it."
+        raise DecisionError(msg)
+    if decision.kind == "deny" or question.form is None:
+        return
+    from ferrule.tools.mcp_check import SchemaCheck
+
+    problems = SchemaCheck(dict(question.form))(read_form(question.form, decision.text))
+    if problems:
+        msg = f"This does not fit what the server asks for: {'; '.join(problems)}. It takes {described(question.form)}."
+        raise DecisionError(msg)
 
 
 def decided(run: RunState) -> frozenset[str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _ACT = re.compile(r"([0-9]+)[^/0-9]?[^/]*")
+_ASKED = re.compile(r"(.*)\?i[0-9]+", re.DOTALL)
 Kind = Literal["model", "failure", "limit", "begun", "result", "decision", "once"]
 
 
@@ -40,7 +41,7 @@ Sink = Callable[[Entry], None]
 class Journal:
     """Entries in the order they were written; `take` hands recorded answers back during a replay."""
 
-    __slots__ = ("_begun", "_by_frame", "_dispatched", "_looking", "_unread", "entries", "sink")
+    __slots__ = ("_begun", "_by_frame", "_dispatched", "_looking", "_paused", "_unread", "entries", "sink")
 
     def __init__(self, entries: Iterable[Entry] = (), sink: Sink | None = None) -> None:
         self.entries: list[Entry] = list(entries)
@@ -48,6 +49,7 @@ class Journal:
         """What makes an entry durable; None keeps entries in memory only."""
         self._unread: dict[str, Entry] = {}
         self._begun: dict[str, list[Entry]] = {}
+        self._paused: set[str] = set()
         self._dispatched: dict[str, object] = {}
         self._by_frame: dict[str, list[tuple[int, str]]] | None = None
         """The acts that were left when somebody first looked ahead, by the path of their frame: number and slot, in order."""
@@ -83,15 +85,23 @@ class Journal:
         self._dispatched = {}
         self._by_frame = None
         self._begun = {}
+        self._paused = set()
         for entry in self.entries:
             if entry.kind == "begun":
                 self._begun.setdefault(entry.slot, []).append(entry)
+                self._paused.discard(entry.slot)
+            elif entry.kind == "once" and (asked := _ASKED.fullmatch(entry.slot)) is not None:
+                self._paused.add(asked[1])
         # What a program did that was called as a tool is not asked for again once that call has its result.
         self._unread = {entry.slot: entry for entry in self.entries if entry.kind != "begun" and not _below_any(entry.slot, done)}
 
     def has_begun(self, slot: str) -> bool:
         """Whether the call at a slot was begun in an earlier execution."""
         return slot in self._begun
+
+    def is_paused(self, slot: str) -> bool:
+        """Whether the call at a slot was left with a question to a person (`inputs.py`), and not by a crash."""
+        return slot in self._paused
 
     def take_begun(self, slot: str) -> tuple[Entry, ...]:
         """What earlier executions wrote when they began the call at a slot, oldest first: it can be had once."""

@@ -122,6 +122,8 @@ class CallPlace(Changing):
     checked: CheckedCall | None = None
     db: Any = None
     """What the tool writes through, in a transaction of the store, where it is transactional."""
+    inputs: Any = None
+    """What the server that the tool lives on asks a person during the call (`inputs.py`); None for local tools."""
     direct_calls: int = 0
     """How many tools that take a `Context` its function has called by hand."""
 

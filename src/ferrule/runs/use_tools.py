@@ -15,6 +15,7 @@ from ferrule import offload, settings
 from ferrule.errors import ConfirmationRequired, Suspended, ToolError
 from ferrule.runs.database import UNDONE, Database, transactions
 from ferrule.runs.effects import Left, begun, reconciling, settled
+from ferrule.runs.inputs import answered_inputs, is_remote
 from ferrule.runs.inside import called, cannot_wait, is_program, not_run, over_limit, recounted, timed
 from ferrule.runs.inside import left as left_program
 from ferrule.runs.journal import Entry
@@ -26,6 +27,7 @@ from ferrule.values.call import ToolResult
 from ferrule.values.jsonable import json_text
 
 if TYPE_CHECKING:
+    from ferrule.runs.inputs import Inputs
     from ferrule.runs.state import Frame
     from ferrule.values.act import CallTools
     from ferrule.values.call import CheckedCall
@@ -142,7 +144,11 @@ def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], li
             if is_program(checked.tool):
                 recounted(frame, at)
         elif journal.has_begun(at) and not is_program(checked.tool):
-            left.append((k, Left(at, _digest(checked), checked, journal.take_begun(at))))
+            begun_before = journal.take_begun(at)
+            if journal.is_paused(at):
+                live.append((k, at, checked))
+            else:
+                left.append((k, Left(at, _digest(checked), checked, begun_before)))
         else:
             live.append((k, at, checked))
     frame.live = bool(live or left)
@@ -197,24 +203,29 @@ def _digest(checked: CheckedCall) -> str:
 def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     if checked.tool.effect == "transactional":
         return _run_in_transaction(frame, slot, checked)
+    inputs = answered_inputs(frame, slot, _digest(checked), checked) if is_remote(checked) else None
     digest, entry = _begun(frame, slot, checked)
     if entry is not None:
         frame.run.journal.add(entry)
         _tell_start(frame, checked)
-    result = _performed(frame, slot, checked)
+    result = _performed(frame, slot, checked, inputs=inputs)
     frame.alive()  # the thread of a call that nobody waits for any more: what became of it is not known to the run
     frame.run.journal.add(Entry(slot, "result", digest, result))
     return _told(frame, checked, result)
 
 
-def _performed(frame: Frame, slot: str, checked: CheckedCall, database: Database | None = None) -> ToolResult:
-    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database)
+def _performed(frame: Frame, slot: str, checked: CheckedCall, database: Database | None = None, inputs: Inputs | None = None) -> ToolResult:
+    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
     inside = called(frame, slot, checked, place)
     try:
         result = copy_context().run(_in_scope, place, inside, timed(frame, checked))
         spent = left_program(frame, slot, inside, failed=result.is_error) if inside is not None else None
         if spent is not None:
             frame.run.journal.add(spent)
+    except Suspended:
+        if inputs is not None:
+            inputs.keep()
+        raise
     except ConfirmationRequired as error:
         if error.run is None:
             raise
@@ -269,11 +280,12 @@ async def _arun(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     if checked.tool.effect == "transactional":
         return await _arun_in_transaction(frame, slot, checked)
     journal = frame.run.journal
+    inputs = answered_inputs(frame, slot, _digest(checked), checked) if is_remote(checked) else None
     digest, entry = _begun(frame, slot, checked)
     if entry is not None:
         await journal.aadd(entry)
         _tell_start(frame, checked)
-    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked)
+    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, inputs=inputs)
     inside = called(frame, slot, checked, place)
     try:
         with settings.entered(Scope(settings.scope().overrides, inside, place)):
@@ -281,6 +293,10 @@ async def _arun(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
         spent = left_program(frame, slot, inside, failed=result.is_error) if inside is not None else None
         if spent is not None:
             await journal.aadd(spent)
+    except Suspended:
+        if inputs is not None:
+            inputs.keep()
+        raise
     except ConfirmationRequired as error:
         if error.run is None:
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.tools.describe import Described, description_in, documented, field_of
 from ferrule.tools.parameters import type_of
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 FLAGS = ("mcp_server", "require_confirmation", "effect", "reconcile", "unknown", "timeout_s", "concurrent")
 READY = ("func", "name", "desc", *FLAGS)
 """Fields that are there from the start; `args`, `arg_types` and `arg_desc` are made when they are asked for."""
+OF_MCP = ("title", "icons", "annotations", "output_schema", "meta", "execution")
+"""What an MCP server says of its tools; None for others."""
+_OF_ARGUMENTS = ("args", "arg_types", "arg_desc")
+
+
+class GivenSchema(property):
+    """`tool.schema` is the schema of the arguments as it was given; `Tool.schema()` is pydantic's, of the class."""
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return instance.parameters if instance is not None else cast("Any", owner).model_json_schema
 
 
 class Description(property):
@@ -36,6 +46,7 @@ def state(made: Given, found: Described) -> dict[str, Any]:
     wire = wire_name(made.name)
     state: dict[str, Any] = {each: getattr(made, each) for each in ("func", "name", *FLAGS)}
     state |= {"desc": made.description, "wire_name": wire, "_given": made, "_found": found, "_checker": None, "_declaration": None}
+    state |= {"mcp": made.mcp}
     state["takes_context"] = bool(found.context) or found.caller
     state["says_once"] = made.says_effect and made.effect == "once"
     for each in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -50,6 +61,12 @@ def state(made: Given, found: Described) -> dict[str, Any]:
 
 def late_attribute(name: str, given: Given, found: Described, checker: Callable[[], Checker]) -> Any:
     """A field that is made when it is asked for, and made anew each time, so that nobody can change the tool by it."""
+    if name in OF_MCP:
+        return copy.deepcopy(getattr(given.mcp, name, None))
+    if name in _OF_ARGUMENTS and given.mcp is not None:
+        from ferrule.tools.mcp_schema import convert_input_schema_to_tool_args
+
+        return convert_input_schema_to_tool_args(given.mcp.input_schema)[_OF_ARGUMENTS.index(name)]
     if name == "args":
         return copy.deepcopy(checker().parameters.schema["properties"])
     if name == "arg_types":
@@ -67,7 +84,7 @@ def made_of(given: Given) -> dict[str, Any]:
     """The arguments of `Tool(...)` that make an equal tool."""
     function = {"callable": given.func} if given.with_caller else {"func": given.func}
     by_hand: dict[str, Any] = {"args": given.args or None, "schema": given.schema}
-    same = ("name", "arg_types", "arg_desc", *FLAGS)
+    same = ("name", "arg_types", "arg_desc", "mcp", *FLAGS)
     made = {**function, "desc": given.description, **by_hand, **{each: getattr(given, each) for each in same}}
     return made if given.says_effect else {**made, "effect": None}
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ferrule.tools.tool import Effect, Tool, WhenUnknown
+    from ferrule.tools.flags import Flags
+    from ferrule.tools.tool import Tool
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,12 +35,7 @@ def tool(
     arg_types: Mapping[str, Any] | None = None,
     arg_desc: Mapping[str, str] | None = None,
     schema: Mapping[str, Any] | None = None,
-    require_confirmation: bool | str | Callable[..., Any] = False,
-    effect: Effect = "once",
-    reconcile: Callable[..., Any] | None = None,
-    unknown: WhenUnknown = "ask",
-    timeout_s: float | None = None,
-    concurrent: bool = True,
+    **flags: Unpack[Flags],
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(name: Any = None, description: str | None = None, **keywords: Any) -> Any:
     """Make a function a tool: `@tool`, or `@tool(name=..., require_confirmation=True)`. The result is a `Tool` and still callable."""

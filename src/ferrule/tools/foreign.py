@@ -1,4 +1,4 @@
-"""LangChain's tools, as what a `Tool` is made of.  (Floor 3.)
+"""Whatever may become a `Tool`, LangChain's tools among it, as what a `Tool` is made of.  (Floor 3.)
 
 In: a `BaseTool` of langchain-core 1.x. Out: the arguments for `Tool(...)`. Nothing of LangChain is imported: the tool brings it along.
 """
@@ -8,12 +8,32 @@ from __future__ import annotations
 from typing import Any
 
 from ferrule.errors import ToolDefinitionError, shown
+from ferrule.tools.remote import is_mcp_entry
 from ferrule.tools.schema import Generator, inlined, is_object, untitled
 
 
 def is_langchain_tool(thing: Any) -> bool:
     """Whether a thing is a LangChain tool, found without importing LangChain."""
     return any(each.__name__ == "BaseTool" and each.__module__.startswith("langchain_core.") for each in type(thing).__mro__)
+
+
+def parts(thing: Any) -> dict[str, Any]:
+    """The arguments for `Tool(...)` of a callable, a LangChain tool, an entry of an MCP list, or a declaration, canonical or flat."""
+    if is_langchain_tool(thing):
+        return langchain_parts(thing)
+    if is_mcp_entry(thing):
+        from ferrule.tools.mcp_tools import mcp_parts
+
+        return mcp_parts(thing)
+    if is_object(thing):
+        body: Any = thing.get("function", thing)
+        if is_object(body) and isinstance(body.get("name"), str):
+            said = body.get("description") or ""
+            return {"name": body["name"], "description": said, "callable": None, "schema": body.get("parameters") or {}}
+    if callable(thing):
+        return {"func": thing}
+    msg = f"A tool is a function, a `Tool`, or a declaration with `name`, `description` and `parameters`; found {shown(thing)}."
+    raise ToolDefinitionError(msg)
 
 
 def langchain_parts(tool: Any) -> dict[str, Any]:

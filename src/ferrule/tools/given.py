@@ -10,7 +10,7 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pydantic_core import PydanticUndefined
 
@@ -18,6 +18,9 @@ from ferrule.errors import ToolDefinitionError, shown
 from ferrule.tools.describe import Described, Parameter, described, doc_of, field_of, is_required, name_of
 from ferrule.tools.schema import Schema, children, is_list, is_object, pointed
 from ferrule.values.record import Record, field, replace
+
+if TYPE_CHECKING:
+    from ferrule.tools.mcp_definition import MCPDefinition
 
 EFFECTS = ("read", "idempotent", "transactional", "once")
 WHEN_UNKNOWN = ("ask", "tell", "fail")
@@ -40,6 +43,8 @@ class Given(Record):
     arg_types: dict[str, Any] = field(default_factory=dict[str, Any])
     arg_desc: dict[str, str] = field(default_factory=dict[str, str])
     mcp_server: str | None = None
+    mcp: MCPDefinition | None = None
+    """What its MCP server says of it; its input schema is the tool's, as it was given."""
     require_confirmation: Any = False
     effect: str = "once"
     says_effect: bool = False
@@ -82,6 +87,7 @@ def given(
     callable: Any = None,
     schema: Any = None,
     mcp_server: Any = None,
+    mcp: Any = None,
     require_confirmation: Any = False,
     effect: Any = None,
     reconcile: Any = None,
@@ -90,7 +96,7 @@ def given(
     concurrent: Any = True,
 ) -> tuple[Given, Described]:
     """What was given, checked, and what the function says of itself."""
-    function, with_caller = _function(func, callable, schema, name)
+    function, with_caller = _function(func, callable, schema if mcp is None else mcp.input_schema, name)
     if function is not None and getattr(function, "__confirm_first__", False):  # the tool asks by itself
         asking: Any = function  # one layer only: what else the function was wrapped in stays
         function, require_confirmation = asking.__wrapped__, require_confirmation or True
@@ -115,6 +121,7 @@ def given(
         arg_types=types,
         arg_desc=_texts(own_name, "arg_desc", arg_desc),
         mcp_server=mcp_server,
+        mcp=mcp,
         require_confirmation=require_confirmation,
         effect=_one_of(own_name, "effect", "once" if effect is None else effect, EFFECTS),
         says_effect=effect is not None,

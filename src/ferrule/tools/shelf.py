@@ -34,6 +34,10 @@ class Shelf:
         self._by_name = {tool.name: tool for tool in tools}
         self._index: _Index | None = None
 
+    def replace(self, tools: Iterable[Tool]) -> None:
+        """Hold other tools from now on: those of MCP servers follow what the servers list."""
+        self._by_name, self._index = {tool.name: tool for tool in tools}, None
+
     def get(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
         return self._by_name.get(name)

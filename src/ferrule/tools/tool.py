@@ -9,29 +9,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable  # noqa: TC003  pydantic reads the annotations
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, Unpack, overload
 
 from pydantic import ConfigDict, model_validator
 
-from ferrule.errors import ToolDefinitionError, shown
-from ferrule.tools.arguments import Checker
-from ferrule.tools.attributes import (
-    READY,
-    Description,
-    by_name,
-    home_of,
-    is_method,
-    late_attribute,
-    made_of,
-    own_context,
-    state,
-    with_context,
-)
+from ferrule.errors import ToolDefinitionError
+from ferrule.tools import attributes, remote
 from ferrule.tools.confirmed import consent, needs_person
 from ferrule.tools.execute import aexecute, execute, execute_directly
 from ferrule.tools.given import given, named
-from ferrule.tools.parameters import parameters_of
-from ferrule.tools.schema import is_object
 from ferrule.tools.tool_forms import as_text, call_schema, state_of
 from ferrule.values.call import CheckedArguments
 from ferrule.values.custom import Type
@@ -40,14 +26,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from ferrule.tools.arguments import Checker
     from ferrule.tools.describe import Described
+    from ferrule.tools.flags import Flags
     from ferrule.tools.given import Given
+    from ferrule.tools.mcp_definition import MCPDefinition
+    from ferrule.tools.mcp_tools import Caller
+    from ferrule.values.call import ToolResult
     from ferrule.values.context import Context
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Effect = Literal["read", "idempotent", "transactional", "once"]
-WhenUnknown = Literal["ask", "tell", "fail"]
 
 
 class Tool(Type):
@@ -87,11 +76,20 @@ class Tool(Type):
     """The MCP server it comes from; None for a local tool."""
 
     # Aliases, all of them: seeds 001 and 004 call `desc` `description`; the constructor takes `callable` for `func`, `schema` for `args`.
-    description = Description()  # pyright: ignore[reportAssignmentType]  on the class it is what it was
+    description = attributes.Description()  # pyright: ignore[reportAssignmentType]  on the class it is what it was
 
     if TYPE_CHECKING:
         wire_name: str
         """The name in the form that every provider takes."""
+        schema: dict[str, Any]  # pyright: ignore[reportIncompatibleMethodOverride]  as `description`
+        mcp: MCPDefinition | None
+        """All that its MCP server says of it, its name there and its schemas as given; None for a local tool."""
+        title: str | None
+        icons: list[dict[str, Any]] | None
+        annotations: dict[str, Any] | None
+        output_schema: dict[str, Any] | None
+        meta: dict[str, Any] | None
+        execution: dict[str, Any] | None
         says_once: bool
         """Whether `effect="once"` was said of it, and not only taken for granted."""
         takes_context: bool
@@ -114,12 +112,7 @@ class Tool(Type):
         desc: str | None = None,
         schema: Mapping[str, Any] | None = None,
         mcp_server: str | None = None,
-        require_confirmation: bool | str | Callable[..., Any] = False,
-        effect: Effect = "once",
-        reconcile: Callable[..., Any] | None = None,
-        unknown: WhenUnknown = "ask",
-        timeout_s: float | None = None,
-        concurrent: bool = True,
+        **flags: Unpack[Flags],
     ) -> None: ...
     @overload
     def __init__(
@@ -129,13 +122,7 @@ class Tool(Type):
         callable: Callable[..., Any] | None = None,
         schema: Mapping[str, Any] | None = None,
         mcp_server: str | None = None,
-        *,
-        require_confirmation: bool | str | Callable[..., Any] = False,
-        effect: Effect = "once",
-        reconcile: Callable[..., Any] | None = None,
-        unknown: WhenUnknown = "ask",
-        timeout_s: float | None = None,
-        concurrent: bool = True,
+        **flags: Unpack[Flags],
     ) -> None: ...
     @overload
     def __init__(self, *, func: Callable[..., Any], **keywords: Any) -> None: ...
@@ -148,8 +135,8 @@ class Tool(Type):
             msg = f"`Tool` does not take these arguments: {str(error).removeprefix('given() ')}."
             raise ToolDefinitionError(msg) from None
         # Not by pydantic's way: everything was checked already, and `args` and its like are made when they are asked for.
-        object.__setattr__(self, "__dict__", state(made, found))
-        object.__setattr__(self, "__pydantic_fields_set__", set(READY))
+        object.__setattr__(self, "__dict__", attributes.state(made, found))
+        object.__setattr__(self, "__pydantic_fields_set__", set(attributes.READY))
         object.__setattr__(self, "__pydantic_extra__", None)
         object.__setattr__(self, "__pydantic_private__", None)
 
@@ -157,21 +144,10 @@ class Tool(Type):
 
     @classmethod
     def of(cls, thing: Any) -> Tool:
-        """A tool out of a tool, a callable, a LangChain tool, or a declaration in the canonical or flat form."""
-        from ferrule.tools.foreign import is_langchain_tool
+        """A tool out of a tool, a callable, a LangChain tool, an entry of an MCP list, or a declaration in the canonical or flat form."""
+        from ferrule.tools.foreign import parts
 
-        if isinstance(thing, Tool):
-            return thing
-        if is_langchain_tool(thing):
-            return cls.from_langchain(thing)
-        if is_object(thing):
-            body: Any = thing.get("function", thing)
-            if is_object(body) and isinstance(body.get("name"), str):
-                return cls(body["name"], body.get("description") or "", None, body.get("parameters") or {})
-        if callable(thing):
-            return cls(thing)
-        msg = f"A tool is a function, a `Tool`, or a declaration with `name`, `description` and `parameters`; found {shown(thing)}."
-        raise ToolDefinitionError(msg)
+        return thing if isinstance(thing, Tool) else cls(**parts(thing))
 
     @classmethod
     def from_langchain(cls, tool: Any) -> Tool:
@@ -179,6 +155,23 @@ class Tool(Type):
         from ferrule.tools.foreign import langchain_parts
 
         return cls(**langchain_parts(tool))
+
+    @overload
+    @classmethod
+    def from_mcp_tool(cls, mcp_tool: Any, server_id: str, **options: Any) -> Tool: ...
+    @overload
+    @classmethod
+    def from_mcp_tool(cls, session: Caller, tool: Any, **options: Any) -> Tool: ...
+    @classmethod
+    def from_mcp_tool(cls, *which: Any, **options: Any) -> Tool:
+        """A tool of an MCP server: `(session, tool)` calls through that session, `(mcp_tool, server_id)` only knows where it comes from.
+
+        The tool is the SDK's object or a dict. `options` are `name=`, and those of `ConversionRules` and `ShowRules`: `trust=`, `confirm=`,
+        ... Raises `ToolDefinitionError` for an entry that could not be called.
+        """
+        from ferrule.tools.mcp_tools import parts_of
+
+        return cls(**parts_of(which, options))
 
     @classmethod
     def from_file(cls, filepath: str | Path, *, strict: bool = False) -> Tool | None:
@@ -208,14 +201,14 @@ class Tool(Type):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """The same tool with some of what it was made of changed."""
         del deep
-        return type(self)(**{**made_of(self._given), **(update or {})})
+        return type(self)(**{**attributes.made_of(self._given), **(update or {})})
 
     # -- what it says of itself -------------------------------------------------------------------------------
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The complete JSON schema of the arguments: a copy."""
-        return copy.deepcopy(self._checked_by().parameters.schema)
+        """The complete JSON schema of the arguments: a copy. Of a tool of an MCP server it is the one that the server gave."""
+        return copy.deepcopy(self._checked_by().parameters.schema if self.mcp is None else self.mcp.input_schema)
 
     @property
     def declaration(self) -> dict[str, Any]:
@@ -265,7 +258,7 @@ class Tool(Type):
         return self  # frozen; and a function has no copy
 
     def __reduce__(self) -> Any:
-        return home_of(self) or (_again, (type(self), made_of(self._given)))
+        return attributes.home_of(self) or (_again, (type(self), attributes.made_of(self._given)))
 
     # -- checking and running ---------------------------------------------------------------------------------
 
@@ -281,14 +274,26 @@ class Tool(Type):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run. An async tool raises `AsyncToolError` unless the conversion is switched on."""
-        return execute_directly(self, self._ready(args, kwargs))
+        checked = self._ready(args, kwargs)
+        return execute_directly(self, checked) if self.mcp is None else remote.value(self, checked)
 
     async def acall(self, /, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run without blocking the loop: an async function on it, a sync one in the pool."""
-        return await aexecute(self, self._ready(args, kwargs))
+        checked = self._ready(args, kwargs)
+        return await (aexecute(self, checked) if self.mcp is None else remote.avalue(self, checked))
+
+    def call_result(self, /, **kwargs: Any) -> ToolResult:
+        """As calling it, for the whole `ToolResult`: of a tool of an MCP server its `value` is the `MCPResult` with every block."""
+        return remote.result(self, self._ready((), kwargs))
+
+    async def acall_result(self, /, **kwargs: Any) -> ToolResult:
+        """As `call_result`, without blocking the loop."""
+        return await remote.aresult(self, self._ready((), kwargs))
 
     async def call(self, caller: Any, /, **kwargs: Any) -> Any:
         """`acall` for a caller (seed 004): a first parameter that is named `self` or `caller` is given it."""
+        if self.mcp is not None:
+            return await self.acall(**kwargs)
         checked = self._ready((), kwargs)
         if self._found.caller:
             checked = CheckedArguments((caller, *checked.positional[1:]), checked.named, checked.shown, checked.repairs)
@@ -296,29 +301,29 @@ class Tool(Type):
 
     def with_context(self, arguments: CheckedArguments, context: Context[Any], caller: Any) -> CheckedArguments:
         """Checked arguments with what the run fills in its places, where nobody has put anything yet."""
-        return with_context(self._found, arguments, context, caller)
+        return attributes.with_context(self._found, arguments, context, caller)
 
     def _ready(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CheckedArguments:
         """Checked arguments of a direct call; raises `ConfirmationRequired` or `ConfirmationRejected` where a person has a say."""
         context = None
         if self.takes_context:
-            args, kwargs, context = own_context(args, kwargs)
-        checked = self.prepare(by_name(self.name, self._found.order, args, kwargs) if args else kwargs)
-        if self.require_confirmation and needs_person(self, checked.shown):
+            args, kwargs, context = attributes.own_context(args, kwargs)
+        checked = self.prepare(attributes.by_name(self.name, self._found.order, args, kwargs) if args else kwargs)
+        if self.require_confirmation and remote.asks_directly(self._given) and needs_person(self, checked.shown):
             checked = consent(self, checked)
-        return checked if context is None else with_context(self._found, checked, context, None)
+        return checked if context is None else attributes.with_context(self._found, checked, context, None)
 
     def _checked_by(self) -> Checker:
         checker = self._checker
         if checker is None:
-            checker = Checker(self.name, self._found, parameters_of(self.name, self._found, self._given))
-            vars(self)["_checker"] = checker
+            checker = vars(self)["_checker"] = remote.checker_of(self._found, self._given)
         return checker
 
     if not TYPE_CHECKING:
+        schema = attributes.GivenSchema()
 
         def __getattr__(self, name: str) -> Any:
-            return late_attribute(name, self._given, self._found, self._checked_by)
+            return attributes.late_attribute(name, self._given, self._found, self._checked_by)
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
@@ -330,7 +335,7 @@ class Tool(Type):
         if isinstance(function, classmethod):
             bound: Any = function.__get__(instance, owner)  # pyright: ignore[reportUnknownMemberType]
             return self.model_copy(update={"func": bound})
-        if instance is None or not isinstance(function, FunctionType) or not is_method(function, type(instance)):
+        if instance is None or not isinstance(function, FunctionType) or not attributes.is_method(function, type(instance)):
             return self
         return self.model_copy(update={"func": function.__get__(instance, owner)})
 

@@ -60,4 +60,5 @@ def state_of(given: Given, parameters: Schema) -> dict[str, Any]:
         "timeout_s": given.timeout_s,
         "concurrent": given.concurrent,
         "mcp_server": given.mcp_server,
+        **({"mcp": given.mcp.as_json()} if given.mcp is not None else {}),
     }

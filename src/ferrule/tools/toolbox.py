@@ -6,8 +6,10 @@ declarations out, made once. Building it builds every schema, so that what is wr
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError, shown
 from ferrule.tools.shelf import Shelf
@@ -17,10 +19,30 @@ from ferrule.values.exchange import Declarations
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+log = logging.getLogger("ferrule.mcp")
+
 
 def as_tool(thing: Any) -> Tool:
     """A tool out of a tool, a function or another callable, a LangChain tool, or a declaration (then it has no function)."""
     return Tool.of(thing)
+
+
+class ToolServer(Protocol):
+    """As much as is known here of an `MCPServer`."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def tools(self) -> Iterable[Tool]:
+        """Its tools as it last listed them; connects if need be."""
+        ...
+
+    def ask_in_runs(self) -> None:
+        """From now on its questions may go to runs."""
+        ...
 
 
 class Toolbox:
@@ -32,9 +54,18 @@ class Toolbox:
 
     __slots__ = ("_by_name", "_hash", "declarations", "names", "shelf", "tools")
 
-    def __init__(
+    servers: tuple[Any, ...] = ()
+    """The MCP servers among what it was made of, whose tools may change; see `LiveToolbox`."""
+
+    def __new__(cls, tools: Any = (), **how: Any) -> Self:
+        """A `LiveToolbox` where MCP servers are among the tools."""
+        del how
+        is_live = cls is Toolbox and (is_server(tools) or (isinstance(tools, (list, tuple)) and any(map(is_server, tools))))  # pyright: ignore[reportUnknownArgumentType]  may be anything
+        return cast("Self", object.__new__(LiveToolbox)) if is_live else object.__new__(cls)
+
+    def __init__(  # pyright: ignore[reportInconsistentConstructor]  `__new__` takes the same, and says less of it
         self,
-        tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any]] = (),
+        tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer] = (),
         *,
         shelf: Iterable[Tool | Callable[..., Any] | Mapping[str, Any]] = (),
         search: Literal["bm25"] | None = None,
@@ -45,6 +76,7 @@ class Toolbox:
             behind = (*tools.shelf, *behind)
         self._by_name: dict[str, Tool] = {}
         self._hash: int | None = None
+        offered = _separated(offered)
         if search is not None:
             offered, behind = _searched(offered, behind, search, keep)
         elif keep:
@@ -63,7 +95,7 @@ class Toolbox:
         """Their canonical declarations, in order, shared and not to be changed."""
 
     @classmethod
-    def of(cls, tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any]] | Toolbox) -> Toolbox:
+    def of(cls, tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer] | Toolbox) -> Toolbox:
         """A toolbox as it is; a toolbox of anything else."""
         return tools if isinstance(tools, Toolbox) else cls(tools)
 
@@ -115,6 +147,12 @@ class Toolbox:
         """Names and tools, in order."""
         return tuple(zip(self.names, self.tools, strict=True))
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return self  # unchanging, and tools have no copies
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Toolbox):
             return NotImplemented
@@ -127,6 +165,103 @@ class Toolbox:
 
     def __repr__(self) -> str:
         return f"Toolbox([{', '.join(self.names)}])"
+
+
+class LiveToolbox(Toolbox):
+    """A toolbox with MCP servers in it: their tools stand in the place of each. Servers are connected when the tools are first needed.
+
+    From then on it has the tools that they listed then. A run learns between two turns what has changed since (`programs/live_tools.py`).
+    """
+
+    __slots__ = ("_checks", "_given", "_how", "_told", "servers")
+
+    def __init__(self, tools: Any = (), **how: Any) -> None:
+        self._given: tuple[Any, ...] = (tools,) if is_server(tools) else tuple(tools)
+        self._how = how
+        self._checks: list[Callable[[Toolbox], None]] = []
+        self._told: set[Any] = set()
+        self.servers = tuple([each for each in self._given if is_server(each)])
+        for server in self.servers:
+            server.ask_in_runs()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Toolbox.__slots__:
+            raise AttributeError(name)
+        made = self.made()
+        for check in self._checks:
+            check(made)
+        return getattr(self.filled(made), name)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the servers' tools are known to it."""
+        return "tools" in _own_slots(self)
+
+    def made(self) -> Toolbox:
+        """A plain toolbox with the tools as the servers have them now; lists them if need be."""
+        tools = [tool for each in self._given for tool in (each.tools if is_server(each) else (as_tool(each),))]
+        if any(tool.mcp is not None for tool in tools):
+            self._tell_shadows(tools)
+        return Toolbox(_separated(tuple(tools), _RESERVED), **self._how)
+
+    def _tell_shadows(self, tools: list[Tool]) -> None:
+        from ferrule.tools.mcp_convert import shadowed
+
+        for each in shadowed(tools):
+            if each not in self._told:
+                self._told.add(each)
+                log.warning("MCP server `%s`: `%s` %s.", each.server, each.tool, each.what)
+
+    def filled(self, made: Toolbox) -> Self:
+        """Take these tools for what the servers listed: nobody is asked for them."""
+        for each in Toolbox.__slots__:
+            setattr(self, each, getattr(made, each))
+        return self
+
+    @property
+    def puts_tools_away(self) -> bool:
+        """Whether tools are put on a shelf, so that those offered do not tell which there are."""
+        return bool(self._how)
+
+    def local(self) -> dict[str, Tool]:
+        """The tools that are of no server, by name; asks nobody."""
+        return {tool.name: tool for each in self._given if not is_server(each) for tool in (as_tool(each),)}
+
+    def when_made(self, check: Callable[[Toolbox], None]) -> None:
+        """Have it checked when its tools are known; at once if they are."""
+        if self.is_made:
+            check(self)
+        else:
+            self._checks.append(check)
+
+    def __repr__(self) -> str:
+        return f"Toolbox([{', '.join(each.name if is_server(each) else as_tool(each).name for each in self._given)}])"
+
+
+_RESERVED = ("finish", "user_clarification")
+"""What programs call tools of their own: a stranger's tool of such a name is offered as `server__finish`."""
+
+
+def is_server(thing: Any) -> bool:
+    """Whether this is an `MCPServer` (`bridges/mcp_client.py`), which is not known here."""
+    return callable(getattr(cast("Any", type(thing)), "ask_in_runs", None))
+
+
+def _own_slots(box: Toolbox) -> set[str]:
+    found: set[str] = set()
+    for name in Toolbox.__slots__:
+        with contextlib.suppress(AttributeError):
+            object.__getattribute__(box, name)
+            found.add(name)
+    return found
+
+
+def _separated(tools: tuple[Tool, ...], reserved: Iterable[str] = ()) -> tuple[Tool, ...]:
+    if all(each.mcp is None for each in tools):
+        return tools
+    from ferrule.tools.mcp_convert import separated
+
+    return tuple(separated(tools, reserved))
 
 
 def _all(tools: Any) -> tuple[Tool, ...]:

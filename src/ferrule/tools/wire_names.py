@@ -12,7 +12,7 @@ from ferrule.errors import ToolDefinitionError, shown
 
 LONGEST = 64
 _SAFE = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPE = re.compile(r"_(?:dot|x([0-9a-f]{2,6}))_")
+_ESCAPE = re.compile(r"_(?:dot|x([0-9a-f]{2,5}|10[0-9a-f]{4}))_")
 
 
 def wire_name(name: str) -> str:

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import DecisionError, shown
+from ferrule.values.form import agreed, filled, read_form
 from ferrule.values.jsonable import json_bytes, json_text
 from ferrule.values.record import Record, field, replace
 
@@ -29,7 +30,8 @@ _NUMBERED = re.compile(r"[0-9]+\.[0-9]+|gather#[0-9.]+")
 class Question(Record):
     """What a person is asked. `id` is given by the run."""
 
-    kind: Literal["confirm", "clarify", "unknown"]
+    kind: Literal["confirm", "clarify", "unknown", "input"]
+    """`input`: an MCP server wants to know something before it goes on with a call; see `form` and `fill`."""
     text: str
     call: ToolCall
     """The call with the very arguments that will run, and the model's `intention` where it gave one."""
@@ -45,11 +47,20 @@ class Question(Record):
     expires_s: float | None = None
     expires_at: float | None = None
     """When it counts as denied, in seconds since 1970; None for never. Given by the run."""
+    server: str = ""
+    """The MCP server that the tool lives on; empty for a local one."""
+    original: str = ""
+    """The tool's name on that server."""
+    form: Mapping[str, Any] | None = None
+    """What an `input` question wants to know: a JSON schema of an object with plain fields. None where a page is to be opened."""
+    url: str = ""
+    """The page that a person is asked to open, for an `input` question of that kind. Nothing opens it by itself."""
 
     @property
     def digest(self) -> str:
-        """Names what is shown: the tool's definition and the arguments."""
-        return sha256(json_bytes([self.kind, self.call.name, self.fingerprint, self.call.args])).hexdigest()[:20]
+        """Names what is shown: the tool's definition and the arguments; for an `input` question also what is asked."""
+        asked = [self.text, self.form, self.url] if self.kind == "input" else []
+        return sha256(json_bytes([self.kind, self.call.name, self.fingerprint, self.call.args, *asked])).hexdigest()[:20]
 
     @property
     def inside(self) -> str:
@@ -69,7 +80,12 @@ class Question(Record):
         }
 
     def approve(self, /, *, always: Grant | None = None, **edits: Any) -> Decision:
-        """Run the call; with edits, run it with these arguments changed. `always` allows further calls too (see `Grant`)."""
+        """Run the call; with edits, run it with these arguments changed. `always` allows further calls too (see `Grant`).
+
+        An `input` question is answered: with these fields, and the form's defaults for the others; a form of one boolean with true.
+        """
+        if self.kind == "input":
+            return self.fill(edits or agreed(self.form))
         if edits:
             if always is not None:
                 msg = "An approval with changed arguments is for this call alone: give `always=` with `approve()` as it is."
@@ -88,10 +104,12 @@ class Question(Record):
         return replace(grant, tool=self.call.name, fingerprint=self.fingerprint, inside=self.inside, same=same)
 
     def edit(self, args: Mapping[str, Any]) -> Decision:
-        """Run the call with these arguments changed, whatever they are named.
+        """Run the call with these arguments changed, whatever they are named; the values of an `input` question.
 
         Raises `DecisionError` where none is changed, and where no call waits whose arguments could be.
         """
+        if self.kind == "input":
+            return self.fill(args)
         if not args:
             msg = "The edit changes nothing. Approve the call as it is, or deny it."
             raise DecisionError(msg)
@@ -103,12 +121,22 @@ class Question(Record):
             raise DecisionError(msg)
         return Decision(self.id, "edit", args=dict(args), shown=self.digest)
 
+    def fill(self, content: Mapping[str, Any] | None = None) -> Decision:
+        """Answer an `input` question: values by the names of the form's fields; what is left out has the form's default.
+
+        Raises `DecisionError` for a question of another kind. What does not fit the form is refused when the decision is put.
+        """
+        if self.kind != "input":
+            msg = "Only a question of the kind `input` has a form to fill; approve, edit, deny or reply to this one."
+            raise DecisionError(msg)
+        return self.reply(json_text(filled(self.form, content or {})))
+
     def deny(self, reason: str = "") -> Decision:
         """Do not run the call; the model is told, with the reason."""
         return Decision(self.id, "deny", text=reason, shown=self.digest)
 
     def reply(self, text: str) -> Decision:
-        """Do not run the call; the model gets this text as what came of it."""
+        """Do not run the call; the model gets this text as what came of it. To an `input` question: the fields, as a JSON object."""
         return Decision(self.id, "reply", text=text, shown=self.digest)
 
     def decide(self, said: str | bool | Mapping[str, Any] | Decision) -> Decision:
@@ -130,6 +158,8 @@ class Question(Record):
         word = said.strip()
         if self.kind == "clarify":
             return self.reply(word)
+        if self.kind == "input" and word.casefold() not in _YES | _NO:
+            return self.fill(read_form(self.form, word))
         if word.casefold() in _YES:
             return self.approve()
         if word.casefold() in _NO:
@@ -138,6 +168,8 @@ class Question(Record):
         return self._edited(found) if found is not None else self.reply(word)
 
     def _edited(self, said: Mapping[str, Any]) -> Decision:
+        if self.kind == "input":
+            return self.fill(said)
         edit: Any = said.get("edit")
         if set(said) == {"edit"} and "edit" not in self.call.args and isinstance(edit, Mapping):
             form = cast("Mapping[str, Any]", edit)
@@ -188,9 +220,10 @@ class Decision(Record):
         return replace(self, by=by or self.by, via=via or self.via)
 
 
-def confirmation_text(name: str, args: Mapping[str, Any]) -> str:
-    """The question a person is asked, as seed 001 words it."""
-    return f"Confirm execution of {name} with args: {json_text(dict(args))}? (yes/no)"
+def confirmation_text(name: str, args: Mapping[str, Any], server: str = "", original: str = "") -> str:
+    """The question a person is asked, as seed 001 words it; with the MCP server, and the tool's name there, where it is of one."""
+    where = f" ({original!r} of the MCP server {server!r})" if server else ""
+    return f"Confirm execution of {name}{where} with args: {json_text(dict(args))}? (yes/no)"
 
 
 def fingerprint(declaration: Mapping[str, Any], effect: str) -> str:

@@ -1,0 +1,15 @@
+"""The claims of docs/mcp.md. What its tables say is proved in tests/bridges and tests/integration/test_mcp_faults.py."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
+
+
+def test_every_block_of_the_page_runs(execute) -> None:
+    execute("docs/mcp.md")
+
+
+def test_no_link_of_the_page_is_broken(links) -> None:
+    assert links("docs/mcp.md") == []

@@ -1,0 +1,13 @@
+"""The claims of docs/mcp-tools.md. What its tables say is proved in tests/tools/test_mcp_*.py."""
+
+from __future__ import annotations
+
+
+def test_every_block_of_the_page_runs(execute) -> None:
+    """Style: a page's claims have a test."""
+    execute("docs/mcp-tools.md")
+
+
+def test_no_link_of_the_page_is_broken(links) -> None:
+    """Ours."""
+    assert links("docs/mcp-tools.md") == []
