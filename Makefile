@@ -63,7 +63,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3
 # dev.txt first: the others follow its pins, so that one version of a package is tested, shown and measured.
 lock: $(VENV)/.dev ## move every pin in requirements/ to the newest that fits
 	$(COMPILE) pyproject.toml requirements/dev.in --extra cli --extra langchain --extra mcp -o requirements/dev.txt
-	$(COMPILE) pyproject.toml requirements/run.in --extra cli -c requirements/dev.txt -o requirements/run.txt
+	$(COMPILE) pyproject.toml requirements/run.in --extra cli --extra mcp -c requirements/dev.txt -o requirements/run.txt
 	$(COMPILE) pyproject.toml requirements/bench.in --extra cli -c requirements/dev.txt -o requirements/bench.txt
 
 clean: ## remove the venvs and everything that tools left behind

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import venv
+from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGES = ("mcp-server-calculator==0.2.1", "mcp<2")
@@ -21,6 +22,8 @@ def command() -> tuple[list[str], str]:
     """How the server is started, installed if need be; or an empty list, and why there is none."""
     if os.environ.get("FERRULE_DEMO_MCP") == "0":
         return [], "FERRULE_DEMO_MCP is 0"
+    if find_spec("mcp") is None:
+        return [], "the MCP SDK is not installed: pip install 'ferrule[mcp]'"
     if not Path("Makefile").is_file():
         return [], "this is no checkout, so there is no build folder to install it into"
     place = Path("build") / "demo-mcp"
