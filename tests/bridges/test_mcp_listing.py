@@ -61,7 +61,7 @@ def test_more_than_a_thousand_pages_are_an_error() -> None:
 
 @given(st.lists(JSON, max_size=4))
 def test_junk_between_tools_costs_no_tool(junk: list) -> None:
-    """M37: each bad entry is named with a reason."""
+    """M37, P68: each bad entry is named with a reason."""
     found = listing("s", [*junk, GOOD], None)
     assert "good" in found.definitions
     assert len(found.dropped) + len(found.definitions) == len(junk) + 1

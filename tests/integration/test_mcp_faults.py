@@ -425,7 +425,7 @@ def test_it_is_used_from_any_loop_and_any_thread() -> None:
 
 
 def test_three_servers_are_closed_in_any_order_from_other_threads_and_tasks() -> None:
-    """M7."""
+    """M7, P71."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(raw()) for _ in range(3)]
         for each in servers:
