@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ferrule.values.signature import Signature
 
 
+_FIXED = frozenset({type(None), bool, int, float, str})
 _NOTHING = (None, "", "null")
 """What models write for an output that they leave out."""
 _MARK = re.compile(r"\[\[[ \t]*##[ \t]*\w+[ \t]*##[ \t]*\]\]")
@@ -39,6 +40,8 @@ class Reading(Record):
     text: str | None
     """The one output of plain text, where there is exactly one beside the calls."""
     optional: frozenset[str]
+    left_out: dict[str, Any]
+    """What an output is that an answer leaves out: of optional ones, as far as it is one and the same each time."""
 
     def is_complete(self, raw: Mapping[str, Any]) -> bool:
         """Nothing is wanting, and calls need not be made."""
@@ -61,17 +64,23 @@ def _made(signature: type[Signature]) -> Reading:
     kind = calls_type(signature.output_fields[calls]) if calls else None
     others = [(name, field) for name, field in signature.output_fields.items() if name != calls]
     text = others[0][0] if len(others) == 1 and without_none(others[0][1].annotation) is str else None
-    return Reading(tuple(signature.output_checks.items()), calls, kind or ToolCalls, text, frozenset(signature.plan.optional))
+    optional = frozenset(signature.plan.optional)
+    left_out = {name: value for name in optional & signature.output_fields.keys() if type(value := _left_out(signature, name)) in _FIXED}
+    return Reading(tuple(signature.output_checks.items()), calls, kind or ToolCalls, text, optional, left_out)
 
 
 def typed(adapter: str, signature: type[Signature], raw: Mapping[str, Any], response: Response) -> dict[str, Any]:
     """All outputs of an answer from their raw values. Raises `AdapterParseError` with every problem and with what could be read."""
     reading = reading_of(signature)
-    if reading.calls is None:
+    own = reading.calls
+    if raw and (own is None or (own in reading.optional and not response.tool_calls and raw.get(own) in _NOTHING)):
         values: dict[str, Any] = {}
         try:
             for name, check in reading.checks:
-                values[name] = check(raw[name])
+                if name in raw and name != own:
+                    values[name] = check(raw[name])
+                else:
+                    values[name] = reading.left_out[name]
         except (KeyError, ValueError):
             pass
         else:

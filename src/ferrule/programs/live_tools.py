@@ -36,8 +36,6 @@ _Place = tuple[int, str]
 def live_tools(toolbox: Toolbox, host: Host) -> LiveTools | None:
     """What keeps a run's tools as their servers have them; None where no tool is of a server."""
     every = (*toolbox, *(toolbox.shelf or ()))
-    if not toolbox.servers and all(tool.mcp is None for tool in every):
-        return None
     found = {id(each): each for each in (*toolbox.servers, *map(_server_of, every)) if each is not None}
     return LiveTools(toolbox, host, tuple(found.values())) if found else None
 

@@ -10,7 +10,6 @@ from ferrule.errors import AdapterParseError, BadRequest, ConfigurationError, Ma
 from ferrule.programs.ask import Asker, ask, asker
 from ferrule.programs.dynamic import Host, ModuleContext, ModuleView, changes
 from ferrule.programs.instructions import listed_tools, tools_instructions
-from ferrule.programs.live_tools import live_tools
 from ferrule.programs.mode_choice import calls_natively, refuses_tools, with_memory
 from ferrule.programs.module import Module
 from ferrule.programs.native_types import adapted, completed
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from ferrule.adapters.adapter import Adapter
+    from ferrule.programs.live_tools import LiveTools
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import ToolServer
     from ferrule.values.exchange import Request
@@ -221,7 +221,11 @@ class _Turns(_WithTools):
         self.shelf = self.predict.toolbox.shelf
         self.max_turns = max_turns
         self.host = Host(self)
-        self.live = live_tools(self.predict.toolbox, self.host)
+        self.live: LiveTools | None = None
+        if self.predict.toolbox.servers or self.predict.toolbox.has_remote:
+            from ferrule.programs.live_tools import live_tools  # late: most programs have no tools of servers
+
+            self.live = live_tools(self.predict.toolbox, self.host)
         self.trajectory = Trajectory()
         if not native:
             self.signature = _with_calls(self.signature, self.toolbox)

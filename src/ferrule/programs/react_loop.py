@@ -13,7 +13,6 @@ from ferrule.errors import BadRequest, ConfigurationError, ContextOverflow, Dupl
 from ferrule.programs.ask import Asker, asker
 from ferrule.programs.dynamic import Host, ModuleContext, ModuleView, changes
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool, is_builtin
-from ferrule.programs.live_tools import live_tools
 from ferrule.programs.loop_modes import Mode, Turn, clipped, fault_result, native_mode, text_mode
 from ferrule.programs.mode_choice import calls_natively, refuses_tools, with_memory
 from ferrule.programs.predict import ChainOfThought, Predict, split
@@ -32,6 +31,7 @@ from ferrule.values.signature import InputField, Signature, as_signature
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
+    from ferrule.programs.live_tools import LiveTools
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
     from ferrule.values.exchange import Request
@@ -148,7 +148,11 @@ class _Loop:
         self.values = values
         self._choose(native=native)
         self.host = Host(self)
-        self.live = live_tools(agent.react.toolbox, self.host)
+        self.live: LiveTools | None = None
+        if agent.react.toolbox.servers or agent.react.toolbox.has_remote:
+            from ferrule.programs.live_tools import live_tools  # late: most programs have no tools of servers
+
+            self.live = live_tools(agent.react.toolbox, self.host)
         self.news = ""
         """What the model is to be told of a change of tools, with the step that is being taken."""
         self.trajectory = Trajectory()

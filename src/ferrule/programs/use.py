@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.programs.instructions import CLARIFY
-from ferrule.runs.inputs import origin
 from ferrule.runs.rulings import Ruling, denials, is_ruled, rulings
 from ferrule.tools.confirmed import needs_person
+from ferrule.tools.remote import origin
 from ferrule.tools.run_calls import failure
 from ferrule.values.act import Act, AskPerson, CallTools
 from ferrule.values.call import CheckedCall, ToolCall, ToolResult

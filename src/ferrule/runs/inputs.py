@@ -17,6 +17,7 @@ from ferrule.errors import MCPProtocolError, Suspended
 from ferrule.runs.confirm import remember
 from ferrule.runs.journal import Entry
 from ferrule.tools.mcp_safety import scrubbed
+from ferrule.tools.remote import origin
 from ferrule.values import event as events
 from ferrule.values.form import described, read_form
 from ferrule.values.jsonable import json_text
@@ -180,11 +181,6 @@ class Inputs:
         return replace(bare, id=self._frame.run.question_id(f"{slot} {bare.digest}"))
 
 
-def is_remote(checked: CheckedCall) -> bool:
-    """Whether a server runs the call, and so may ask in its middle."""
-    return getattr(checked.tool, "mcp", None) is not None
-
-
 def answered_inputs(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Inputs:
     """What was asked and answered at a slot so far, before the call is made (again).
 
@@ -198,12 +194,6 @@ def answered_inputs(frame: Frame, slot: str, digest: str, checked: CheckedCall) 
             number += 1
     found.take()
     return found
-
-
-def origin(tool: Any) -> tuple[str, str]:
-    """The MCP server of a tool, and its name there; two empty texts for a local tool."""
-    definition = getattr(tool, "mcp", None)
-    return ("", "") if definition is None else (getattr(tool, "mcp_server", None) or "?", definition.name)
 
 
 def _identity(params: Mapping[str, Any]) -> str:

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 
 from ferrule import offload, settings
 from ferrule.errors import ConfirmationRequired, Suspended, ToolError
-from ferrule.runs.database import UNDONE, Database, transactions
 from ferrule.runs.effects import Left, begun, reconciling, settled
-from ferrule.runs.inputs import answered_inputs, is_remote
 from ferrule.runs.inside import called, cannot_wait, is_program, not_run, over_limit, recounted, timed
 from ferrule.runs.inside import left as left_program
 from ferrule.runs.journal import Entry
 from ferrule.runs.observe import CallPlace
 from ferrule.settings import Scope
+from ferrule.tools.remote import is_remote
 from ferrule.tools.run_calls import arun_call, failure, run_call
 from ferrule.values import event as events
 from ferrule.values.call import ToolResult
 from ferrule.values.jsonable import json_text
 
 if TYPE_CHECKING:
+    from ferrule.runs.database import Database
     from ferrule.runs.inputs import Inputs
     from ferrule.runs.state import Frame
     from ferrule.values.act import CallTools
@@ -143,12 +143,8 @@ def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], li
         if entry is not None:
             if is_program(checked.tool):
                 recounted(frame, at)
-        elif journal.has_begun(at) and not is_program(checked.tool):
-            begun_before = journal.take_begun(at)
-            if journal.is_paused(at):
-                live.append((k, at, checked))
-            else:
-                left.append((k, Left(at, _digest(checked), checked, begun_before)))
+        elif not is_program(checked.tool) and (cut_off := journal.take_begun(at)) and not journal.is_paused(at):
+            left.append((k, Left(at, _digest(checked), checked, cut_off)))
         else:
             live.append((k, at, checked))
     frame.live = bool(live or left)
@@ -200,10 +196,16 @@ def _digest(checked: CheckedCall) -> str:
     return f"{checked.tool.name} {json_text(checked.arguments.shown)}"
 
 
+def _answered(frame: Frame, slot: str, checked: CheckedCall) -> Inputs:
+    from ferrule.runs.inputs import answered_inputs  # late, as `database` below: for tools of servers alone
+
+    return answered_inputs(frame, slot, _digest(checked), checked)
+
+
 def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     if checked.tool.effect == "transactional":
         return _run_in_transaction(frame, slot, checked)
-    inputs = answered_inputs(frame, slot, _digest(checked), checked) if is_remote(checked) else None
+    inputs = _answered(frame, slot, checked) if is_remote(checked.tool) else None
     digest, entry = _begun(frame, slot, checked)
     if entry is not None:
         frame.run.journal.add(entry)
@@ -245,6 +247,8 @@ def _in_scope(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> T
 
 def _run_in_transaction(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     """What the tool writes and its result are committed together; where it fails, what it wrote is undone."""
+    from ferrule.runs.database import UNDONE, Database, transactions
+
     where = transactions(frame.run, checked.tool)
     digest, entry = _begun(frame, slot, checked)
     if entry is not None:
@@ -280,7 +284,7 @@ async def _arun(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     if checked.tool.effect == "transactional":
         return await _arun_in_transaction(frame, slot, checked)
     journal = frame.run.journal
-    inputs = answered_inputs(frame, slot, _digest(checked), checked) if is_remote(checked) else None
+    inputs = _answered(frame, slot, checked) if is_remote(checked.tool) else None
     digest, entry = _begun(frame, slot, checked)
     if entry is not None:
         await journal.aadd(entry)

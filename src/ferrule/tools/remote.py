@@ -33,6 +33,17 @@ def is_mcp_entry(thing: Any) -> bool:
     return type(thing).__module__.startswith(("mcp.", "mcp_types")) and hasattr(thing, "name")
 
 
+def is_remote(tool: Any) -> bool:
+    """Whether an MCP server runs the calls of a tool, and so may ask in their middle."""
+    return getattr(tool, "mcp", None) is not None
+
+
+def origin(tool: Any) -> tuple[str, str]:
+    """The MCP server of a tool, and its name there; two empty texts for a local tool."""
+    definition = getattr(tool, "mcp", None)
+    return ("", "") if definition is None else (getattr(tool, "mcp_server", None) or "?", definition.name)
+
+
 def asks_directly(given: Given) -> bool:
     """Whether code that calls the tool by hand is asked for consent too: not where only a server's hints, or their absence, ask."""
     return given.mcp is None or getattr(given.func, "asks_directly", True)

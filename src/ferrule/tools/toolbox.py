@@ -52,7 +52,7 @@ class Toolbox:
     `search="bm25"` puts all tools on the shelf but those that `keep` names (globs among them), and offers `search_tools(query, limit)`.
     """
 
-    __slots__ = ("_by_name", "_hash", "declarations", "names", "shelf", "tools")
+    __slots__ = ("_by_name", "_hash", "declarations", "has_remote", "names", "shelf", "tools")
 
     servers: tuple[Any, ...] = ()
     """The MCP servers among what it was made of, whose tools may change; see `LiveToolbox`."""
@@ -89,6 +89,8 @@ class Toolbox:
         if search is not None and self.shelf is not None:
             self.tools = (*offered, Tool(self.shelf.search_tools, effect="read"))
         self._index(behind)
+        self.has_remote: bool = any(tool.mcp is not None for tool in (*behind, *self.tools))
+        """Whether a tool of it is of an MCP server."""
         self.names: tuple[str, ...] = tuple(tool.name for tool in self.tools)
         """Their own names, in order."""
         self.declarations = Declarations(tool.declaration for tool in self.tools)
