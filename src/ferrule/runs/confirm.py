@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakValueDictionary
 
 from ferrule.errors import DecisionError, shown
-from ferrule.runs.journal_json import read_decision, read_object, record_form
 from ferrule.tools.confirmed import asked_directly, decide_directly
 from ferrule.values.form import described, read_form
 from ferrule.values.jsonable import json_text
@@ -206,6 +205,8 @@ def plain(decision: Decision) -> Decision:
     if any(hasattr(each, "get_secret_value") for each in decision.args.values()):
         msg = "An edit is kept with its run, where a secret would be masked: give the value itself as text."
         raise DecisionError(msg)
+    from ferrule.runs.journal_json import read_decision, read_object, record_form
+
     return read_decision(read_object(json_text(record_form(decision)), "a decision"))
 
 
@@ -226,6 +227,8 @@ def _refuse_misfit(question: Question, decision: Decision) -> None:
 
 def decided(run: RunState) -> frozenset[str]:
     """The ids of questions of a run on which a decision is put, here or in its store, and not yet taken up."""
+    from ferrule.runs.journal_json import read_decision, read_object
+
     kept = run.kept.store.load(run.id).decisions if run.kept is not None else ()
     here = frozenset(key for key, each in run.answers.items() if each.kind != "revoke")
     return here | {read_decision(read_object(text, "a decision")).question_id for text in kept}

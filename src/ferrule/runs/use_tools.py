@@ -143,7 +143,7 @@ def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], li
         if entry is not None:
             if is_program(checked.tool):
                 recounted(frame, at)
-        elif not is_program(checked.tool) and (cut_off := journal.take_begun(at)) and not journal.is_paused(at):
+        elif journal.has_begun(at) and not is_program(checked.tool) and (cut_off := journal.take_begun(at)) and not journal.is_paused(at):
             left.append((k, Left(at, _digest(checked), checked, cut_off)))
         else:
             live.append((k, at, checked))

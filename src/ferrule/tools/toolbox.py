@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError, shown
-from ferrule.tools.shelf import Shelf
 from ferrule.tools.tool import Tool
 from ferrule.values.exchange import Declarations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ferrule.tools.shelf import Shelf
 
 log = logging.getLogger("ferrule.mcp")
 
@@ -84,7 +85,7 @@ class Toolbox:
             raise ToolDefinitionError(msg)
         self.tools: tuple[Tool, ...] = offered
         """The tools that are offered, in the order they were given."""
-        self.shelf: Shelf | None = Shelf(behind) if behind else None
+        self.shelf: Shelf | None = _put_away(behind) if behind else None
         """The tools that can be loaded; None where there are none."""
         if search is not None and self.shelf is not None:
             self.tools = (*offered, Tool(self.shelf.search_tools, effect="read"))
@@ -273,6 +274,12 @@ def _all(tools: Any) -> tuple[Tool, ...]:
     return tuple(as_tool(each) for each in cast("Iterable[Any]", tools))
 
 
+def _put_away(tools: tuple[Tool, ...]) -> Shelf:
+    from ferrule.tools.shelf import Shelf  # late: most toolboxes have none
+
+    return Shelf(tools)
+
+
 def _searched(
     offered: tuple[Tool, ...], behind: tuple[Tool, ...], search: str, keep: Iterable[str]
 ) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
@@ -283,7 +290,7 @@ def _searched(
     if isinstance(keep, str):
         msg = f"`keep` is a list of names, found {shown(keep)}."
         raise ToolDefinitionError(msg)
-    every = Shelf(offered)
+    every = _put_away(offered)
     kept: set[str] = set()
     for pattern in keep:
         found = every.matching(pattern)
