@@ -208,9 +208,9 @@ def test_a_slow_server_is_unavailable_and_not_asked_again(ask, limit):
     """L4."""
     with raw_server(say_nothing) as server:
         with pytest.raises(Unavailable, match="no answer in time"):
-            ask(lm_at(server, **{limit: 0.25}))
+            ask(lm_at(server, **{limit: 0.6}))  # long enough for a busy machine to have taken the question
         assert server.client_left.wait(10)
-        assert len(server.requests) <= 1  # none where a busy machine took that long to connect
+        assert len(server.requests) == 1
 
 
 @ways
