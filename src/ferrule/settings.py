@@ -9,9 +9,10 @@ The same ContextVar also carries the frame (the run that is going on here, if an
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar, Token
-from dataclasses import dataclass, field, fields, replace
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,10 @@ from ferrule.errors import ConfigurationError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
+    from contextvars import Token
+
+
+_NO_OVERRIDES: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +47,22 @@ class Settings:
     """Rules for calls that models make (`values.policy.Policy`): allowed, asked about, or denied; None leaves it to each tool."""
 
 
-@dataclass(frozen=True, slots=True)
 class Scope:
-    """What holds here and now."""
+    """What holds here and now. Made for every call of a tool, and not changed after."""
 
-    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    frame: Any = None
-    """The frame of the run whose `forward` is executing here, or None."""
-    call: Any = None
-    """The tool call that is executing here (see `runs.observe`), or None."""
+    __slots__ = ("call", "frame", "overrides")
+
+    def __init__(self, overrides: Mapping[str, Any] = _NO_OVERRIDES, frame: Any = None, call: Any = None) -> None:
+        self.overrides = overrides
+        self.frame = frame
+        """The frame of the run whose `forward` is executing here, or None."""
+        self.call = call
+        """The tool call that is executing here (see `runs.observe`), or None."""
 
 
-_NAMES = frozenset(each.name for each in fields(Settings))
+_ORDER = tuple(each.name for each in fields(Settings))
+_NAMES = frozenset(_ORDER)
+_all_of = attrgetter(*_ORDER)
 _nowhere = Scope()
 _scope: ContextVar[Scope] = ContextVar("ferrule_scope", default=_nowhere)
 _configured = Settings()
@@ -72,11 +81,8 @@ def configure(**changes: Any) -> None:
 def context(**changes: Any) -> Generator[None]:
     """Set settings for a `with` block, and for the tasks and worker threads started in it."""
     scope = _scope.get()
-    token = _scope.set(replace(scope, overrides={**scope.overrides, **_checked(changes)}))
-    try:
+    with entered(Scope({**scope.overrides, **_checked(changes)}, scope.frame, scope.call)):
         yield
-    finally:
-        _leave(token)
 
 
 def current() -> Settings:
@@ -93,7 +99,7 @@ def setting(name: str) -> Any:
 
 def frozen(here: Settings) -> dict[str, Any]:
     """Settings as overrides that hold them all fast, whatever `configure` does meanwhile."""
-    return {name: getattr(here, name) for name in _NAMES}
+    return dict(zip(_ORDER, _all_of(here), strict=True))
 
 
 def scope() -> Scope:
@@ -106,21 +112,24 @@ def enter(here: Scope) -> None:
     _scope.set(here)
 
 
-@contextmanager
-def entered(here: Scope) -> Generator[None]:
+class entered:  # noqa: N801  reads like the function it is; a class costs a third of `@contextmanager`, once a call
     """Put another scope in force for a block."""
-    token = _scope.set(here)
-    try:
-        yield
-    finally:
-        _leave(token)
 
+    __slots__ = ("_here", "_token")
 
-def _leave(token: Token[Scope]) -> None:
-    # A block inside a generator may be left in another context than it was entered in (an async fixture, a stream that was given up).
-    # There it never held, and there is nothing to put back.
-    with suppress(ValueError):
-        _scope.reset(token)
+    def __init__(self, here: Scope) -> None:
+        self._here = here
+
+    def __enter__(self) -> None:
+        self._token: Token[Scope] = _scope.set(self._here)
+
+    def __exit__(self, *_: object) -> None:
+        # A block inside a generator may be left in another context than it was entered in (an async fixture, a stream that was given
+        # up). There it never held, and there is nothing to put back.
+        try:  # noqa: SIM105  `suppress` costs more than all else here
+            _scope.reset(self._token)
+        except ValueError:
+            pass
 
 
 def _checked(changes: dict[str, Any]) -> dict[str, Any]:

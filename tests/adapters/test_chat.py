@@ -106,6 +106,16 @@ def test_no_piece_of_a_known_marker_is_ever_handed_out(text: str, cuts: list[int
         assert not any(f"[[ ## {name} ## ]]" in spoken_of for name in ("why", "answer", "completed"))
 
 
+@given(st.lists(WORDS, max_size=14).map("".join))
+def test_a_plain_answer_is_split_as_any_other(text: str) -> None:
+    """F1: what is faster says nothing else."""
+    marks = Marks(("why", "answer"), "completed")
+    assert marks._split_at_once(text) in (None, marks._split_with_care(text))
+    plain = f"[[ ## why ## ]]\n{text}\n[[ ## answer ## ]] B [[ ## completed ## ]] and more"
+    if not any(mark in text for mark in ("[[", "`")):
+        assert marks._split_at_once(plain) == {"why": text.strip(), "answer": "B"}
+
+
 def test_text_comes_as_soon_as_it_is_certain() -> None:
     """U165: field deltas."""
     reader = CHAT.reader(TWO)

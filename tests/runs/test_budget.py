@@ -23,6 +23,7 @@ from ferrule import (
     Tool,
     ToolCall,
     context,
+    settings,
 )
 from ferrule.runs import budget as budgets
 from ferrule.runs.budget import Budget
@@ -278,9 +279,10 @@ def test_an_end_takes_a_few_calls_but_not_more_than_a_few() -> None:
 
 def test_without_limits_there_is_no_budget() -> None:
     """Performance: nothing on the way of a step."""
-    with context(lm=ScriptedLM([fields(b="B")])):
-        run = Predict("a -> b").start(a="x")
-    assert run.root.budget is None
+    seen = []
+    with context(lm=ScriptedLM(by=lambda _: seen.append(settings.scope().frame) or Response(fields(b="B")))):
+        Predict("a -> b")(a="x")
+    assert [frame.budget for frame in seen] == [None]
 
 
 def test_what_is_spent_inside_is_spent_outside() -> None:

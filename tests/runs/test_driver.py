@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import threading
 from collections.abc import Callable, Generator
 from typing import Any
@@ -12,17 +13,20 @@ import pytest
 
 from ferrule.errors import ContextOverflow, LimitReached, ReplayMismatch, RunError, ToolStop, Unavailable
 from ferrule.lms.lm import BaseLM
-from ferrule.lms.scripted import ScriptedLM
+from ferrule.lms.scripted import AutoLM, ScriptedLM
+from ferrule.programs.predict import Predict
+from ferrule.programs.react import ReAct
 from ferrule.runs.journal import Entry
 from ferrule.runs.limits import Limits
 from ferrule.runs.run import Run, aexecute, execute
+from ferrule.settings import context
 from ferrule.tools.tool import Tool
 from ferrule.values.act import AskPerson, CallModel, CallTools, Once, Tell, Within
 from ferrule.values.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.event import Custom
 from ferrule.values.exchange import Request, Response
 from ferrule.values.message import Message, Messages
-from ferrule.values.outcome import Prediction
+from ferrule.values.outcome import Prediction, Step
 from ferrule.values.question import Question
 
 
@@ -487,6 +491,33 @@ class LaterOnly:
     async def later(self, entry: Entry) -> None:
         await asyncio.sleep(0)
         self.kinds.append(entry.kind)
+
+
+@pytest.mark.parametrize("kind", [ReAct, Predict])
+@pytest.mark.parametrize("native", [True, False])
+def test_a_run_that_ended_leaves_nothing_to_the_garbage_collector(driver: str, kind: Any, native: bool) -> None:
+    """F1, F4: its memory is given back with the last name of it."""
+
+    def carried() -> None:
+        run = Run(kind("question -> answer", tools=[Tool(lambda: "noon", "clock")], native=native), (), {"question": "q"})
+        with context(lm=AutoLM("well")):
+            carry(run, driver)
+        assert run.prediction.answer == "well"
+        assert len(run.trajectory.steps) > 0
+
+    carried()  # what is made once, and kept
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        carried()
+        gc.collect()
+        left = [each for each in gc.garbage if type(each).__module__.startswith("ferrule.runs") or isinstance(each, (Step, ToolResult))]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert left == []
 
 
 def test_an_async_run_writes_without_blocking_the_loop() -> None:

@@ -57,18 +57,21 @@ def test_declarations_are_equal_exactly_where_a_model_reads_the_same():
     assert Declarations([ADD]) != [ADD]
 
 
+ADDING = Declarations([ADD])
 REQUESTS = [
     Request(HI),
     Request(HI.then(Message("user", "more"))),
-    Request(HI, Declarations([ADD])),
+    Request(HI, ADDING),  # these share their tools, and what is kept with them
     Request(HI, Declarations([SUB])),
-    Request(HI, Declarations([ADD]), "required"),
-    Request(HI, Declarations([ADD]), {"type": "function", "function": {"name": "add"}}),
-    Request(HI, Declarations([ADD]), None, parallel=False),
-    Request(HI, Declarations([ADD]), None, parallel=True),
+    Request(HI, ADDING, "required"),
+    Request(HI, ADDING, {"type": "function", "function": {"name": "add"}}),
+    Request(HI, ADDING, None, parallel=False),
+    Request(HI, ADDING, None, parallel=True),
     Request(HI, shape=Shape("json_object")),
     Request(HI, shape=Shape("json_schema", {"type": "object"})),
     Request(HI, shape=Shape("json_schema", {"type": "object"}, "other")),
+    Request(HI, ADDING, shape=Shape("json_object")),
+    Request(HI, ADDING, settings={"temperature": 0}),
     Request(HI, settings={"temperature": 0}),
     Request(HI, settings={"temperature": 1}),
     Request(HI, settings={"stop": ["a", "b"]}),

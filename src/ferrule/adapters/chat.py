@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.draw import Shown, is_plain, value_pieces, value_text
+from ferrule.adapters.draw import Shown, plain_text, value_pieces
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.marks import MarkReader, Marks
 
@@ -47,8 +47,8 @@ class ChatAdapter(Adapter):
         pieces: list[Piece] = []
         for name, value in fields.items():
             between = "\n\n" if pieces else ""
-            if is_plain(value):
-                pieces.append(f"{between}[[ ## {name} ## ]]\n{value_text(value)}")
+            if (text := plain_text(value)) is not None:
+                pieces.append(f"{between}[[ ## {name} ## ]]\n{text}")
             else:
                 pieces += (f"{between}[[ ## {name} ## ]]\n", *value_pieces(value))
         return pieces

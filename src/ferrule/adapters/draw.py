@@ -113,13 +113,20 @@ def value_text(value: Any) -> str:
     return value if isinstance(value, str) else json_text(value)
 
 
+def plain_text(value: Any) -> str | None:
+    """A value as text where it is seen at a glance to hold no parts, None for any other: this is asked of every value of every step."""
+    if type(value) is str:
+        return value
+    return json_text(value) if is_plain(value) else None
+
+
 def value_pieces(value: Any) -> list[Piece]:
     """A value as text and parts."""
     return pieces_of(value) or [value_text(value)]
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is seen at a glance to hold no parts: this is asked of every value of every step."""
+    """Whether a value is seen at a glance to hold no parts."""
     kind = cast("Any", type(value))
     return kind in _PLAIN or (kind is dict and _PLAIN.issuperset(map(type, value.values())))
 

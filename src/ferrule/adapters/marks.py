@@ -34,6 +34,21 @@ class Marks:
 
     def split(self, text: str) -> dict[str, str]:
         """The text below each marker."""
+        return self._split_at_once(text) or self._split_with_care(text)
+
+    def _split_at_once(self, text: str) -> dict[str, str] | None:
+        """What nearly every answer is: each marker once, the last one at the end, nothing in backticks. None for any other."""
+        if "`" in text:
+            return None
+        parts = self.pattern.split(text)
+        names = parts[1::2]
+        found = dict(zip(names, map(str.strip, parts[2::2]), strict=True))
+        if len(found) < len(names) or (self.end in found and names[-1] != self.end):
+            return None
+        found.pop(self.end, None)
+        return found
+
+    def _split_with_care(self, text: str) -> dict[str, str]:
         found: dict[str, str] = {}
         opened: dict[str, int] = {}
         name, start, is_fenced = "", 0, False

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.draw import Shown, is_plain, value_pieces, value_text
+from ferrule.adapters.draw import Shown, plain_text, value_pieces
 from ferrule.adapters.json_object import JSONAdapter
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class XMLAdapter(Adapter):
         pieces: list[Piece] = []
         for name, value in fields.items():
             between = "\n" if pieces else ""
-            if is_plain(value):
-                pieces.append(f"{between}<{name}>\n{value_text(value)}\n</{name}>")
+            if (text := plain_text(value)) is not None:
+                pieces.append(f"{between}<{name}>\n{text}\n</{name}>")
             else:
                 pieces += (f"{between}<{name}>\n", *value_pieces(value), f"\n</{name}>")
         return pieces

@@ -62,8 +62,7 @@ class Asker(Record):
 
 def asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any]) -> Asker:
     """Settle model, adapter and settings for a run: the call's own, then the program's, then the settings'."""
-    here = settings.current()
-    found = next((each for each in (own.get("lm"), lm, here.lm) if each is not None), None)
+    found = next((each for each in (own.get("lm"), lm, settings.setting("lm")) if each is not None), None)
     if found is None:
         msg = (
             "No language model is set. Call `ferrule.configure(lm=LM('provider/model'))`, or give the program one: `program(lm=..., ...)`."
@@ -74,7 +73,7 @@ def asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any]) -> Asker:
     choice, parallel = merged.pop("tool_choice", None), merged.pop("parallel_tool_calls", None)
     frame = settings.scope().frame
     is_observed = frame is not None and frame.run.tell is not None
-    return Asker(model, here.adapter or _DEFAULT_ADAPTER, merged, model.capabilities, choice, parallel, is_observed)
+    return Asker(model, settings.setting("adapter") or _DEFAULT_ADAPTER, merged, model.capabilities, choice, parallel, is_observed)
 
 
 def ask(

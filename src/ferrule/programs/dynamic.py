@@ -12,9 +12,10 @@ import threading
 from collections import OrderedDict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import ref
 
 from ferrule import settings
-from ferrule.errors import DuplicateToolError, RunError, shown
+from ferrule.errors import DuplicateToolError, RunCancelled, RunError, shown
 from ferrule.programs.instructions import is_builtin, new_tools
 from ferrule.tools.change import digest
 from ferrule.tools.toolbox import Toolbox, as_tool
@@ -82,11 +83,12 @@ class ModuleView:
     Every other public attribute is the program's own, and can be read only.
     """
 
-    __slots__ = ("_after", "_before", "_host")
+    __slots__ = ("_after", "_before", "_host", "_owner")
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._before = self._after = host.owner.toolbox
+        self._owner = host.owner  # a view that a callback keeps can be read after the run
+        self._before = self._after = self._owner.toolbox
 
     @property
     def toolbox(self) -> Toolbox:
@@ -104,16 +106,16 @@ class ModuleView:
         Raises `DuplicateToolError` for two tools of one name, `ToolDefinitionError` for what is no tool. Then nothing is changed.
         """
         named = Toolbox([tool for tool in Toolbox(() if tools is None else tools) if not is_builtin(tool)])
-        self._host.owner.check(named.tools)
+        self._owner.check(named.tools)
         self._after = Toolbox((*filter(is_builtin, self._before), *named))
 
     def load(self, *names: str) -> str:
         """Offer tools of the toolbox's shelf, by name or glob; returns what came of it, in words."""
-        return self._moved(names, self._host.owner.shelf, loading=True)
+        return self._moved(names, self._owner.shelf, loading=True)
 
     def unload(self, *names: str) -> str:
         """Put tools back on the shelf, by name or glob; returns what came of it, in words."""
-        return self._moved(names, self._host.owner.shelf, loading=False)
+        return self._moved(names, self._owner.shelf, loading=False)
 
     def _moved(self, names: Iterable[str], shelf: Shelf | None, *, loading: bool) -> str:
         there = {tool.name for tool in self.toolbox}
@@ -152,17 +154,17 @@ class ModuleView:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # above all `_host` itself, in a view that `copy` is just making
             raise AttributeError(name)
-        return getattr(self._host.owner.module, name)
+        return getattr(self._owner.module, name)
 
     def __repr__(self) -> str:
-        return f"<{self._host.owner.module!r} in a run, with {', '.join(self.toolbox.names) or 'no tools'}>"
+        return f"<{self._owner.module!r} in a run, with {', '.join(self.toolbox.names) or 'no tools'}>"
 
 
 class Host:
     """The tools of one run, where calls change them."""
 
     def __init__(self, owner: Owner) -> None:
-        self.owner = owner
+        self._owner = ref(owner)  # weak, as the owner holds the host: so the memory of a run is given back at its end
         self._start = owner.toolbox
         frame = settings.scope().frame
         self._run = frame.run if frame is not None else None
@@ -170,6 +172,15 @@ class Host:
         self._mine: _Loaded = {}
         self.elsewhere: Callable[[], Iterable[Tool]] = tuple
         """Further tools that a resumed run may have had: those of its MCP servers as they list them now."""
+
+    @property
+    def owner(self) -> Owner:
+        """The flow whose tools these are. Raises `RunCancelled` once it is over."""
+        owner = self._owner()
+        if owner is None:
+            msg = "The program whose tools these are has ended: nothing can be changed in it any more."
+            raise RunCancelled(msg)
+        return owner
 
     def context(self) -> ModuleContext:
         """What a callback is given: a view of its own, so that calls of one turn do not see each other's changes halfway."""

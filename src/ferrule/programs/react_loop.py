@@ -24,6 +24,7 @@ from ferrule.values import event as events
 from ferrule.values.act import Act, Flow, Tell, Within
 from ferrule.values.call import ToolCall, ToolResult
 from ferrule.values.history import History
+from ferrule.values.log import Log
 from ferrule.values.outcome import Prediction, Step, Trajectory
 from ferrule.values.record import replace
 from ferrule.values.signature import InputField, Signature, as_signature
@@ -114,7 +115,7 @@ def carry(agent: Agent, inputs: dict[str, Any]) -> Flow:
     outputs, reason = yield from loop.flow(checked_iters(own.get("max_iters", agent.max_iters)))
     if outputs is None:
         outputs = yield from _extracted(agent, how, values, loop)
-    return Prediction.of(outputs, trajectory=loop.trajectory, messages=loop.request.messages, reason=reason)
+    return Prediction.of(outputs, trajectory=Trajectory(loop.steps), messages=loop.request.messages, reason=reason)
 
 
 def _extracted(agent: Agent, how: Asker, values: Mapping[str, Any], loop: _Loop) -> Generator[Act, Any, dict[str, Any]]:
@@ -155,8 +156,8 @@ class _Loop:
             self.live = live_tools(agent.react.toolbox, self.host)
         self.news = ""
         """What the model is to be told of a change of tools, with the step that is being taken."""
-        self.trajectory = Trajectory()
-        self.shown = self.trajectory.steps
+        self.steps: Log[Step] = Log()
+        self.shown = self.steps
         self.request: Any = None
         self.faults: list[str] = []
 
@@ -179,7 +180,7 @@ class _Loop:
     def context(self, view: ModuleView) -> ModuleContext:
         """See `dynamic.Owner`."""
         said = [message for message in self.request.messages if message.role != "system"]
-        return ModuleContext(view, self.trajectory, dict(self.values), History(messages=said))
+        return ModuleContext(view, Trajectory(self.steps), dict(self.values), History(messages=said))
 
     def check(self, tools: Sequence[Tool]) -> None:
         """See `dynamic.Owner`."""
@@ -198,9 +199,9 @@ class _Loop:
             if turn.outputs is not None:
                 return (dict(turn.outputs) or None), None
             step, finished = yield from self._step(turn)
-            whole = self.shown is self.trajectory.steps
-            self.trajectory = self.trajectory.then(step)
-            self.shown = self.trajectory.steps if whole else self.shown.then(step)
+            whole = self.shown is self.steps
+            self.steps = self.steps.then(step)
+            self.shown = self.steps if whole else self.shown.then(step)
             yield Tell(events.StepFinished(index, step))
             if finished is not None:
                 return self._outputs(finished), None

@@ -57,6 +57,8 @@ def drive(frame: Frame, flow: Flow) -> Any:
                         answer = _Failure(Entry(slot, "failure", digest, error), recorded=False)
             elif type(act) is CallTools:
                 answer = call_tools(frame, act)
+            elif type(act) is Tell:
+                answer = _tell(frame, act.event)
             elif type(act) is Once:
                 entry = _once(frame, act)
                 if frame.live:
@@ -87,6 +89,8 @@ async def adrive(frame: Frame, flow: Flow) -> Any:
                         answer = _Failure(Entry(slot, "failure", digest, error), recorded=False)
             elif type(act) is CallTools:
                 answer = await acall_tools(frame, act)
+            elif type(act) is Tell:
+                answer = _tell(frame, act.event)
             elif type(act) is Once:
                 entry = _once(frame, act)
                 if frame.live:
@@ -159,19 +163,20 @@ def _once(frame: Frame, act: Once) -> Entry:
     return entry if entry is not None else Entry(slot, "once", act.name, act.make())
 
 
-def _at_once(frame: Frame, act: AskPerson | Tell | Within) -> Any:
+def _tell(frame: Frame, event: events.Event) -> None:
+    if type(event) is events.StepFinished:
+        if frame.budget is not None:
+            frame.budget.spend(steps=1)
+        if not frame.path:
+            frame.run.steps.append(event.step)
+    # Live here, though another branch may still be replayed; or replayed to the end.
+    if frame.tell is not None and (frame.live or not frame.run.journal.replaying):
+        frame.tell(event)
+
+
+def _at_once(frame: Frame, act: AskPerson | Within) -> Any:
     """Acts that are answered without waiting."""
     match act:
-        case Tell(event):
-            if type(event) is events.StepFinished:
-                if frame.budget is not None:
-                    frame.budget.spend(steps=1)
-                if not frame.path:
-                    frame.run.steps.append(event.step)
-            # Live here, though another branch may still be replayed; or replayed to the end.
-            if frame.tell is not None and (frame.live or not frame.run.journal.replaying):
-                frame.tell(event)
-            return None
         case AskPerson():
             found = decisions(frame, act)
             frame.live = not frame.run.journal.replaying

@@ -81,6 +81,8 @@ class Journal:
 
     def rewind(self) -> None:
         """Start a replay: every answer written so far is there to be taken, once."""
+        if not self.entries and not self._dispatched:  # the first execution of most runs
+            return
         done = {entry.slot for entry in self.entries if entry.kind == "result"}
         self._dispatched = {}
         self._by_frame = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import Any
 
 from ferrule.errors import ConfigurationError
@@ -12,6 +13,8 @@ _COUNTS = ("steps", "tool_calls", "tokens")
 _AMOUNTS = ("cost", "wall_s", "tool_s")
 SHARED = (*_COUNTS, *_AMOUNTS)
 """The bounds that hold for a program and all it calls together."""
+_shared_of = attrgetter(*SHARED)
+_NONE_SHARED = (None,) * len(SHARED)
 
 
 class Limits(Record, kw_only=True):
@@ -50,7 +53,7 @@ class Limits(Record, kw_only=True):
     @property
     def are_shared(self) -> bool:
         """Whether there is a bound that what a program calls has a part in."""
-        return any(getattr(self, name) is not None for name in SHARED)
+        return _shared_of(self) != _NONE_SHARED
 
 
 def _is_count(value: Any) -> bool:

@@ -64,7 +64,8 @@ class Run(RunState):
     def usage(self) -> Usage:
         """Tokens so far."""
         self._replayed()
-        return self.root.usage
+        root = self.root
+        return root.usage if root is not None else self.spent
 
     def confirmation(self) -> ConfirmationRequired:
         """The first pending question as the exception that a plain call raises."""
@@ -207,9 +208,10 @@ def execute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = F
     """
     if run.kept is not None:
         run.kept.open()
-    with settings.entered(_opened(run, observers, wants_deltas=wants_deltas, is_silent=is_silent)):
+    here = _opened(run, observers, wants_deltas=wants_deltas, is_silent=is_silent)
+    with settings.entered(here):
         try:
-            outcome = perform(run.root, run.program, run.args, run.inputs)
+            outcome = perform(here.frame, run.program, run.args, run.inputs)
             run.journal.finished()
         except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
             run.stopped(error)
@@ -223,9 +225,10 @@ async def aexecute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: b
     """`execute` on this event loop."""
     if run.kept is not None:
         await _aopened(run, run.kept)
-    with settings.entered(_opened(run, observers, wants_deltas=wants_deltas)):
+    here = _opened(run, observers, wants_deltas=wants_deltas)
+    with settings.entered(here):
         try:
-            outcome = await aperform(run.root, run.program, run.args, run.inputs)
+            outcome = await aperform(here.frame, run.program, run.args, run.inputs)
             run.journal.finished()
         except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
             run.stopped(error)

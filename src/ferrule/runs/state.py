@@ -10,7 +10,6 @@ import secrets
 import threading
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
-from uuid import uuid4
 
 from ferrule.errors import InputError, RunCancelled, RunError, Suspended, shown
 from ferrule.runs.budget import Budget
@@ -116,10 +115,11 @@ class Frame(Changing):
 
     def check(self) -> None:
         """Before each act: raise `RunCancelled` if the run was cancelled, or if nobody waits for this frame any more."""
-        life = self.life
+        life, run = self.life, self.run
         if life.over or life.outer is not None:  # the usual frame is the run's own, and spares the walk
             self.alive()
-        self.run.check()
+        if run.cancelled or run.resuming or run.status != "running":
+            run.check()
 
     def alive(self) -> None:
         """Raise `RunCancelled` if what this frame belongs to is over: a run that ended, a call that was given up."""
@@ -220,12 +220,12 @@ class RunState:
 
     __slots__ = (
         "__weakref__", "answers", "args", "cancelled", "decisions", "deps", "error", "executing", "extra_tools", "id",
-        "inputs", "journal", "kept", "key", "outcome", "pending", "program", "resuming", "root", "status", "steps", "tally",
+        "inputs", "journal", "kept", "key", "outcome", "pending", "program", "resuming", "root", "spent", "status", "steps", "tally",
         "tell", "wants_deltas",
     )  # fmt: skip
 
     def __init__(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, run_id: str | None = None) -> None:
-        self.id = uuid4().hex if run_id is None else _checked_id(run_id)
+        self.id = secrets.token_hex(16) if run_id is None else _checked_id(run_id)
         self.program = program
         self.args = args
         # What a flow was given is replayed: a list or a history that its caller goes on changing must not change it.
@@ -240,7 +240,11 @@ class RunState:
         """Whether a driver is at work on it: one at a time, or an approved call would run twice."""
         self.resuming = False
         self.steps: list[Step] = []
-        self.root = Frame(self)
+        self.root: Frame | None = None
+        """The frame of the execution that is going on. Let go of with its end: a run and its frame hold each other, and memory is then
+        given back at once, without waiting for the garbage collector."""
+        self.spent = Usage()
+        """Tokens of the latest execution that ended."""
         self.tell: Observers | None = None
         self.wants_deltas = False
         self.decisions: list[Decision] = []
@@ -274,13 +278,14 @@ class RunState:
                 raise RunError(msg)
             self.executing = True
         self.status, self.error, self.pending, self.steps, self.cancelled = "running", None, (), [], False
-        self.root = Frame(self, life=Execution(within), tell=tell, budget=within.frame.budget if within and within.frame else None)
+        budget = within.frame.budget if within and within.frame else None
+        self.root = root = Frame(self, life=Execution(within), tell=tell, budget=budget)
         self.tell = tell
         self.wants_deltas = wants_deltas
         self.journal.rewind()
         self.resuming = self.journal.replaying
-        self.root.live = not self.resuming
-        return self.root
+        root.live = not self.resuming
+        return root
 
     def check(self) -> None:
         """Before each act: raise if the run was cancelled from elsewhere, and say so when a replay has come to its end."""
@@ -310,18 +315,24 @@ class RunState:
         self.answers = {key: each for key, each in self.answers.items() if key not in untaken}
         self.decisions = [each for each in self.decisions if each.question_id not in untaken]
 
+    def _ended(self) -> None:
+        root = self.root
+        if root is not None:
+            root.life.over = True
+            self.spent, self.root = root.usage, None
+
     def done(self, prediction: Any) -> None:
         """The program returned."""
+        self._ended()
         if isinstance(prediction, Prediction):
-            prediction.counted(self.root.usage)
+            prediction.counted(self.spent)
         self.outcome = prediction
-        self.root.life.over = True
         self.status = "done"
         self.executing = False
 
     def stopped(self, error: BaseException) -> None:
         """The execution ended without a prediction."""
-        self.root.life.over = True
+        self._ended()
         if isinstance(error, Suspended):
             self.status, self.pending = "waiting", error.questions
         else:

@@ -23,7 +23,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._begin([])
+        self._of: list[Decision] | None = None  # most runs are asked nothing, and count nothing
 
     def _begin(self, decisions: list[Decision]) -> None:
         self._of = decisions
@@ -33,7 +33,7 @@ class Tally:
         self._grants: dict[str, Grant] = {}
 
     def _count(self, decisions: list[Decision]) -> None:
-        if decisions is not self._of:  # the run was read from its JSON
+        if decisions is not self._of:  # the first count, or the run was read from its JSON
             self._begin(decisions)
         while self._counted < len(decisions):
             decision = decisions[self._counted]

@@ -131,12 +131,16 @@ class ToolCall(BaseModel):
         """A call of values that are of the right types already, without asking pydantic: every step makes one or two."""
         call = cls.__new__(cls)
         own = {"name": name, "args": args, "id": id, "intention": None, "fault": None, "repairs": (), **fields}
-        for slot, value in (("__dict__", own), ("__pydantic_fields_set__", set(own)), *_NOTHING_MORE):
-            object.__setattr__(call, slot, value)
+        _put(call, "__dict__", own)
+        _put(call, "__pydantic_fields_set__", _EVERY_FIELD)
+        _put(call, "__pydantic_extra__", None)
+        _put(call, "__pydantic_private__", None)
         return call
 
 
-_NOTHING_MORE = (("__pydantic_extra__", None), ("__pydantic_private__", None))
+_put = object.__setattr__
+_EVERY_FIELD = set(ToolCall.model_fields)
+"""One set for all calls: a copy of a call, the only way to change one, has a set of its own."""
 _STARS = "**********"
 _FAULTS = (ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError)
 

@@ -131,9 +131,15 @@ class Request(Changing):
     def digest(self) -> str:
         """A hexadecimal name for all that the model is asked: costs the same at the thousandth step as at the first."""
         if self._fixed is None:
-            rest = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
-            self._fixed = sha256(self.tools.json + json_bytes(rest)).hexdigest()[:12]
+            choice, parallel = self.tool_choice, self.parallel
+            is_bare = not self.settings and self.shape is None and (choice is None or type(choice) is str)
+            self._fixed = self.tools.kept((Request, choice, parallel), self._digest_of_rest) if is_bare else self._digest_of_rest()
         return f"{self.messages.digest.hex()[:20]:0>20}{self._fixed}"
+
+    def _digest_of_rest(self) -> str:
+        """The digest of all but the messages: nothing of it changes from step to step."""
+        rest = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
+        return sha256(self.tools.json + json_bytes(rest)).hexdigest()[:12]
 
 
 class Response(Record):

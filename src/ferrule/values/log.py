@@ -31,7 +31,7 @@ class Log(Sequence[T], Generic[T]):
         if len(shared) == length:
             shared.extend(items)
             # By identity: where another thread came first with these very objects, they are what has to stand here.
-            if all(map(is_, items, shared[length:end])):
+            if shared[length] is items[0] if end == length + 1 else all(map(is_, items, shared[length:end])):
                 longer._length = end  # noqa: SLF001  another object of this class
                 return longer
         longer._fork(items)  # noqa: SLF001

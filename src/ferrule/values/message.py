@@ -156,8 +156,8 @@ class Messages(Log[Message]):
         self._digests: list[bytes] = []
 
     def _view(self) -> Messages:
-        view = super()._view()
-        view._digests = self._digests  # noqa: SLF001  another object of this class
+        view = object.__new__(Messages)
+        view._items, view._length, view._digests = self._items, self._length, self._digests
         return view
 
     def _fork(self, items: tuple[Message, ...]) -> None:

@@ -123,9 +123,9 @@ class Prediction(Mapping[str, Any]):
         calls: Sequence[ToolCall] = (),
     ) -> Self:
         """A prediction with what stands beside its outputs."""
-        made = cls()
-        made._outputs = dict(outputs)
-        made._trajectory = trajectory if trajectory is not None else made._trajectory
+        made = cls(**outputs)
+        if trajectory is not None:
+            made._trajectory = trajectory
         made._messages = messages
         made._reason = reason
         made._calls = tuple(calls)
