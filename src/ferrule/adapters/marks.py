@@ -41,9 +41,8 @@ class Marks:
         if "`" in text:
             return None
         parts = self.pattern.split(text)
-        names = parts[1::2]
-        found = dict(zip(names, map(str.strip, parts[2::2]), strict=True))
-        if len(found) < len(names) or (self.end in found and names[-1] != self.end):
+        found = {parts[i]: parts[i + 1].strip() for i in range(1, len(parts), 2)}
+        if len(found) < len(parts) // 2 or (self.end in found and parts[-2] != self.end):
             return None
         found.pop(self.end, None)
         return found

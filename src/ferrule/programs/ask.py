@@ -88,7 +88,7 @@ def ask(
     """Fields and the response they were read from.
 
     `request` is the rendered question; `render` makes its messages again for another adapter; `read` replaces `adapter.read`,
-    `reader` what splits a streamed answer.
+    `reader` what splits a streamed answer (only where somebody is told are answers streamed).
     Raises `AdapterParseError` when the answer could not be read after `adapter.repairs` repairs and one try with the fallback adapter; its
     cause is the first such error.
     """
@@ -98,7 +98,7 @@ def ask(
     for attempt in range(1, 2 + adapter.repairs):
         if how.is_observed:
             yield _formatted(adapter, request, attempt)
-        response = yield CallModel(request, how.lm, reader or partial(adapter.reader, signature), attempt)
+        response = yield CallModel(request, how.lm, (reader or partial(adapter.reader, signature)) if how.is_observed else None, attempt)
         try:
             if how.is_observed:
                 return (yield from _read_aloud(adapter, signature, request, response, read, attempt)), response
@@ -115,7 +115,7 @@ def ask(
     attempt = 2 + adapter.repairs
     if how.is_observed:
         yield _formatted(other, again, attempt)
-    response = yield CallModel(again, how.lm, reader or partial(other.reader, signature), attempt)
+    response = yield CallModel(again, how.lm, (reader or partial(other.reader, signature)) if how.is_observed else None, attempt)
     try:
         if how.is_observed:
             return (yield from _read_aloud(other, signature, again, response, read, attempt)), response

@@ -89,7 +89,7 @@ class TextMode(Record):
 
     def _messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
         opening = adapter.opening(self.signature, self.values, demos=self.demos)
-        return opening.then(*(self._shown(adapter, step, i) for i, step in enumerate(steps)))
+        return opening.then(*[self._shown(adapter, step, i) for i, step in enumerate(steps)]) if steps else opening
 
     def turn(self, request: Request, steps: Sequence[Step], index: int) -> Generator[Act, Any, Turn]:
         """See `Mode`."""
@@ -113,18 +113,17 @@ class TextMode(Record):
         return (self._shown(self.how.adapter, step, index, news),)
 
     def _shown(self, adapter: Adapter, step: Step, i: int, news: str = "") -> Message:
-        contents = [clipped(result.content, self.observation_chars) for result in step.results]
+        fields: dict[str, Any] = {f"thought_{i}": step.thought}
         meant = [call.intention for call in step.calls if call.intention is not None]
-        return adapter.step_message(
-            {
-                f"thought_{i}": step.thought,
-                **({f"intention_{i}": meant[0] if len(meant) == 1 else meant} if meant else {}),
-                f"tool_name_{i}": step.entry("tool_name"),
-                f"tool_args_{i}": step.entry("tool_args"),
-                f"observation_{i}": contents[0] if len(contents) == 1 else contents,
-                **({f"tools_{i}": news} if news else {}),
-            }
-        )
+        if meant:
+            fields[f"intention_{i}"] = meant[0] if len(meant) == 1 else meant
+        fields[f"tool_name_{i}"] = step.entry("tool_name")
+        fields[f"tool_args_{i}"] = step.entry("tool_args")
+        contents = [clipped(result.content, self.observation_chars) for result in step.results]
+        fields[f"observation_{i}"] = contents[0] if len(contents) == 1 else contents
+        if news:
+            fields[f"tools_{i}"] = news
+        return adapter.step_message(fields)
 
 
 class NativeMode(Record):
@@ -145,8 +144,8 @@ class NativeMode(Record):
     def request(self, steps: Sequence[Step]) -> Request:
         """See `Mode`."""
         opening = self.how.adapter.opening(self.signature, self.values, demos=self.demos, native=True)
-        messages = opening.then(*(message for i, step in enumerate(steps) for message in self.shown(step, i, None)))
-        return self.request_after(messages)
+        shown = [message for i, step in enumerate(steps) for message in self.shown(step, i, None)]
+        return self.request_after(opening.then(*shown) if shown else opening)
 
     def request_after(self, messages: Messages) -> Request:
         """See `Mode`."""

@@ -253,12 +253,13 @@ class _Loop:
         """Carry the turn out; the `finish` call, if there is one, comes last."""
         if turn.problem:
             return Step(turn.thought, (), (fault_result(turn.problem),)), None
-        finish = next((call for call in turn.calls if call.name == "finish"), None)
-        if finish is None:
+        named = [call for call in turn.calls if call.name == "finish"]
+        if not named:
             results: list[ToolResult] = yield from self._used(turn, turn.calls)
             if changes(results):
                 results, self.news = self.host.applied(results)
             return Step(turn.thought, turn.calls, tuple(results)), None
+        finish = named[0]
         others = tuple(call for call in turn.calls if call is not finish)
         results = yield from self._used(turn, others) if others else _none()
         calls = (*others, finish)

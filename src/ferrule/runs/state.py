@@ -225,7 +225,8 @@ class RunState:
     )  # fmt: skip
 
     def __init__(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, run_id: str | None = None) -> None:
-        self.id = secrets.token_hex(16) if run_id is None else _checked_id(run_id)
+        chance = secrets.token_bytes(32)
+        self.id = chance[:16].hex() if run_id is None else _checked_id(run_id)
         self.program = program
         self.args = args
         # What a flow was given is replayed: a list or a history that its caller goes on changing must not change it.
@@ -251,7 +252,7 @@ class RunState:
         """Every decision made on this run, in order."""
         self.tally = Tally()
         self.answers: dict[str, Decision] = {}
-        self.key = secrets.token_bytes(16)
+        self.key = chance[16:]
         """Makes the ids of this run's questions; kept with it."""
         self.deps: Any = None
         """What tools get beside their arguments (`Context.deps`); never kept."""

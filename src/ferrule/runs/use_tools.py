@@ -135,15 +135,16 @@ def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], li
     for k, checked in enumerate(act.calls):
         at = f"{slot}.{k}"
         entry = journal.take(at, "result", _digest(checked)) if journal.replaying else None
+        has_begun = journal.has_begun(at)
         if entry is None and k >= allowed:
             entry = over_limit(frame, at, _digest(checked), checked)
-        elif entry is None and checked.refused is not None and not journal.has_begun(at):
+        elif entry is None and checked.refused is not None and not has_begun:
             entry = not_run(frame, at, _digest(checked), checked, checked.refused)
         results.append(entry.value if entry is not None else None)
         if entry is not None:
             if is_program(checked.tool):
                 recounted(frame, at)
-        elif journal.has_begun(at) and not is_program(checked.tool) and (cut_off := journal.take_begun(at)) and not journal.is_paused(at):
+        elif has_begun and not is_program(checked.tool) and (cut_off := journal.take_begun(at)) and not journal.is_paused(at):
             left.append((k, Left(at, _digest(checked), checked, cut_off)))
         else:
             live.append((k, at, checked))

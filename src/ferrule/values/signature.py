@@ -117,12 +117,12 @@ class SignatureType(ModelMetaclass):
     @_told
     def input_fields(cls) -> dict[str, FieldInfo]:
         """The inputs by name, in order; not to be changed."""
-        return cls.plan.inputs
+        return (cls.__plan__ or cls.plan).inputs
 
     @_told
     def output_fields(cls) -> dict[str, FieldInfo]:
         """The outputs by name, in order; not to be changed."""
-        return cls.plan.outputs
+        return (cls.__plan__ or cls.plan).outputs
 
     @_told
     def fields(cls) -> dict[str, FieldInfo]:
@@ -143,11 +143,11 @@ class SignatureType(ModelMetaclass):
 
     def check_inputs(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs as their types, defaults filled in. Raises `InputError` that names all unknown, missing and ill-typed ones at once."""
-        return cls.plan.check_inputs(cls.__name__, given)
+        return (cls.__plan__ or cls.plan).check_inputs(cls.__name__, given)
 
     def check_output(cls, name: str, value: Any) -> Any:
         """One output as its type, from a value or from the text a model wrote. Raises `ValueError` with a text that a model can read."""
-        check = cls.plan.output_checks.get(name)
+        check = (cls.__plan__ or cls.plan).output_checks.get(name)
         if check is None:
             msg = f"there is no output `{name}`; the outputs are: {', '.join(cls.plan.outputs) or 'none'}"
             raise ValueError(msg)
@@ -167,7 +167,7 @@ class SignatureType(ModelMetaclass):
     @_told
     def output_checks(cls) -> Mapping[str, Check]:
         """What `check_output` calls, by name: for those who read many answers."""
-        return cls.plan.output_checks
+        return (cls.__plan__ or cls.plan).output_checks
 
     # -- others like it -------------------------------------------------------------------------------------------
 
