@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from agent_script import STEPS, fields, native_step, text_step
 
-from ferrule import Predict, Prediction, ReAct, RunCancelled, RunError, ScriptedLM, Tool, context, emit_event, progress, tool
+from ferrule import Module, Predict, Prediction, ReAct, RunCancelled, RunError, ScriptedLM, Tool, context, emit_event, progress, tool
 from ferrule.runs.stream import EventStream
 from ferrule.values import event as events
 
@@ -209,6 +209,91 @@ def test_leaving_an_async_stream_cancels_the_run_and_its_tool() -> None:
     stream = asyncio.run(main())
     assert seen == ["cancelled"]
     assert stream.run.status == "cancelled"
+
+
+class Waiting:
+    """An async tool that waits to be cancelled."""
+
+    def __init__(self) -> None:
+        self.began, self.seen = threading.Event(), list[str]()
+
+    async def wait(self) -> str:
+        """Wait."""
+        self.began.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.01)
+            self.seen.append("cancelled")
+            raise
+        return "too late"
+
+
+@pytest.mark.parametrize("leave", ["break", "with", "close"])
+@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize("nested", [False, True])
+def test_leaving_a_stream_cancels_its_async_tools_and_waits_for_them(leave: str, calls: int, nested: bool) -> None:
+    """U165, U67: nothing goes on behind its back."""
+    tools = [Waiting() for _ in range(calls)]
+    own: list[Any] = [Tool(each.wait, f"wait_{i}") for i, each in enumerate(tools)]
+    lm = ScriptedLM([[{"name": each.name, "args": {}} for each in own]])
+    agent: Any = ReAct("question -> answer", own, native=True)
+    agent.set_lm(lm)
+    if nested:
+
+        def ask() -> str:
+            """Ask the inner agent."""
+            return agent(question="q").answer
+
+        outer = ReAct("question -> answer", [ask], native=True)
+        outer.set_lm(ScriptedLM([native_step("a", "ask", {})]))
+    stream = (outer if nested else agent).stream(question="q")
+    for event in stream:
+        if isinstance(event, events.CallStarted):
+            for each in tools:
+                assert each.began.wait(10)
+            break
+    if leave == "with":
+        stream.__exit__(None, None, None)
+    elif leave == "close":
+        stream.close()
+    assert [each.seen for each in tools] == [["cancelled"]] * calls
+    _until(lambda: stream.run.status != "running")
+    assert stream.run.status == "cancelled"
+    assert {entry.kind for entry in stream.run.journal.entries} <= {"model", "begun"}
+
+
+def test_leaving_a_stream_cancels_a_program_that_is_async_alone() -> None:
+    """U165."""
+    waiting = Waiting()
+
+    class Slow(Module):
+        async def aforward(self) -> Prediction:
+            emit_event("begun")
+            return Prediction(answer=await waiting.wait())
+
+    for _ in (stream := Slow().stream()):
+        assert waiting.began.wait(10)
+        break
+    assert waiting.seen == ["cancelled"]
+    _until(lambda: stream.run.status == "cancelled")
+
+
+def test_leaving_the_block_of_an_async_stream_waits_until_the_run_is_over() -> None:
+    """U165: also where the iterator itself lives on."""
+    waiting = Waiting()
+
+    async def main() -> tuple[str, list[str]]:
+        agent = ReAct("question -> answer", [waiting.wait], native=True)
+        async with agent.astream(question="q", lm=ScriptedLM([native_step("w", "wait", {})])) as stream:
+            kept = aiter(stream)
+            async for event in kept:
+                if isinstance(event, events.CallStarted):
+                    break
+            await asyncio.sleep(0)
+        return stream.run.status, waiting.seen
+
+    assert asyncio.run(main()) == ("cancelled", ["cancelled"])
 
 
 def test_two_streams_of_one_program_do_not_mix() -> None:

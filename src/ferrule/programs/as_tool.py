@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule import settings
 from ferrule.errors import ToolDefinitionError
-from ferrule.runs.run import aperform, perform
-from ferrule.runs.state import Program
+from ferrule.runs.perform import aperform, perform
+from ferrule.runs.roles import Program
 from ferrule.settings import Scope
 from ferrule.tools.tool import Tool
 from ferrule.values.outcome import Prediction

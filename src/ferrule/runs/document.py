@@ -33,7 +33,8 @@ from ferrule.values.record import Changing, Record, fields_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ferrule.runs.state import Program, RunState
+    from ferrule.runs.roles import Program
+    from ferrule.runs.state import RunState
 
 VERSION = 1
 _TAG = "$ferrule"

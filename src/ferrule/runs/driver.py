@@ -121,6 +121,8 @@ def _recorded(frame: Frame, act: CallModel) -> tuple[str, str, Response | _Failu
     """The act's slot and digest, and what the journal answers, if it does."""
     slot = frame.slot()
     digest = act.request.digest
+    if not frame.path:
+        frame.run.said = act.request.messages
     entry = frame.run.journal.take(slot, "model", digest)
     frame.live = entry is None
     if entry is None:

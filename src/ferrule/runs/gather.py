@@ -31,12 +31,7 @@ async def gather(*branches: Awaitable[Any]) -> list[Any]:
             return await branch
 
     tasks = [asyncio.ensure_future(carry(branch, inside)) for branch, inside in zip(branches, frames, strict=True)]
-    try:
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-    finally:
-        for inside in frames:
-            if frame is not None and inside is not None:
-                frame.add_usage(inside.usage)
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
     errors = [each for each in ended if isinstance(each, BaseException)]
     failed = [each for each in errors if not isinstance(each, Suspended)]
     if failed:

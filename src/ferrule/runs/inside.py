@@ -6,7 +6,6 @@ call, with `.spent` behind it: a replay takes the result alone and does not go i
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import RunError
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from ferrule.runs.observe import CallPlace
     from ferrule.runs.state import Frame
     from ferrule.values.call import CheckedCall
-
-_counting = threading.Lock()
-"""Programs that are called at once end in threads of their own."""
 
 
 def is_program(tool: Any) -> bool:
@@ -38,8 +34,6 @@ def left(frame: Frame, slot: str, inside: Frame, *, failed: bool) -> Entry | Non
     """The program ended, with a result. Returns what it spent, to be written down before the result is; None where it is already."""
     journal = frame.run.journal
     journal.left(inside.path, unfinished=failed)
-    with _counting:
-        frame.add_usage(inside.usage)
     if journal.take(f"{slot}.spent", "once", "spent") is not None:
         return None
     counted = inside.budget.spent() if inside.budget is not None else {}

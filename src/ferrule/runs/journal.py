@@ -199,6 +199,11 @@ class Journal:
         return f"Journal({shown(self.entries)})"
 
 
+def replayed_only(entry: Entry) -> None:
+    """The sink of a run that was done when it was loaded: it is replayed to its end, and must not do anything anew."""
+    raise ReplayMismatch(entry.slot, "the end of a run that is done", f"{entry.kind} {entry.digest}")
+
+
 def _below_any(slot: str, done: set[str]) -> bool:
     if "?" in slot and slot.partition("?")[0] in done:  # what a person decided about a call that a crash had cut off
         return True

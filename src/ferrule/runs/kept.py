@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
-from ferrule.errors import ReplayMismatch, RunCancelled, RunError, StoreError
+from ferrule.errors import RunCancelled, RunError, StoreError
 from ferrule.runs.document import given_of, head_of
 from ferrule.runs.journal_json import entry_text, read_decision, read_entry, read_object
 from ferrule.values.jsonable import json_text
@@ -28,12 +29,12 @@ _A_MOMENT_S = 5.0
 class Kept:
     """The tie between one `Run` in this process and one run in a store."""
 
-    __slots__ = ("_broken", "_given", "_lease", "_one", "_run", "_unsure", "_waited", "_wrote", "is_new", "store")
+    __slots__ = ("_broken", "_given", "_held", "_lease", "_one", "_unsure", "_waited", "_wrote", "is_new", "store")
 
     def __init__(self, store: Store, run: RunState, *, is_new: bool) -> None:
         self.store = store
         self.is_new = is_new
-        self._run = run
+        self._held = ref(run)  # weak, as the run holds this: so its memory is given back without the garbage collector
         self._lease: Lease | None = None
         self._given: dict[str, Any] = {}
         """The inputs as they were when the run was started, whatever the program did to them since."""
@@ -44,6 +45,12 @@ class Kept:
         self._unsure = False
         """Whether a write was given up while it went on: what is in the store and what is in memory may differ."""
         self._one = threading.Lock()
+
+    @property
+    def _run(self) -> RunState:
+        run = self._held()
+        assert run is not None  # noqa: S101  nobody works on a run without holding it
+        return run
 
     # -- one execution -------------------------------------------------------------------------------------------
 
@@ -173,8 +180,3 @@ class Kept:
 
 def _decision_form(text: str) -> dict[str, Any]:
     return read_object(text, "a decision")
-
-
-def replayed_only(entry: Entry) -> None:
-    """The sink of a run that was done when it was loaded: it is replayed to its end, and must not do anything anew."""
-    raise ReplayMismatch(entry.slot, "the end of a run that is done", f"{entry.kind} {entry.digest}")

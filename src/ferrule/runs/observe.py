@@ -9,19 +9,22 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule import settings
 from ferrule.values import event as events
 from ferrule.values.context import Context, key_of
-from ferrule.values.record import Changing
+from ferrule.values.record import Changing, field
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ferrule.values.call import CheckedArguments, CheckedCall, ToolSpec
     from ferrule.values.exchange import Request, Response
 
 Observer = Callable[[events.Event], None]
+R = TypeVar("R")
 
 exchanges: deque[tuple[Any, Request, Response]] = deque(maxlen=100)
 """The latest model calls of the process, for `inspect_history`: `(model, request, response)`."""
@@ -106,6 +109,31 @@ class Execution(Changing):
     outer: Any = None
     """The tool call inside which this run was started; None for an outermost one."""
     over: bool = False
+    left: bool = False
+    """Whether its stream was left: what sync code waits for here is cancelled."""
+    awaited: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
+    """What sync code waits for, on the background loop."""
+
+
+async def held(life: Any, value: Awaitable[R]) -> R:
+    """Await something that sync code waits for, within reach of whoever leaves the stream of the run, or of one around it."""
+    import asyncio  # late: sync tools alone have no use for it
+
+    around: list[Execution] = []
+    while life is not None:
+        if type(life) is Execution:
+            around.append(life)
+        life = life.outer
+    task: Any = asyncio.current_task()
+    for each in around:
+        each.awaited.add(task)
+    try:
+        if any(each.left for each in around):  # just now
+            task.cancel()
+        return await value
+    finally:
+        for each in around:
+            each.awaited.discard(task)
 
 
 class CallPlace(Changing):
@@ -136,6 +164,10 @@ class CallPlace(Changing):
     def caller(self) -> Any:
         """Who calls, in seed 004's form of a tool: the agent."""
         return self.frame.run.program if self.frame is not None else None
+
+    def held(self, value: Awaitable[R]) -> Awaitable[R]:
+        """See `held`."""
+        return held(self, value)
 
     def context(self, tool: ToolSpec, arguments: CheckedArguments) -> Context[Any]:
         """What the tool is given: of this call, or of one that its function makes to another tool by hand."""

@@ -7,27 +7,29 @@ a cancellation.
 from __future__ import annotations
 
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ferrule import offload, settings
-from ferrule.errors import ConfirmationRequired, InputError, RunError, StoreError, shown
+from ferrule.errors import ConfirmationRequired, RunError, StoreError
 from ferrule.runs.budget import Budget
 from ferrule.runs.confirm import grants, put, remember, revoke
-from ferrule.runs.driver import adrive, drive
+from ferrule.runs.journal import Journal, replayed_only
 from ferrule.runs.observe import Observers
-from ferrule.runs.state import Frame, Program, RunState
+from ferrule.runs.perform import aperform, perform
+from ferrule.runs.state import Frame, RunState
 from ferrule.settings import Scope
 from ferrule.values import event as events
+from ferrule.values.exchange import Usage
+from ferrule.values.message import Messages
 from ferrule.values.outcome import Trajectory
 
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Iterable, Mapping
 
-    from ferrule.runs.state import Keeping
+    from ferrule.runs.roles import Keeping, Program
     from ferrule.runs.store import Store, Summary
-    from ferrule.values.act import Flow
-    from ferrule.values.exchange import Usage
     from ferrule.values.policy import Grant
     from ferrule.values.question import Decision
 
@@ -49,7 +51,7 @@ class Run(RunState):
         if self.status == "waiting":
             raise self.confirmation()
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(self.trace)
         msg = f"The run is {self.status}; it has no prediction yet."
         raise RunError(msg)
 
@@ -61,11 +63,17 @@ class Run(RunState):
         return found if isinstance(found, Trajectory) else Trajectory(self.steps)
 
     @property
+    def messages(self) -> Messages:
+        """The conversation so far: of an unfinished run, what its program itself asked last in this process."""
+        self._replayed()
+        found = getattr(self.outcome, "messages", None)
+        return found if isinstance(found, Messages) else self.said or Messages()
+
+    @property
     def usage(self) -> Usage:
         """Tokens so far."""
         self._replayed()
-        root = self.root
-        return root.usage if root is not None else self.spent
+        return Usage(*self.tokens)
 
     def confirmation(self) -> ConfirmationRequired:
         """The first pending question as the exception that a plain call raises."""
@@ -93,11 +101,13 @@ class Run(RunState):
 
     def resume(self) -> Run:
         """Go on: replay what is journalled, then act. Returns this run, which may wait again."""
+        self.go_on()
         execute(self)
         return self
 
     async def aresume(self) -> Run:
         """`resume` on this event loop."""
+        self.go_on()
         await aexecute(self)
         return self
 
@@ -174,6 +184,7 @@ class Run(RunState):
         run.extra_tools = tools
         run.journal.entries.extend(map(read_entry, entries))
         restore(run, head)
+        run.unread = Lock() if run.status == "done" else None
         remember(run, run.pending)
         return run
 
@@ -182,19 +193,21 @@ class Run(RunState):
 
         Raises what keeps the program from going the same way again: no model configured (none is asked), or another one.
         """
-        if self.status != "done" or self.outcome is not None or self.executing:
+        unread = self.unread
+        if unread is None:
             return
-        from ferrule.runs.kept import replayed_only
-
-        kept, self.kept, self.status = self.kept, None, "running"
-        self.journal.sink = replayed_only
-        try:
-            execute(self, is_silent=True)
-        finally:
-            self.kept, self.journal.sink = kept, None
-            error, self.error, self.status = self.error, None, "done"
-        if error is not None:
-            raise error
+        with unread:
+            if self.unread is None:  # another thread made it meanwhile
+                return
+            again = Run(self.program, self.args, self.inputs, run_id=self.id)
+            again.key, again.deps, again.extra_tools = self.key, self.deps, self.extra_tools
+            again.answers, again.decisions = dict(self.answers), list(self.decisions)
+            again.journal = Journal(self.journal.entries, replayed_only)
+            execute(again, is_silent=True)
+            if again.error is not None:
+                raise again.error
+            self.outcome, self.tokens, self.steps, self.said = again.outcome, again.tokens, again.steps, again.said
+            self.unread = None
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.program.name}: {self.status}>"
@@ -252,31 +265,6 @@ async def _aopened(run: Run, kept: Keeping) -> None:
             run.stopped(error)
             _rested(run)
         raise
-
-
-def perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
-    """Execute a program in a frame of a run."""
-    if program.is_flow:
-        return drive(frame, _flow(program, args, inputs))
-    if program.is_only_async:
-        return offload.run_async(program.aforward(*args, **inputs))
-    return program.forward(*args, **inputs)
-
-
-async def aperform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
-    """`perform` on this event loop; a program with a `forward` alone runs it in a worker thread."""
-    if program.is_flow:
-        return await adrive(frame, _flow(program, args, inputs))
-    if program.is_async:
-        return await program.aforward(*args, **inputs)
-    return await offload.in_worker_thread(partial(program.forward, *args, **inputs))
-
-
-def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Flow:
-    if args:
-        msg = f"`{program.name}` takes its inputs by name, found {shown(args)}: write {program.name}(...)(name=value)."
-        raise InputError(msg)
-    return program.flow(**inputs)
 
 
 def call_inside(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ import hmac
 import secrets
 import threading
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import InputError, RunCancelled, RunError, Suspended, shown
 from ferrule.runs.budget import Budget
@@ -25,69 +25,17 @@ from ferrule.values.record import Changing, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import TracebackType
 
     from ferrule.runs.observe import CallPlace, Observers
-    from ferrule.runs.store import Store
-    from ferrule.values.act import Flow
+    from ferrule.runs.roles import Keeping, Program
+    from ferrule.values.message import Messages
     from ferrule.values.question import Decision, Question
 
 _BEGINNING = threading.Lock()
+_COUNTING = threading.Lock()
+"""Programs that run at once count in the frame around them, from threads of their own."""
 Status = Literal["running", "waiting", "done", "failed", "cancelled"]
-
-
-class Program(Protocol):
-    """What a run needs of a program: a flow of acts, or a plain `forward`."""
-
-    @property
-    def is_flow(self) -> bool:
-        """Whether `flow` yields acts; else `forward` and `aforward` are plain Python."""
-        ...
-
-    @property
-    def is_async(self) -> bool:
-        """Whether there is an `aforward`."""
-        ...
-
-    @property
-    def is_only_async(self) -> bool:
-        """Whether there is an `aforward` and no `forward`."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """What journals and events call it."""
-        ...
-
-    def flow(self, *args: Any, **inputs: Any) -> Flow:
-        """The program as a generator of acts."""
-        ...
-
-    def forward(self, *args: Any, **inputs: Any) -> Any:
-        """The program in plain Python."""
-        ...
-
-    async def aforward(self, *args: Any, **inputs: Any) -> Any:
-        """`forward` on an event loop."""
-        ...
-
-
-class Keeping(Protocol):
-    """A run's place in a store (`runs/kept.py`)."""
-
-    store: Store
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the lease is held."""
-        ...
-
-    def open(self) -> None:
-        """Lease the run, before an execution."""
-        ...
-
-    def close(self) -> None:
-        """Write down how it rests, and give the lease back."""
-        ...
 
 
 class Frame(Changing):
@@ -112,6 +60,8 @@ class Frame(Changing):
     """Model calls that may still be made after a limit was reached, so that the program can make an end; -1 as long as none was."""
     live: bool = True
     """Whether the latest act was answered now: then what the program tells of it was not told before."""
+    outer: Frame | None = None
+    """The frame inside which this one is: what is spent here is spent there."""
 
     def check(self) -> None:
         """Before each act: raise `RunCancelled` if the run was cancelled, or if nobody waits for this frame any more."""
@@ -158,21 +108,26 @@ class Frame(Changing):
 
     def inner(self, path: str) -> Frame:
         """A frame inside this one."""
-        return Frame(self.run, path, life=self.life, tell=self.tell, budget=self.budget, live=not self.run.journal.replaying)
+        live = not self.run.journal.replaying
+        return Frame(self.run, path, life=self.life, tell=self.tell, budget=self.budget, live=live, outer=self)
 
     def called(self, slot: str, name: str, place: CallPlace) -> Frame:
         """A frame for a program that is called as the tool `name`: its place in the journal is below the call's."""
         tell = self.tell.inside(place.call_id) if self.tell is not None else None
         live = not self.run.journal.has_begun(slot)
-        return Frame(self.run, f"{slot}/{name}/", life=place, tell=tell, budget=Budget(outer=self.budget), live=live)
+        return Frame(self.run, f"{slot}/{name}/", life=place, tell=tell, budget=Budget(outer=self.budget), live=live, outer=self)
 
     def add_usage(self, usage: Usage) -> None:
-        """Count the tokens of one model call, or of a child's."""
-        tokens = self.tokens
-        tokens[0] += usage.input_tokens
-        tokens[1] += usage.output_tokens
-        tokens[2] += usage.cached_tokens
-        tokens[3] += usage.calls
+        """Count tokens, here and in every frame around this one: of a run that is cut short, what was spent inside counts too."""
+        frame: Frame | None = self
+        with _COUNTING:
+            while frame is not None:
+                tokens = frame.tokens
+                tokens[0] += usage.input_tokens
+                tokens[1] += usage.output_tokens
+                tokens[2] += usage.cached_tokens
+                tokens[3] += usage.calls
+                frame = frame.outer
 
     @property
     def usage(self) -> Usage:
@@ -181,7 +136,6 @@ class Frame(Changing):
 
     def left(self, child: Frame) -> None:
         """A child's execution ended."""
-        self.add_usage(child.usage)
         for key, path in list(self.active.items()):
             if path == child.path:
                 del self.active[key]
@@ -220,8 +174,8 @@ class RunState:
 
     __slots__ = (
         "__weakref__", "answers", "args", "cancelled", "decisions", "deps", "error", "executing", "extra_tools", "id",
-        "inputs", "journal", "kept", "key", "outcome", "pending", "program", "resuming", "root", "spent", "status", "steps", "tally",
-        "tell", "wants_deltas",
+        "inputs", "journal", "kept", "key", "outcome", "pending", "program", "resuming", "root", "said", "status", "steps", "tally",
+        "tell", "tokens", "trace", "unread", "wants_deltas",
     )  # fmt: skip
 
     def __init__(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, run_id: str | None = None) -> None:
@@ -244,8 +198,14 @@ class RunState:
         self.root: Frame | None = None
         """The frame of the execution that is going on. Let go of with its end: a run and its frame hold each other, and memory is then
         given back at once, without waiting for the garbage collector."""
-        self.spent = Usage()
-        """Tokens of the latest execution that ended."""
+        self.said: Messages | None = None
+        """What the program itself asked a model last."""
+        self.tokens: list[int] = [0, 0, 0, 0]
+        """Those of the latest execution's frame; a thread that it left behind may still count in them."""
+        self.unread: threading.Lock | None = None
+        """There as long as the run was done when it was loaded, and what it returned is not made of its journal yet."""
+        self.trace: TracebackType | None = None
+        """Where the error was raised; every time it is raised again, Python writes the place of that into the error itself."""
         self.tell: Observers | None = None
         self.wants_deltas = False
         self.decisions: list[Decision] = []
@@ -278,9 +238,12 @@ class RunState:
                 msg = f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}."
                 raise RunError(msg)
             self.executing = True
-        self.status, self.error, self.pending, self.steps, self.cancelled = "running", None, (), [], False
+        # One that was cancelled before it ever began does not begin now; `resume()` takes that back.
+        self.cancelled = self.cancelled and self.status == "running"
+        self.status, self.error, self.trace, self.pending, self.steps = "running", None, None, (), []
         budget = within.frame.budget if within and within.frame else None
         self.root = root = Frame(self, life=Execution(within), tell=tell, budget=budget)
+        self.tokens = root.tokens
         self.tell = tell
         self.wants_deltas = wants_deltas
         self.journal.rewind()
@@ -310,6 +273,11 @@ class RunState:
         if self.kept is not None:
             self.kept.store.cancel(self.id)
 
+    def go_on(self) -> None:
+        """Take back a cancellation of a run that is not executing: somebody resumes it."""
+        with _BEGINNING:
+            self.cancelled = self.cancelled and self.executing
+
     def _forget_untaken(self) -> None:
         """A decision that nothing was done on yet does not outlive a cancellation: what it allowed is asked about again."""
         untaken = {key for key, each in self.answers.items() if each.kind != "revoke"}
@@ -319,14 +287,13 @@ class RunState:
     def _ended(self) -> None:
         root = self.root
         if root is not None:
-            root.life.over = True
-            self.spent, self.root = root.usage, None
+            root.life.over, self.root = True, None
 
     def done(self, prediction: Any) -> None:
         """The program returned."""
         self._ended()
         if isinstance(prediction, Prediction):
-            prediction.counted(self.spent)
+            prediction.counted(Usage(*self.tokens))
         self.outcome = prediction
         self.status = "done"
         self.executing = False
@@ -337,7 +304,7 @@ class RunState:
         if isinstance(error, Suspended):
             self.status, self.pending = "waiting", error.questions
         else:
-            self.error = error
+            self.error, self.trace = error, error.__traceback__
             self.status = "failed" if isinstance(error, Exception) and not isinstance(error, RunCancelled) else "cancelled"
             if self.cancelled:
                 self._forget_untaken()

@@ -7,11 +7,14 @@ Leaving the loop early, or the `with` block, cancels the run; what it did so far
 from __future__ import annotations
 
 import threading
+from concurrent.futures import CancelledError
 from contextvars import copy_context
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule.errors import RunError
+from ferrule.offload import is_awaited_by_loop
+from ferrule.runs.observe import Execution
 from ferrule.runs.run import Run, aexecute, execute
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ class EventStream:
     def __init__(self, run: Run) -> None:
         self.run = run
         self._started = False
+        self._task: asyncio.Task[None] | None = None
+        """The run, where it is iterated with `async for`."""
 
     @property
     def prediction(self) -> Any:
@@ -37,9 +42,13 @@ class EventStream:
         return self.run.prediction
 
     def close(self) -> None:
-        """Cancel the run if it is still going on."""
+        """Cancel the run if it is still going on, and async tools that run; a sync tool that runs is left behind."""
         if self.run.status == "running":
             self.run.cancel()
+            _interrupt(self.run)
+        task = self._task
+        if task is not None and not task.done():
+            task.get_loop().call_soon_threadsafe(task.cancel)
 
     def __enter__(self) -> Self:
         return self
@@ -51,6 +60,8 @@ class EventStream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            await _stopped(self._task)
         self.close()
 
     def _once(self) -> None:
@@ -90,6 +101,7 @@ class EventStream:
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         task = asyncio.create_task(aexecute(self.run, observers=(_from_any_thread(queue.put_nowait),), wants_deltas=True))
         task.add_done_callback(lambda _: queue.put_nowait(None))
+        self._task = task
         try:
             while (event := await queue.get()) is not None:
                 yield event
@@ -100,7 +112,7 @@ class EventStream:
     def _raise_failure(self) -> None:
         # A stream that simply ended would hide that the run failed; a run that waits for a person ended well.
         if self.run.error is not None:
-            raise self.run.error
+            raise self.run.error.with_traceback(self.run.trace)
 
 
 def _from_any_thread(put: Callable[[Event], None]) -> Callable[[Event], None]:
@@ -118,7 +130,25 @@ def _from_any_thread(put: Callable[[Event], None]) -> Callable[[Event], None]:
     return tell
 
 
-async def _stopped(task: asyncio.Task[None]) -> None:
+def _interrupt(run: Run) -> None:
+    """Cancel the async tools that the run's threads wait for, and wait until they are over."""
+    life = run.root.life if run.root is not None else None
+    if not isinstance(life, Execution):
+        return
+    import asyncio
+
+    life.left = True
+    for task in list(life.awaited):
+        stopping = _stopped(task)
+        try:
+            over = asyncio.run_coroutine_threadsafe(stopping, task.get_loop())
+            if not is_awaited_by_loop():  # else the loop cannot come to it while this thread waits
+                over.result()
+        except (RuntimeError, CancelledError):  # that loop has ended, and the tool with it
+            stopping.close()
+
+
+async def _stopped(task: asyncio.Task[Any]) -> None:
     """Cancel a task and wait until it is over, whatever it says."""
     import asyncio
 

@@ -41,14 +41,20 @@ def _execute(tool: ToolSpec, arguments: CheckedArguments) -> Any:
         value = func(*arguments.positional, **arguments.named)
         if type(value) in _NEVER_AWAITABLE or not inspect.isawaitable(value):
             return value
-        return offload.run_async(value)
+        return _awaited(value)
     if is_coroutine_function(func):
-        return offload.run_async(_within(func(*arguments.positional, **arguments.named), timeout_s, timeout_s, tool.name))
+        return _awaited(_within(func(*arguments.positional, **arguments.named), timeout_s, timeout_s, tool.name))
     ends = time.monotonic() + timeout_s
     value = offload.run_with_timeout(partial(func, *arguments.positional, **arguments.named), timeout_s, tool.name)
     if inspect.isawaitable(value):
-        return offload.run_async(_within(value, ends - time.monotonic(), timeout_s, tool.name))
+        return _awaited(_within(value, ends - time.monotonic(), timeout_s, tool.name))
     return value
+
+
+def _awaited(value: Awaitable[Any]) -> Any:
+    """Wait for it here. Inside a call of a run it can be cancelled from elsewhere (`runs.observe.CallPlace`)."""
+    place = scope().call
+    return offload.run_async(value if place is None else place.held(value))
 
 
 def execute_directly(tool: ToolSpec, arguments: CheckedArguments) -> Any:
