@@ -87,6 +87,13 @@ def test_whatever_a_model_is_asked_changes_the_digest():
     assert all(len(digest) == 32 and int(digest, 16) >= 0 for digest in digests)
 
 
+def test_what_is_kept_of_one_request_is_never_taken_for_another():
+    """R13: `1` is `True` to a dict, but not in what is sent."""
+    tools = Declarations([ADD])
+    digests = {Request(HI, tools, None, parallel).digest for parallel in (True, 1, False, 0, None)}
+    assert len(digests) == 5
+
+
 @pytest.mark.parametrize("request_", REQUESTS, ids=range(len(REQUESTS)))
 def test_a_following_request_is_as_if_it_were_made_anew(request_):
     """F1: what was computed of the rest is kept, and right."""

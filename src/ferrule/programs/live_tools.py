@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
 
 from ferrule import settings
 from ferrule.errors import MCPError
@@ -55,7 +56,8 @@ class LiveTools:
         self._seen: dict[int, Any] = {}
         """By server, the listing that was last looked at."""
         self._known = set(_places(every))
-        host.elsewhere = self._now
+        now = WeakMethod(self._now)  # weak, as this holds the host
+        host.elsewhere = lambda: found() if (found := now()) is not None else ()
         self._look = Tool(self._listed, "list_tools_again", "List the tools of MCP servers that have changed.", effect="read")
 
     def news(self) -> Generator[Act, Any, str]:

@@ -68,7 +68,10 @@ def respond_to_confirmation(
         return
     run: Any = _waiting.get(confirmation_id)
     if run is None:
-        msg = f"No question {confirmation_id!r} is known in this process; of a run that is kept in a store, say `store=`."
+        msg = (
+            f"No question {confirmation_id!r} is known in this process. Of a run that is kept in a store, say `store=`; of any other, "
+            "keep the run, or the `ConfirmationRequired` that carries it: once nobody holds it, it is gone."
+        )
         raise DecisionError(msg)
     question = next((each for each in run.pending if each.id == confirmation_id), None)
     decided = _first(run, confirmation_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule import settings
@@ -190,6 +190,20 @@ class CallPlace(Changing):
         """Tell the run's observers how far the call is."""
         if self.tell is not None:
             self.tell(events.CallProgress(self.call_id, message, done, total))
+
+
+def without_traces(error: BaseException) -> None:
+    """Take the tracebacks off an error, and off those it came of: each keeps all callers alive, with everything that they hold."""
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        each = todo.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        each.__traceback__ = None
+        group: Sequence[BaseException] = getattr(each, "exceptions", ()) if isinstance(each, BaseExceptionGroup) else ()
+        todo += (each.__cause__, each.__context__, *group)
 
 
 def progress(message: str = "", *, done: float | None = None, total: float | None = None) -> None:

@@ -107,6 +107,8 @@ class EventStream:
                 yield event
         finally:
             await _stopped(task)
+        if not task.cancelled() and (error := task.exception()) is not None:  # it could not even begin, or was interrupted
+            raise error
         self._raise_failure()
 
     def _raise_failure(self) -> None:

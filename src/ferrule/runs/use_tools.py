@@ -17,7 +17,7 @@ from ferrule.runs.effects import Left, begun, reconciling, settled
 from ferrule.runs.inside import called, cannot_wait, is_program, not_run, over_limit, recounted, timed
 from ferrule.runs.inside import left as left_program
 from ferrule.runs.journal import Entry
-from ferrule.runs.observe import CallPlace
+from ferrule.runs.observe import CallPlace, without_traces
 from ferrule.settings import Scope
 from ferrule.tools.remote import is_remote
 from ferrule.tools.run_calls import arun_call, failure, run_call
@@ -345,4 +345,6 @@ def _tell_start(frame: Frame, checked: CheckedCall) -> None:
 def _told(frame: Frame, checked: CheckedCall, result: ToolResult) -> ToolResult:
     if frame.tell is not None:
         frame.tell(events.CallFinished(checked.call, result))
+    if result.error is not None:
+        without_traces(result.error)
     return result

@@ -259,7 +259,7 @@ class ToolResult(Record):
     value: Any = field(default=None, compare=False, repr=False)
     """What the function returned; never journalled, and None after a replay."""
     error: BaseException | None = field(default=None, compare=False, repr=False)
-    """What the function raised; never journalled, and None after a replay."""
+    """What the function raised, without its traceback once observers were told; never journalled, and None after a replay."""
     change: Mapping[str, Any] | None = None
     """What the call changed in the tools of its run, as JSON (see `tools/change.py`); None for nothing. Journalled with the result."""
 

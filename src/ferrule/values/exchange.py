@@ -105,6 +105,7 @@ class Declarations(Sequence[dict[str, Any]]):
 
 
 NO_TOOLS = Declarations()
+_BARE = frozenset({type(None), bool, str})
 
 
 class Request(Changing):
@@ -132,7 +133,8 @@ class Request(Changing):
         """A hexadecimal name for all that the model is asked: costs the same at the thousandth step as at the first."""
         if self._fixed is None:
             choice, parallel = self.tool_choice, self.parallel
-            is_bare = not self.settings and self.shape is None and (choice is None or type(choice) is str)
+            # `1` is `True` as a key, and not in JSON.
+            is_bare = type(choice) in _BARE and type(parallel) in _BARE and self.shape is None and not self.settings
             self._fixed = self.tools.kept((Request, choice, parallel), self._digest_of_rest) if is_bare else self._digest_of_rest()
         return f"{self.messages.digest.hex()[:20]:0>20}{self._fixed}"
 

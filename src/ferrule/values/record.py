@@ -132,7 +132,10 @@ class _Plain(metaclass=_Kind):
 
 @dataclass_transform(field_specifiers=(field,))
 class Changing(_Plain):
-    """A record whose fields may be set anew. `class X(Changing, kw_only=True)` takes keywords alone."""
+    """A record whose fields may be set anew. `class X(Changing, kw_only=True)` takes keywords alone.
+
+    Its `__init__` sets them as anybody does: what a subclass makes of a field, a property or a `__setattr__`, holds there too.
+    """
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))

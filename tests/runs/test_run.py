@@ -1,0 +1,313 @@
+"""`Run` as people hold it: what it says of itself, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+from agent_script import fields, native_step
+
+from ferrule import (
+    ConfirmationRequired,
+    MemoryStore,
+    Module,
+    Predict,
+    ReAct,
+    Response,
+    Run,
+    RunCancelled,
+    ScriptedLM,
+    StoreError,
+    Tool,
+    Unavailable,
+    Usage,
+    context,
+)
+from ferrule.runs.run import aexecute
+
+
+@pytest.fixture(params=["sync", "async"])
+def driver(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def call(program: Any, driver: str, **inputs: Any) -> Any:
+    return asyncio.run(program.acall(**inputs)) if driver == "async" else program(**inputs)
+
+
+def model(answers: int | None = None) -> ScriptedLM:
+    """A model that answers `b`, each answer of 10 and 5 tokens."""
+    answer = Response(fields(b="B"), usage=Usage(10, 5, 0, 1))
+    return ScriptedLM([answer] * answers) if answers is not None else ScriptedLM(by=lambda _: answer)
+
+
+class Notify(Module):
+    """Does something, and returns nothing."""
+
+    def __init__(self) -> None:
+        self.ask = Predict("a -> b")
+        self.sent: list[str] = []
+
+    def forward(self, to: str) -> None:
+        self.ask(a=to)
+        self.sent.append(to)
+
+
+def test_a_program_that_returns_nothing_runs_once(driver: str) -> None:
+    """A2: also where the run is read again and again."""
+    program = Notify()
+    with context(lm=model()):
+        assert call(program, driver, to="ann") is None
+        run = program.start(to="bob")
+        assert [run.prediction, run.prediction, run.usage.calls, len(run.trajectory.steps)] == [None, None, 1, 0]
+    assert program.sent == ["ann", "bob"]
+
+
+def test_a_run_that_was_done_when_it_was_loaded_may_be_read_by_several_threads() -> None:
+    """A2: it is made of its journal once, and is done all the while."""
+    program = Notify()
+    with closing(MemoryStore()) as store, context(lm=model()):
+        program.start(to="ann", store=store, run_id="r")
+        for _ in range(20):
+            program.sent.clear()
+            run = Run.load(store, "r", program)
+            both = threading.Barrier(3)
+
+            def read(run: Run = run, both: threading.Barrier = both) -> tuple[Any, int, str]:
+                both.wait(10)
+                return run.prediction, run.usage.calls, run.status
+
+            with ThreadPoolExecutor(3) as pool:
+                found = [future.result(30) for future in [pool.submit(context_free, read) for _ in range(3)]]
+            assert found == [(None, 1, "done")] * 3
+            assert program.sent == ["ann"]
+
+
+def context_free(read: Any) -> Any:
+    with context(lm=ScriptedLM([])):
+        return read()
+
+
+def test_reading_a_failed_run_leaves_its_error_as_it_was() -> None:
+    """Ours: Python writes every place where an error is raised into the error."""
+
+    def fails(_: Any) -> Any:
+        raise Unavailable("down")
+
+    with context(lm=ScriptedLM(by=fails)):
+        run = Predict("a -> b").start(a="x")
+    lengths = []
+    for _ in range(3):
+        with pytest.raises(Unavailable) as caught:
+            _ = run.prediction
+        lengths.append(len(caught.traceback))
+    assert lengths[0] == lengths[1] == lengths[2]
+
+
+@pytest.mark.parametrize("kind", ["flow", "forward"])
+def test_a_run_that_is_cancelled_before_it_begins_does_nothing_until_it_is_resumed(driver: str, kind: str) -> None:
+    """R15, A15."""
+    program: Any = Notify() if kind == "forward" else Predict("a -> b")
+    lm = model(1)
+    run = Run(program, (), {"to": "ann"} if kind == "forward" else {"a": "x"})
+    with context(lm=lm):
+        run.cancel()
+        if driver == "async":
+            asyncio.run(aexecute(run))
+        else:
+            with pytest.raises(RunCancelled):
+                list(stream_of(run))
+        assert (run.status, len(lm.requests)) == ("cancelled", 0)
+        if driver == "async":
+            asyncio.run(run.aresume())
+        else:
+            run.resume()
+    assert (run.status, len(lm.requests)) == ("done", 1)
+
+
+def stream_of(run: Run) -> Any:
+    from ferrule.runs.stream import EventStream
+
+    return EventStream(run)
+
+
+def test_an_async_stream_of_a_run_that_cannot_begin_says_why() -> None:
+    """R20: as the stream for `for` does."""
+
+    async def main(store: MemoryStore) -> None:
+        async for _ in Predict("a -> b").stream(a="x", store=store, run_id="r"):
+            pass
+
+    with closing(MemoryStore()) as store, context(lm=model()):
+        Predict("a -> b").start(a="x", store=store, run_id="r")
+        with pytest.raises(StoreError, match="has a run 'r' already"):
+            asyncio.run(main(store))
+
+
+def test_the_messages_of_a_run_are_there_while_it_waits_and_when_it_is_done() -> None:
+    """api.md: `run.messages`."""
+    pay = Tool(lambda: "paid", "pay", require_confirmation=True)
+    finish = native_step("f", "finish", {"answer": "yes"})
+    with context(lm=ScriptedLM([native_step("p", "pay", {}), finish])):
+        run = ReAct("question -> answer", [pay], native=True).start(question="May I?")
+        assert [message.role for message in run.messages] == ["system", "user"]
+        run.answer(run.pending[0].approve())
+        run.resume()
+    assert run.messages == run.prediction.messages
+    assert len(Run(Notify(), (), {"to": "ann"}).messages) == 0
+
+
+# -- usage ---------------------------------------------------------------------------------------------------------
+
+
+class Outer(Module):
+    """A program of two model calls in a program."""
+
+    def __init__(self, seen: list[Usage]) -> None:
+        self.inner = Inner()
+        self.seen = seen
+
+    def forward(self, a: str) -> None:
+        self.inner(a=a)
+
+
+class Inner(Module):
+    def __init__(self) -> None:
+        self.ask = Predict("a -> b")
+
+    def forward(self, a: str) -> None:
+        self.ask(a=a)
+        self.ask(a=f"{a}!")
+
+
+def test_usage_counts_what_programs_inside_have_spent_while_they_are_at_it() -> None:
+    """A14, D40."""
+    seen: list[int] = []
+    run = Run(Outer([]), (), {"a": "x"})
+
+    def by(_: Any) -> Response:
+        seen.append(run.usage.calls)
+        return Response(fields(b="B"), usage=Usage(10, 5, 0, 1))
+
+    with context(lm=ScriptedLM(by=by)):
+        run.resume()
+    assert seen == [0, 1]
+    assert run.usage == Usage(20, 10, 0, 2)
+
+
+def test_usage_counts_what_a_program_has_spent_that_waits_inside_a_tool(driver: str) -> None:
+    """A14, A16: the model was asked twice, and both were paid for; resumed, each call counts once."""
+    pay = Tool(lambda: "paid", "pay", require_confirmation=True)
+    inner = ReAct("task -> done", [pay], native=True)
+    inner.set_lm(
+        ScriptedLM(
+            [
+                Response("", native_step(*each).tool_calls, usage=Usage(10, 5, 0, 1))
+                for each in (("p", "pay", {}), ("f", "finish", {"done": "so"}))
+            ]
+        )
+    )
+    outer = ReAct("question -> answer", [inner.as_tool("helper")], native=True)
+    outer.set_lm(
+        ScriptedLM(
+            [
+                Response("", native_step(*each).tool_calls, usage=Usage(10, 5, 0, 1))
+                for each in (("h", "helper", {"task": "t"}), ("f", "finish", {"answer": "a"}))
+            ]
+        )
+    )
+    run = asyncio.run(outer.astart(question="q")) if driver == "async" else outer.start(question="q")
+    assert (run.status, run.usage) == ("waiting", Usage(20, 10, 0, 2))
+    run.answer(run.pending[0].approve())
+    _ = asyncio.run(run.aresume()) if driver == "async" else run.resume()
+    assert (run.status, run.usage) == ("done", Usage(40, 20, 0, 4))
+
+
+def test_usage_counts_a_call_that_was_answered_after_the_run_was_given_up() -> None:
+    """A15: it is in the journal, and was paid for."""
+    asked, release, over = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(Module):
+        def __init__(self) -> None:
+            self.ask = Predict("a -> b")
+
+        def forward(self, a: str) -> None:
+            self.ask(a=a)
+            asked.set()
+            release.wait(10)
+            try:
+                self.ask(a="more")
+            finally:
+                over.set()
+
+    run = Run(Slow(), (), {"a": "x"})
+
+    async def main() -> None:
+        task = asyncio.create_task(aexecute(run))
+        while not asked.is_set():
+            await asyncio.sleep(0.005)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with context(lm=model()):
+        asyncio.run(main())
+        release.set()
+        assert over.wait(10)
+    assert run.usage == Usage(10, 5, 0, 1)
+    assert run.status == "cancelled"
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+def test_a_tool_that_raised_keeps_nobody_alive(driver: str) -> None:
+    """F4: a traceback holds the frames of all callers, with all that is in them."""
+
+    class Held:
+        pass
+
+    def bad() -> str:
+        try:
+            raise KeyError("first")
+        except KeyError as error:
+            raise ValueError("second") from error
+
+    def caller() -> tuple[Any, weakref.ref[Held]]:
+        local = Held()
+        with context(lm=ScriptedLM([native_step("b", "bad", {}), native_step("f", "finish", {"answer": "a"})])):
+            prediction = call(ReAct("question -> answer", [Tool(bad)], native=True), driver, question="q")
+        return prediction, weakref.ref(local)
+
+    gc.disable()
+    try:
+        prediction, held = caller()
+        assert held() is None
+    finally:
+        gc.enable()
+    error = prediction.trajectory.steps[0].results[0].error
+    assert isinstance(error, ValueError)
+    assert error.__traceback__ is None
+    assert isinstance(error.__cause__, KeyError)
+
+
+def test_the_id_of_a_question_is_known_as_long_as_somebody_holds_its_run() -> None:
+    """U84: what was raised holds it."""
+    from ferrule import DecisionError, get_confirmation_status, respond_to_confirmation
+
+    pay = Tool(lambda: "paid", "pay", require_confirmation=True)
+    with context(lm=ScriptedLM([native_step("p", "pay", {})])), pytest.raises(ConfirmationRequired) as raised:
+        ReAct("question -> answer", [pay], native=True)(question="q")
+    key = raised.value.confirmation_id
+    assert get_confirmation_status(key) == "pending"
+    del raised
+    gc.collect()
+    assert get_confirmation_status(key) is None
+    with pytest.raises(DecisionError, match="keep the run"):
+        respond_to_confirmation(key)
