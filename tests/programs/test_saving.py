@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 from agent_script import fields, native_step
 
-from ferrule import ConfigurationError, Predict, ReAct, ScriptedLM, Tool, ToolDefinitionError, tool
+from ferrule import (
+    ConfigurationError,
+    Image,
+    InputField,
+    OutputField,
+    Predict,
+    ReAct,
+    ScriptedLM,
+    Signature,
+    Tool,
+    ToolDefinitionError,
+    tool,
+)
 
 
 def add(a: int, b: int) -> int:
@@ -34,6 +46,28 @@ def test_a_program_comes_back_as_it_was(tmp_path: Path) -> None:
     lm = ScriptedLM([fields(answer=3)])
     assert after(question="q", lm=lm).answer == 3
     assert "Be brief." in lm.requests[0].messages[0].text
+
+
+class Seen(Signature):
+    """Say what is seen."""
+
+    photo: Image = InputField()
+    animal: str = OutputField()
+
+
+def test_pictures_in_demos_are_pictures_again(tmp_path: Path) -> None:
+    """D13, D37."""
+    photo = Image.from_bytes(b"PNG", "image/png")
+    first, again = Predict(Seen, demos=[{"photo": photo, "animal": "cat"}]), Predict(Seen)
+    first.save(tmp_path / "program.json")
+    again.load(tmp_path / "program.json")
+    seen = []
+    for program in (first, again):
+        with ScriptedLM([fields(animal="dog")]) as lm:
+            program(photo=photo, lm=lm)
+            seen.append(lm.requests[0].messages)
+    assert seen[0] == seen[1]
+    assert photo in seen[1][1].content
 
 
 def test_an_agents_tools_travel_as_data_and_are_bound_again_by_name(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 import pytest
+from agent_script import native_step
 from pydantic import BaseModel, Field, PrivateAttr, SecretStr
 
 import ferrule
@@ -93,6 +94,24 @@ def test_a_run_goes_on_from_its_document_with_the_same_question_ids() -> None:
         again.resume()
     assert again.prediction.answer == "yes"
     assert again.trajectory["observation_0"] == "booked 7"
+
+
+def test_a_run_with_pictures_in_its_history_goes_on_from_its_document() -> None:
+    """U110, R13: the conversation is what it was, to the byte."""
+    photo = Image(url="https://example.org/cat.png")
+
+    def looking() -> ReAct:
+        pay = Tool(lambda: "paid", "pay", require_confirmation=True)
+        fields_ = {"history": (History, InputField()), "photo": (Image, InputField()), "answer": (str, OutputField())}
+        return ReAct(Signature(fields_, "Look."), [pay], native=True)
+
+    with answers(native_step("p", "pay", {})):
+        run = looking().start(history=History([{"photo": photo, "answer": "a cat"}]), photo=photo)
+    again = Run.from_json(run.to_json(), looking())
+    again.answer(again.pending[0].approve())
+    with answers(native_step("f", "finish", {"answer": "the same"})):
+        again.resume()
+    assert again.prediction.answer == "the same"
 
 
 def test_a_decision_that_was_put_but_not_used_is_in_the_document() -> None:

@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ferrule.errors import InputError
 from ferrule.values.call import ToolCall, ToolCalls, ToolResult
 from ferrule.values.history import History
 from ferrule.values.message import Message
-from ferrule.values.part import Image
+from ferrule.values.part import Audio, Image, Text
 from ferrule.values.signature import InputField, OutputField, Signature
 
 
@@ -115,6 +115,28 @@ def test_it_goes_through_json() -> None:
     again = History.model_validate(json.loads(history.model_dump_json()))
     render = lambda turn: [Message("user", str(turn))]  # noqa: E731
     assert again.as_messages(render) == history.as_messages(render)
+
+
+class Album(BaseModel):
+    title: str
+    photos: list[Image]
+
+
+def test_pictures_in_turns_of_fields_go_through_json() -> None:
+    """U110, D37: wherever they stand; text that only looks like one stays text."""
+    photo, note = Image(url="https://example.org/cat.png"), Audio.from_bytes(b"la", "audio/mp3")
+    turn = {
+        "photo": photo,
+        "more": [{"deep": note}],
+        "album": Album(title="t", photos=[photo]),
+        "text": '{"$part": 1}',
+        "own": {"$part": 1},
+    }
+    history = History([turn, Message("user", (Text(text="see"), photo))])
+    again = History.model_validate(json.loads(json.dumps(history.format())))
+    assert again.messages[0] == {**turn, "album": {"title": "t", "photos": [photo]}}
+    assert again.format() == history.format()
+    assert [message.content for message in again.as_messages(lambda _: [])] == [(Text(text="see"), photo)]
 
 
 def test_an_input_takes_lists_and_mappings_for_it() -> None:

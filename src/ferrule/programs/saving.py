@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from ferrule.errors import ConfigurationError, ToolDefinitionError, shown
 from ferrule.programs.saved_servers import bound_servers, bound_tools, dumped_servers, live_again
 from ferrule.tools.toolbox import LiveToolbox, Toolbox, as_tool
+from ferrule.values.content import marked_parts, read_marked
 from ferrule.values.jsonable import json_text, jsonable
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def load_state(module: Program, state: Mapping[str, Any], *, tools: Iterable[Any
     signatures = {name: predictor.signature.load_state(saved[name]["signature"]) for name, predictor in predictors.items()}
     for name, predictor in predictors.items():
         predictor.signature = signatures[name]
-        predictor.demos = list(saved[name]["demos"])
+        predictor.demos = read_marked(saved[name]["demos"])
         predictor.config = dict(saved[name]["config"])
         if saved[name]["tools"]:
             predictor.toolbox = bound[name]
@@ -115,7 +116,7 @@ def _checked(state: Any) -> _State:
 def _dumped(predictor: Predictor) -> dict[str, Any]:
     return {
         "signature": predictor.signature.dump_state(),
-        "demos": jsonable([dict(demo) for demo in predictor.demos]),
+        "demos": jsonable(marked_parts([dict(demo) for demo in predictor.demos])),
         "config": jsonable(predictor.config),
         "tools": [tool.dump_state() for tool in predictor.tools.values()],
         **({"servers": servers} if (servers := dumped_servers(predictor.toolbox)) else {}),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ferrule import settings
 from ferrule.values import event as events
@@ -202,8 +202,9 @@ def without_traces(error: BaseException) -> None:
             continue
         seen.add(id(each))
         each.__traceback__ = None
-        group: Sequence[BaseException] = getattr(each, "exceptions", ()) if isinstance(each, BaseExceptionGroup) else ()
-        todo += (each.__cause__, each.__context__, *group)
+        todo += (each.__cause__, each.__context__)
+        if isinstance(each, BaseExceptionGroup):
+            todo += cast("tuple[BaseException, ...]", each.exceptions)
 
 
 def progress(message: str = "", *, done: float | None = None, total: float | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -14,6 +15,9 @@ from ferrule.values.part import Audio, Content, File, Image, Part, Text
 
 Piece = str | Part
 """A stretch of text, or a part that is none."""
+_MARK = "$part"
+_DEEPEST = 20
+"""No sane value nests deeper."""
 
 
 def content_of(pieces: Iterable[Piece]) -> Content:
@@ -85,6 +89,32 @@ def _media(kind: Any, address: str, **more: Any) -> Any:
     return kind(data=data, media_type=head.removesuffix(";base64") or "application/octet-stream", **more)
 
 
+def marked_parts(value: Any, depth: int = 0) -> Any:
+    """A value in which every picture and the like is an object that JSON holds, and `read_marked` knows; all else as it is."""
+    if isinstance(value, (Text, Image, Audio, File)):
+        return {_MARK: value.format()[0]}
+    if depth > _DEEPEST:
+        return value
+    if isinstance(value, Mapping):
+        return {key: marked_parts(each, depth + 1) for key, each in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [marked_parts(each, depth + 1) for each in cast("list[Any]", value)]
+    if isinstance(value, BaseModel) and _count(value, depth):
+        return {name: marked_parts(each, depth + 1) for name, each in value.__dict__.items()}
+    return value
+
+
+def read_marked(value: Any) -> Any:
+    """What `marked_parts` made, out of JSON: the objects that it marked are parts again."""
+    if isinstance(value, dict):
+        found = cast("dict[str, Any]", value)
+        if found.keys() == {_MARK}:
+            with suppress(InputError):  # a field of a user's own may look like it
+                return read_part(found[_MARK])
+        return {key: read_marked(each) for key, each in found.items()}
+    return [read_marked(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
 def pieces_of(value: Any) -> list[Piece] | None:
     """A value that holds parts as pieces, text between them as JSON; None for a value without any, which is most.
 
@@ -124,7 +154,7 @@ def _format(value: Type) -> Any:
 
 def _count(value: Any, depth: int) -> int:
     """How many values inside are packed as parts when the whole is made JSON."""
-    if depth > 20 or value is None or isinstance(value, (str, bytes, int, float)):  # noqa: PLR2004  no sane value nests deeper
+    if depth > _DEEPEST or value is None or isinstance(value, (str, bytes, int, float)):
         return 0
     if isinstance(value, Type) and isinstance(_format(value), list):
         return 1

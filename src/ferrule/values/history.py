@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from ferrule.errors import InputError, ToolCallError, shown
 from ferrule.values.call import ToolCall
-from ferrule.values.content import read_content
+from ferrule.values.content import marked_parts, read_content, read_marked
 from ferrule.values.custom import Type
 from ferrule.values.message import Message, Role, openai_message, tool_message
 from ferrule.values.part import content_text
@@ -55,7 +55,7 @@ class History(Type):
             if not isinstance(entry, (Mapping, Message)):
                 msg = f"message {i} is neither a mapping nor a `Message`: {shown(entry)}"
                 raise ValueError(msg)  # noqa: TRY004  as above
-        return entries
+        return [read_marked(entry) if isinstance(entry, dict) and not _is_message(entry) else entry for entry in entries]
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ def _read(entry: Any, index: int) -> Message:
 
 def _written(entry: Any) -> Any:
     if not isinstance(entry, Message):
-        return dict(entry)
+        return marked_parts(entry)
     carried = {key: value for key in _CARRIED if (value := getattr(entry, key))}
     return {**openai_message(entry), **carried}
 
