@@ -23,6 +23,7 @@ from ferrule import (
     OutputField,
     Predict,
     Prediction,
+    ReAct,
     Response,
     ScriptedLM,
     Signature,
@@ -324,3 +325,46 @@ def test_defaults_of_tools_behave_as_in_python() -> None:
     lm = ScriptedLM([wanted("native", ("shout", {"text": "a"}), ("shout", {"text": "b", "times": 2})), "ok"])
     prediction: Prediction = Predict("question -> answer", tools=[shout], native=True)(question="q", lm=lm)
     assert [result.content for result in prediction.trajectory.steps[0].results] == ["A", "BB"]
+
+
+@pytest.mark.parametrize("made_by", [Predict, ChainOfThought])
+def test_no_demos_may_be_said_by_none(made_by: Any) -> None:
+    """Ours: it was a bare TypeError."""
+    program = made_by("q -> answer", demos=None)
+    assert program.predictors()[0].demos == []
+    lm = ScriptedLM([fields(reasoning="r", answer="a")] * 2)
+    assert program(q="x", lm=lm, demos=None, config=None).answer == "a"
+    shown = made_by("q -> answer", demos=[{"q": "shown", "answer": "b"}])
+    assert shown(q="x", lm=lm, demos=None).answer == "a"
+    assert "shown" not in str(lm.requests[1].messages)
+
+
+@pytest.mark.parametrize("wrong", ["demo", b"demo", 3, {"q": "a", "answer": "b"}, Prediction(q="a"), dict], ids=repr)
+@pytest.mark.parametrize("made_by", [Predict, ChainOfThought])
+def test_what_is_no_list_of_demos_is_refused_with_what_was_found(made_by: Any, wrong: Any) -> None:
+    """Ours: one demo alone was taken for a list of its names."""
+    lm = ScriptedLM([])
+    with pytest.raises(ConfigurationError, match=r"^`demos` takes a list of mappings of fields, found") as refused:
+        made_by("q -> answer", demos=wrong)
+    with pytest.raises(InputError, match=r"^`demos` takes a list of mappings of fields, found"):
+        made_by("q -> answer")(q="x", lm=lm, demos=wrong)
+    assert repr(wrong) in str(refused.value)
+    assert lm.requests == []
+
+
+def test_demos_of_a_call_may_come_from_a_generator() -> None:
+    """Ours: they are shown again when the answer is asked for once more."""
+    lm = ScriptedLM(["?", "?", '{"answer": "a"}'])
+    assert Predict("q -> answer")(q="x", lm=lm, demos=(each for each in [{"q": "shown", "answer": "b"}])).answer == "a"
+    assert all("shown" in str(request.messages) for request in lm.requests)
+
+
+@pytest.mark.parametrize("wrong", [3, 0, "", "temperature", [("temperature", 0)]], ids=repr)
+@pytest.mark.parametrize("made_by", [Predict, ChainOfThought, lambda signature: ReAct(signature, [add])], ids=["predict", "cot", "react"])
+def test_a_config_that_is_no_mapping_is_refused_with_what_was_found(made_by: Any, wrong: Any) -> None:
+    """Ours: it was a bare TypeError, and what is empty was passed over."""
+    lm = ScriptedLM([])
+    with pytest.raises(InputError, match=r"^`config` takes a mapping of settings by name") as refused:
+        made_by("q -> answer")(q="x", lm=lm, config=wrong)
+    assert str(refused.value).endswith(f"found {wrong!r}.")
+    assert lm.requests == []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.adapters.draw import calls_output
-from ferrule.errors import AdapterParseError, BadRequest, ConfigurationError, MaxTurnsReached, ToolCallError
+from ferrule.errors import AdapterParseError, BadRequest, ConfigurationError, InputError, MaxTurnsReached, ToolCallError, shown
 from ferrule.programs.ask import Asker, ask, asker
 from ferrule.programs.dynamic import Host, ModuleContext, ModuleView, changes
 from ferrule.programs.instructions import listed_tools, tools_instructions
@@ -27,9 +28,10 @@ from ferrule.values.record import replace
 from ferrule.values.signature import OutputField, Signature, as_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from ferrule.adapters.adapter import Adapter
+    from ferrule.errors import FerruleError
     from ferrule.programs.live_tools import LiveTools
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import ToolServer
@@ -62,14 +64,14 @@ class Predict(Module):
         tools: Iterable[Tool | Callable[..., Any] | ToolServer] = (),
         auto_execute_tools: bool = True,
         max_turns: int = 10,
-        demos: Sequence[Any] = (),
+        demos: Sequence[Any] | None = None,
         native: bool | None = None,
         **config: Any,
     ) -> None:
         self.signature = as_signature(signature)
         self.auto_execute_tools = auto_execute_tools
         self.max_turns = _at_least_one("max_turns", max_turns)
-        self.demos = list(demos)
+        self.demos = _demos(demos, ConfigurationError)
         self.native = native
         self.lm = config.pop("lm", None)
         self.config = config
@@ -90,7 +92,7 @@ class Predict(Module):
         given, toolbox = declared(self.signature, inputs, self.toolbox)
         values = self.signature.check_inputs(given)
         how = with_memory(asker(self.lm, self.config, own), self.native)
-        demos = own.get("demos", self.demos)
+        demos = _demos(own.get("demos", self.demos), InputError)
         if calls_output(self.signature) is not None or (len(toolbox) and not len(self.toolbox)):
             # Where nothing is run, the adapter has a say as well: see docs/tool-calls.md.
             wanted = False if self.native is None and how.adapter.use_native_function_calling is False else self.native
@@ -142,6 +144,17 @@ def split(signature: type[Signature], inputs: Mapping[str, Any], own: Iterable[s
     if not mine:
         return {}, dict(inputs)
     return {name: inputs[name] for name in mine}, {name: value for name, value in inputs.items() if name not in mine}
+
+
+def _demos(given: Any, error: type[FerruleError]) -> list[Any]:
+    """The demos as a list; None for none."""
+    if given is None:
+        return []
+    is_one = hasattr(given, "keys")  # a mapping, or one of DSPy's examples
+    if is_one or isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        msg = f"`demos` takes a list of mappings of fields, found {shown(given)}.{' Write `[...]` around a single one.' if is_one else ''}"
+        raise error(msg)
+    return list(cast("Iterable[Any]", given))
 
 
 def _at_least_one(name: str, value: int) -> int:
