@@ -27,6 +27,7 @@ from ferrule import (
     Response,
     ScriptedLM,
     Signature,
+    SignatureError,
     Tool,
     ToolCall,
     XMLAdapter,
@@ -293,6 +294,20 @@ def test_chain_of_thought_reasons_first() -> None:
     assert prediction.answer == 4
     lm = ScriptedLM([wanted("native", ("add", {"a": 2, "b": 2})), fields(reasoning="because", answer="4")])
     assert ChainOfThought("question -> answer: int", tools=[add], native=True)(question="2+2?", lm=lm).answer == 4
+
+
+def test_chain_of_thought_uses_an_output_called_reasoning_as_it_is() -> None:
+    """Ours: the place and the type are the user's."""
+    lm = ScriptedLM([fields(answer=4, reasoning=["two", "and two"])])
+    program = ChainOfThought("question -> answer: int, reasoning: list[str]")
+    assert program.predict.signature == program.signature
+    assert dict(program(question="2+2?", lm=lm)) == {"answer": 4, "reasoning": ["two", "and two"]}
+
+
+def test_chain_of_thought_refuses_an_input_called_reasoning_with_the_reason() -> None:
+    """Ours: it said that the signature has a field of that name already."""
+    with pytest.raises(SignatureError, match=r"`ChainOfThought` adds an output `reasoning`, and .* has an input of that name"):
+        ChainOfThought("reasoning -> answer")
 
 
 def test_demos_are_shown_as_real_messages() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ferrule import settings
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.errors import AdapterParseError, ConfigurationError, InputError, Refused, ToolCallError, shown
 from ferrule.lms.lm import as_model
+from ferrule.programs.keywords import config_of_call
 from ferrule.values import event as events
 from ferrule.values.act import Act, CallModel, Tell
 from ferrule.values.exchange import NO_TOOLS, Capabilities, Declarations, FieldReader, Request, Response
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 Asked = Generator[Act, Any, tuple[dict[str, Any], Response]]
 _DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
 """Where nobody chose an adapter, the model's capabilities choose between native calls and calls in text (E65)."""
-
-_NO_CONFIG: Mapping[str, Any] = {}
 
 
 class Asker(Record):
@@ -71,20 +70,11 @@ def asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any]) -> Asker:
         )
         raise ConfigurationError(msg)
     model = as_model(found)
-    merged: dict[str, Any] = {**config, **_own_config(own.get("config"))}
+    merged: dict[str, Any] = {**config, **config_of_call(own.get("config"))}
     choice, parallel = merged.pop("tool_choice", None), merged.pop("parallel_tool_calls", None)
     frame = settings.scope().frame
     is_observed = frame is not None and frame.run.tell is not None
     return Asker(model, settings.setting("adapter") or _DEFAULT_ADAPTER, merged, model.capabilities, choice, parallel, is_observed)
-
-
-def _own_config(given: Any) -> Mapping[str, Any]:
-    if given is None:
-        return _NO_CONFIG
-    if not isinstance(given, Mapping):
-        msg = f"`config` takes a mapping of settings by name, such as `{{'temperature': 0}}`; found {shown(given)}."
-        raise InputError(msg)
-    return cast("Mapping[str, Any]", given)
 
 
 def ask(
