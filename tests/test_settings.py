@@ -11,8 +11,9 @@ from contextvars import copy_context
 from pathlib import Path
 
 import pytest
+from agent_script import fields
 
-from ferrule import offload, settings
+from ferrule import ChatAdapter, JSONAdapter, Predict, ScriptedLM, offload, settings
 from ferrule.errors import ConfigurationError
 from ferrule.settings import Scope, Settings, configure, context, current, entered
 
@@ -153,19 +154,56 @@ def test_an_unknown_setting_is_named_with_those_there_are():
     ("changes", "says"),
     [
         ({"lm": "openai/gpt"}, r"`lm` takes a model, not its name: configure\(lm=LM\('openai/gpt'\)\)"),
+        ({"lm": ScriptedLM}, r"`lm` takes a model, not its class: configure\(lm=ScriptedLM\(...\)\)"),
+        (
+            {"adapter": "json"},
+            r"`adapter` takes an adapter, such as `JSONAdapter\(\)`; found 'json', which has no `opening`, `request`, `read`",
+        ),
+        ({"adapter": ""}, "found '', which has no"),
+        ({"adapter": JSONAdapter}, r"`adapter` takes an adapter, not its class: configure\(adapter=JSONAdapter\(\)\)"),
         ({"callbacks": print}, "`callbacks` takes a list, found <built-in"),
         ({"callbacks": None}, "`callbacks` takes a list, found None"),
         ({"max_workers": 0}, "`max_workers` is a whole number from 1, or None; found 0"),
         ({"max_workers": True}, "found True"),
         ({"max_workers": "8"}, "found '8'"),
     ],
-    ids=["lm_name", "callback_alone", "callbacks_none", "workers_zero", "workers_bool", "workers_text"],
+    ids=[
+        "lm_name",
+        "lm_class",
+        "adapter_name",
+        "adapter_empty",
+        "adapter_class",
+        "callback_alone",
+        "callbacks_none",
+        "workers_zero",
+        "workers_bool",
+        "workers_text",
+    ],
 )
 def test_a_setting_of_the_wrong_kind_is_refused_and_nothing_changes(changes, says):
     """Ours: refused when it is set, not when it is used."""
     with pytest.raises(ConfigurationError, match=says):
         configure(**changes)
     assert current() == Settings()
+
+
+class Own:
+    """A user's adapter: all that programs use of one, and no subclass."""
+
+    repairs, fallback, use_native_function_calling = 0, None, None
+
+    def __init__(self) -> None:
+        self.opening, self.request, self.read = ChatAdapter().opening, ChatAdapter().request, ChatAdapter().read
+
+
+def test_an_adapter_is_known_by_what_it_can_do():
+    """Ours: a user's own need not be a subclass."""
+    mine = Own()
+    with context(adapter=mine, lm=ScriptedLM([fields(answer="yes")])):
+        assert current().adapter is mine
+        assert Predict("q -> answer")(q="x").answer == "yes"
+        with context(adapter=None):
+            assert current().adapter is None
 
 
 def test_a_list_of_callbacks_is_copied():

@@ -60,6 +60,7 @@ class Scope:
         """The tool call that is executing here (see `runs.observe`), or None."""
 
 
+_OF_ADAPTERS = ("opening", "request", "read", "repairs")
 _ORDER = tuple(each.name for each in fields(Settings))
 _NAMES = frozenset(_ORDER)
 _all_of = attrgetter(*_ORDER)
@@ -155,10 +156,30 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
     if policy is not None and not hasattr(policy, "rule_for"):
         msg = f"`policy` takes a `Policy([allow(...), ask(...), deny(...)])`, found {shown(policy)}."
         raise ConfigurationError(msg)
-    if changes.get("lm") is not None and isinstance(changes["lm"], str):
-        msg = f"`lm` takes a model, not its name: configure(lm=LM({changes['lm']!r}))."
-        raise ConfigurationError(msg)
+    _check_lm(changes.get("lm"))
+    _check_adapter(changes.get("adapter"))
     return changes
+
+
+def _check_lm(lm: Any) -> None:
+    if isinstance(lm, str):
+        msg = f"`lm` takes a model, not its name: configure(lm=LM({lm!r}))."
+        raise ConfigurationError(msg)
+    if isinstance(lm, type):
+        msg = f"`lm` takes a model, not its class: configure(lm={lm.__name__}(...))."
+        raise ConfigurationError(msg)
+
+
+def _check_adapter(adapter: Any) -> None:
+    # By what every program asks of one: adapters live on a floor above, and a user's own need not be a subclass.
+    if isinstance(adapter, type):
+        msg = f"`adapter` takes an adapter, not its class: configure(adapter={adapter.__name__}())."
+        raise ConfigurationError(msg)
+    missing = [name for name in _OF_ADAPTERS if adapter is not None and not hasattr(adapter, name)]
+    if missing:
+        names = ", ".join(f"`{name}`" for name in missing)
+        msg = f"`adapter` takes an adapter, such as `JSONAdapter()`; found {shown(adapter)}, which has no {names}."
+        raise ConfigurationError(msg)
 
 
 class _View(ModuleType):

@@ -23,9 +23,11 @@ from ferrule import (
     OutputField,
     Predict,
     Prediction,
+    ReAct,
     Response,
     ScriptedLM,
     Signature,
+    SignatureError,
     Tool,
     ToolCall,
     XMLAdapter,
@@ -294,6 +296,20 @@ def test_chain_of_thought_reasons_first() -> None:
     assert ChainOfThought("question -> answer: int", tools=[add], native=True)(question="2+2?", lm=lm).answer == 4
 
 
+def test_chain_of_thought_uses_an_output_called_reasoning_as_it_is() -> None:
+    """Ours: the place and the type are the user's."""
+    lm = ScriptedLM([fields(answer=4, reasoning=["two", "and two"])])
+    program = ChainOfThought("question -> answer: int, reasoning: list[str]")
+    assert program.predict.signature == program.signature
+    assert dict(program(question="2+2?", lm=lm)) == {"answer": 4, "reasoning": ["two", "and two"]}
+
+
+def test_chain_of_thought_refuses_an_input_called_reasoning_with_the_reason() -> None:
+    """Ours: it said that the signature has a field of that name already."""
+    with pytest.raises(SignatureError, match=r"`ChainOfThought` adds an output `reasoning`, and .* has an input of that name"):
+        ChainOfThought("reasoning -> answer")
+
+
 def test_demos_are_shown_as_real_messages() -> None:
     """D37."""
     lm = ScriptedLM([fields(answer="c")])
@@ -324,3 +340,46 @@ def test_defaults_of_tools_behave_as_in_python() -> None:
     lm = ScriptedLM([wanted("native", ("shout", {"text": "a"}), ("shout", {"text": "b", "times": 2})), "ok"])
     prediction: Prediction = Predict("question -> answer", tools=[shout], native=True)(question="q", lm=lm)
     assert [result.content for result in prediction.trajectory.steps[0].results] == ["A", "BB"]
+
+
+@pytest.mark.parametrize("made_by", [Predict, ChainOfThought])
+def test_no_demos_may_be_said_by_none(made_by: Any) -> None:
+    """Ours: it was a bare TypeError."""
+    program = made_by("q -> answer", demos=None)
+    assert program.predictors()[0].demos == []
+    lm = ScriptedLM([fields(reasoning="r", answer="a")] * 2)
+    assert program(q="x", lm=lm, demos=None, config=None).answer == "a"
+    shown = made_by("q -> answer", demos=[{"q": "shown", "answer": "b"}])
+    assert shown(q="x", lm=lm, demos=None).answer == "a"
+    assert "shown" not in str(lm.requests[1].messages)
+
+
+@pytest.mark.parametrize("wrong", ["demo", b"demo", 3, {"q": "a", "answer": "b"}, Prediction(q="a"), dict], ids=repr)
+@pytest.mark.parametrize("made_by", [Predict, ChainOfThought])
+def test_what_is_no_list_of_demos_is_refused_with_what_was_found(made_by: Any, wrong: Any) -> None:
+    """Ours: one demo alone was taken for a list of its names."""
+    lm = ScriptedLM([])
+    with pytest.raises(ConfigurationError, match=r"^`demos` takes a list of mappings of fields, found") as refused:
+        made_by("q -> answer", demos=wrong)
+    with pytest.raises(InputError, match=r"^`demos` takes a list of mappings of fields, found"):
+        made_by("q -> answer")(q="x", lm=lm, demos=wrong)
+    assert repr(wrong) in str(refused.value)
+    assert lm.requests == []
+
+
+def test_demos_of_a_call_may_come_from_a_generator() -> None:
+    """Ours: they are shown again when the answer is asked for once more."""
+    lm = ScriptedLM(["?", "?", '{"answer": "a"}'])
+    assert Predict("q -> answer")(q="x", lm=lm, demos=(each for each in [{"q": "shown", "answer": "b"}])).answer == "a"
+    assert all("shown" in str(request.messages) for request in lm.requests)
+
+
+@pytest.mark.parametrize("wrong", [3, 0, "", "temperature", [("temperature", 0)]], ids=repr)
+@pytest.mark.parametrize("made_by", [Predict, ChainOfThought, lambda signature: ReAct(signature, [add])], ids=["predict", "cot", "react"])
+def test_a_config_that_is_no_mapping_is_refused_with_what_was_found(made_by: Any, wrong: Any) -> None:
+    """Ours: it was a bare TypeError, and what is empty was passed over."""
+    lm = ScriptedLM([])
+    with pytest.raises(InputError, match=r"^`config` takes a mapping of settings by name") as refused:
+        made_by("q -> answer")(q="x", lm=lm, config=wrong)
+    assert str(refused.value).endswith(f"found {wrong!r}.")
+    assert lm.requests == []

@@ -356,6 +356,33 @@ def test_inputs_the_loop_needs_for_itself_are_refused_with_the_reason(name: str)
         ReAct(f"{name} -> answer", [add])
 
 
+def test_an_output_called_trajectory_is_refused_with_the_reason() -> None:
+    """Ours: it was told as a field that the extractor's signature has already."""
+    with pytest.raises(SignatureError, match="output of a ReAct agent cannot be called `trajectory`: its prediction holds the steps"):
+        ReAct("question -> trajectory", [add])
+
+
+def test_an_output_called_reasoning_is_an_output_like_others(mode: str) -> None:
+    """Ours: the extractor reasons in an output of that name itself."""
+    agent = ReAct("question -> reasoning, answer", [add], native=mode == "native")
+    outputs = {"reasoning": "r", "answer": "a"}
+    step = native_step if mode == "native" else text_step
+    assert dict(agent(question="q", lm=ScriptedLM([step("e", "finish", {}), fields(**outputs)]))) == outputs
+    if mode == "native":
+        assert dict(agent(question="q", lm=ScriptedLM([native_step("e", "finish", outputs)]))) == outputs
+
+
+def test_an_agent_may_have_an_input_called_reasoning(mode: str) -> None:
+    """Ours: its extractor then has no other output than the agent's."""
+    agent = ReAct("reasoning -> answer", [add], native=mode == "native")
+    step = native_step if mode == "native" else text_step
+    lm = ScriptedLM([step("e", "finish", {}), fields(answer="a")])
+    assert dict(agent(reasoning="as I see it", lm=lm)) == {"answer": "a"}
+    assert "as I see it" in lm.requests[1].messages[-1].text
+    assert [name for name, _ in agent.named_predictors()] == ["react", "extract.predict"]
+    agent.deepcopy().load_state(agent.dump_state())
+
+
 @pytest.mark.parametrize("name", ["finish", "user_clarification"])
 def test_a_tool_named_like_a_builtin_is_refused(name: str) -> None:
     """U122."""

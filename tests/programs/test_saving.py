@@ -13,6 +13,7 @@ from ferrule import (
     ConfigurationError,
     Image,
     InputField,
+    Module,
     OutputField,
     Predict,
     ReAct,
@@ -146,3 +147,33 @@ def test_a_file_that_is_no_saved_program_is_refused(content: bytes, tmp_path: Pa
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"broken\.json is no saved program"):
         Predict("question -> answer").load(path)
+
+
+class Hidden(Module):
+    """A program with a part behind a leading underscore."""
+
+    def __init__(self) -> None:
+        self._draft = Predict("q -> draft")
+        self.answer = Predict("q, draft -> answer")
+
+
+def test_parts_behind_a_leading_underscore_are_saved_too() -> None:
+    """D41: as DSPy does; they were left out without a word."""
+    before, after = Hidden(), Hidden()
+    before._draft.demos = [{"q": "a", "draft": "b"}]
+    after.load_state(before.dump_state())
+    assert after._draft.demos == [{"q": "a", "draft": "b"}]
+
+
+def test_a_state_of_before_private_parts_were_saved_still_loads() -> None:
+    """Ours: it has all public parts and no others; the private ones stay as they are."""
+    before, after = Hidden(), Hidden()
+    before.answer.demos = [{"q": "a", "answer": "b"}]
+    state = before.dump_state()
+    del state["predictors"]["_draft"]
+    after._draft.demos = [{"q": "c", "draft": "d"}]
+    after.load_state(state)
+    assert (after.answer.demos, after._draft.demos) == (before.answer.demos, [{"q": "c", "draft": "d"}])
+    del state["predictors"]["answer"]
+    with pytest.raises(ConfigurationError, match=r"this program has \['_draft', 'answer'\]"):
+        after.load_state(state)

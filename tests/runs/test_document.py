@@ -179,6 +179,29 @@ def test_another_class_of_program_is_refused() -> None:
         Run.from_json(waiting().to_json(), Plain(agent()))
 
 
+class Inside(Module):
+    """A program whose agent stands behind a leading underscore."""
+
+    def __init__(self, program: Any) -> None:
+        self._inner = program
+
+    def forward(self, task: str) -> Any:
+        return self._inner(task=task)
+
+
+def test_a_change_behind_a_leading_underscore_is_refused_unless_the_run_was_kept_before_those_were_seen() -> None:
+    """R12; ours: runs of before name the public predictors only, and still load."""
+    lm = ScriptedLM(ASKING)
+    with ferrule.context(lm=lm):
+        text = Inside(agent()).start(task="t").to_json()
+    assert Run.from_json(text, Inside(agent())).status == "waiting"
+    with pytest.raises(ReplayMismatch, match=r"tool `book` of `_inner.react` "):
+        Run.from_json(text, Inside(other("schema")))
+    head = json.loads(text)
+    head["fingerprint"]["predictors"] = {}
+    assert Run.from_json(json.dumps(head), Inside(agent())).status == "waiting"
+
+
 @pytest.mark.parametrize("text", ['{"ferrule_run":2}', "{}"])
 def test_a_document_of_another_version_is_refused(text: str) -> None:
     """A2: versioned."""

@@ -11,6 +11,7 @@ from ferrule import settings
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.errors import AdapterParseError, ConfigurationError, InputError, Refused, ToolCallError, shown
 from ferrule.lms.lm import as_model
+from ferrule.programs.keywords import config_of_call
 from ferrule.values import event as events
 from ferrule.values.act import Act, CallModel, Tell
 from ferrule.values.exchange import NO_TOOLS, Capabilities, Declarations, FieldReader, Request, Response
@@ -69,7 +70,7 @@ def asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any]) -> Asker:
         )
         raise ConfigurationError(msg)
     model = as_model(found)
-    merged: dict[str, Any] = {**config, **(own.get("config") or {})}
+    merged: dict[str, Any] = {**config, **config_of_call(own.get("config"))}
     choice, parallel = merged.pop("tool_choice", None), merged.pop("parallel_tool_calls", None)
     frame = settings.scope().frame
     is_observed = frame is not None and frame.run.tell is not None

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextvars import copy_context
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, cast
 
 from ferrule import settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
+from ferrule.errors import InputError, shown
 
 _AT_ONCE = 8
 
@@ -32,23 +29,37 @@ def batch(
     return_exceptions: bool,
 ) -> list[Any]:
     """See `Module.batch`. The first error ends the batch, unless `return_exceptions` puts errors in their places."""
-    each = [dict(one) for one in inputs]
+    each = _items(inputs, return_exceptions=return_exceptions)
     line = _Line(len(each), shown=progress)
+    end = _End(placed=Exception if return_exceptions else ())
+
+    def run(one: dict[str, Any] | InputError) -> Any:
+        if end.error is not None:
+            return None
+        try:
+            return program(**_given(one))
+        except BaseException as error:
+            end.note(error)  # before this thread takes the next item
+            raise
+
     # A pool of its own: batches carry whole programs, whose tools need the shared pool.
     pool = ThreadPoolExecutor(_at_once(max_concurrency), thread_name_prefix="ferrule-batch")
     try:
-        futures = [pool.submit(copy_context().run, partial(program, **one)) for one in each]
+        futures = [pool.submit(copy_context().run, run, one) for one in each]
         for future in futures:
             future.add_done_callback(line.one_more)
-        return [_outcome(future, return_exceptions=return_exceptions) for future in futures]
+        for _ in as_completed(futures):  # not in the inputs' order: an early slow item must not hide a failure behind it
+            if end.error is not None:
+                raise end.error
+        return [_outcome(future) for future in futures]
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         line.end()
 
 
-def _outcome(future: Future[Any], *, return_exceptions: bool) -> Any:
+def _outcome(future: Future[Any]) -> Any:
     error = future.exception()
-    return error if return_exceptions and isinstance(error, Exception) else future.result()
+    return future.result() if error is None else error
 
 
 async def abatch(
@@ -62,13 +73,20 @@ async def abatch(
     """See `Module.abatch`."""
     import asyncio
 
-    each = [dict(one) for one in inputs]
+    each = _items(inputs, return_exceptions=return_exceptions)
     line = _Line(len(each), shown=progress)
+    end = _End(placed=BaseException if return_exceptions else ())  # a cancelled item has its place; Ctrl-C ends the loop itself
     places = asyncio.Semaphore(_at_once(max_concurrency))
 
-    async def run(one: dict[str, Any]) -> Any:
+    async def run(one: dict[str, Any] | InputError) -> Any:
         async with places:
-            return await program.acall(**one)
+            if end.error is not None:
+                return None
+            try:
+                return await program.acall(**_given(one))
+            except BaseException as error:
+                end.note(error)  # before the place is free for the next item
+                raise
 
     tasks = [asyncio.create_task(run(one)) for one in each]
     for task in tasks:
@@ -80,6 +98,52 @@ async def abatch(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         line.end()
+
+
+class _End:
+    """The error that ends a batch: the first one to happen, not the first in the inputs' order."""
+
+    def __init__(self, *, placed: type[BaseException] | tuple[()]) -> None:
+        self.error: BaseException | None = None
+        self._placed = placed
+        """Errors that stand among the results."""
+
+    def note(self, error: BaseException) -> None:
+        """Take an item's error for the end of the batch, if it is the first to have no place among the results."""
+        if self.error is None and not isinstance(error, self._placed):
+            self.error = error
+
+
+def _items(inputs: Iterable[Mapping[str, Any]], *, return_exceptions: bool) -> list[dict[str, Any] | InputError]:
+    """The inputs of each run. One that is no mapping is an `InputError`: raised before any run begins, or put in its place."""
+    found = cast("object", inputs)  # users pass anything
+    if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
+        one = " Write `[{...}]` for a batch of one." if isinstance(found, Mapping) else ""
+        msg = f"`batch` takes a list of mappings of inputs by name, found {shown(cast('object', found))}.{one}"
+        raise InputError(msg)
+    each = [_item(index, one) for index, one in enumerate(cast("Iterable[object]", found))]
+    wrong = next((one for one in each if isinstance(one, InputError)), None)
+    if wrong is not None and not return_exceptions:
+        raise wrong
+    return each
+
+
+def _item(index: int, one: Any) -> dict[str, Any] | InputError:
+    inputs: dict[Any, Any] | None = dict(one) if _is_mapping(one) else None
+    if inputs is None or not all(isinstance(name, str) for name in inputs):
+        return InputError(f"Item {index} of the batch must be a mapping of inputs by name, found {shown(one)}.")
+    return inputs
+
+
+def _is_mapping(one: Any) -> bool:
+    # By what it can do: DSPy's examples are none by their class.
+    return not isinstance(one, type) and callable(getattr(one, "keys", None)) and hasattr(one, "__getitem__")
+
+
+def _given(one: dict[str, Any] | InputError) -> dict[str, Any]:
+    if isinstance(one, InputError):
+        raise one
+    return one
 
 
 def _at_once(max_concurrency: int | None) -> int:

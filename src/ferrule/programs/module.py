@@ -179,27 +179,19 @@ class Module:
 
     # -- what it is made of ----------------------------------------------------------------------------------
 
-    def named_sub_modules(self) -> Iterator[tuple[str, Module]]:
-        """The program itself (`self`) and every program inside it, each once, depth first: `answer`, `agents[0].react`."""
-        seen: set[int] = set()
-        waiting: list[tuple[str, Any]] = [("self", self)]
-        while waiting:
-            name, found = waiting.pop(0)
-            if id(found) in seen:
-                continue
-            if isinstance(found, Module):
-                seen.add(id(found))
-                yield name, found
-                prefix = "" if found is self else f"{name}."
-                waiting[:0] = [(f"{prefix}{key}", value) for key, value in vars(found).items() if not key.startswith("_")]
-            elif isinstance(found, (list, tuple)):
-                waiting[:0] = [(f"{name}[{i}]", value) for i, value in enumerate(cast("list[Any]", found))]
-            elif isinstance(found, dict):
-                waiting[:0] = [(f"{name}[{key!r}]", value) for key, value in cast("dict[Any, Any]", found).items()]
+    def named_sub_modules(self, *, private: bool = True) -> Iterator[tuple[str, Module]]:
+        """The program itself (`self`) and every program inside it, each once, depth first: `answer`, `agents[0].react`.
 
-    def named_predictors(self) -> list[tuple[str, Predictor]]:
+        Those that only attributes with a leading underscore lead to come last, and not at all with `private=False`.
+        """
+        from ferrule.programs.parts import parts
+
+        return parts(self, Module, private=private)
+
+    def named_predictors(self, *, private: bool = True) -> list[tuple[str, Predictor]]:
         """Every `Predict` inside, with its path: what demos, models and saved state belong to."""
-        return [(name, cast("Predictor", found)) for name, found in self.named_sub_modules() if found.is_predictor]
+        found = self.named_sub_modules(private=private)
+        return [(name, cast("Predictor", each)) for name, each in found if each.is_predictor]
 
     def predictors(self) -> list[Predictor]:
         """Every `Predict` inside."""

@@ -6,10 +6,19 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.draw import calls_output
-from ferrule.errors import AdapterParseError, BadRequest, ConfigurationError, MaxTurnsReached, ToolCallError
+from ferrule.errors import (
+    AdapterParseError,
+    BadRequest,
+    ConfigurationError,
+    InputError,
+    MaxTurnsReached,
+    SignatureError,
+    ToolCallError,
+)
 from ferrule.programs.ask import Asker, ask, asker
 from ferrule.programs.dynamic import Host, ModuleContext, ModuleView, changes
 from ferrule.programs.instructions import listed_tools, tools_instructions
+from ferrule.programs.keywords import at_least_one, listed_demos, split
 from ferrule.programs.mode_choice import calls_natively, refuses_tools, with_memory
 from ferrule.programs.module import Module
 from ferrule.programs.native_types import adapted, completed
@@ -62,14 +71,14 @@ class Predict(Module):
         tools: Iterable[Tool | Callable[..., Any] | ToolServer] = (),
         auto_execute_tools: bool = True,
         max_turns: int = 10,
-        demos: Sequence[Any] = (),
+        demos: Sequence[Any] | None = None,
         native: bool | None = None,
         **config: Any,
     ) -> None:
         self.signature = as_signature(signature)
         self.auto_execute_tools = auto_execute_tools
-        self.max_turns = _at_least_one("max_turns", max_turns)
-        self.demos = list(demos)
+        self.max_turns = at_least_one("max_turns", max_turns)
+        self.demos = listed_demos(demos, ConfigurationError)
         self.native = native
         self.lm = config.pop("lm", None)
         self.config = config
@@ -90,13 +99,13 @@ class Predict(Module):
         given, toolbox = declared(self.signature, inputs, self.toolbox)
         values = self.signature.check_inputs(given)
         how = with_memory(asker(self.lm, self.config, own), self.native)
-        demos = own.get("demos", self.demos)
+        demos = listed_demos(own.get("demos", self.demos), InputError)
         if calls_output(self.signature) is not None or (len(toolbox) and not len(self.toolbox)):
             # Where nothing is run, the adapter has a say as well: see docs/tool-calls.md.
             wanted = False if self.native is None and how.adapter.use_native_function_calling is False else self.native
             return (yield from _either_way(how, wanted, partial(_Once, self, how, values, demos, toolbox)))
         if len(toolbox):
-            turns = _at_least_one("max_turns", own.get("max_turns", self.max_turns))
+            turns = at_least_one("max_turns", own.get("max_turns", self.max_turns))
             return (
                 yield from _either_way(how, self.native, partial(_Turns, self, how, values, demos, toolbox, module=module, max_turns=turns))
             )
@@ -117,12 +126,27 @@ class Predict(Module):
 
 
 class ChainOfThought(Module):
-    """`Predict` that reasons first: one more output, `reasoning`, before the others."""
+    """`Predict` that reasons first: one more output, `reasoning`, before the others.
+
+    A signature that has an output of that name is used as it is. Raises `SignatureError` for one that has such an input.
+    """
 
     def __init__(self, signature: type[Signature] | str, **keywords: Any) -> None:
         self.signature = as_signature(signature)
-        reasoned = self.signature.prepend("reasoning", OutputField(desc="What leads to the answer, step by step."), str)
-        self.predict = Predict(reasoned, **keywords)
+        self.predict = Predict(self._reasoned(self.signature), **keywords)
+
+    @staticmethod
+    def _reasoned(signature: type[Signature]) -> type[Signature]:
+        """The signature with the output it reasons in."""
+        if "reasoning" in signature.output_fields:
+            return signature
+        if "reasoning" in signature.input_fields:
+            msg = (
+                f"`ChainOfThought` adds an output `reasoning`, and `{signature.__name__}` has an input of that name: "
+                f"give the input another name, or use `Predict`."
+            )
+            raise SignatureError(msg)
+        return signature.prepend("reasoning", OutputField(desc="What leads to the answer, step by step."), str)
 
     @property
     def tools(self) -> dict[str, Tool]:
@@ -134,21 +158,6 @@ class ChainOfThought(Module):
         if type(self.predict).flow is Predict.flow:
             return self.predict.flow_for(self, inputs)
         return self.predict.flow(**inputs)
-
-
-def split(signature: type[Signature], inputs: Mapping[str, Any], own: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A call's keywords: those that are the program's own, and the inputs. An input field wins over a keyword of its name."""
-    mine = {name for name in own if name in inputs and name not in signature.input_fields}
-    if not mine:
-        return {}, dict(inputs)
-    return {name: inputs[name] for name in mine}, {name: value for name, value in inputs.items() if name not in mine}
-
-
-def _at_least_one(name: str, value: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
-        msg = f"`{name}` must be a whole number of at least 1, found {value!r}."
-        raise ConfigurationError(msg)
-    return value
 
 
 def _either_way(how: Asker, wanted: bool | None, make: Callable[..., _WithTools]) -> Generator[Act, Any, Prediction]:

@@ -46,12 +46,13 @@ class ReAct(Module):
         enable_user_clarification: bool = True,
         policy: Policy | None = None,
     ) -> None:
-        from ferrule.programs.predict import ChainOfThought, Predict
-        from ferrule.programs.react_loop import checked_iters, checked_signature, checked_tools, extracting
+        from ferrule.programs.keywords import at_least_one
+        from ferrule.programs.predict import Predict
+        from ferrule.programs.react_loop import checked_signature, checked_tools, extractor
         from ferrule.runs.limits import Limits
 
         found = checked_signature(signature)
-        self.max_iters = checked_iters(max_iters)
+        self.max_iters = at_least_one("max_iters", max_iters)
         self.native = native
         self.intention = intention
         self.limits = limits or Limits()
@@ -59,7 +60,7 @@ class ReAct(Module):
         self.policy = policy
         # Signature and tools are the predictor's: so they are saved, loaded, and changed in one place.
         self.react = Predict(found, tools=checked_tools(tools, intention=intention))
-        self.extract = ChainOfThought(extracting(found))
+        self.extract = extractor(found)
 
     @property
     def signature(self) -> type[Signature]:

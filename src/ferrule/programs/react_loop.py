@@ -9,13 +9,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ferrule.errors import BadRequest, ConfigurationError, ContextOverflow, DuplicateToolError, LimitReached, SignatureError, TooManyFaults
+from ferrule.errors import BadRequest, ContextOverflow, DuplicateToolError, LimitReached, SignatureError, TooManyFaults
 from ferrule.programs.ask import Asker, asker
 from ferrule.programs.dynamic import Host, ModuleContext, ModuleView, changes
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool, is_builtin
+from ferrule.programs.keywords import at_least_one, split
 from ferrule.programs.loop_modes import Mode, Turn, clipped, fault_result, native_mode, text_mode
 from ferrule.programs.mode_choice import calls_natively, refuses_tools, with_memory
-from ferrule.programs.predict import ChainOfThought, Predict, split
+from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.programs.tool_inputs import declared
 from ferrule.programs.use import Used, use
 from ferrule.tools.intention import check_free
@@ -63,7 +64,7 @@ class Agent(Protocol):
 
 
 def checked_signature(signature: type[Signature] | str) -> type[Signature]:
-    """The agent's signature; raises `SignatureError` for inputs the loop needs for itself."""
+    """The agent's signature; raises `SignatureError` for names the loop needs for itself."""
     found = as_signature(signature)
     _refuse_reserved(found)
     return found
@@ -93,6 +94,20 @@ def with_builtin(signature: type[Signature], own: Toolbox, *, clarification: boo
     return Toolbox((*own, *builtin, finish_tool(signature, with_outputs=native)))
 
 
+class _WithoutReasoning(ChainOfThought):
+    """The extractor of an agent that has an input `reasoning`: there is no other place to reason in."""
+
+    @staticmethod
+    def _reasoned(signature: type[Signature]) -> type[Signature]:
+        return signature
+
+
+def extractor(signature: type[Signature]) -> ChainOfThought:
+    """What reads the outputs off the trajectory, reasoning first where no input has that name."""
+    made = _WithoutReasoning if "reasoning" in signature.input_fields else ChainOfThought
+    return made(extracting(signature))
+
+
 def extracting(signature: type[Signature]) -> type[Signature]:
     """The signature of the extractor: the trajectory as one more input."""
     trajectory = InputField(desc="The steps taken: thoughts, calls, and what came of them.")
@@ -112,7 +127,7 @@ def carry(agent: Agent, inputs: dict[str, Any]) -> Flow:
     if limits.are_shared:
         yield Within(limits)
     loop = _Loop(agent, how, values, tools, limits, native=calls_natively(how, agent.native))
-    outputs, reason = yield from loop.flow(checked_iters(own.get("max_iters", agent.max_iters)))
+    outputs, reason = yield from loop.flow(at_least_one("max_iters", own.get("max_iters", agent.max_iters)))
     if outputs is None:
         outputs = yield from _extracted(agent, how, values, loop)
     return Prediction.of(outputs, trajectory=Trajectory(loop.steps), messages=loop.request.messages, reason=reason)
@@ -299,14 +314,6 @@ def _entries(step: Step, i: int) -> dict[str, Any]:
     return {f"{key}_{i}": step.entry(key) for key in ("thought", "tool_name", "tool_args", "observation")}
 
 
-def checked_iters(value: int) -> int:
-    """The most steps of a run; raises `ConfigurationError` for what is no such number."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
-        msg = f"`max_iters` must be a whole number of at least 1, found {value!r}."
-        raise ConfigurationError(msg)
-    return value
-
-
 def _refuse_reserved(signature: type[Signature]) -> None:
     for name, field in signature.input_fields.items():
         kept_for_history = name == "history" and field.annotation is not History
@@ -314,6 +321,12 @@ def _refuse_reserved(signature: type[Signature]) -> None:
             why = "`ReAct` uses it itself" if name != "history" else "it is kept for the conversation: give it the type `History`"
             msg = f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name."
             raise SignatureError(msg)
+    if "trajectory" in signature.output_fields:
+        msg = (
+            "An output of a ReAct agent cannot be called `trajectory`: its prediction holds the steps taken under that name. "
+            "Choose another name, or read `prediction.trajectory`."
+        )
+        raise SignatureError(msg)
 
 
 def _refuse_builtin_names(own: Iterable[Tool]) -> None:

@@ -76,7 +76,8 @@ def checked_head(head: Mapping[str, Any], program: Program, *, migrate: bool) ->
         msg = f"The run {head['id']} was redacted: neither its inputs nor its journal are there any more."
         raise StoreError(msg)
     now = fingerprint(program)
-    if head["fingerprint"] != now and not migrate:
+    # Runs that were kept before predictors behind private attributes were seen name the public ones only.
+    if not migrate and head["fingerprint"] not in [now, fingerprint(program, private=False)]:
         then, now = _different(head["fingerprint"], now)
         raise ReplayMismatch("start, in the fingerprint of the program", then, f"{now}; load it with `migrate=True` to try all the same")
     return head
@@ -102,12 +103,12 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
 # -- fingerprint ---------------------------------------------------------------------------------------------------
 
 
-def fingerprint(program: Program) -> dict[str, Any]:
+def fingerprint(program: Program, *, private: bool = True) -> dict[str, Any]:
     """`{"program": class, "predictors": {path: {"signature", "digest", "tools": {name: digest}}}}`."""
     # Not the module: a program that is defined in a script is in `__main__` there, and elsewhere when another process imports it.
     found: dict[str, Any] = {"program": type(program).__qualname__, "predictors": {}}
-    named: Callable[[], Sequence[tuple[str, Any]]] | None = getattr(program, "named_predictors", None)
-    for path, predictor in named() if named is not None else ():
+    named: Callable[..., Sequence[tuple[str, Any]]] | None = getattr(program, "named_predictors", None)
+    for path, predictor in named(private=private) if named is not None else ():
         signature = predictor.signature
         types = {name: repr(field.annotation) for name, field in signature.fields.items()}
         found["predictors"][path] = {

@@ -1,0 +1,139 @@
+"""Many runs of one program: what may be in a batch, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from agent_script import fields
+
+from ferrule import InputError, Module, Predict, Prediction, ScriptedLM, context
+
+
+def carry(driver: str, program: Module, inputs: Any, **keywords: Any) -> list[Any]:
+    if driver == "sync":
+        return program.batch(inputs, **keywords)
+    return asyncio.run(program.abatch(inputs, **keywords))
+
+
+@pytest.fixture(params=["sync", "async"])
+def driver(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+class Example:
+    """As DSPy's: no mapping by its class, one by what it can do."""
+
+    def keys(self) -> list[str]:
+        return ["topic"]
+
+    def __getitem__(self, name: str) -> str:
+        return f"{name} of an example"
+
+
+@pytest.mark.parametrize("wrong", ["x", None, 3, [("topic", "a")], {1: "a"}, dict], ids=repr)
+def test_an_item_that_is_no_mapping_of_names_is_named_with_its_index_before_any_run_begins(driver: str, wrong: Any) -> None:
+    """Ours: a raw ValueError said nothing of which item it was."""
+    lm = ScriptedLM([])
+    with context(lm=lm), pytest.raises(InputError, match=r"^Item 1 of the batch must be a mapping of inputs by name, found") as raised:
+        carry(driver, Predict("topic -> text"), [{"topic": "a"}, wrong])
+    assert repr(wrong) in str(raised.value)
+    assert lm.requests == []
+
+
+def test_an_item_that_is_no_mapping_has_its_place_among_the_errors(driver: str) -> None:
+    """Ours: `return_exceptions` holds for every item."""
+    with context(lm=ScriptedLM(by=lambda _: fields(text="ok"))):
+        found = carry(driver, Predict("topic -> text"), [{"topic": "a"}, "x", {"topic": "b"}], return_exceptions=True)
+    assert [type(each) for each in found] == [Prediction, InputError, Prediction]
+    assert str(found[1]) == "Item 1 of the batch must be a mapping of inputs by name, found 'x'."
+
+
+@pytest.mark.parametrize("wrong", [{"topic": "a"}, "topic", b"topic", None, 3], ids=repr)
+@pytest.mark.parametrize("return_exceptions", [False, True])
+def test_what_is_no_list_of_items_is_refused(driver: str, wrong: Any, return_exceptions: bool) -> None:
+    """Ours: one mapping is the usual slip."""
+    with pytest.raises(InputError, match=r"^`batch` takes a list of mappings of inputs by name, found") as raised:
+        carry(driver, Predict("topic -> text"), wrong, return_exceptions=return_exceptions)
+    assert repr(wrong) in str(raised.value)
+    assert ("`[{...}]`" in str(raised.value)) is isinstance(wrong, dict)
+
+
+def test_items_may_come_from_a_generator_and_be_mappings_of_any_kind(driver: str) -> None:
+    """D41."""
+    with context(lm=ScriptedLM(by=lambda _: fields(text="ok"))):
+        found = carry(driver, Predict("topic -> text"), (each for each in (Prediction(topic="a"), Example())))
+    assert [each.text for each in found] == ["ok", "ok"]
+
+
+class Slow(Module):
+    """The first item is at work until the thread in which the second one failed has nothing more to do; who began is written down."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.both = threading.Barrier(2)
+        self.failing: threading.Thread | None = None
+
+    def forward(self, number: int) -> Prediction:
+        self.begun.append(number)
+        if number == 0:
+            self.both.wait(20)
+            assert self.failing is not None
+            self.failing.join(5)
+        elif number == 1:
+            self.failing = threading.current_thread()
+            self.both.wait(20)
+            raise ValueError("the second")
+        return Prediction(number=number)
+
+    async def aforward(self, number: int) -> Prediction:
+        self.begun.append(number)
+        if number == 0:
+            await asyncio.sleep(20)
+        elif number == 1:
+            await asyncio.sleep(0)
+            raise ValueError("the second")
+        return Prediction(number=number)
+
+
+def test_the_first_error_to_happen_ends_the_batch_while_an_earlier_item_is_at_work(driver: str) -> None:
+    """Ours: all other items were begun, each asking the model, until the slow one was done."""
+    program = Slow()
+    with pytest.raises(ValueError, match="the second"):
+        carry(driver, program, [{"number": number} for number in range(50)], max_concurrency=2)
+    assert sorted(program.begun) == [0, 1]
+
+
+class Fails(Module):
+    """Every item fails; the first two are inside at once, and the second is first to fail."""
+
+    def __init__(self) -> None:
+        self.second = threading.Event()
+
+    def forward(self, number: int) -> Prediction:
+        if number == 0:
+            assert self.second.wait(20)
+        else:
+            self.second.set()
+        raise ValueError(f"number {number}")
+
+
+def test_errors_in_their_places_end_nothing(driver: str) -> None:
+    """Issue 2: `return_exceptions`."""
+    found = carry(driver, Fails(), [{"number": number} for number in range(5)], max_concurrency=2, return_exceptions=True)
+    assert [str(each) for each in found] == [f"number {number}" for number in range(5)]
+
+
+def test_what_is_no_exception_ends_the_batch_all_the_same() -> None:
+    """Ours: Ctrl-C has no place among results."""
+
+    class Interrupted(Module):
+        def forward(self, number: int) -> Prediction:
+            if number == 1:
+                raise KeyboardInterrupt
+            return Prediction(number=number)
+
+    with pytest.raises(KeyboardInterrupt):
+        Interrupted().batch([{"number": number} for number in range(3)], return_exceptions=True)
