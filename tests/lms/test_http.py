@@ -49,10 +49,10 @@ async def collected(stream) -> list:
 
 
 WAYS = {
-    "complete": lambda lm: lm.complete(ASKED),
-    "acomplete": lambda lm: asyncio.run(lm.acomplete(ASKED)),
-    "stream": lambda lm: list(lm.stream(ASKED))[-1],
-    "astream": lambda lm: asyncio.run(collected(lm.astream(ASKED)))[-1],
+    "complete": lambda lm, asked=ASKED: lm.complete(asked),
+    "acomplete": lambda lm, asked=ASKED: asyncio.run(lm.acomplete(asked)),
+    "stream": lambda lm, asked=ASKED: list(lm.stream(asked))[-1],
+    "astream": lambda lm, asked=ASKED: asyncio.run(collected(lm.astream(asked)))[-1],
 }
 ways = pytest.mark.parametrize("ask", WAYS.values(), ids=WAYS.keys())
 
@@ -66,6 +66,21 @@ def test_an_answer_is_read(ask):
     assert headers["authorization"] == f"Bearer {KEY}"
     assert headers["content-type"] == "application/json"
     assert b'"messages":[{"role":"user","content":"hi"}]}' in body
+
+
+@ways
+@pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic", "gemini"])
+@pytest.mark.parametrize("name", ["api_key", "base_url", "timeout_s", "max_retries", "num_retries", "timeout"])
+def test_a_request_takes_settings_and_not_what_a_model_is_made_with(ask, wire, name):
+    """L1: else the provider would get it in the body, a key too; nothing is sent, and no other key is asked for first."""
+    asked = Request(ASKED.messages, settings={"temperature": 1, name: "sk-2"})
+    with raw_server(reply()) as server:
+        with pytest.raises(ConfigurationError, match=f"^`{name}` is no setting of a ") as caught:
+            ask(lm_at(server, wire=wire), asked)
+        assert server.requests == []
+    assert "sk-2" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match=f"^`{name}` is no setting of a "):
+        ask(LM("openai/x", wire=wire), asked)
 
 
 FAILURES = {

@@ -33,6 +33,7 @@ from ferrule import (
     context,
     tool,
 )  # fmt: skip
+from ferrule.testing import serve
 
 
 @pytest.fixture(params=["text", "native"])
@@ -324,3 +325,13 @@ def test_defaults_of_tools_behave_as_in_python() -> None:
     lm = ScriptedLM([wanted("native", ("shout", {"text": "a"}), ("shout", {"text": "b", "times": 2})), "ok"])
     prediction: Prediction = Predict("question -> answer", tools=[shout], native=True)(question="q", lm=lm)
     assert [result.content for result in prediction.trajectory.steps[0].results] == ["A", "BB"]
+
+
+def test_a_key_in_the_settings_of_a_call_is_refused_before_anything_is_sent() -> None:
+    """L1: the model is made with it; the server would read it in the body."""
+    with serve(ScriptedLM([])) as server:
+        with pytest.raises(ConfigurationError, match="`api_key` is no setting of a request"):
+            Predict("q -> a", lm=server.lm())(q="hi", config={"api_key": "sk-2"})
+        with pytest.raises(ConfigurationError, match="`api_key` is no setting of a request"):
+            server.lm()("hi", api_key="sk-2")
+        assert server.requests == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from agent_script import fields, native_step
 
-from ferrule import ConfigurationError, Predict, ReAct, ScriptedLM, Tool, ToolDefinitionError, tool
+from ferrule import ChainOfThought, ConfigurationError, Predict, ReAct, ScriptedLM, Tool, ToolDefinitionError, tool
 
 
 def add(a: int, b: int) -> int:
@@ -112,3 +112,17 @@ def test_a_file_that_is_no_saved_program_is_refused(content: bytes, tmp_path: Pa
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"broken\.json is no saved program"):
         Predict("question -> answer").load(path)
+
+
+@pytest.mark.parametrize("name", ["api_key", "apikey", "key", "token", "headers"])
+def test_a_key_among_the_settings_is_never_written(tmp_path: Path, name: str) -> None:
+    """D13, L1: refused where it is given, and where the file would be written."""
+    for make in (Predict, ChainOfThought):
+        with pytest.raises(ConfigurationError, match=f"`{name}` is no setting") as caught:
+            make("question -> answer", **{name: "sk-2"})
+        assert "sk-2" not in str(caught.value)
+    program = ReAct("question -> answer", [add])
+    program.react.config[name] = "sk-2"
+    with pytest.raises(ConfigurationError, match=f"`{name}` is no setting"):
+        program.save(tmp_path / "program.json")
+    assert list(tmp_path.iterdir()) == []

@@ -141,6 +141,7 @@ class ClientLM(BaseLM):
 
     def _arguments(self, request: Request, create: Callable[..., Any], *, stream: bool = False) -> dict[str, Any]:
         """The body as keywords: those that the client names as such, all others as its `extra_body`."""
+        self._check(request.settings)
         body: dict[str, Any] = json.loads(
             wire(self._wire_name).render(request, model=self._model, settings=self.settings, stream=stream, dialect=self._dialect)
         )
