@@ -164,7 +164,8 @@ class ClientLM(BaseLM):
             response = getattr(error, "response", None)
             status = getattr(error, "status_code", None)
             if not isinstance(status, int):
-                msg = f"the client failed: {type(error).__name__}: {error}"
+                hint = "Is the server running? Its address, timeouts and retries are set where the client is made."
+                msg = f"the client failed: {type(error).__name__}: {str(error).rstrip('.')}. {hint} Asked `{self._model}`."
                 raise Unavailable(msg, provider=self._package) from error
             said, _ = failure(status, getattr(response, "headers", None) or {}, _body(error), provider=self._package)
             raise said from error

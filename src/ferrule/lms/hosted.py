@@ -70,6 +70,7 @@ class LM(BaseLM):
             stream_url=address(self._provider.base_url, self._wire.path(self._model, stream=True)),
             auth=self._wire.headers,
             provider=self._provider.name,
+            model=self._model,
             headers=headers,
             timeouts=Timeouts(connect_timeout_s, read_timeout_s, timeout_s),
             max_retries=max_retries,
@@ -198,4 +199,6 @@ class LM(BaseLM):
         except LMError as error:
             from ferrule.lms.failures import placed, request_id
 
-            raise placed(error, provider=self._provider.name, found_request_id=request_id(headers), secret=key) from error.__cause__
+            asked = self._transport.asked(key)
+            said = placed(error, provider=self._provider.name, found_request_id=request_id(headers), secret=key, asked=asked)
+            raise said from error.__cause__

@@ -193,8 +193,9 @@ class _Wrapped(BaseLM):
 def _odd_answer(lm: Any, found: Any) -> Response:
     if isinstance(found, Response) and (found.text is None or isinstance(found.text, str)):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         return found
-    while type(lm).__module__.startswith("ferrule.") and "_lm" in vars(lm):
-        lm = vars(lm)["_lm"]  # what the house puts around a model is not what its author must mend
+    inner: Any = lm
+    while inner is not None:  # what the house puts around a model is not what its author must mend
+        lm, inner = inner, getattr(inner, "_lm", None) if type(inner).__module__.startswith("ferrule.") else None
     name = type(lm).__name__
     _refuse_coroutine(found, name)
     if isinstance(found, Response):
