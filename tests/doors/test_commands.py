@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stamina
 
 from ferrule import ScriptedLM
 from ferrule.doors import choose
@@ -120,6 +121,22 @@ def test_further_inputs_reach_the_model(here, capsys) -> None:
         code = ask(server, "Swim?", "--signature", "question, city, k: int -> answer: bool", "--input", "city=Utrecht", "--input", "k=3")
         assert code == 0
         assert "Utrecht" in json.dumps(server.requests[0])
+
+
+def test_a_server_that_is_down_is_one_line_that_names_the_address(here, capfd, monkeypatch) -> None:
+    """Ours: nothing but that line, and no key."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    stamina.set_testing(True, attempts=2)
+    try:
+        assert main(["ask", "x", "--lm", "openai/gpt-5", "--base-url", "http://127.0.0.1:1/v1"]) == 1
+    finally:
+        stamina.set_testing(False)
+    _, err = capfd.readouterr()
+    assert err.startswith("The run failed. openai: the connection failed: ")
+    assert "Is the server running" in err
+    assert "Asked `gpt-5` at http://127.0.0.1:1/v1/chat/completions. Tried 2 times" in err
+    assert err.count("\n") == 1
+    assert "sk-very-secret" not in err
 
 
 def test_a_failed_run_is_one_message_and_code_1(here, capsys) -> None:

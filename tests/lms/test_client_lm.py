@@ -234,6 +234,16 @@ def test_what_is_the_clients_own_business_is_no_setting(name):
         LM.from_client(Traced(SAID), "m").copy(**{name: "sk-2"})
 
 
+@pytest.mark.parametrize("name", ["api_key", "max_retries", "timeout_s", "base_url", "timeout"])
+@pytest.mark.parametrize("ask", [lambda lm, asked: lm.complete(asked), lambda lm, asked: list(lm.stream(asked))], ids=["whole", "streamed"])
+def test_what_is_the_clients_own_business_is_no_setting_of_a_request(ask, name):
+    """L1: the client is not asked at all."""
+    client = Traced(SAID)
+    with pytest.raises(ConfigurationError, match=f"`{name}` is no setting"):
+        ask(LM.from_client(client, "m"), Request(ASKED.messages, settings={name: "sk-2"}))
+    assert client.seen == []
+
+
 SWITCHES: dict[str, Any] = {
     "two_runs": (lambda lm: asyncio.run(lm.acomplete(ASKED)), lambda lm: asyncio.run(lm.acomplete(ASKED))),
     "sync_then_async": (lambda lm: lm.complete(ASKED), lambda lm: asyncio.run(lm.acomplete(ASKED))),

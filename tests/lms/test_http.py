@@ -5,8 +5,11 @@ import gc
 import os
 import pickle
 import socket
+import subprocess
+import sys
 import threading
 
+import httpx2
 import pytest
 import stamina
 from raw_server import OK, begin, end, hang_up, raw_server, reply, say_nothing
@@ -49,10 +52,10 @@ async def collected(stream) -> list:
 
 
 WAYS = {
-    "complete": lambda lm: lm.complete(ASKED),
-    "acomplete": lambda lm: asyncio.run(lm.acomplete(ASKED)),
-    "stream": lambda lm: list(lm.stream(ASKED))[-1],
-    "astream": lambda lm: asyncio.run(collected(lm.astream(ASKED)))[-1],
+    "complete": lambda lm, asked=ASKED: lm.complete(asked),
+    "acomplete": lambda lm, asked=ASKED: asyncio.run(lm.acomplete(asked)),
+    "stream": lambda lm, asked=ASKED: list(lm.stream(asked))[-1],
+    "astream": lambda lm, asked=ASKED: asyncio.run(collected(lm.astream(asked)))[-1],
 }
 ways = pytest.mark.parametrize("ask", WAYS.values(), ids=WAYS.keys())
 
@@ -66,6 +69,21 @@ def test_an_answer_is_read(ask):
     assert headers["authorization"] == f"Bearer {KEY}"
     assert headers["content-type"] == "application/json"
     assert b'"messages":[{"role":"user","content":"hi"}]}' in body
+
+
+@ways
+@pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic", "gemini"])
+@pytest.mark.parametrize("name", ["api_key", "base_url", "timeout_s", "max_retries", "num_retries", "timeout"])
+def test_a_request_takes_settings_and_not_what_a_model_is_made_with(ask, wire, name):
+    """L1: else the provider would get it in the body, a key too; nothing is sent, and no other key is asked for first."""
+    asked = Request(ASKED.messages, settings={"temperature": 1, name: "sk-2"})
+    with raw_server(reply()) as server:
+        with pytest.raises(ConfigurationError, match=f"^`{name}` is no setting of a ") as caught:
+            ask(lm_at(server, wire=wire), asked)
+        assert server.requests == []
+    assert "sk-2" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match=f"^`{name}` is no setting of a "):
+        ask(LM("openai/x", wire=wire), asked)
 
 
 FAILURES = {
@@ -200,6 +218,102 @@ def test_a_server_that_is_down_is_unavailable():
         with pytest.raises(Unavailable, match="connection failed") as caught:
             ask(lm)
         assert caught.value.__cause__ is not None
+
+
+@ways
+def test_a_server_that_is_down_is_named_with_what_to_do(ask):
+    """Ours: the address without what may be secret in it, the model, and how often it was tried."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(Unavailable) as caught:
+        ask(LM(f"http://127.0.0.1:{port}/v1?key={KEY}", model="m", api_key=KEY, max_retries=1))
+    said = str(caught.value)
+    assert f"Asked `m` at http://127.0.0.1:{port}/v1/chat/completions." in said
+    assert "Is the server running" in said
+    assert "`base_url=`" in said
+    assert said.endswith("Tried 2 times (`max_retries` is 1).")
+    assert KEY not in said
+
+
+def test_a_connection_that_comes_too_late_names_its_limit():
+    """Ours."""
+    transport = Transport("http://x/v1", provider="x", auth=dict, timeouts=Timeouts(connect_s=3), max_retries=0)
+    with pytest.raises(http._Again) as caught, transport._told(None):
+        raise httpx2.ConnectTimeout("")
+    assert "ConnectTimeout (`connect_timeout_s` is 3)" in str(caught.value.error)
+
+
+@ways
+@pytest.mark.parametrize(("retries", "tried"), [(0, "once"), (2, "3 times")])
+def test_a_server_that_fails_is_told_with_how_often_it_was_tried_and_what_may_help(ask, retries, tried):
+    """Ours."""
+    with raw_server(reply('{"error": "oops"}', "500 x")) as server, pytest.raises(Unavailable) as caught:
+        ask(lm_at(server, max_retries=retries))
+    said = str(caught.value)
+    assert "oops (status 500). The fault lies with the server" in said
+    assert f"Asked `m` at {server.base_url}/chat/completions. Tried {tried} (`max_retries` is {retries})." in said
+
+
+@ways
+def test_limits_of_time_are_told_by_the_names_they_are_given_by(ask):
+    """Ours: they were `read_s` and `total_s`, which no model takes."""
+    with raw_server(say_nothing) as server, pytest.raises(Unavailable) as caught:
+        ask(lm_at(server, read_timeout_s=0.3, timeout_s=50))
+    said = str(caught.value)
+    assert "(`read_timeout_s` is 0.3, `timeout_s` is 50)" in said
+    assert "LM(..., read_timeout_s=..., timeout_s=...)" in said
+    assert f"Asked `m` at {server.base_url}/chat/completions." in said
+
+
+@ways
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("overflow_code", "Shorten the inputs"),
+        ("half", "ask again"),
+        ("empty", "Ask again"),
+        ("no_choices", "`wire=`"),
+        ("no_message", "`wire=`"),
+        ("list", "`base_url=`"),
+        ("bad_gzip", "`base_url=`"),
+    ],
+)
+def test_what_is_no_answer_says_what_was_asked_and_what_to_do(ask, name, words):
+    """Ours."""
+    with raw_server(FAILURES[name][0]) as server, pytest.raises(LMError) as caught:
+        ask(lm_at(server, max_retries=0))
+    said = str(caught.value)
+    assert words in said
+    assert said.count(f"Asked `m` at {server.base_url}/chat/completions.") == 1
+
+
+def test_an_answer_that_breaks_off_says_to_ask_again():
+    """Ours: only what fails before the first byte is tried again by itself."""
+    with raw_server(begin(STREAM[:60], hang_up)) as server, pytest.raises(Unavailable, match="broke off in the middle: ask again"):
+        list(lm_at(server).stream(ASKED))
+
+
+NOTED = """
+import logging, sys, stamina
+{configure}
+from ferrule import LM
+stamina.set_testing(True, attempts=2)
+try:
+    LM(sys.argv[1], model="m", max_retries=1)("hi")
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize("configure", ["", "logging.basicConfig()"], ids=["unconfigured", "configured"])
+def test_retries_are_noted_on_stderr_only_where_logging_was_configured(configure):
+    """Ours: stamina's notes went to the stderr of every script (Python's handler of last resort)."""
+    with raw_server(reply("{}", "500 x")) as server:
+        ended = subprocess.run(
+            [sys.executable, "-c", NOTED.format(configure=configure), server.base_url], capture_output=True, text=True, check=True
+        )
+    assert ended.stdout == "Unavailable\n"
+    assert ended.stderr.count("stamina.retry_scheduled") == (1 if configure else 0)
 
 
 @ways

@@ -300,3 +300,32 @@ def test_importing_models_loads_no_client():
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("answer", ["x", None, {"text": "x"}, Response(5)], ids=repr)
+def test_asking_a_model_by_hand_says_that_it_returns_no_response(answer):
+    """Ours: it was a raw `AttributeError`; sync, async and streamed."""
+
+    class Odd(BaseLM):
+        def complete(self, request):
+            return answer
+
+    ways = (
+        lambda lm: lm("hi"),
+        lambda lm: asyncio.run(lm.acall("hi")),
+        lambda lm: list(lm.stream(Request(Messages([Message("user", "hi")])))),
+    )
+    for ask in ways:
+        with pytest.raises(ConfigurationError, match=r"`Odd` answered with .*return a `Response`"):
+            ask(Odd())
+
+
+def test_a_complete_of_ones_own_that_is_async_is_told_what_it_is_called():
+    """Ours: a coroutine is no answer."""
+
+    class Late(BaseLM):
+        async def complete(self, request):
+            return Response("x")
+
+    with pytest.raises(ConfigurationError, match=r"`Late\.complete` is async. Name it `acomplete`"):
+        Late()("hi")

@@ -10,6 +10,7 @@ import pytest
 from agent_script import fields, native_step
 
 from ferrule import (
+    ChainOfThought,
     ConfigurationError,
     Image,
     InputField,
@@ -177,3 +178,17 @@ def test_a_state_of_before_private_parts_were_saved_still_loads() -> None:
     del state["predictors"]["answer"]
     with pytest.raises(ConfigurationError, match=r"this program has \['_draft', 'answer'\]"):
         after.load_state(state)
+
+
+@pytest.mark.parametrize("name", ["api_key", "apikey", "key", "token", "headers"])
+def test_a_key_among_the_settings_is_never_written(tmp_path: Path, name: str) -> None:
+    """D13, L1: refused where it is given, and where the file would be written."""
+    for make in (Predict, ChainOfThought):
+        with pytest.raises(ConfigurationError, match=f"`{name}` is no setting") as caught:
+            make("question -> answer", **{name: "sk-2"})
+        assert "sk-2" not in str(caught.value)
+    program = ReAct("question -> answer", [add])
+    program.react.config[name] = "sk-2"
+    with pytest.raises(ConfigurationError, match=f"`{name}` is no setting"):
+        program.save(tmp_path / "program.json")
+    assert list(tmp_path.iterdir()) == []

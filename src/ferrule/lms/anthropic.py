@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import ConfigurationError, MissingContent, Refused, shown
 from ferrule.lms import failures
 from ferrule.lms.anthropic_blocks import WIRE, assistant_blocks, content_blocks, kind, plain_text, result_block, said_in
-from ferrule.lms.payload import Json, count_of, decoded, listed, mapping, refuse_settings, text_of
+from ferrule.lms.payload import Json, count_of, decoded, listed, mapping, no_answer, refuse_settings, text_of
 from ferrule.lms.providers import Dialect
 from ferrule.values.exchange import Declarations, Request, Response, Usage
 from ferrule.values.jsonable import json_bytes
@@ -241,8 +241,7 @@ def read(payload: Json | bytes) -> Response:
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     if not isinstance(content, list) or not (content or reason):
-        msg = f"the answer has no content: {shown(body)}"
-        raise MissingContent(msg, request_id=text_of(body.get("id")), raw=body)
+        raise MissingContent(no_answer("no content", body), request_id=text_of(body.get("id")), raw=body)
     blocks = [block for each in listed(content) if (block := mapping(each))]
     text, thoughts, calls, extra = said_in(blocks)
     refusal = text_of(mapping(body.get("stop_details")).get("explanation")) if reason == "refusal" else None

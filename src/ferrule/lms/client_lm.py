@@ -141,6 +141,7 @@ class ClientLM(BaseLM):
 
     def _arguments(self, request: Request, create: Callable[..., Any], *, stream: bool = False) -> dict[str, Any]:
         """The body as keywords: those that the client names as such, all others as its `extra_body`."""
+        self._check(request.settings)
         body: dict[str, Any] = json.loads(
             wire(self._wire_name).render(request, model=self._model, settings=self.settings, stream=stream, dialect=self._dialect)
         )
@@ -163,7 +164,8 @@ class ClientLM(BaseLM):
             response = getattr(error, "response", None)
             status = getattr(error, "status_code", None)
             if not isinstance(status, int):
-                msg = f"the client failed: {type(error).__name__}: {error}"
+                hint = "Is the server running? Its address, timeouts and retries are set where the client is made."
+                msg = f"the client failed: {type(error).__name__}: {str(error).rstrip('.')}. {hint} Asked `{self._model}`."
                 raise Unavailable(msg, provider=self._package) from error
             said, _ = failure(status, getattr(response, "headers", None) or {}, _body(error), provider=self._package)
             raise said from error

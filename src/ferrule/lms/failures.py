@@ -48,6 +48,10 @@ _REFUSAL = re.compile(
     r"content (?:management )?policy|content filter|flagged (?:by|as|for)|requires moderation|safety system", re.IGNORECASE
 )
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+_ADVICE: Mapping[type[LMError], str] = {
+    Unavailable: "The fault lies with the server: its log may say more, and asking again later may help.",
+    ContextOverflow: "Shorten the inputs, the demos or the history, or take a model with a larger window.",
+}
 _DELAY = re.compile(rb'"retryDelay":\s*"([0-9]{1,6}(?:\.[0-9]{1,9})?)s"')
 """`google.rpc.RetryInfo`, in the body of a 429."""
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
@@ -63,7 +67,9 @@ def failure(
     wait_s = retry_after_s(headers)
     if wait_s is None and (delay := _DELAY.search(body)):
         wait_s = float(delay[1])
-    error = kind(message, provider=provider, status=status, request_id=request_id(headers), retry_after_s=wait_s)
+    error = advised(
+        kind(message, provider=provider, status=status, request_id=request_id(headers), retry_after_s=wait_s), _ADVICE.get(kind)
+    )
     return error, issubclass(kind, Unavailable) and not codes & _QUOTA_CODES  # a spent quota does not come back by waiting
 
 
@@ -72,17 +78,28 @@ def told(payload: Mapping[str, Any]) -> LMError:
     message, codes = _described(dict(payload))
     status = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None)
     guess = next((number for word, number in _WORDS if any(word in code for code in codes)), 500)
-    return _kind(status or guess, message, codes)(message, status=status)
+    kind = _kind(status or guess, message, codes)
+    return advised(kind(message, status=status), _ADVICE.get(kind))
 
 
 _WORDS = (("rate_limit", 429), ("authentication", 401), ("permission", 403), ("invalid", 400), ("not_found", 404))
 
 
-def placed(error: E, *, provider: str | None, found_request_id: str | None = None, secret: str | None = None) -> E:
-    """The same error saying whose it is: pure readers do not know their provider."""
+def advised(error: E, *sentences: str | None) -> E:
+    """The same error, saying more behind what it says already: what was asked, what to do."""
+    for sentence in filter(None, sentences):
+        said = str(error)
+        error.args = (f"{said}{'' if said.endswith(('.', '?', '!')) else '.'} {sentence}",)
+    return error
+
+
+def placed(
+    error: E, *, provider: str | None, found_request_id: str | None = None, secret: str | None = None, asked: str | None = None
+) -> E:
+    """The same error saying whose it is, and what was `asked`: pure readers do not know their provider."""
     if error.provider is not None:
         return error
-    said = type(error)(without(str(error), secret), provider=provider)
+    said = advised(type(error)(without(str(error), secret), provider=provider), asked)
     said.status, said.retry_after_s = error.status, error.retry_after_s
     said.request_id = error.request_id or found_request_id
     said.__cause__ = error.__cause__

@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from ferrule.errors import ConfigurationError, MissingContent, Refused, shown
 from ferrule.lms import failures
 from ferrule.lms.gemini_parts import WIRE, content_parts, result_parts, said, turn_parts
-from ferrule.lms.payload import Json, count_of, decoded, listed, mapping, refuse_settings, text_of
+from ferrule.lms.payload import Json, count_of, decoded, listed, mapping, no_answer, refuse_settings, text_of
 from ferrule.lms.providers import Dialect
 from ferrule.values.call import CallFault, ToolCall
 from ferrule.values.exchange import Declarations, Request, Response, Usage
@@ -272,7 +272,7 @@ def _nothing(body: Json, candidate: Json, word: str | None) -> MissingContent | 
     if word is not None:
         return MissingContent(f"the provider gave up before any answer ({word}){why}", request_id=request_id)
     found = "a candidate without content" if candidate else "no candidates"
-    return MissingContent(f"the answer has {found}: {shown(body)}", request_id=request_id, raw=body)
+    return MissingContent(no_answer(found, body), request_id=request_id, raw=body)
 
 
 def _bad_call(word: str, candidate: Json) -> ToolCall:

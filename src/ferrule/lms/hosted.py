@@ -70,6 +70,7 @@ class LM(BaseLM):
             stream_url=address(self._provider.base_url, self._wire.path(self._model, stream=True)),
             auth=self._wire.headers,
             provider=self._provider.name,
+            model=self._model,
             headers=headers,
             timeouts=Timeouts(connect_timeout_s, read_timeout_s, timeout_s),
             max_retries=max_retries,
@@ -102,19 +103,19 @@ class LM(BaseLM):
 
     def complete(self, request: Request) -> Response:
         """One answer over HTTP."""
-        key = self._found_key()
+        key = self._key_for(request)
         answer = self._transport.post(self._body(request, stream=False), key)
         return self._read(request, answer.body, answer.headers, key)
 
     async def acomplete(self, request: Request) -> Response:
         """One answer over HTTP; cancelling closes the request."""
-        key = self._found_key()
+        key = self._key_for(request)
         answer = await self._transport.apost(self._body(request, stream=False), key)
         return self._read(request, answer.body, answer.headers, key)
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer as it comes; leaving the loop closes the request."""
-        key = self._found_key()
+        key = self._key_for(request)
         with self._transport.stream(self._body(request, stream=True), key) as (headers, pieces), self._placed(headers, key):
             reader = self._reader(headers)
             for piece in pieces:
@@ -124,7 +125,7 @@ class LM(BaseLM):
 
     async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
         """The answer as it comes; leaving the loop and closing the generator, or cancelling, closes the request."""
-        key = self._found_key()
+        key = self._key_for(request)
         async with self._transport.astream(self._body(request, stream=True), key) as (headers, pieces):
             with self._placed(headers, key):
                 reader = self._reader(headers)
@@ -153,9 +154,11 @@ class LM(BaseLM):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_key": None}
 
-    def _found_key(self) -> str | None:
-        from ferrule.lms.providers import key_for
+    def _key_for(self, request: Request) -> str | None:
+        """The key; raises `ConfigurationError` where the request's settings say what a model is made with (a key, say)."""
+        from ferrule.lms.providers import check_settings, key_for
 
+        check_settings(request.settings)
         return key_for(self._provider, self._key, needed=self._needs_key)
 
     @property
@@ -196,4 +199,6 @@ class LM(BaseLM):
         except LMError as error:
             from ferrule.lms.failures import placed, request_id
 
-            raise placed(error, provider=self._provider.name, found_request_id=request_id(headers), secret=key) from error.__cause__
+            asked = self._transport.asked(key)
+            said = placed(error, provider=self._provider.name, found_request_id=request_id(headers), secret=key, asked=asked)
+            raise said from error.__cause__

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ferrule.errors import BadRequest, ConfigurationError, LMError, Unavailable, shown
 from ferrule.lms import failures
 from ferrule.lms.connections import Clients, Timeouts
+from ferrule.lms.providers import public
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ LONGEST_WAIT_S = 60.0
 """A provider that asks for more patience than this is not waited for: the error tells how long it would be."""
 _USUAL = Timeouts()
 _BACKOFF: Mapping[str, Any] = {"timeout": None, "wait_initial": 0.5, "wait_max": 20.0, "wait_jitter": 0.5}
+_NOT_REACHED = "Is the server running, and within reach from here? `base_url=` names another address."
+_BROKE_OFF = "The answer broke off in the middle: ask again; where that happens often, look at the server's log."
+_TOO_LATE = "Is the server stuck? If it is only slow, make the model with more time: `LM(..., read_timeout_s=..., timeout_s=...)`."
+_NO_HTTP = "Does a server for models listen there? `base_url=` names another address."
 
 
 class Answer(Record):
@@ -55,6 +60,7 @@ class Transport:
         url: str,
         *,
         provider: str,
+        model: str = "",
         auth: Callable[[str | None], Mapping[str, str]],
         stream_url: str | None = None,
         headers: Mapping[str, str] | None = None,
@@ -67,6 +73,7 @@ class Transport:
         self.url = url
         self.stream_url = stream_url or url
         self.provider = provider
+        self.model = model
         self.timeouts = timeouts
         self.max_retries = max_retries
         self._auth = auth
@@ -153,6 +160,10 @@ class Transport:
             finally:
                 await response.aclose()
 
+    def asked(self, key: str | None) -> str:
+        """What was asked, and where, as errors say it: without what may be secret."""
+        return failures.without(f"Asked {f'`{self.model}` at ' if self.model else ''}{public(self.url)}.", key)
+
     def close(self) -> None:
         """Close the connections of sync code; the next request opens new ones."""
         self._clients.close()
@@ -194,6 +205,7 @@ class Transport:
         if response.is_success:
             return
         error, may_pass = failures.failure(response.status_code, response.headers, body, provider=self.provider, secret=key)
+        failures.advised(error, self.asked(key))
         if may_pass and (error.retry_after_s or 0.0) <= LONGEST_WAIT_S:
             raise _Again(error)
         raise error
@@ -206,14 +218,17 @@ class Transport:
         try:
             yield
         except (httpx2.ConnectTimeout, httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError) as broken:
-            error = Unavailable(f"the connection failed: {_described(broken, key)}", provider=self.provider)
+            limit = f" (`connect_timeout_s` is {self.timeouts.connect_s})" if isinstance(broken, httpx2.ConnectTimeout) else ""
+            error = Unavailable(f"the connection failed: {_described(broken, key)}{limit}", provider=self.provider)
+            failures.advised(error, _BROKE_OFF if is_last else _NOT_REACHED, self.asked(key))
             raise (error if is_last else _Again(error)) from broken
         except (httpx2.TimeoutException, TimeoutError) as late:
             limits = self.timeouts
-            msg = f"no answer in time (`read_s` is {limits.next_bytes_s}, `total_s` is {limits.total_s})"
-            raise Unavailable(msg, provider=self.provider) from late
+            msg = f"no answer in time (`read_timeout_s` is {limits.read_s}, `timeout_s` is {limits.total_s})"
+            raise failures.advised(Unavailable(msg, provider=self.provider), _TOO_LATE, self.asked(key)) from late
         except (httpx2.RequestError, httpx2.InvalidURL) as odd:
-            raise BadRequest(f"the exchange failed: {_described(odd, key)}", provider=self.provider) from odd
+            msg = f"the exchange failed: {_described(odd, key)}"
+            raise failures.advised(BadRequest(msg, provider=self.provider), _NO_HTTP, self.asked(key)) from odd
 
     # -- several attempts ---------------------------------------------------------------------------------------
 
@@ -222,18 +237,20 @@ class Transport:
             return attempt()
         except _Again as again:
             if self.max_retries < 1:
-                raise again.error from again.__cause__
-            first = again
+                raise self._given_up(again, 1) from again.__cause__
+            first, tried = again, 1
         import stamina
 
+        _quiet()
         try:
             for number in stamina.retry_context(on=wait_s, attempts=self.max_retries + 1, **_BACKOFF):
                 with number:
-                    if number.num == 1:  # the one above; stamina was not loaded for it
+                    tried = number.num
+                    if tried == 1:  # the one above; stamina was not loaded for it
                         raise first
                     return attempt()
         except _Again as last:
-            raise last.error from last.__cause__
+            raise self._given_up(last, tried) from last.__cause__
         raise AssertionError  # the last attempt returns or raises
 
     async def _aretrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -241,19 +258,34 @@ class Transport:
             return await attempt()
         except _Again as again:
             if self.max_retries < 1:
-                raise again.error from again.__cause__
-            first = again
+                raise self._given_up(again, 1) from again.__cause__
+            first, tried = again, 1
         import stamina
 
+        _quiet()
         try:
             async for number in stamina.retry_context(on=wait_s, attempts=self.max_retries + 1, **_BACKOFF):
                 with number:
-                    if number.num == 1:
+                    tried = number.num
+                    if tried == 1:
                         raise first
                     return await attempt()
         except _Again as last:
-            raise last.error from last.__cause__
+            raise self._given_up(last, tried) from last.__cause__
         raise AssertionError  # the last attempt returns or raises
+
+    def _given_up(self, again: _Again, tried: int) -> LMError:
+        times = "once" if tried == 1 else f"{tried} times"
+        return failures.advised(again.error, f"Tried {times} (`max_retries` is {self.max_retries}).")
+
+
+def _quiet() -> None:
+    """Keep stamina's notes of retries off the stderr of who configured no logging; who did still sees them (logger `stamina`)."""
+    import logging  # late, like stamina itself
+
+    log = logging.getLogger("stamina")
+    if not log.hasHandlers():
+        log.addHandler(logging.NullHandler())
 
 
 def _check_time(deadline: float) -> None:

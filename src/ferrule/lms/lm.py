@@ -85,22 +85,22 @@ class BaseLM:
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
         """The whole answer as one piece."""
-        yield from whole(self.complete(request))
+        yield from whole(answer_of(self, self.complete(request)))
 
     async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
         """The whole answer as one piece."""
-        for item in whole(await self.acomplete(request)):
+        for item in whole(answer_of(self, await self.acomplete(request))):
             yield item
 
     def __call__(self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any) -> str:
         """The answer's text to one question, or to a conversation in OpenAI's form."""
-        return _text(self.complete(self._question(prompt, messages, settings)))
+        return _text(answer_of(self, self.complete(self._question(prompt, messages, settings))))
 
     async def acall(
         self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any
     ) -> str:
         """`lm(...)` without blocking the loop."""
-        return _text(await self.acomplete(self._question(prompt, messages, settings)))
+        return _text(answer_of(self, await self.acomplete(self._question(prompt, messages, settings))))
 
     def copy(self, **settings: Any) -> Self:
         """The same model with other settings: `lm.copy(temperature=1.0)`."""
@@ -133,6 +133,13 @@ def whole(response: Response) -> Iterator[Delta | Response]:
     if response.text or response.reasoning:
         yield Delta(response.text or "", response.reasoning or "")
     yield response
+
+
+def answer_of(lm: Any, found: Any) -> Response:
+    """What a model answered, if it is a `Response`; else raises a `ConfigurationError` that names the model's class."""
+    if type(found) is Response and (found.text is None or type(found.text) is str):
+        return found
+    return _odd_answer(lm, found)
 
 
 def as_model(lm: Any) -> Model:
@@ -183,15 +190,34 @@ class _Wrapped(BaseLM):
                 yield item
 
 
+def _odd_answer(lm: Any, found: Any) -> Response:
+    if isinstance(found, Response) and (found.text is None or isinstance(found.text, str)):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+        return found
+    inner: Any = lm
+    while inner is not None:  # what the house puts around a model is not what its author must mend
+        lm, inner = inner, getattr(inner, "_lm", None) if type(inner).__module__.startswith("ferrule.") else None
+    name = type(lm).__name__
+    _refuse_coroutine(found, name)
+    if isinstance(found, Response):
+        msg = f"`{name}` answered with a `Response` whose text is {shown(found.text)}: return a `Response` whose `text` is a `str` or None."
+    else:
+        msg = f"`{name}` answered with {shown(found)}, which is no `Response`: return a `Response`, such as `Response(text=...)`."
+    raise ConfigurationError(msg)
+
+
+def _refuse_coroutine(found: Any, name: str) -> None:
+    if callable(getattr(found, "close", None)) and hasattr(found, "__await__"):
+        found.close()  # a coroutine nobody awaits would warn later, and elsewhere
+        msg = f"`{name}.complete` is async. Name it `acomplete`, and write a `complete` beside it."
+        raise ConfigurationError(msg)
+
+
 def _checked(answer: Any, name: str) -> Response:
     if isinstance(answer, Response):
         return answer
     if isinstance(answer, str):
         return Response(answer)
-    if callable(getattr(answer, "close", None)) and hasattr(answer, "__await__"):
-        answer.close()  # a coroutine nobody awaits would warn later, and elsewhere
-        msg = f"`{name}.complete` is async. Name it `acomplete`, and write a `complete` beside it."
-        raise ConfigurationError(msg)
+    _refuse_coroutine(answer, name)
     from ferrule.lms.normal_form import is_answer, response_of
 
     if is_answer(answer):

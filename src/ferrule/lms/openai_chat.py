@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import MissingContent, Refused, shown
 from ferrule.lms import failures
-from ferrule.lms.payload import Json, count_of, decoded, mapping, refuse_settings, text_of
+from ferrule.lms.payload import Json, count_of, decoded, mapping, no_answer, refuse_settings, text_of
 from ferrule.lms.providers import Dialect
 from ferrule.values.answer_calls import call_at
 from ferrule.values.call import CallFault, ToolCall
@@ -162,8 +162,7 @@ def read(payload: Json | bytes) -> Response:
     message = mapping(mapping(choice).get("message"))
     if not message:
         found = "no choices" if not choice else "a choice without a message"
-        msg = f"the answer has {found}: {shown(body)}"
-        raise MissingContent(msg, request_id=text_of(body.get("id")), raw=body)
+        raise MissingContent(no_answer(found, body), request_id=text_of(body.get("id")), raw=body)
     text, thought = content_of(message.get("content"))
     reasoning = text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")) or thought
     calls = _calls(message)

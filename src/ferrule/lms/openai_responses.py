@@ -12,10 +12,10 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import LMError, MissingContent, Refused, shown
+from ferrule.errors import LMError, MissingContent, Refused
 from ferrule.lms import failures
 from ferrule.lms.left_out import left_out
-from ferrule.lms.payload import Json, count_of, decoded, listed, mapping, refuse_settings, text_of
+from ferrule.lms.payload import Json, count_of, decoded, listed, mapping, no_answer, refuse_settings, text_of
 from ferrule.lms.providers import Dialect
 from ferrule.values.answer_calls import call_at
 from ferrule.values.exchange import Declarations, Request, Response, Shape, Usage
@@ -208,8 +208,7 @@ def read(payload: Json | bytes) -> Response:
     items = [item for each in listed(body.get("output")) if (item := mapping(each))]
     status = text_of(body.get("status")) or "completed"
     if not items and status != "incomplete":
-        msg = f"the answer has no output (its status is {status!r}): {shown(body)}"
-        raise MissingContent(msg, request_id=text_of(body.get("id")), raw=body)
+        raise MissingContent(no_answer(f"no output (its status is {status!r})", body), request_id=text_of(body.get("id")), raw=body)
     text, refusal = text_in(items)
     calls = calls_in(items)
     reason = _reason(status, body, is_calling=bool(calls))

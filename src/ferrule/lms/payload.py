@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
+_ELSEWHERE = "If it comes again, the server may speak another protocol: check `base_url=` and `wire=`."
+
+
+def no_answer(found: str, body: Json) -> str:
+    """What to say of an answer with nothing in it."""
+    return f"the answer has {found}: {shown(body)}. Ask again. {_ELSEWHERE}"
+
+
 def decoded(body: bytes) -> Json:
     """A body as a JSON object; raises `BadRequest` that says what came instead."""
     try:
@@ -22,7 +30,7 @@ def decoded(body: bytes) -> Json:
     except ValueError:
         value = _slowly(body)
     if not isinstance(value, dict):
-        msg = f"expected a JSON object, got {shown(value)}"
+        msg = f"expected a JSON object, got {shown(value)}. {_ELSEWHERE}"
         raise BadRequest(msg)
     return cast("Json", value)
 
@@ -31,7 +39,7 @@ def _slowly(body: bytes) -> Any:
     """What the fast parser refuses: lone surrogates, which the slow one reads, and everything that is no JSON."""
     text = body.decode("utf-8", "replace").strip()
     if not text:
-        msg = "the answer is empty"
+        msg = f"the answer is empty. Ask again. {_ELSEWHERE}"
         raise BadRequest(msg)
     if text.startswith("<"):
         msg = f"expected JSON, got a page of HTML or XML: {shown(text)}. Is the base URL right? It mostly ends in `/v1`."
@@ -39,7 +47,7 @@ def _slowly(body: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        msg = f"the answer is no JSON ({error}): {shown(text)}"
+        msg = f"the answer is no JSON ({error}): {shown(text)}. If it was cut off, ask again. {_ELSEWHERE}"
         raise BadRequest(msg) from error
 
 

@@ -6,7 +6,7 @@ No entry was tried against the live service: there was no key to try it with. Wh
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from ferrule.errors import ConfigurationError, MissingKeyError, shown
@@ -14,7 +14,7 @@ from ferrule.values.exchange import Capabilities
 from ferrule.values.record import Record, field, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 class Dialect(Record):
@@ -111,6 +111,9 @@ _MAKERS = frozenset({
     "strict_tools",
 })  # fmt: skip
 """What `LM(...)` takes beside settings."""
+_NO_SETTINGS = _MAKERS.union(_ELSEWHERE)
+_SECRET = frozenset({"api_key", "apikey", "key", "token", "headers"})
+"""Those of them that hold a key."""
 
 
 def choose(model: object, base_url: str | None, model_at_url: object, wire: str | None = None) -> tuple[Provider, str]:
@@ -178,8 +181,10 @@ def public(base_url: object) -> str:
     return f"{head}://{place.rpartition('@')[2]}{slash}{path}"
 
 
-def check_settings(settings: Mapping[str, Any]) -> None:
+def check_settings(settings: Iterable[str]) -> None:
     """Refuse settings that are meant for ferrule: the provider would get them, perhaps a key among them, and the wish be lost."""
+    if _NO_SETTINGS.isdisjoint(settings):
+        return
     for name in settings:
         if name in _MAKERS:
             msg = f"`{name}` is no setting of a request. Make another model with it, `LM(..., {name}=...)`, or give it to your own client."
@@ -187,6 +192,11 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         if name in _ELSEWHERE:
             msg = f"`{name}` is no setting of a model. {_ELSEWHERE[name]}"
             raise ConfigurationError(msg)
+
+
+def check_saved(settings: Iterable[str]) -> None:
+    """Refuse, of what is written to a file, the settings that hold a key, in the same words."""
+    check_settings(sorted(_SECRET.intersection(settings)))
 
 
 def key_for(provider: Provider, given: str | None, *, needed: bool) -> str | None:

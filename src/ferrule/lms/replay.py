@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ConfigurationError, FerruleError, ScriptError, shown
-from ferrule.lms.lm import BaseLM, as_model
+from ferrule.lms.lm import BaseLM, answer_of, as_model
 from ferrule.lms.payload import decoded
 from ferrule.lms.scripted import LocalLM
 from ferrule.values.call import ToolCall
@@ -40,13 +40,13 @@ class RecordLM(BaseLM):
 
     def complete(self, request: Request) -> Response:
         """The model's answer, written down."""
-        response = self._lm.complete(request)
+        response = answer_of(self._lm, self._lm.complete(request))
         self._file.add(request, response)
         return response
 
     async def acomplete(self, request: Request) -> Response:
         """The model's answer, written down."""
-        response = await self._lm.acomplete(request)
+        response = answer_of(self._lm, await self._lm.acomplete(request))
         self._file.add(request, response)
         return response
 

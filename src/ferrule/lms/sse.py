@@ -88,7 +88,7 @@ class Reading:
         """Raise `Unavailable` unless the answer came to its end."""
         if not ended:
             found = "after a part of the answer" if begun else "before any answer"
-            msg = f"the stream ended {found}: the connection broke or the server gave up"
+            msg = f"the stream ended {found}: the connection broke or the server gave up. Ask again."
             raise Unavailable(msg)
 
 

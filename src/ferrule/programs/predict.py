@@ -58,7 +58,8 @@ class Predict(Module):
     Inputs of the type `Tool` or `list[Tool]` declare tools as well, behind the program's own. With an output of the type `ToolCalls` the
     model is asked once, and the calls it makes are that output: they are run by nobody. `native=None` then goes by the adapter, and by what
     the model can. See docs/tool-calls.md.
-    Raises `AdapterParseError` when the answer cannot be read, `MaxTurnsReached` when the turns run out, `ToolCallError` for what
+    Raises `ConfigurationError` for a keyword that holds a key (`api_key`): it is the model's, `LM(..., api_key=...)`, and would be saved.
+    A run raises `AdapterParseError` when the answer cannot be read, `MaxTurnsReached` when the turns run out, `ToolCallError` for what
     declares no tool.
     """
 
@@ -81,6 +82,10 @@ class Predict(Module):
         self.demos = listed_demos(demos, ConfigurationError)
         self.native = native
         self.lm = config.pop("lm", None)
+        if config:
+            from ferrule.lms.providers import check_saved  # late: most programs have no settings of their own
+
+            check_saved(config)
         self.config = config
         self.toolbox = Toolbox.of(tools)
 

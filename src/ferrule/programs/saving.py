@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from ferrule.errors import ConfigurationError, ToolDefinitionError, shown
+from ferrule.lms.providers import check_saved
 from ferrule.programs.saved_servers import bound_servers, bound_tools, dumped_servers, live_again
 from ferrule.tools.toolbox import LiveToolbox, Toolbox, as_tool
 from ferrule.values.content import marked_parts, read_marked
@@ -117,6 +118,7 @@ def _checked(state: Any) -> _State:
 
 
 def _dumped(predictor: Predictor) -> dict[str, Any]:
+    check_saved(predictor.config)  # it can be changed after it was given
     return {
         "signature": predictor.signature.dump_state(),
         "demos": jsonable(marked_parts([dict(demo) for demo in predictor.demos])),

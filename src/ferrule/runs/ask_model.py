@@ -6,6 +6,7 @@ from contextlib import aclosing, closing
 from typing import TYPE_CHECKING
 
 from ferrule.errors import BadRequest
+from ferrule.lms.lm import answer_of
 from ferrule.runs.journal import Entry
 from ferrule.runs.observe import exchanges
 from ferrule.values import event as events
@@ -23,43 +24,45 @@ if TYPE_CHECKING:
 
 def complete(frame: Frame, slot: str, act: CallModel) -> Response:
     """Ask the model from this thread."""
-    if frame.tell is None:
-        return act.lm.complete(act.request)
-    frame.tell(events.ModelCalled(slot, act.request, act.lm, act.attempt))
+    tell = frame.tell
+    if tell is not None:
+        tell(events.ModelCalled(slot, act.request, act.lm, act.attempt))
     try:
-        if not frame.run.wants_deltas:
-            response = act.lm.complete(act.request)
+        if tell is None or not frame.run.wants_deltas:
+            response = answer_of(act.lm, act.lm.complete(act.request))
         else:
-            deltas = _Deltas(frame, frame.tell, slot, act)
+            deltas = _Deltas(frame, tell, slot, act)
             with closing(act.lm.stream(act.request)) as stream:
                 for item in stream:
                     deltas.take(item)
             response = deltas.whole()
     except BaseException as error:
-        frame.tell(events.ModelAnswered(slot, error=error))
+        _failed(frame, slot, act, error)
         raise
-    frame.tell(events.ModelAnswered(slot, response))
+    if tell is not None:
+        tell(events.ModelAnswered(slot, response))
     return response
 
 
 async def acomplete(frame: Frame, slot: str, act: CallModel) -> Response:
     """Ask the model without blocking the loop."""
-    if frame.tell is None:
-        return await act.lm.acomplete(act.request)
-    frame.tell(events.ModelCalled(slot, act.request, act.lm, act.attempt))
+    tell = frame.tell
+    if tell is not None:
+        tell(events.ModelCalled(slot, act.request, act.lm, act.attempt))
     try:
-        if not frame.run.wants_deltas:
-            response = await act.lm.acomplete(act.request)
+        if tell is None or not frame.run.wants_deltas:
+            response = answer_of(act.lm, await act.lm.acomplete(act.request))
         else:
-            deltas = _Deltas(frame, frame.tell, slot, act)
+            deltas = _Deltas(frame, tell, slot, act)
             async with aclosing(act.lm.astream(act.request)) as stream:
                 async for item in stream:
                     deltas.take(item)
             response = deltas.whole()
     except BaseException as error:
-        frame.tell(events.ModelAnswered(slot, error=error))
+        _failed(frame, slot, act, error)
         raise
-    frame.tell(events.ModelAnswered(slot, response))
+    if tell is not None:
+        tell(events.ModelAnswered(slot, response))
     return response
 
 
@@ -85,6 +88,13 @@ def _entry(frame: Frame, slot: str, digest: str, response: Response) -> Entry:
             response = _with_ids(response, slot)
     frame.alive()  # a late answer, for which nobody waits any more, is none of the run's
     return Entry(slot, "model", digest, response)
+
+
+def _failed(frame: Frame, slot: str, act: CallModel, error: BaseException) -> None:
+    # As text: an error holds its traceback, and with it every frame of the program, as long as the call is kept.
+    exchanges.append((act.lm, act.request, f"{type(error).__name__}: {error}"))
+    if frame.tell is not None:
+        frame.tell(events.ModelAnswered(slot, error=error))
 
 
 def _counted(frame: Frame, act: CallModel, response: Response) -> Response:
@@ -113,14 +123,18 @@ class _Deltas:
         self._frame = frame
         self._tell = tell
         self._slot = slot
+        self._lm = act.lm
         self._reader = act.reader() if act.reader is not None else None
         self._response: Response | None = None
 
     def take(self, item: Delta | Response) -> None:
         self._frame.check()
         if isinstance(item, Response):
-            self._response = item
+            self._response = answer_of(self._lm, item)
             self._tell_fields(self._reader.finish() if self._reader is not None else ())
+            return
+        if not isinstance(item, Delta):  # pyright: ignore[reportUnnecessaryIsInstance]  models of users yield anything
+            answer_of(self._lm, item)  # it is none, and the error says so
             return
         if item.reasoning:
             self._tell(events.ThoughtDelta(self._slot, item.reasoning))

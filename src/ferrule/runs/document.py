@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast, get_type_hints
 from pydantic import BaseModel
 
 from ferrule.errors import ReplayMismatch, RunError, StoreError, shown
+from ferrule.lms.providers import check_saved
 from ferrule.runs.journal_json import (
     PART_NAMES,
     PARTS,
@@ -44,6 +45,7 @@ _SCALARS = (str, int, float, bool, type(None))
 
 def given_of(run: RunState) -> dict[str, Any]:
     """What a run was given, as JSON data: `{"args": [...], "inputs": {name: ...}}`. Raises `RunError` for what would not come back."""
+    _check_config(run)
     return {
         "args": [_kept(run.program, k, value) for k, value in enumerate(run.args)],
         "inputs": {name: _kept(run.program, name, value) for name, value in run.inputs.items()},
@@ -144,6 +146,14 @@ def _lines(side: Any) -> dict[str, str]:
 
 class _OfAType(Exception):  # noqa: N818  a signal within this module, no error
     """A value that only its declared type can read back."""
+
+
+def _check_config(run: RunState) -> None:
+    """Refuse a call's `config=` that holds a key, unless the program calls an input of its own so."""
+    config = run.inputs.get("config")
+    fields: Any = getattr(getattr(run.program, "signature", None), "input_fields", None)
+    if isinstance(config, Mapping) and fields is not None and "config" not in fields:
+        check_saved(cast("Mapping[str, Any]", config))
 
 
 def _kept(program: Program, name: str | int, value: Any) -> Any:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 Observer = Callable[[events.Event], None]
 R = TypeVar("R")
 
-exchanges: deque[tuple[Any, Request, Response]] = deque(maxlen=100)
-"""The latest model calls of the process, for `inspect_history`: `(model, request, response)`."""
+exchanges: deque[tuple[Any, Request, Response | str]] = deque(maxlen=100)
+"""The latest model calls of the process, for `inspect_history`: `(model, request, response)`; of a call that failed, its error as text."""
 
 
 class Observers:
