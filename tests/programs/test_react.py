@@ -106,6 +106,23 @@ def test_the_mode_goes_by_what_the_model_can_unless_told() -> None:
     assert len(unable.requests[0].tools) == 0
 
 
+def test_the_next_turn_of_a_conversation_is_told_what_the_agent_answered(mode: str) -> None:
+    """D37, E67: the answer stands in `prediction.history`, in a form that every provider takes, however it was given."""
+    chat = agent(mode, "history: History, question -> answer: int")
+    extracted = fields(reasoning="r", answer=43)
+    ends: list[list[Any]] = [[STEPS[mode]("done", "finish", {"answer": 42})], [STEPS[mode]("done", "finish", {}), extracted]]
+    if mode == "native":
+        ends.append([Response(fields(answer=44))])
+    for answered in ends:
+        lm = ScriptedLM([STEPS[mode]("sum", "add", {"a": 40, "b": 2}), *answered])
+        first = chat(question="What is it?", history=History(), lm=lm)
+        assert first.messages[-1].role == "assistant"
+        with script(mode, ("done", "finish", {"answer": 1})) as lm:
+            chat(question="What did you say?", history=first.history, lm=lm)
+        said = [message.text for message in lm.requests[0].messages if message.role == "assistant"]
+        assert str(first.answer) in said[-1]
+
+
 def test_finish_without_outputs_is_followed_by_the_extractor(mode: str) -> None:
     """D17, D20: whatever is given to finish never makes an error."""
     for args in ({}, {"answer": "five"}, {"unknown": 1}):

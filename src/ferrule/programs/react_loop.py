@@ -24,8 +24,10 @@ from ferrule.tools.toolbox import LiveToolbox, Toolbox
 from ferrule.values import event as events
 from ferrule.values.act import Act, Flow, Tell, Within
 from ferrule.values.call import ToolCall, ToolResult
+from ferrule.values.content import content_of
 from ferrule.values.history import History
 from ferrule.values.log import Log
+from ferrule.values.message import Message
 from ferrule.values.outcome import Prediction, Step, Trajectory
 from ferrule.values.record import replace
 from ferrule.values.signature import InputField, Signature, as_signature
@@ -130,7 +132,9 @@ def carry(agent: Agent, inputs: dict[str, Any]) -> Flow:
     outputs, reason = yield from loop.flow(at_least_one("max_iters", own.get("max_iters", agent.max_iters)))
     if outputs is None:
         outputs = yield from _extracted(agent, how, values, loop)
-    return Prediction.of(outputs, trajectory=Trajectory(loop.steps), messages=loop.request.messages, reason=reason)
+    # The answer stands in the conversation as an earlier turn's does: a call of `finish`, without a result, is taken by no provider.
+    said = Message("assistant", content_of(how.adapter.drawn_answer(outputs)))
+    return Prediction.of(outputs, trajectory=Trajectory(loop.steps), messages=loop.request.messages.then(said), reason=reason)
 
 
 def _extracted(agent: Agent, how: Asker, values: Mapping[str, Any], loop: _Loop) -> Generator[Act, Any, dict[str, Any]]:
