@@ -78,6 +78,7 @@ def resumable(program: Any, given: Any, inputs: Mapping[str, Any]) -> Run:
             msg = f"A run goes on with the inputs it was started with; `{name}` is {shown(value)} now. Leave inputs out when resuming."
             raise InputError(msg)
     state.decide()
+    run.goes_on(resumed=True)
     return run
 
 

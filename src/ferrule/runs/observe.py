@@ -6,6 +6,7 @@ and the run goes on as if it had not been there.
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections import deque
@@ -110,7 +111,7 @@ class Execution(Changing):
     """The tool call inside which this run was started; None for an outermost one."""
     over: bool = False
     left: bool = False
-    """Whether its stream was left: what sync code waits for here is cancelled."""
+    """Whether its stream was left: then what sync code waits for here is cancelled, and that is the run's own cancellation."""
     awaited: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
     """What sync code waits for, on the background loop."""
 
@@ -194,7 +195,7 @@ class CallPlace(Changing):
 
 def without_traces(error: BaseException) -> None:
     """Take the tracebacks off an error, and off those it came of: each keeps all callers alive, with everything that they hold."""
-    seen: set[int] = set()
+    seen = {id(sys.exception())}  # what the caller is dealing with, in an `except` around the run, is the caller's own
     todo: list[BaseException | None] = [error]
     while todo:
         each = todo.pop()

@@ -7,7 +7,7 @@ a cancellation.
 from __future__ import annotations
 
 from functools import partial
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from ferrule import offload, settings
@@ -101,13 +101,13 @@ class Run(RunState):
 
     def resume(self) -> Run:
         """Go on: replay what is journalled, then act. Returns this run, which may wait again."""
-        self.go_on()
+        self.goes_on(resumed=True)
         execute(self)
         return self
 
     async def aresume(self) -> Run:
         """`resume` on this event loop."""
-        self.go_on()
+        self.goes_on(resumed=True)
         await aexecute(self)
         return self
 
@@ -184,7 +184,7 @@ class Run(RunState):
         run.extra_tools = tools
         run.journal.entries.extend(map(read_entry, entries))
         restore(run, head)
-        run.unread = Lock() if run.status == "done" else None
+        run.unread = RLock() if run.status == "done" else None
         remember(run, run.pending)
         return run
 
@@ -196,18 +196,26 @@ class Run(RunState):
         unread = self.unread
         if unread is None:
             return
-        with unread:
-            if self.unread is None:  # another thread made it meanwhile
-                return
-            again = Run(self.program, self.args, self.inputs, run_id=self.id)
-            again.key, again.deps, again.extra_tools = self.key, self.deps, self.extra_tools
-            again.answers, again.decisions = dict(self.answers), list(self.decisions)
-            again.journal = Journal(self.journal.entries, replayed_only)
+        # A replay may need the background loop: that loop does not wait for another thread's replay, but makes one of its own.
+        is_alone = unread.acquire(blocking=not offload.is_awaited_by_loop())
+        try:
+            if self.unread is not None:  # no other thread made it meanwhile
+                self._read_again()
+        finally:
+            if is_alone:
+                unread.release()
+
+    def _read_again(self) -> None:
+        again = Run(self.program, self.args, self.inputs, run_id=self.id)
+        again.key, again.deps, again.extra_tools = self.key, self.deps, self.extra_tools
+        again.answers, again.decisions = dict(self.answers), list(self.decisions)
+        again.journal = Journal(self.journal.entries, replayed_only)
+        with settings.entered(Scope(settings.scope().overrides)):  # whoever reads it, in a tool perhaps, pays nothing for it
             execute(again, is_silent=True)
-            if again.error is not None:
-                raise again.error
-            self.outcome, self.tokens, self.steps, self.said = again.outcome, again.tokens, again.steps, again.said
-            self.unread = None
+        if again.error is not None:
+            raise again.error
+        self.outcome, self.tokens, self.steps, self.said = again.outcome, again.tokens, again.steps, again.said
+        self.unread = None
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.program.name}: {self.status}>"
@@ -219,6 +227,7 @@ def execute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = F
     `is_silent`: nobody is told, for it is only read, and all of it was told before.
     Raises `RunError` where it cannot even begin: it is executing or done, or its store cannot be written, or another process has it.
     """
+    run.goes_on()
     if run.kept is not None:
         run.kept.open()
     here = _opened(run, observers, wants_deltas=wants_deltas, is_silent=is_silent)
@@ -236,6 +245,7 @@ def execute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = F
 
 async def aexecute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False) -> None:
     """`execute` on this event loop."""
+    run.goes_on()
     if run.kept is not None:
         await _aopened(run, run.kept)
     here = _opened(run, observers, wants_deltas=wants_deltas)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from ferrule.values.message import Messages
     from ferrule.values.question import Decision, Question
 
-_BEGINNING = threading.Lock()
+_BEGINNING = threading.RLock()
+"""May be taken twice by one thread: where memory is tidied up under it, a stream that nobody holds any more cancels its run."""
 _COUNTING = threading.Lock()
 """Programs that run at once count in the frame around them, from threads of their own."""
 Status = Literal["running", "waiting", "done", "failed", "cancelled"]
@@ -158,6 +159,12 @@ def _copied(value: Any) -> Any:
     return value.copy() if type(value) is History else value
 
 
+def _is_cancellation(error: BaseException) -> bool:
+    import asyncio  # late: whatever is cancelled has it loaded
+
+    return isinstance(error, asyncio.CancelledError)
+
+
 def _checked_id(given: Any) -> str:
     """An id that any store can write; raises `InputError` for another one."""
     try:
@@ -202,7 +209,7 @@ class RunState:
         """What the program itself asked a model last."""
         self.tokens: list[int] = [0, 0, 0, 0]
         """Those of the latest execution's frame; a thread that it left behind may still count in them."""
-        self.unread: threading.Lock | None = None
+        self.unread: Any = None
         """There as long as the run was done when it was loaded, and what it returned is not made of its journal yet."""
         self.trace: TracebackType | None = None
         """Where the error was raised; every time it is raised again, Python writes the place of that into the error itself."""
@@ -238,8 +245,6 @@ class RunState:
                 msg = f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}."
                 raise RunError(msg)
             self.executing = True
-        # One that was cancelled before it ever began does not begin now; `resume()` takes that back.
-        self.cancelled = self.cancelled and self.status == "running"
         self.status, self.error, self.trace, self.pending, self.steps = "running", None, None, (), []
         budget = within.frame.budget if within and within.frame else None
         self.root = root = Frame(self, life=Execution(within), tell=tell, budget=budget)
@@ -273,10 +278,14 @@ class RunState:
         if self.kept is not None:
             self.kept.store.cancel(self.id)
 
-    def go_on(self) -> None:
-        """Take back a cancellation of a run that is not executing: somebody resumes it."""
+    def goes_on(self, *, resumed: bool = False) -> None:
+        """Before an execution: a cancellation of an earlier one is over, and one that comes from now on holds.
+
+        One of a run that did not begin yet holds as well, unless somebody resumes it.
+        """
         with _BEGINNING:
-            self.cancelled = self.cancelled and self.executing
+            if not self.executing and (resumed or self.status != "running"):
+                self.cancelled = False
 
     def _forget_untaken(self) -> None:
         """A decision that nothing was done on yet does not outlive a cancellation: what it allowed is asked about again."""
@@ -300,6 +309,9 @@ class RunState:
 
     def stopped(self, error: BaseException) -> None:
         """The execution ended without a prediction."""
+        life = self.root.life if self.root is not None else None
+        if isinstance(life, Execution) and life.left and _is_cancellation(error):  # the run's own: nobody's task is cancelled
+            error = RunCancelled(f"The run {self.id} was cancelled: its stream was left.")
         self._ended()
         if isinstance(error, Suspended):
             self.status, self.pending = "waiting", error.questions

@@ -7,12 +7,13 @@ Leaving the loop early, or the `with` block, cancels the run; what it did so far
 from __future__ import annotations
 
 import threading
-from concurrent.futures import CancelledError
+from concurrent.futures import Future, wait
 from contextvars import copy_context
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
-from ferrule.errors import RunError
+from ferrule import settings
+from ferrule.errors import RunCancelled, RunError
 from ferrule.offload import is_awaited_by_loop
 from ferrule.runs.observe import Execution
 from ferrule.runs.run import Run, aexecute, execute
@@ -24,31 +25,68 @@ if TYPE_CHECKING:
     from ferrule.values.event import Event
 
 
+_GRACE_S = 5.0
+"""How long leaving a stream waits for async tools that do not end when they are cancelled."""
+
+
 class EventStream:
     """Iterate it once; afterwards `.prediction` is what the program returned (or raises what the run raised)."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._started = False
+        self._started = self._closed = False
         self._task: asyncio.Task[None] | None = None
         """The run, where it is iterated with `async for`."""
 
     @property
     def prediction(self) -> Any:
         """What the program returned; see `Run.prediction`. Executes the rest of the run first where nobody iterated to its end."""
-        if not self._started:
+        if not self._started and not (self._closed and self.run.status != "running"):
             for _ in self:
                 pass
         return self.run.prediction
 
     def close(self) -> None:
-        """Cancel the run if it is still going on, and async tools that run; a sync tool that runs is left behind."""
-        if self.run.status == "running":
-            self.run.cancel()
-            _interrupt(self.run)
+        """Cancel the run if it is still going on, with the async tools that run, and wait until those are over; a sync tool is left behind.
+
+        Waits for a few seconds at most, and not at all in a tool or an observer of the run itself: it would wait for itself.
+        """
+        ending = self._cancelled()
         task = self._task
         if task is not None and not task.done():
             task.get_loop().call_soon_threadsafe(task.cancel)
+        if ending and not is_awaited_by_loop() and not _is_within(self.run):
+            wait(ending, _GRACE_S)
+
+    async def aclose(self) -> None:
+        """`close` without blocking the loop; the run itself is over when this returns."""
+        ending = self._cancelled()
+        if self._task is not None:
+            await _stopped(self._task)
+        if ending:
+            import asyncio
+
+            await asyncio.wait([asyncio.ensure_future(asyncio.wrap_future(each)) for each in ending], timeout=_GRACE_S)
+
+    def _cancelled(self) -> list[Future[None]]:
+        """Cancel what goes on; returns what ends with the async tools that sync code waits for."""
+        self._closed = True
+        if self.run.status == "running":
+            self.run.cancel()
+        life = self.run.root.life if self.run.root is not None else None
+        if not isinstance(life, Execution):
+            return []
+        import asyncio
+
+        life.left = True
+        ending: list[Future[None]] = []
+        for task in list(life.awaited):  # all are cancelled before any is waited for: one may wait for another
+            stopping = _stopped(task)
+            try:
+                ending.append(asyncio.run_coroutine_threadsafe(stopping, task.get_loop()))
+            except RuntimeError:  # that loop has ended, and the tool with it
+                stopping.close()
+        return ending
 
     def __enter__(self) -> Self:
         return self
@@ -60,14 +98,15 @@ class EventStream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._task is not None:
-            await _stopped(self._task)
-        self.close()
+        await self.aclose()
 
     def _once(self) -> None:
         if self._started:
             msg = "A stream can be iterated once; start another with `program.stream(...)`."
             raise RunError(msg)
+        if self._closed and self.run.status != "running":  # a run that begins says itself that it was cancelled
+            msg = "This stream was closed before it was iterated: the run did not go on."
+            raise RunCancelled(msg)
         self._started = True
 
     def __iter__(self) -> Iterator[Event]:
@@ -106,7 +145,7 @@ class EventStream:
             while (event := await queue.get()) is not None:
                 yield event
         finally:
-            await _stopped(task)
+            await self.aclose()
         if not task.cancelled() and (error := task.exception()) is not None:  # it could not even begin, or was interrupted
             raise error
         self._raise_failure()
@@ -132,22 +171,15 @@ def _from_any_thread(put: Callable[[Event], None]) -> Callable[[Event], None]:
     return tell
 
 
-def _interrupt(run: Run) -> None:
-    """Cancel the async tools that the run's threads wait for, and wait until they are over."""
-    life = run.root.life if run.root is not None else None
-    if not isinstance(life, Execution):
-        return
-    import asyncio
-
-    life.left = True
-    for task in list(life.awaited):
-        stopping = _stopped(task)
-        try:
-            over = asyncio.run_coroutine_threadsafe(stopping, task.get_loop())
-            if not is_awaited_by_loop():  # else the loop cannot come to it while this thread waits
-                over.result()
-        except (RuntimeError, CancelledError):  # that loop has ended, and the tool with it
-            stopping.close()
+def _is_within(run: Run) -> bool:
+    """Whether this code is a part of the run: a tool of it, a program in it, or an observer."""
+    here = settings.scope()
+    life = here.call if here.call is not None else here.frame.life if here.frame is not None else None
+    while life is not None:
+        if run.root is not None and life is run.root.life:
+            return True
+        life = life.outer
+    return False
 
 
 async def _stopped(task: asyncio.Task[Any]) -> None:
