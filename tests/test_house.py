@@ -27,8 +27,8 @@ PACKAGE = ROOT / "src" / "ferrule"
 
 FACE = "ferrule"  # the package's own `__init__`: above all rooms, so nobody inside may import from it
 FLOORS = {
-    "errors": 1,
-    **dict.fromkeys(["values", "settings", "offload"], 2),
+    **dict.fromkeys(["errors", "threads"], 1),
+    **dict.fromkeys(["values", "settings", "offload", "deadline"], 2),
     **dict.fromkeys(["tools", "adapters", "lms"], 3),
     **dict.fromkeys(["runs", "bridges", "testing"], 4),
     "programs": 5,
@@ -52,7 +52,8 @@ NOT_AT_IMPORT = {*HEAVY, "docstring_parser", "httpx2", "json_repair", "jsonschem
 WALLS = {
     "bridges/mcp_callbacks.py": "what a hook raises is for our log: the SDK would send its text to the server",
     "errors.py": "a foreign `__repr__` may raise anything, and the error it belongs to must still be told",
-    "offload.py": "what work raised on another thread is handed to whoever waits for it, who raises it again",
+    "deadline.py": "what a task raised is handed to whoever waits for it, who raises it again",
+    "threads.py": "what work raised on another thread is handed to whoever waits for it, who raises it again",
     "tools/run_calls.py": "a tool is somebody else's code: what it raises is told to the model",
     "values/execute.py": "a function run by hand: what it raises is raised again as an error of ours, or becomes a result",
     "values/jsonable.py": "a foreign `__str__` may raise anything, and a result must still be shown",

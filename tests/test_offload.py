@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from ferrule import offload
+from ferrule import offload, threads
 from ferrule.errors import ToolTimeoutError
 
 SRC = Path(__file__).parents[1] / "src"
@@ -198,17 +198,57 @@ def test_what_is_late_is_told_and_left_behind(pool, gate):
     idle(pool, 1)
 
 
-def test_what_is_late_before_it_began_never_begins(gate):
+def test_what_waits_too_long_for_a_thread_never_begins(gate, monkeypatch):
     """Ours: the model was told that the tool did not finish; it must not run afterwards, and the text does not say that it might."""
     ran = []
     blocking = [offload.submit(gate) for _ in range(2)]
     gate.wait_until_entered(2)
-    with pytest.raises(ToolTimeoutError) as caught:
-        offload.run_with_timeout(lambda: ran.append(1), 0.01, "t")
-    assert str(caught.value) == "`t` did not finish within 0.01 s."
+    monkeypatch.setattr(offload, "STUCK_S", 0.01)
+
+    async def on_a_loop() -> None:
+        await offload.in_worker_thread(lambda: ran.append(1), timeout_s=0.01, name="t")
+
+    for wait in (lambda: offload.run_with_timeout(lambda: ran.append(1), 0.01, "t"), lambda: asyncio.run(on_a_loop())):
+        with pytest.raises(ToolTimeoutError) as caught:
+            wait()
+        assert str(caught.value) == (
+            "`t` did not finish within 0.01 s. It did not begin: for 0.01 s no thread for tools was free. "
+            "Tools that may hang need a `timeout_s`, too."
+        )
     gate.open.set()
     assert [each.result(LONG) for each in blocking] == ["through", "through"]
     assert offload.submit(lambda: list(ran)).result(LONG) == []
+
+
+@pytest.mark.parametrize("on_a_loop", [False, True])
+def test_the_time_in_the_queue_does_not_count(on_a_loop):
+    """A14: the limit is of the tool, which does nothing while it waits for a thread."""
+    first, second = Gate(), Gate()
+    blocking = [offload.submit(first), offload.submit(second)]
+    for each in (first, second):
+        each.wait_until_entered()
+    asking = threading.Event()
+
+    def work() -> str:
+        return "in time"
+
+    def ask() -> str:
+        asking.set()
+        if on_a_loop:
+            return asyncio.run(offload.in_worker_thread(work, timeout_s=0.5, name="t"))
+        return offload.run_with_timeout(work, 0.5, "t")
+
+    found: list[Any] = []
+    caller = threading.Thread(target=lambda: found.append(ask()))
+    caller.start()
+    assert asking.wait(LONG)
+    caller.join(0.7)  # longer than the limit
+    assert found == []
+    first.open.set()
+    caller.join(LONG)
+    second.open.set()
+    assert found == ["in time"]
+    assert [each.result(LONG) for each in blocking] == ["through", "through"]
 
 
 def test_work_that_waits_behind_stuck_work_runs_when_that_is_given_up(gate):
@@ -496,6 +536,83 @@ def test_there_is_one_background_loop_however_many_ask_at_once(monkeypatch):
         thread.join(LONG)
     assert len(found) == 8
     assert len(set(found)) == 1
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """A loop is taken for blocked at once; all that is asked of one here really is."""
+    monkeypatch.setattr(threads, "REACTS_WITHIN_S", 0.01)
+
+
+def test_a_blocked_loop_keeps_nobody_with_a_limit_and_until_it_goes_on_others_get_their_own(gate, impatient):
+    """A14: `async def tool(): time.sleep(...)`, asked for from sync code."""
+
+    async def blocks() -> str:
+        return gate()
+
+    with pytest.raises(ToolTimeoutError, match=r"^`t` did not finish within 0\.01 s\. It may still be running: it, or another async tool"):
+        offload.run_async_within(blocks, 0.01, 0.01, "t")
+    gate.wait_until_entered()
+    assert offload.run_async(where(), even_if_blocked=True)[0] == "ferrule-loop-once"
+    assert offload.run_async_within(where, LONG, LONG, "t")[0] == "ferrule-loop-once"
+    gate.open.set()
+    assert offload.run_async(where())[0] == "ferrule-loop"
+    assert offload.run_async_within(where, LONG, LONG, "t")[0] == "ferrule-loop"
+    assert offload.unanswered == set()
+
+
+def test_what_a_blocked_loop_did_not_begin_in_time_never_begins(gate, impatient):
+    """Ours: the model was told that it did not."""
+    made = []
+
+    async def work() -> None:
+        made.append("ran")
+
+    offload.background_loop().call_soon_threadsafe(gate)
+    gate.wait_until_entered()
+    with pytest.raises(ToolTimeoutError, match="It did not begin: another async tool blocks ferrule's event loop"):
+        offload.run_async_within(lambda: made.append("made") or work(), 0.01, 0.01, "t")
+    gate.open.set()
+    assert offload.run_async(where())[0] == "ferrule-loop"
+    assert made == []
+
+
+def test_a_loop_of_its_own_that_is_blocked_keeps_nobody_either(gate, impatient):
+    """Ours: an async tool that calls a sync program with an async tool that blocks."""
+
+    async def blocks() -> str:
+        return gate()
+
+    async def outer() -> None:
+        offload.run_async_within(blocks, 0.01, 0.01, "t")
+
+    with pytest.raises(ToolTimeoutError, match="ferrule's event loop"):
+        offload.run_async(outer())
+    assert offload.unanswered == set()
+    assert offload.run_async_within(where, LONG, LONG, "t")[0] == "ferrule-loop"
+
+
+@pytest.mark.parametrize("on_own_loop", [False, True])
+def test_with_a_limit_what_comes_of_it_comes_as_without(on_own_loop):
+    """Ours: values, errors, the caller's context variables."""
+    place.set("here")
+
+    async def fails() -> None:
+        boom()
+
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    def ask() -> str:
+        for make, error in ((fails, ZeroDivisionError), (cancelled, asyncio.CancelledError)):
+            with pytest.raises(error):
+                offload.run_async_within(make, LONG, LONG, "t")
+        return offload.run_async_within(where, LONG, LONG, "t")[1]
+
+    async def outer() -> str:
+        return ask()
+
+    assert (offload.run_async(outer()) if on_own_loop else ask()) == "here"
 
 
 # -- waiting inside waiting ------------------------------------------------------------------------------------

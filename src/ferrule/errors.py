@@ -133,9 +133,9 @@ class AsyncToolError(ToolError, RuntimeError):
 class ToolTimeoutError(ToolError, TimeoutError):
     """A tool took longer than its `timeout_s`; a sync tool's thread is abandoned, not stopped."""
 
-    def __init__(self, tool: str, timeout_s: float, *, abandoned: bool = False) -> None:
+    def __init__(self, tool: str, timeout_s: float, *, abandoned: bool = False, because: str = "") -> None:
         self.tool, self.timeout_s = tool, timeout_s
-        left = " It may still be running: a thread cannot be stopped from outside." if abandoned else ""
+        left = " It may still be running: a thread cannot be stopped from outside." if abandoned else because
         super().__init__(f"`{tool}` did not finish within {timeout_s:g} s.{left}")
 
 

@@ -10,122 +10,28 @@ from __future__ import annotations
 
 import os
 import threading
-from contextvars import Context, copy_context
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import ToolTimeoutError
+from ferrule.threads import REACTS_WITHIN_S, Errand, Job, Timed, here, unanswered
+from ferrule.threads import Pool as _Pool
 
 if TYPE_CHECKING:  # asyncio and its kin take as long to import as pydantic: they come when there is something to do for them
     import asyncio
     from collections.abc import Awaitable, Callable
     from concurrent.futures import Future
-    from queue import SimpleQueue
 
 R = TypeVar("R")
 
 POOL_SIZE = 32
 """At most this many tools run in threads at once, over all runs of the process."""
-
-_WAITING, _RUNNING, _OVER = range(3)
-
-
-class _Job:
-    """One piece of work and where its result goes."""
-
-    __slots__ = ("context", "function", "loop_waits", "settle", "state")
-
-    def __init__(self, function: Callable[[], Any], settle: Callable[[Any, BaseException | None], None], *, loop_waits: bool) -> None:
-        self.function = function
-        self.settle = settle
-        self.context: Context = copy_context()
-        self.loop_waits = loop_waits
-        """Whether the background loop does nothing until this is done."""
-        self.state = _WAITING
-
-
-class _Pool:
-    """Daemon threads over one queue, started as they are needed."""
-
-    def __init__(self, size: int) -> None:
-        from queue import SimpleQueue
-
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._limit = size
-        self._threads = 0
-        self._idle = 0
-        """Threads without work; below zero, jobs without a thread."""
-
-    def put(self, job: _Job) -> None:
-        with self._lock:
-            self._jobs.put(job)
-            self._idle -= 1
-            try:
-                self._start()
-            except RuntimeError:
-                job.state = _OVER
-                raise
-
-    def abandon(self, job: _Job) -> bool:
-        """Give up waiting for a job: one that waits itself is never run, and the thread of one that runs is not counted any more.
-
-        Returns whether it was running.
-        """
-        with self._lock:
-            was, job.state = job.state, _OVER
-            if was == _RUNNING:
-                self._threads -= 1
-                self._start()
-            return was == _RUNNING
-
-    def widen(self, by: int) -> None:
-        """Let `by` more threads run while a worker itself waits for one."""
-        with self._lock:
-            self._limit += by
-            self._start()
-
-    def _start(self) -> None:
-        while self._idle < 0 and self._threads < self._limit:
-            try:
-                threading.Thread(target=self._work, name=f"ferrule-worker-{self._threads + 1}", daemon=True).start()
-            except RuntimeError:  # the system gives no more threads: those there are will have to do
-                if self._threads == 0:
-                    raise
-                return
-            self._threads += 1
-            self._idle += 1
-
-    def _work(self) -> None:
-        _here.worker = True
-        while True:
-            job = self._jobs.get()
-            with self._lock:
-                if job.state == _OVER:  # nobody waits any more
-                    self._idle += 1
-                    continue
-                job.state = _RUNNING
-            value, error = None, None
-            _here.loop_waits = job.loop_waits
-            try:
-                value = job.context.run(job.function)
-            except BaseException as raised:  # noqa: BLE001  handed to whoever waits, who raises it again
-                error = raised
-            job.settle(value, error)
-            with self._lock:
-                if job.state == _OVER:
-                    return
-                job.state = _OVER
-                if self._threads > self._limit:
-                    self._threads -= 1
-                    return
-                self._idle += 1
-            del job, value, error
-
-
-class _Here(threading.local):
-    worker = False  # this thread is one of the pool's
-    on_loop = False  # it is the background loop's: while sync code waits here, that loop stands still
-    loop_waits = False  # the background loop stands still until this thread is done
+STUCK_S = 300.0
+"""A call with a time limit that waits for a thread is given up when no other work began for so long: limits run from a call's begin."""
+_TELLS_WITHIN_S = 5.0
+"""A loop that reacts tells of a time limit so soon after it, or something else keeps it."""
+_BLOCKED = "blocks ferrule's event loop, as `time.sleep` does: async tools have to wait with `await`."
 
 
 class _Aside:
@@ -134,7 +40,7 @@ class _Aside:
     __slots__ = ("_pool",)
 
     def __enter__(self) -> None:
-        self._pool = _pool if _here.worker else None
+        self._pool = _pool if here.worker else None
         if self._pool is not None:
             self._pool.widen(1)
 
@@ -143,7 +49,6 @@ class _Aside:
             self._pool.widen(-1)
 
 
-_here = _Here()
 _pool = _Pool(POOL_SIZE)
 _loop: asyncio.AbstractEventLoop | None = None
 _loop_lock = threading.Lock()
@@ -151,12 +56,12 @@ _loop_lock = threading.Lock()
 
 def in_worker() -> bool:
     """Whether this thread is one of the pool's. What runs here must not wait for the pool."""
-    return _here.worker
+    return here.worker
 
 
 def is_awaited_by_loop() -> bool:
     """Whether the background loop stands still until this thread is done: waiting for it here would never end."""
-    return _here.on_loop or _here.loop_waits
+    return here.on_loop or here.loop_waits
 
 
 def submit(function: Callable[[], R]) -> Future[R]:
@@ -165,7 +70,7 @@ def submit(function: Callable[[], R]) -> Future[R]:
     return future
 
 
-def _submit(function: Callable[[], R]) -> tuple[Future[R], _Job]:
+def _submit(function: Callable[[], R]) -> tuple[Future[R], Job]:
     from concurrent.futures import Future
 
     future: Future[R] = Future()
@@ -181,17 +86,29 @@ def _submit(function: Callable[[], R]) -> tuple[Future[R], _Job]:
         else:
             future.set_exception(error)
 
-    job = _Job(run, settle, loop_waits=is_awaited_by_loop())
+    job = Job(run, settle, loop_waits=is_awaited_by_loop())
     _pool.put(job)
     return future, job
 
 
-def run_with_timeout(function: Callable[[], R], timeout_s: float, name: str) -> R:
-    """Run a function in the pool and wait at most `timeout_s` seconds; raises `ToolTimeoutError` and leaves the thread behind."""
+def run_with_timeout(function: Callable[[], R], timeout_s: float, name: str, *, left_s: float | None = None) -> R:
+    """Run a function in the pool and wait at most `timeout_s` seconds from its begin, or what is left of them.
+
+    Raises `ToolTimeoutError` and leaves the thread behind.
+    """
+    begun = threading.Event()
+    work = Timed(function, timeout_s if left_s is None else left_s, begun.set)
     with _Aside():
-        future, job = _submit(function)
+        future, job = _submit(work)
         try:
-            return future.result(timeout_s)
+            taken = _pool.taken
+            while not begun.wait(STUCK_S):
+                if taken == _pool.taken:
+                    raise _never_begun(name, timeout_s, job)
+                taken = _pool.taken
+            return future.result(work.left_s())
+        except ToolTimeoutError:
+            raise
         except TimeoutError as late:
             if future.done():  # just now; or it was the function that raised a TimeoutError
                 return future.result()
@@ -202,26 +119,39 @@ def run_with_timeout(function: Callable[[], R], timeout_s: float, name: str) -> 
             raise
 
 
-async def in_worker_thread(function: Callable[[], R], *, timeout_s: float | None = None, name: str = "") -> R:
-    """Run a function in the pool without blocking the loop. Cancelling stops the waiting, not the thread; what has not begun never will."""
+def _never_begun(name: str, timeout_s: float, job: Job) -> ToolTimeoutError:
+    why = f" It did not begin: for {STUCK_S:g} s no thread for tools was free. Tools that may hang need a `timeout_s`, too."
+    return ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job), because=why)
+
+
+async def in_worker_thread(function: Callable[[], R], *, timeout_s: float | None = None, name: str = "", left_s: float | None = None) -> R:
+    """Run a function in the pool without blocking the loop. Cancelling stops the waiting, not the thread; what has not begun never will.
+
+    The limit is that of `run_with_timeout`.
+    """
     import asyncio
 
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[R] = loop.create_future()
 
-    def settle(value: Any, error: BaseException | None) -> None:
+    def tell(future: asyncio.Future[Any], value: Any = None, error: BaseException | None = None) -> None:
         try:
-            loop.call_soon_threadsafe(_wake, waiter, value, error)
+            loop.call_soon_threadsafe(_wake, future, value, error)
         except RuntimeError:  # the loop was closed meanwhile: nobody waits any more
             return
 
-    job = _Job(function, settle, loop_waits=_here.loop_waits)
+    begun: asyncio.Future[None] = loop.create_future()
+    limit_s = timeout_s if left_s is None else left_s
+    work = function if limit_s is None else Timed(function, limit_s, partial(tell, begun))
+    job = Job(work, partial(tell, waiter), loop_waits=here.loop_waits)
     with _Aside():  # of use where a worker runs a loop of its own
         _pool.put(job)
         try:
-            if timeout_s is None:
+            if timeout_s is None or not isinstance(work, Timed):
                 return await waiter
-            done, _ = await asyncio.wait((waiter,), timeout=timeout_s)
+            if not await _is_begun(begun):
+                raise _never_begun(name, timeout_s, job)
+            done, _ = await asyncio.wait((waiter,), timeout=work.left_s())
         except BaseException:
             if waiter.cancelled() or not waiter.done():
                 _pool.abandon(job)
@@ -231,6 +161,18 @@ async def in_worker_thread(function: Callable[[], R], *, timeout_s: float | None
         return waiter.result()
     waiter.cancel()
     raise ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job))
+
+
+async def _is_begun(begun: asyncio.Future[None]) -> bool:
+    """Wait for the begin of what is in the queue; False where the pool is stuck."""
+    import asyncio
+
+    taken = _pool.taken
+    while not (await asyncio.wait((begun,), timeout=STUCK_S))[0]:
+        if taken == _pool.taken:
+            return False
+        taken = _pool.taken
+    return True
 
 
 async def done_or_never(function: Callable[[], Any]) -> None:
@@ -264,58 +206,42 @@ def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) 
         waiter.set_exception(error)
 
 
-def run_async(awaitable: Awaitable[R]) -> R:
-    """Wait, from sync code, for something async: it runs on the background loop, also where another loop runs in this thread."""
-    from concurrent.futures import Future
+def run_async(awaitable: Awaitable[R], *, even_if_blocked: bool = False) -> R:
+    """Wait, from sync code, for something async: it runs on the background loop, also where another loop runs in this thread.
+
+    With `even_if_blocked` it gets a loop of its own while that one is known to be blocked (see `run_async_within`).
+    """
+    with _Aside():
+        errand = Errand(lambda: awaitable, None if is_awaited_by_loop() or (even_if_blocked and unanswered) else background_loop())
+        try:
+            return errand.future.result()
+        except BaseException:
+            errand.cancel()
+            raise
+
+
+def run_async_within(make: Callable[[], Awaitable[R]], left_s: float, timeout_s: float, name: str) -> R:
+    """`run_async` of what `make` makes on the loop and what sees there to its time limit (`deadline.within`).
+
+    Where that loop is blocked, perhaps by this very work, `ToolTimeoutError` is raised from here. What did not begin by then never will.
+    """
+    from concurrent.futures import wait
 
     with _Aside():
-        if is_awaited_by_loop():
-            return _in_fresh_loop(awaitable)
-        loop = background_loop()
-        future: Future[R] = Future()
-        context = copy_context()
-        task: list[asyncio.Task[None]] = []
-        loop.call_soon_threadsafe(lambda: task.append(loop.create_task(_carry(awaitable, future), context=context)))
+        errand = Errand(make, None if is_awaited_by_loop() or unanswered else background_loop())
         try:
-            return future.result()
+            over = wait((errand.future,), max(left_s, 0)).done
+            tells_until = time.monotonic() + _TELLS_WITHIN_S
+            while not over and time.monotonic() < tells_until and errand.is_reacted_to():
+                over = wait((errand.future,), REACTS_WITHIN_S).done
+            if errand.future.cancel():
+                raise ToolTimeoutError(name, timeout_s, because=f" It did not begin: another async tool {_BLOCKED}")
+            if not over:
+                raise ToolTimeoutError(name, timeout_s, because=f" It may still be running: it, or another async tool, {_BLOCKED}")
+            return errand.future.result()
         except BaseException:
-            if not future.done():  # interrupted while waiting (Ctrl-C): do not leave the coroutine running
-                loop.call_soon_threadsafe(lambda: [each.cancel() for each in task])
+            errand.cancel()
             raise
-
-
-async def _carry(awaitable: Awaitable[R], future: Future[R]) -> None:
-    import asyncio
-
-    try:
-        value = await awaitable
-    except BaseException as error:
-        future.set_exception(error)
-        if isinstance(error, asyncio.CancelledError):
-            raise
-    else:
-        future.set_result(value)
-
-
-def _in_fresh_loop(awaitable: Awaitable[R]) -> R:
-    import asyncio
-    from concurrent.futures import Future
-
-    future: Future[R] = Future()
-    context = copy_context()
-
-    async def carry() -> R:
-        return await awaitable
-
-    def work() -> None:
-        _here.loop_waits = True
-        try:
-            future.set_result(context.run(asyncio.run, carry()))
-        except BaseException as error:  # noqa: BLE001  handed to the waiting thread
-            future.set_exception(error)
-
-    threading.Thread(target=work, name="ferrule-loop-once", daemon=True).start()
-    return future.result()
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
@@ -329,11 +255,12 @@ def background_loop() -> asyncio.AbstractEventLoop:
                 loop = asyncio.new_event_loop()
                 threading.Thread(target=_spin, args=(loop,), name="ferrule-loop", daemon=True).start()
                 _loop = loop
+                unanswered.clear()
     return _loop
 
 
 def _spin(loop: asyncio.AbstractEventLoop) -> None:
-    _here.on_loop = True
+    here.on_loop = True
     while not loop.is_closed():
         try:
             loop.run_forever()
@@ -342,8 +269,9 @@ def _spin(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _after_fork() -> None:  # threads do not survive a fork: the child starts its own
-    global _here, _loop, _pool, _loop_lock
-    _here, _loop, _pool, _loop_lock = _Here(), None, _Pool(POOL_SIZE), threading.Lock()
+    global _loop, _pool, _loop_lock
+    _loop, _pool, _loop_lock = None, _Pool(POOL_SIZE), threading.Lock()
+    unanswered.clear()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork

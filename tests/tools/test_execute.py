@@ -6,10 +6,12 @@ import warnings
 
 import pytest
 
+from ferrule import deadline, threads
 from ferrule.errors import AsyncToolError, ToolTimeoutError
 from ferrule.settings import configure, context
 from ferrule.tools.execute import aexecute, execute, is_coroutine_function
 from ferrule.tools.tool import Tool
+from ferrule.values.context import Context
 
 here = contextvars.ContextVar("here", default="nowhere")
 
@@ -171,6 +173,197 @@ def test_an_async_tool_times_out_and_is_cancelled():
     with context(allow_tool_async_sync_conversion=True), pytest.raises(ToolTimeoutError, match=r"`slow` did not finish within 0\.02 s"):
         made()
     assert cancelled == [True, True]
+
+
+async def refuses():
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+
+
+async def catches():
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return "late"
+
+
+def returns_refusing():
+    return refuses()
+
+
+@pytest.mark.parametrize("function", [refuses, returns_refusing, catches])
+def test_a_limit_holds_whatever_an_async_tool_does_when_it_is_cancelled(function, monkeypatch):
+    """U66, A14: in sync and in async code."""
+    monkeypatch.setattr(deadline, "GRACE_S", 0.02)
+    made = Tool(function, "slow", timeout_s=0.02)
+    checked = made.prepare({})
+    for call in (lambda: execute(made, checked), lambda: asyncio.run(aexecute(made, checked))):
+        with pytest.raises(ToolTimeoutError, match=r"`slow` did not finish within 0\.02 s"):
+            call()
+
+
+def test_a_limit_holds_for_an_async_tool_that_blocks_its_loop(monkeypatch):
+    """A14: in sync code another thread waits, and can say so; what it did not let begin leaves no warning."""
+    monkeypatch.setattr(threads, "REACTS_WITHIN_S", 0.02)
+    started, free = threading.Event(), threading.Event()
+
+    async def blocks():
+        return forever(started, free)()
+
+    made, other = Tool(blocks, "slow", timeout_s=0.02), Tool(double, "double", timeout_s=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            with pytest.raises(ToolTimeoutError, match="blocks ferrule's event loop"):
+                execute(made, made.prepare({}))
+            assert execute(other, other.prepare({"n": 2})) == 4
+        finally:
+            free.set()
+        assert execute(other, other.prepare({"n": 2})) == 4
+        with pytest.raises(ToolTimeoutError, match=r"within 0\.02 s\.$"):
+            asyncio.run(aexecute(Tool(overdue, "slow", timeout_s=0.02), made.prepare({})))
+
+
+async def overdue():
+    threading.Event().wait(0.06)
+    return "late"
+
+
+def test_an_async_tool_with_a_limit_sees_and_keeps_the_callers_context_variables():
+    """U60."""
+
+    async def changes():
+        found = here.get()
+        here.set("elsewhere")
+        return found
+
+    async def main():
+        here.set("caller")
+        return await Tool(changes, timeout_s=60).acall(), here.get()
+
+    assert asyncio.run(main()) == ("caller", "caller")
+
+
+def test_cancelling_acall_cancels_an_async_tool_with_a_limit():
+    """U67, U68."""
+    seen = []
+
+    async def main():
+        started = asyncio.Event()
+
+        async def hang():
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                seen.append("over")
+
+        task = asyncio.create_task(Tool(hang, timeout_s=60).acall())
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert seen == ["over"]
+
+    asyncio.run(main())
+
+
+# -- what is read item by item ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout_s", [None, 60])
+def test_a_generator_is_read_where_the_tool_runs_and_while_its_call_goes_on(timeout_s):
+    """U66, P18: not on the loop, and before the `Context` says that nobody waits."""
+    read = []
+
+    def count(ctx: Context):
+        for n in range(3):
+            read.append((threading.get_ident(), ctx.cancelled))
+            yield n
+
+    made = Tool(count, timeout_s=timeout_s)
+    checked = made.prepare({})
+    assert execute(made, checked, whole=True) == asyncio.run(aexecute(made, checked, whole=True)) == [0, 1, 2]
+    assert not any(cancelled for _, cancelled in read)
+    in_place = [thread == threading.get_ident() for thread, _ in read]
+    assert in_place == [timeout_s is None] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize("timeout_s", [None, 60])
+@pytest.mark.parametrize(
+    "make", [iter, lambda items: map(int, items), lambda items: (each for each in items)], ids=["iter", "map", "generator"]
+)
+def test_other_iterators_are_read_there_too_also_of_async_functions(make, timeout_s):
+    """Ours: they were read when the result was shown."""
+    threads_seen = []
+
+    def seen(n):
+        threads_seen.append(threading.get_ident())
+        return n
+
+    def sync():
+        return map(seen, make([1, 2]))
+
+    async def is_async():
+        return sync()
+
+    def returns_awaitable():
+        return is_async()
+
+    for function in (sync, is_async, returns_awaitable):
+        made = Tool(function, "f", timeout_s=timeout_s)
+        checked = made.prepare({})
+        assert execute(made, checked, whole=True) == [1, 2]
+        threads_seen.clear()
+        assert asyncio.run(aexecute(made, checked, whole=True)) == [1, 2]
+        assert threading.get_ident() not in threads_seen
+
+
+def test_a_direct_call_returns_the_generator_itself():
+    """Ours: whoever calls a tool by hand reads it as that of its function."""
+
+    def lines():
+        yield 1
+
+    for timeout_s in (None, 60):
+        made = Tool(lines, timeout_s=timeout_s)
+        assert [next(made()), next(asyncio.run(made.acall()))] == [1, 1]
+        assert made.call_result().value == asyncio.run(made.acall_result()).value == [1]
+
+
+@pytest.mark.parametrize("how", ["sync", "async", "cancelled"])
+def test_a_generator_without_end_is_given_up_and_ends_at_its_next_item(how):
+    """A14: its thread is free again."""
+    began, closed = threading.Event(), threading.Event()
+
+    def endless():
+        try:
+            while True:
+                began.set()
+                yield threading.Event().wait(0.001)
+        finally:
+            closed.set()
+
+    made = Tool(endless, "endless", timeout_s=60 if how == "cancelled" else 0.05)
+    checked = made.prepare({})
+
+    async def cancelled():
+        task = asyncio.create_task(aexecute(made, checked, whole=True))
+        await asyncio.to_thread(began.wait, 60)
+        task.cancel()
+        await task
+
+    if how == "cancelled":
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(cancelled())
+    else:
+        with pytest.raises(ToolTimeoutError):
+            execute(made, checked, whole=True) if how == "sync" else asyncio.run(aexecute(made, checked, whole=True))
+    assert not began.is_set() or closed.wait(60)
 
 
 def test_a_timeout_error_of_the_function_stays_its_own():

@@ -8,74 +8,153 @@ from __future__ import annotations
 
 import inspect
 import time
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule import offload
+from ferrule.deadline import within
 from ferrule.errors import AsyncToolError, ToolError, ToolTimeoutError
 from ferrule.settings import current, scope
 from ferrule.values.context import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator
+    from collections.abc import Awaitable, Callable, Generator, Iterable
 
     from ferrule.values.call import CheckedArguments, ToolSpec
 
-_NEVER_AWAITABLE = frozenset({str, int, float, bool, type(None), dict, list, tuple, bytes})
+_PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple, bytes})
+"""What is surely neither awaitable nor read item by item."""
 
 
-def execute(tool: ToolSpec, arguments: CheckedArguments) -> Any:
-    """Run from sync code; what is awaitable is awaited on the background loop."""
+def execute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False) -> Any:
+    """Run from sync code; what is awaitable is awaited on the background loop.
+
+    With `whole`, a generator, or another iterator, comes back as the list of its items: reading it runs the tool's code, so that it is
+    done where the tool runs, and counts for its time limit. Without, it comes back as it is.
+    """
     if tool.takes_context:
         with _filled(tool, arguments) as filled:
-            return _execute(tool, filled)
-    return _execute(tool, arguments)
+            return _execute(tool, filled, whole=whole)
+    if tool.timeout_s is not None or tool.func is None:
+        return _execute(tool, arguments, whole=whole)
+    value = tool.func(*arguments.positional, **arguments.named)  # most calls of most tools: they end here, as cheaply as can be
+    return value if type(value) in _PLAIN else _result(value, whole=whole)
 
 
-def _execute(tool: ToolSpec, arguments: CheckedArguments) -> Any:
+def _execute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) -> Any:
     func, timeout_s = tool.func, tool.timeout_s
     if func is None:
         raise _no_function(tool.name)
     if timeout_s is None:
-        value = func(*arguments.positional, **arguments.named)
-        if type(value) in _NEVER_AWAITABLE or not inspect.isawaitable(value):
-            return value
-        return _awaited(value)
+        return _result(func(*arguments.positional, **arguments.named), whole=whole)
+    call = partial(func, *arguments.positional, **arguments.named)
     if is_coroutine_function(func):
-        return _awaited(_within(func(*arguments.positional, **arguments.named), timeout_s, timeout_s, tool.name))
-    ends = time.monotonic() + timeout_s
-    value = offload.run_with_timeout(partial(func, *arguments.positional, **arguments.named), timeout_s, tool.name)
+        ends, value = time.monotonic() + timeout_s, call()
+    else:
+        with _Work(call, whole=whole) as work:
+            value = offload.run_with_timeout(work, timeout_s, tool.name)
+        ends = work.began + timeout_s
+    if type(value) in _PLAIN or not inspect.isawaitable(value):
+        return value
+    value = _awaited_within(value, ends - time.monotonic(), timeout_s, tool.name)
+    if not whole or not _is_read_once(value):
+        return value
+    with _Work(lambda: value, whole=True) as work:
+        return offload.run_with_timeout(work, timeout_s, tool.name, left_s=ends - time.monotonic())
+
+
+def _result(value: Any, *, whole: bool) -> Any:
     if inspect.isawaitable(value):
-        return _awaited(_within(value, ends - time.monotonic(), timeout_s, tool.name))
-    return value
+        value = _awaited(value)
+    return list(value) if whole and _is_read_once(value) else value
 
 
 def _awaited(value: Awaitable[Any]) -> Any:
     """Wait for it here. Inside a call of a run it can be cancelled from elsewhere (`runs.observe.CallPlace`)."""
     place = scope().call
-    return offload.run_async(value if place is None else place.held(value))
+    return offload.run_async(value if place is None else place.held(value), even_if_blocked=True)
 
 
-def execute_directly(tool: ToolSpec, arguments: CheckedArguments) -> Any:
+def _awaited_within(value: Awaitable[Any], left_s: float, timeout_s: float, name: str) -> Any:
+    place = scope().call
+
+    def limited() -> Awaitable[Any]:
+        timed = within(value, left_s, timeout_s, name)
+        return timed if place is None else place.held(timed)
+
+    try:
+        return offload.run_async_within(limited, left_s, timeout_s, name)
+    except ToolTimeoutError:
+        if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
+            with suppress(ValueError):  # just now it began
+                value.close()  # it never will, and nobody is to be warned of that
+        raise
+
+
+class _Work:
+    """A call of a sync function in a worker thread. As a block: who waits for it; when that ends, it reads no further item."""
+
+    __slots__ = ("_call", "_is_left", "_whole", "began")
+
+    def __init__(self, call: Callable[[], Any], *, whole: bool) -> None:
+        self._call = call
+        self._whole = whole
+        self._is_left = False
+        self.began = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_left = True
+
+    def __call__(self) -> Any:
+        self.began = time.monotonic()
+        value = self._call()
+        return self._items(value) if self._whole and _is_read_once(value) else value
+
+    def _items(self, value: Iterable[Any]) -> list[Any]:
+        items: list[Any] = []
+        for item in value:
+            items.append(item)
+            if self._is_left:  # nobody waits any more
+                getattr(value, "close", tuple)()
+                break
+        return items
+
+
+def _is_read_once(value: Any) -> bool:
+    """Whether the items of a value are made while they are read. What has fields is shown by them, whatever else it can do."""
+    kind = cast("type[Any]", type(value))
+    if not hasattr(kind, "__next__") or not hasattr(kind, "__iter__"):
+        return False
+    return not isinstance(value, Mapping) and not hasattr(kind, "__pydantic_serializer__") and not hasattr(kind, "__dataclass_fields__")
+
+
+def execute_directly(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False) -> Any:
     """Run for a direct call: an async tool raises `AsyncToolError` unless `allow_tool_async_sync_conversion` is on."""
     if current().allow_tool_async_sync_conversion:
-        return execute(tool, arguments)
+        return execute(tool, arguments, whole=whole)
     if tool.takes_context:
         with _filled(tool, arguments) as filled:
-            return _execute_directly(tool, filled)
-    return _execute_directly(tool, arguments)
+            return _execute_directly(tool, filled, whole=whole)
+    return _execute_directly(tool, arguments, whole=whole)
 
 
-def _execute_directly(tool: ToolSpec, arguments: CheckedArguments) -> Any:
+def _execute_directly(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) -> Any:
     func, timeout_s = tool.func, tool.timeout_s
     if func is None:
         raise _no_function(tool.name)
     if timeout_s is None or is_coroutine_function(func):
         value = func(*arguments.positional, **arguments.named)
+        if whole and _is_read_once(value):
+            value = list(value)
     else:
-        value = offload.run_with_timeout(partial(func, *arguments.positional, **arguments.named), timeout_s, tool.name)
-    if type(value) in _NEVER_AWAITABLE or not inspect.isawaitable(value):
+        with _Work(partial(func, *arguments.positional, **arguments.named), whole=whole) as work:
+            value = offload.run_with_timeout(work, timeout_s, tool.name)
+    if type(value) in _PLAIN or not inspect.isawaitable(value):
         return value
     _discard(value)
     msg = (
@@ -85,32 +164,38 @@ def _execute_directly(tool: ToolSpec, arguments: CheckedArguments) -> Any:
     raise AsyncToolError(msg)
 
 
-async def aexecute(tool: ToolSpec, arguments: CheckedArguments) -> Any:
-    """Run without blocking the loop: an async function on it, a sync one in the pool."""
+async def aexecute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False) -> Any:
+    """Run without blocking the loop: an async function on it, a sync one in the pool. `whole` as for `execute`."""
     if tool.takes_context:
         with _filled(tool, arguments) as filled:
-            return await _aexecute(tool, filled)
-    return await _aexecute(tool, arguments)
+            return await _aexecute(tool, filled, whole=whole)
+    return await _aexecute(tool, arguments, whole=whole)
 
 
-async def _aexecute(tool: ToolSpec, arguments: CheckedArguments) -> Any:
+async def _aexecute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) -> Any:
     func, timeout_s = tool.func, tool.timeout_s
     if func is None:
         raise _no_function(tool.name)
     if getattr(func, "is_program", False) is True:  # has both forms
         func = func.acall
-    if is_coroutine_function(func):
-        value = func(*arguments.positional, **arguments.named)
-        return await (value if timeout_s is None else _within(value, timeout_s, timeout_s, tool.name))
     call = partial(func, *arguments.positional, **arguments.named)
+    if is_coroutine_function(func):
+        began, value = time.monotonic(), call()
+    else:
+        with _Work(call, whole=whole) as work:
+            value = await offload.in_worker_thread(work, timeout_s=timeout_s, name=tool.name)
+        began = work.began
+    if type(value) in _PLAIN or not inspect.isawaitable(value):
+        return value
     if timeout_s is None:
-        value = await offload.in_worker_thread(call)
-        return await value if type(value) not in _NEVER_AWAITABLE and inspect.isawaitable(value) else value
-    ends = time.monotonic() + timeout_s
-    value = await offload.in_worker_thread(call, timeout_s=timeout_s, name=tool.name)
-    if inspect.isawaitable(value):
-        return await _within(value, ends - time.monotonic(), timeout_s, tool.name)
-    return value
+        value = await value
+    else:
+        value = await within(value, began + timeout_s - time.monotonic(), timeout_s, tool.name)
+    if not whole or not _is_read_once(value):
+        return value
+    left_s = None if timeout_s is None else began + timeout_s - time.monotonic()
+    with _Work(lambda: value, whole=True) as work:
+        return await offload.in_worker_thread(work, timeout_s=timeout_s, name=tool.name, left_s=left_s)
 
 
 @contextmanager
@@ -128,19 +213,6 @@ def is_coroutine_function(func: Any) -> bool:
     """Whether calling it surely only makes a coroutine. False says nothing: what is returned decides."""
     made_by: Any = type(func).__call__ if callable(func) else None
     return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(made_by)
-
-
-async def _within(value: Awaitable[Any], left_s: float, timeout_s: float, name: str) -> Any:
-    import asyncio
-
-    limit = asyncio.timeout(max(left_s, 0))
-    try:
-        async with limit:
-            return await value
-    except TimeoutError as late:
-        if limit.expired():
-            raise ToolTimeoutError(name, timeout_s) from late
-        raise
 
 
 def _discard(value: Any) -> None:

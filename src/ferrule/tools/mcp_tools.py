@@ -241,12 +241,13 @@ def _home(caller: Any) -> Any:
 
 def called(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
     """A direct call from sync code, whole. Of a bare session it raises `AsyncToolError` unless the conversion is on."""
-    return _whole(tool, checked, execute(tool, checked) if getattr(tool.func, "runs_anywhere", False) else execute_directly(tool, checked))
+    run = execute if getattr(tool.func, "runs_anywhere", False) else execute_directly
+    return _whole(tool, checked, run(tool, checked, whole=True))
 
 
 async def acalled(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
     """A direct call on a loop, whole."""
-    return _whole(tool, checked, await aexecute(tool, checked))
+    return _whole(tool, checked, await aexecute(tool, checked, whole=True))
 
 
 def _whole(tool: ToolSpec, checked: CheckedArguments, value: Any) -> ToolResult:

@@ -13,7 +13,7 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
-from types import AsyncGeneratorType, GeneratorType
+from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import (
@@ -50,7 +50,7 @@ def run_call(checked: CheckedCall) -> ToolResult:
     """Run from sync code; an async tool runs on the background loop."""
     call, tool = checked.call, checked.tool
     try:
-        value = execute(tool, checked.arguments)
+        value = execute(tool, checked.arguments, whole=True)
         return changed(checked, value) if isinstance(value, ModuleCallback) else to_result(call, tool, value)
     except (ToolStop, ConfirmationRequired):
         raise
@@ -63,7 +63,7 @@ async def arun_call(checked: CheckedCall) -> ToolResult:
     """Run without blocking the loop."""
     call, tool = checked.call, checked.tool
     try:
-        value = await aexecute(tool, checked.arguments)
+        value = await aexecute(tool, checked.arguments, whole=True)
         return await achanged(checked, value) if isinstance(value, ModuleCallback) else to_result(call, tool, value)
     except (ToolStop, ConfirmationRequired):
         raise
@@ -93,9 +93,7 @@ def to_result(call: ToolCall, tool: ToolSpec, value: Any) -> ToolResult:
         return ToolResult(call.name, value, call.id, value=value)
     if isinstance(value, ToolResult):
         return ToolResult(call.name, value.content, call.id, value.is_error, value.is_fault, value.value, value.error)
-    if isinstance(value, GeneratorType):
-        value = list(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  it runs here, inside the wall
-    elif isinstance(value, AsyncGeneratorType):
+    if isinstance(value, AsyncGeneratorType):
         msg = f"`{call.name}` returned an async generator, which cannot be shown to a model. Collect its values and return a list."
         raise TypeError(msg)
     return ToolResult(call.name, _content(value), call.id, value=value)
