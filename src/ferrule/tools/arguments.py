@@ -17,7 +17,8 @@ from ferrule.tools.by_hand import refused_by_hand, validator_of
 from ferrule.tools.describe import field_of
 from ferrule.tools.explain import Problem, broken, dotted, refused, unknown
 from ferrule.tools.fast_check import quick_check
-from ferrule.tools.mend import as_object, holds_boolean, mended, misplaced_booleans, unwrapped
+from ferrule.tools.finite import MODELS, infinite
+from ferrule.tools.mend import as_object, holds_boolean, mended, misplaced_booleans, unwrapped, with_whole_numbers
 from ferrule.tools.read_once import Reread, again, owned, read
 from ferrule.tools.schema import is_object, kinds, mentions
 from ferrule.tools.shown import as_shown
@@ -166,6 +167,8 @@ class Checker:
         return ToolArgumentsError(self.tool, problems, self.expected)
 
     def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
+        if self._wants_numbers:
+            args = with_whole_numbers(args, self.parameters.schema)
         known = {name: value for name, value in args.items() if name in self._names}
         others = {name: value for name, value in args.items() if name not in self._names}
         problems = [self._unknown(name) for name in others if not self.parameters.open or not _is_name(name) or name == self._found.context]
@@ -233,6 +236,10 @@ class Checker:
     def _wants_numbers(self) -> bool:
         return mentions(self.parameters.schema, _NUMERIC)
 
+    @cached_property
+    def _holds_models(self) -> bool:
+        return bool(self.parameters.inside & MODELS) and "float" in self.parameters.inside
+
     # -- what was taken ---------------------------------------------------------------------------------------
 
     def _finished(self, args: dict[str, Any], values: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
@@ -240,6 +247,8 @@ class Checker:
         if self._own_names is not None:
             values = {**values, **{name: value for name, value in args.items() if name not in values and self._names.get(name) == name}}
         problems = self._boolean_problems(args)
+        if self._holds_models:
+            problems += infinite(values)
         shown: dict[str, Any] = {}
         for name, value in values.items():
             plain = value if type(value) in _EXACT else as_shown(value)

@@ -7,6 +7,7 @@ takes any name for a parameter (`_x`, `model_config`, `schema`).
 from __future__ import annotations
 
 import copy
+import math
 from functools import cache
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin
@@ -110,6 +111,8 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
         metadata.append(default)
     elif default is not PydanticUndefined:
         metadata.append(Field(default=default))
+    if annotation is float and isinstance(plain_default, float) and not math.isfinite(plain_default):
+        metadata.append(Field(allow_inf_nan=True))  # what the function does without the argument may be said
     own = description_in(field)
     description = documented_as if insisted or own is None else own
     if description and description != field.description:
@@ -174,6 +177,7 @@ def _adapter(tool: str, annotations: dict[str, Any]) -> TypeAdapter[dict[str, An
         validate_by_name=True,
         validate_by_alias=True,
         arbitrary_types_allowed=True,
+        allow_inf_nan=False,  # no number in JSON; a parameter that takes them says so with `Field(allow_inf_nan=True)`
     )
     try:
         return TypeAdapter(arguments)
@@ -185,7 +189,7 @@ def _adapter_of_extra(tool: str, annotations: dict[str, Any], kind: Any) -> Type
     if kind is None or kind in (Any, object):
         return None
     try:
-        return TypeAdapter(dict[str, eager(kind)])  # pyright: ignore[reportInvalidTypeForm, reportUnknownVariableType]
+        return TypeAdapter(dict[str, eager(kind)], config=ConfigDict(allow_inf_nan=False))  # pyright: ignore[reportInvalidTypeForm, reportUnknownVariableType]
     except (PydanticUserError, PydanticSchemaGenerationError, TypeError, NameError) as error:
         raise _no_form(tool, {**annotations, "**": kind}, error) from error
 
