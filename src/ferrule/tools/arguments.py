@@ -24,6 +24,7 @@ from ferrule.tools.schema import is_object, kinds, mentions
 from ferrule.tools.shown import as_shown
 from ferrule.tools.words import form, phrase, shown_json
 from ferrule.values.call import CheckedArguments
+from ferrule.values.edit import Coerced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -109,7 +110,7 @@ class Checker:
         shown: dict[str, Any] = values
         if has_lists:
             shown = {name: list(value) if type(value) is list else value for name, value in values.items()}  # pyright: ignore[reportUnknownArgumentType]
-        return CheckedArguments((), values, shown)
+        return Coerced((), values, shown, (), own, values)  # pyright: ignore[reportUnknownArgumentType]
 
     def _exact(self, args: Any) -> dict[str, Any] | None:
         """Plain arguments of exactly their types with the defaults filled in, in the function's order; None for any others."""
@@ -270,7 +271,8 @@ class Checker:
             positional = tuple([named.pop(name) for name in self._positional if name in named])
         if self._found.caller:  # nobody calls yet: `Tool.call` puts the caller into the first place
             positional = (None, *positional)
-        return CheckedArguments(positional, named, shown, tuple(dict.fromkeys(notes)) if notes else ())
+        given = {self._names.get(name, name): value for name, value in args.items()}
+        return Coerced(positional, named, shown, tuple(dict.fromkeys(notes)) if notes else (), given, values)
 
     def _is_formless(self, name: str, value: Any) -> bool:
         default = self._defaults.get(name, PydanticUndefined)

@@ -331,10 +331,6 @@ class CheckedArguments(Record):
         """Arguments that are shown with stars, by name: pydantic's `SecretStr` and `SecretBytes`, and what holds one."""
         return {name: value for name, value in self.named.items() if name in self.shown and is_masked(self.shown[name])}
 
-    def edited(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """What would run, with these arguments changed: to be checked again."""
-        return {**self.shown, **self.secrets, **changes}
-
 
 class CheckedCall(Record):
     """A call that may run: its tool was found and its arguments fit."""
