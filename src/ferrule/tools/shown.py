@@ -20,7 +20,7 @@ _SCALARS = frozenset({int, str, bool, type(None)})
 def as_shown(value: Any, depth: int = 0) -> Any:
     """A value as JSON. Sets are sorted: their order differs from process to process, and what is shown is compared across them."""
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
-    if kind in _SCALARS:
+    if kind in _SCALARS or (kind is float and value - value == 0.0):
         return value
     if depth > _DEEPEST:
         return jsonable(value)  # which cuts what is too deep, or contains itself
