@@ -6,11 +6,11 @@ import asyncio
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from agent_script import native_step
-from pydantic import SecretStr
+from pydantic import AfterValidator, Json, SecretStr
 
 from ferrule import (
     ConfirmationRequired,
@@ -268,6 +268,30 @@ def test_an_edit_of_one_argument_leaves_a_secret_one_as_it_was() -> None:
         run.answer(run.pending[0].approve(user="bob"))
         run.resume()
     assert got == [("bob", "s3cr3t")]
+
+
+def test_an_edit_of_one_argument_leaves_the_others_as_they_were_shown_and_a_replay_agrees() -> None:
+    """A6: to check once more what was checked would change it, or refuse it."""
+    got: list[tuple[str, int, list[int]]] = []
+
+    @tool(require_confirmation=True)
+    def order(what: str, dozens: Annotated[int, AfterValidator(lambda n: n * 12)], sizes: Json[list[int]]) -> str:
+        """Order."""
+        got.append((what, dozens, sizes))
+        return "ordered"
+
+    call = native_step("", "order", {"what": "eggs", "dozens": 2, "sizes": "[4]"})
+    agent = ReAct("task -> answer", [order])
+    with context(lm=ScriptedLM([call, call, DONE])):
+        run = agent.start(task="x")
+        assert run.pending[0].call.args == {"what": "eggs", "dozens": 24, "sizes": [4]}
+        run.answer(run.pending[0].approve(what="ducks"))
+        run.resume()
+        again = Run.from_json(run.to_json(), agent)
+        again.answer(again.pending[0].approve(dozens=1))
+        again.resume()
+    assert again.status == "done"
+    assert got == [("ducks", 24, [4]), ("eggs", 12, [4])]
 
 
 # -- who, when, what (audit) -----------------------------------------------------------------------------------------

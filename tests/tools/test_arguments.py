@@ -184,8 +184,49 @@ class TestCoercion:
         assert set(found.repairs) == {"number_to_string"}
 
     def test_infinities_are_shown_as_json(self):
-        """ours."""
-        assert prepare(many, {"a": 1, "b": float("inf")}).shown["b"] == "Infinity"
+        """ours: where the function takes them at all."""
+
+        def scale(by: Annotated[float, Field(allow_inf_nan=True)]): ...
+
+        assert prepare(scale, {"by": float("inf")}).shown["by"] == "Infinity"
+
+    @pytest.mark.parametrize("value", ["nan", "inf", "-Infinity", "1e999", 10**400, float("nan"), float("-inf")], ids=range(7))
+    def test_a_number_that_is_not_finite_is_refused(self, value):
+        """Ours: JSON's numbers are finite, and a tool that adds up should not add `nan`."""
+
+        def pay(amount: float, shares: list[float] = [], limit: float | None = None, **more: float): ...
+
+        for args in ({"amount": value}, {"amount": 1, "shares": [value]}, {"amount": 1, "limit": value}, {"amount": 1, "k": value}):
+            [(_, text)] = problems(pay, args).items()
+            assert text.endswith("is no finite number")
+        assert problems(pay, {"amount": "1e999"}) == {"amount": '"1e999" is no finite number'}
+
+    def test_a_function_that_says_so_takes_any_number(self):
+        """Ours: by its type, or by what it does without the argument."""
+
+        def wait(seconds: Annotated[float, Field(allow_inf_nan=True)], most: float = float("inf"), anything: Any = None): ...
+
+        found = prepare(wait, {"seconds": "nan", "most": "inf", "anything": float("inf")}).named
+        assert repr(found) == "{'seconds': nan, 'most': inf, 'anything': inf}"
+
+    @pytest.mark.parametrize("value", [1e20, -1e20, "1e20", 7.0, "7.0", 2.0**63], ids=repr)
+    def test_a_float_of_any_size_without_a_fraction_is_an_integer(self, value):
+        """Api.md 1: it fits the schema."""
+        found = prepare(many, {"a": value, "e": [value]})
+        assert found.named["a"] == int(float(value))
+        assert found.shown["e"] == [int(float(value))]
+        assert type(found.named["a"]) is int
+
+    def test_a_whole_number_under_a_schema_given_by_hand_reaches_the_function_as_an_integer(self):
+        """Ours: a function without types has no other coercion."""
+
+        def use(**kwargs): ...
+
+        inner = {"type": "object", "properties": {"k": {"type": ["integer", "null"]}}}
+        schema = {"properties": {"n": {"type": "integer"}, "rows": {"items": {"type": "integer"}}, "deep": inner, "x": {"type": "number"}}}
+        found = prepare(use, {"n": 7.0, "rows": [1.0], "deep": {"k": 2.0}, "x": 3.0}, schema=schema).named
+        assert repr(found) == "{'n': 7, 'rows': [1], 'deep': {'k': 2}, 'x': 3.0}"
+        assert problems(use, {"n": 7.5}, schema=schema) == {"n": "expected an integer, got 7.5"}
 
 
 class TestRepairs:

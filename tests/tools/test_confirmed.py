@@ -7,10 +7,10 @@ import datetime as dt
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, Field, Json, SecretStr
 
 from ferrule import (
     ConfirmationRejected,
@@ -143,6 +143,22 @@ def test_an_edit_is_laid_over_what_was_shown_checked_and_used_once(log: Log) -> 
     respond_to_confirmation(error.confirmation_id, data={"path": "b"})
     assert log.rm(path="a") == "b"
     assert log.ran == [("b", 1)]
+
+
+def test_an_edit_leaves_what_it_does_not_name_as_it_was_shown() -> None:
+    """A6: to check once more what was checked would change it, or refuse it."""
+    got: list[tuple[str, int, list[int]]] = []
+
+    @tool(require_confirmation=True)
+    def order(what: str, dozens: Annotated[int, AfterValidator(lambda n: n * 12)], sizes: Json[list[int]]) -> None:
+        """Order."""
+        got.append((what, dozens, sizes))
+
+    error = asked(order, what="eggs", dozens=2, sizes="[4]")
+    assert error.tool_call.args == {"what": "eggs", "dozens": 24, "sizes": [4]}
+    respond_to_confirmation(error.confirmation_id, data={"what": "ducks"})
+    order(what="eggs", dozens=2, sizes="[4]")
+    assert got == [("ducks", 24, [4])]
 
 
 def test_a_decision_is_for_the_tool_and_the_arguments_that_were_shown(log: Log) -> None:

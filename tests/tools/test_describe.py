@@ -7,7 +7,7 @@ import typing
 from typing import Annotated, NotRequired
 
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field
 from pydantic_core import PydanticUndefined
 from typing_extensions import Doc, TypedDict, Unpack
 
@@ -172,6 +172,35 @@ def test_keyword_dictionaries_are_parameters():
     assert made(x=1, size="2") == (1, {"size": 2})
 
 
+POSTPONED = """
+from __future__ import annotations
+from typing import Annotated, NotRequired, Required, TypedDict, Unpack
+
+class Size(TypedDict):
+    width: int
+    height: NotRequired[int]
+    depth: Annotated[NotRequired[int], "in mm"]
+
+class Options(Size, total=False):
+    colour: str
+    ink: Required[Annotated[str, "its name"]]
+
+def draw(**options: Unpack[Options]):
+    return options
+"""
+
+
+def test_keys_of_keyword_dictionaries_are_required_as_they_say_where_annotations_are_text(monkeypatch):
+    """U44: Python counts them without reading the text; `total` holds for the keys of its own class."""
+    module = types.ModuleType("postponed")
+    monkeypatch.setitem(sys.modules, "postponed", module)
+    exec(POSTPONED, vars(module))
+    made = Tool(module.draw)
+    assert made.parameters["required"] == ["width", "ink"]
+    assert made.parameters["properties"]["depth"] == {"description": "in mm", "type": "integer"}
+    assert made(width=1, ink="red") == {"width": 1, "ink": "red"}
+
+
 def test_what_a_partial_binds_is_not_offered():
     """U46."""
 
@@ -208,6 +237,64 @@ def test_names_and_docs_of_all_kinds():
     assert doc_of(Grandchild().method) == "Own."
     assert doc_of(functools.partial(test_a_return_type_that_cannot_be_found_does_no_harm)).startswith("U48")
     assert doc_of(lambda: 0) == ""
+
+
+def test_a_callable_object_is_described_by_its_call():
+    """U2: before its class is asked, and whether that says anything or not."""
+
+    class Call:
+        def __call__(self):
+            """Do it."""
+
+    class Documented(Call):
+        """A class."""
+
+        def __call__(self): ...
+
+    class Silent(Documented):
+        def __call__(self): ...
+
+    class Mute:
+        """Only this."""
+
+        def __call__(self): ...
+
+    assert doc_of(Call()) == "Do it."
+    assert doc_of(Documented()) == "Do it."
+    assert doc_of(Silent()) == "Do it."
+    assert doc_of(Mute()) == "Only this."
+
+
+def test_a_class_is_not_described_by_what_a_library_says_of_its_own():
+    """ours: pydantic's text on `BaseModel` has 2,000 characters."""
+
+    class Point(BaseModel):
+        x: int
+
+    class Options(TypedDict):
+        x: int
+
+    class Shape(BaseModel):
+        """A shape."""
+
+    class Square(Shape): ...
+
+    assert [doc_of(each) for each in (Point, Options, Shape, Square)] == ["", "", "A shape.", "A shape."]
+    assert Tool(Point).desc == ""
+
+
+@pytest.mark.parametrize(
+    "doc",
+    [
+        "S.\n\nParameters\n----------\nx, y : int\n    The place.\n",
+        "S.\n\nArgs:\n    x, y: The place.\n",
+        "S.\n\nArgs:\n    x, y (int): The place.\n",
+    ],
+    ids=["numpy", "google", "google_typed"],
+)
+def test_names_that_share_a_description_have_it_each(doc):
+    """U6: numpydoc's `x, y : int`."""
+    assert documented(doc) == {"x": "The place.", "y": "The place."}
 
 
 def test_required_means_that_there_is_no_default():

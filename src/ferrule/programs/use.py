@@ -17,6 +17,7 @@ from ferrule.tools.remote import origin
 from ferrule.tools.run_calls import failure
 from ferrule.values.act import Act, AskPerson, CallTools
 from ferrule.values.call import CheckedCall, ToolCall, ToolResult
+from ferrule.values.edit import edited as edited_arguments
 from ferrule.values.jsonable import json_text
 from ferrule.values.part import Text
 from ferrule.values.question import Decision, Question, confirmation_text, fingerprint
@@ -184,7 +185,7 @@ def _decided(asked: list[_Asked], results: list[ToolResult | None], policy: Poli
                 results[each.at] = ToolResult(checked.call.name, said, checked.call.id)
             elif decision.kind == "edit":
                 try:
-                    arguments = checked.tool.prepare(checked.arguments.edited(decision.args))
+                    arguments = edited_arguments(checked.arguments, decision.args, checked.tool.prepare)
                     call = checked.call.changed(args=arguments.shown)  # what observers are told of
                     approved.append((each.at, replace(checked, call=call, arguments=arguments)))
                     edited.add(each.at)

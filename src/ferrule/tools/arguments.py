@@ -8,19 +8,23 @@ number. A number where text is wanted becomes text, under the name `number_to_st
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticSerializationError, PydanticUndefined, ValidationError, to_jsonable_python
 
-from ferrule.errors import ToolArgumentsError, ToolDefinitionError
+from ferrule.errors import ToolArgumentsError
+from ferrule.tools.by_hand import refused_by_hand, validator_of
 from ferrule.tools.describe import field_of
 from ferrule.tools.explain import Problem, broken, dotted, refused, unknown
 from ferrule.tools.fast_check import quick_check
-from ferrule.tools.mend import as_object, holds_boolean, mended, misplaced_booleans, unwrapped
-from ferrule.tools.schema import is_object, mentions
+from ferrule.tools.finite import MODELS, infinite
+from ferrule.tools.mend import as_object, holds_boolean, mended, misplaced_booleans, unwrapped, with_whole_numbers
+from ferrule.tools.read_once import Reread, again, owned, read
+from ferrule.tools.schema import is_object, kinds, mentions
+from ferrule.tools.shown import as_shown
 from ferrule.tools.words import form, phrase, shown_json
 from ferrule.values.call import CheckedArguments
-from ferrule.values.jsonable import json_text, jsonable
+from ferrule.values.edit import Coerced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,30 +32,15 @@ if TYPE_CHECKING:
     from ferrule.tools.describe import Described
     from ferrule.tools.parameters import Parameters
 
-_DEEPEST = 60
 _EXACT = frozenset({int, str, bool, type(None)})
 _NO_BOOLEANS = frozenset({int, str, type(None)})
 _NUMBERS = frozenset({int, float})
+_SCALARS = _EXACT | {float}
+_SCALAR_KINDS = frozenset({"string", "integer", "number", "boolean", "null"})
 _PLAIN = frozenset({*_EXACT, float, list, dict, tuple, set, frozenset})
 _NUMERIC = frozenset({"integer", "number"})
 # What pydantic raises, and what a validator of the user's own may raise beside it: the model wrote what it choked on.
 _REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError, AssertionError, OSError)
-
-
-def _own(args: Any) -> Any:
-    """Lists and dicts as new ones, down to what is in them: what a tool does to its arguments must not change the call on record."""
-    try:
-        return _copied(args)
-    except RecursionError:  # deeper than any JSON text: the checks will say so
-        return args
-
-
-def _copied(value: Any) -> Any:
-    if type(value) is dict:
-        return {name: _copied(each) for name, each in cast("dict[Any, Any]", value).items()}
-    if type(value) is list:
-        return [_copied(each) for each in cast("list[Any]", value)]
-    return value
 
 
 class Checker:
@@ -66,7 +55,13 @@ class Checker:
         self._aliased = any(name != own for name, own in parameters.names.items())
         # Whether a call of plain scalars is done once pydantic has taken it.
         self._is_plain = not (
-            parameters.by_hand or self._positional or self._aliased or found.caller or parameters.extra or parameters.open
+            parameters.by_hand
+            or self._positional
+            or self._aliased
+            or found.caller
+            or parameters.extra
+            or parameters.open
+            or "generator" in parameters.inside
         )
         self._exactly = parameters.plain if self._is_plain else ()
 
@@ -86,15 +81,18 @@ class Checker:
             return CheckedArguments((), exact, exact)
         validate = self._validate
         if validate is None or not self._is_plain:
-            return self._thoroughly(_own(args))
+            return self._thoroughly(self._owned(args))
+        own = args
+        if not self._is_scalar and type(args) is dict and not _SCALARS.issuperset(map(type, args.values())):  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+            own = self._owned(args)
         try:
-            values: dict[str, Any] = validate(args)
+            values: dict[str, Any] = validate(own)
         except _REFUSALS:
-            return self._thoroughly(_own(args))
+            return self._thoroughly(self._owned(own))
         has_lists = False
         for name, value in values.items():
             kind = type(value)  # pyright: ignore[reportUnknownVariableType]
-            given = args.get(name, value)
+            given = own.get(name, value)
             if kind in _EXACT:
                 if type(given) is kind:
                     continue
@@ -106,14 +104,13 @@ class Checker:
                 held = set(map(type, value))  # pyright: ignore[reportUnknownArgumentType]
                 if held <= _NO_BOOLEANS and held == set(map(type, given)):  # pyright: ignore[reportUnknownArgumentType]
                     continue
-            own = _own(args)
-            found = self._finished(own, validate(own), [])
+            found = self._finished(own, values, [])
             return found if isinstance(found, CheckedArguments) else self._thoroughly(own)
         # A tool may change a list it was given: what is shown is another one.
         shown: dict[str, Any] = values
         if has_lists:
             shown = {name: list(value) if type(value) is list else value for name, value in values.items()}  # pyright: ignore[reportUnknownArgumentType]
-        return CheckedArguments((), values, shown)
+        return Coerced((), values, shown, (), own, values)  # pyright: ignore[reportUnknownArgumentType]
 
     def _exact(self, args: Any) -> dict[str, Any] | None:
         """Plain arguments of exactly their types with the defaults filled in, in the function's order; None for any others."""
@@ -127,6 +124,21 @@ class Checker:
                 return None
             taken[name] = value
         return taken if given.keys() <= taken.keys() else None
+
+    def _owned(self, args: Any) -> Any:
+        return owned(args, self._takes_items)
+
+    def _takes_items(self, name: str) -> bool:
+        schema = self.parameters.schema
+        properties: Any = schema.get("properties", {})
+        found = kinds(properties.get(name, schema.get("additionalProperties")), schema)
+        return found is not None and "array" in found
+
+    @cached_property
+    def _is_scalar(self) -> bool:
+        """Whether no argument holds others."""
+        schema = self.parameters.schema
+        return all((found := kinds(each, schema)) is not None and found <= _SCALAR_KINDS for each in schema["properties"].values())
 
     # -- the slow way -----------------------------------------------------------------------------------------
 
@@ -156,6 +168,8 @@ class Checker:
         return ToolArgumentsError(self.tool, problems, self.expected)
 
     def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
+        if self._wants_numbers:
+            args = with_whole_numbers(args, self.parameters.schema)
         known = {name: value for name, value in args.items() if name in self._names}
         others = {name: value for name, value in args.items() if name not in self._names}
         problems = [self._unknown(name) for name in others if not self.parameters.open or not _is_name(name) or name == self._found.context]
@@ -166,6 +180,8 @@ class Checker:
                 values = self._validate(self._own(known))
             if others and not problems:
                 values |= self.parameters.extra.validator.validate_python(others) if self.parameters.extra is not None else others
+            if "generator" in self.parameters.inside:
+                values = read(values)
         except ValidationError as error:
             problems += refused(error, args, self.parameters.schema, self._names)
         except RecursionError:
@@ -221,6 +237,10 @@ class Checker:
     def _wants_numbers(self) -> bool:
         return mentions(self.parameters.schema, _NUMERIC)
 
+    @cached_property
+    def _holds_models(self) -> bool:
+        return bool(self.parameters.inside & MODELS) and "float" in self.parameters.inside
+
     # -- what was taken ---------------------------------------------------------------------------------------
 
     def _finished(self, args: dict[str, Any], values: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
@@ -228,9 +248,11 @@ class Checker:
         if self._own_names is not None:
             values = {**values, **{name: value for name, value in args.items() if name not in values and self._names.get(name) == name}}
         problems = self._boolean_problems(args)
+        if self._holds_models:
+            problems += infinite(values)
         shown: dict[str, Any] = {}
         for name, value in values.items():
-            plain = value if type(value) in _EXACT else _plain(value)
+            plain = value if type(value) in _EXACT else as_shown(value)
             # A default that has no JSON form is left out, so that what is shown can be passed again.
             if plain is value or type(value) in _PLAIN or not self._is_formless(name, value):
                 shown[name] = plain
@@ -241,13 +263,16 @@ class Checker:
         for name, given in args.items():
             if type(given) is str and (note := _coercion(values.get(self._names.get(name, name)))):
                 notes.append(note)
+        if any(type(value) is Reread for value in values.values()):
+            values = {name: again(value) if type(value) is Reread else value for name, value in values.items()}
         named, positional = values, ()
         if self._positional:
             named = dict(values)
             positional = tuple([named.pop(name) for name in self._positional if name in named])
         if self._found.caller:  # nobody calls yet: `Tool.call` puts the caller into the first place
             positional = (None, *positional)
-        return CheckedArguments(positional, named, shown, tuple(dict.fromkeys(notes)) if notes else ())
+        given = {self._names.get(name, name): value for name, value in args.items()}
+        return Coerced(positional, named, shown, tuple(dict.fromkeys(notes)) if notes else (), given, values)
 
     def _is_formless(self, name: str, value: Any) -> bool:
         default = self._defaults.get(name, PydanticUndefined)
@@ -276,13 +301,20 @@ class Checker:
         schema = self.parameters.schema
         required: Any = schema.get("required") or ()
         payload: dict[str, Any] = {}
-        for name in args:
+        given: dict[str, Any] = {}
+        for name, value in args.items():
             own = self._names.get(name, name)
-            value = shown.get(own, shown.get(name))
-            is_default = own in self._defaults and self._defaults[own] is not PydanticUndefined and value == _plain(self._defaults[own])
-            if not is_default or name in required:
-                payload[name] = value
-        return self._broken(payload)
+            key = name if name in schema["properties"] else self._said_as.get(own, name)
+            taken = shown.get(own, shown.get(name))
+            is_default = own in self._defaults and self._defaults[own] is not PydanticUndefined and taken == as_shown(self._defaults[own])
+            if not is_default or key in required:
+                payload[key], given[key] = taken, value
+        return refused_by_hand(payload, given, schema, self._broken)
+
+    @cached_property
+    def _said_as(self) -> dict[str, str]:
+        """The name of each parameter in the schema, which may be its alias."""
+        return {own: name for name, own in self._names.items() if name in self.parameters.schema["properties"]}
 
     def _broken(self, payload: dict[str, Any]) -> list[Problem]:
         if self._quick is not None and self._quick(payload):
@@ -298,17 +330,7 @@ class Checker:
 
     @cached_property
     def _full(self) -> Any:
-        from jsonschema import Draft202012Validator, SchemaError
-        from jsonschema.validators import validator_for
-
-        schema = self.parameters.schema
-        kind: Any = validator_for(schema, default=Draft202012Validator)  # pyright: ignore[reportUnknownVariableType]
-        try:
-            kind.check_schema(schema)
-        except SchemaError as error:
-            msg = f"The schema of `{self.tool}` cannot be used: {error.message}."
-            raise ToolDefinitionError(msg) from error
-        return kind(schema)
+        return validator_of(self.tool, self.parameters.schema)
 
 
 def _is_name(name: object) -> bool:
@@ -320,21 +342,3 @@ def _coercion(taken: Any) -> str | None:
     if isinstance(taken, bool):
         return "string_to_boolean"
     return "string_to_number" if isinstance(taken, (int, float)) else None
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """A value as JSON. Sets are sorted: their order differs from process to process, and what is shown is compared across them."""
-    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
-    if kind in _EXACT:
-        return value
-    if depth > _DEEPEST:
-        return jsonable(value)  # which cuts what is too deep, or contains itself
-    if kind is list or kind is tuple:
-        if _EXACT.issuperset(map(type, value)):
-            return list(value)
-        return [_plain(each, depth + 1) for each in value]
-    if kind is dict:
-        return {name if isinstance(name, str) else json_text(name).strip('"'): _plain(each, depth + 1) for name, each in value.items()}
-    if kind is set or kind is frozenset:
-        return sorted((_plain(each, depth + 1) for each in value), key=json_text)
-    return jsonable(value)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule import settings
 from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionError
 from ferrule.values.call import CheckedArguments, ToolCall
+from ferrule.values.edit import edited
 from ferrule.values.policy import arguments_digest
 from ferrule.values.question import Question, confirmation_text, fingerprint
 from ferrule.values.record import Changing, replace
@@ -38,7 +39,8 @@ class _Asked(Changing):
 
     key: Hashable
     question: Question
-    prepare: Callable[[dict[str, Any]], Any]
+    checked: CheckedArguments
+    prepare: Callable[[dict[str, Any]], CheckedArguments]
     decision: Decision | None = None
     is_used: bool = False
 
@@ -69,7 +71,7 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
         found = next((each for each in _table.values() if each.key == key and each.decision is not None and not each.is_used), None)
         if found is None:
             question = Question("confirm", confirmation_text(tool.name, checked.shown), call, secrets.token_hex(10), bound)
-            _table[question.id] = _Asked(key, question, tool.prepare)
+            _table[question.id] = _Asked(key, question, checked, tool.prepare)
             while len(_table) > _MOST:
                 del _table[next(iter(_table))]
             asking = ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=call)
@@ -82,7 +84,7 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
         said = decision.text if decision is not None else ""
         message = said or f"A person decided against `{tool.name}`; it was not run."
         raise ConfirmationRejected(message, confirmation_id=found.question.id, tool_call=call)
-    return checked if decision.kind == "approve" else tool.prepare(checked.edited(decision.args))
+    return checked if decision.kind == "approve" else edited(checked, decision.args, tool.prepare)
 
 
 def asked_directly(question_id: str) -> tuple[Question, Decision | None] | None:
@@ -99,7 +101,7 @@ def decide_directly(decision: Decision) -> None:
     """
     asked = _table[decision.question_id]
     if decision.kind == "edit":
-        asked.prepare({**asked.question.call.args, **decision.args})
+        edited(asked.checked, decision.args, asked.prepare)
     if decision.grant is not None:
         msg = "A grant lives as long as its run, and this call was made outside any: approve each call."
         raise DecisionError(msg)

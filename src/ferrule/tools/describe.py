@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
-from typing_extensions import get_type_hints, is_typeddict
+from typing_extensions import ReadOnly, get_type_hints, is_typeddict
 
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.values.context import Context
@@ -31,6 +31,7 @@ if typing.TYPE_CHECKING:
 
 _DOCUMENTS_PARAMETERS = re.compile(r"(?mi)^\s*(?:args|arguments|params|parameters|keyword args|other parameters)\s*:?\s*$|[:@]param\b")
 _PLAIN = (bool, int, float, str, list, dict)
+_LIBRARIES = sys.stdlib_module_names | {"pydantic", "pydantic_settings", "typing_extensions"}
 
 
 class Parameter(Record):
@@ -124,22 +125,33 @@ def name_of(function: Any) -> str:
 def doc_of(function: Any) -> str:
     """The docstring, whole and dedented."""
     inner = _inner(function)
-    doc = _inherited_doc(inner) if inspect.ismethod(inner) else inspect.getdoc(inner) or ""
     if isinstance(inner, type):
-        # `dataclass` writes the signature where a docstring is missing, and every class inherits that of `object`.
-        made = doc.startswith(f"{inner.__name__}(") or doc == inspect.getdoc(object)
-        return "" if made else doc
-    kind = type(inner)  # pyright: ignore[reportUnknownVariableType]
-    if not inspect.isroutine(inner) and doc == inspect.getdoc(kind):  # pyright: ignore[reportUnknownArgumentType]
-        return inspect.getdoc(kind.__call__) or doc
-    return doc
+        return _doc_of_class(inner)
+    doc = _inherited_doc(inner) if inspect.ismethod(inner) else inspect.getdoc(inner) or ""
+    if inspect.isroutine(inner):
+        return doc
+    kind = cast("type[Any]", type(inner))
+    is_own = doc and doc != inspect.getdoc(kind)
+    return doc if is_own else _written(kind, "__call__") or _doc_of_class(kind)
+
+
+def _doc_of_class(kind: type[Any]) -> str:
+    doc = inspect.getdoc(kind) or ""
+    holder = next((each for each in kind.__mro__ if vars(each).get("__doc__")), kind)
+    # `dataclass` writes the signature where a docstring is missing; what `object`, `dict` or `BaseModel` say, they say of themselves.
+    is_foreign = holder is not kind and holder.__module__.partition(".")[0] in _LIBRARIES
+    return "" if is_foreign or doc.startswith(f"{kind.__name__}(") else doc
 
 
 def _inherited_doc(method: types.MethodType) -> str:
     # `inspect.getdoc` would ask the class for the method again, which a tool that is bound there answers by binding itself once more.
     owner: type[Any] = method.__self__ if isinstance(method.__self__, type) else type(method.__self__)
-    written: list[Any] = [vars(each).get(method.__name__) for each in owner.__mro__]
-    found = [method.__doc__, *(getattr(each, "__doc__", None) for each in written)]
+    return inspect.cleandoc(method.__doc__) if isinstance(method.__doc__, str) else _written(owner, method.__name__)
+
+
+def _written(owner: type[Any], name: str) -> str:
+    """The first docstring that a class or one above it gives to a method. Not by `inspect.getdoc`, to which every `__call__` has one."""
+    found: list[Any] = [getattr(vars(each).get(name), "__doc__", None) for each in owner.__mro__]
     return next((inspect.cleandoc(each) for each in found if isinstance(each, str)), "")
 
 
@@ -153,7 +165,9 @@ def documented(doc: str) -> dict[str, str]:
         parsed = docstring_parser.parse(doc)
     except docstring_parser.ParseError:
         return {}
-    return {each.arg_name.lstrip("*"): " ".join(each.description.split()) for each in parsed.params if each.description}
+    # `x, y : int` says the same of each.
+    said = [(name.strip(" *"), each.description) for each in parsed.params for name in each.arg_name.split(",")]
+    return {name: " ".join(text.split()) for name, text in said if text}
 
 
 def field_of(parameter: Parameter) -> FieldInfo:
@@ -186,6 +200,7 @@ def description_in(field: FieldInfo) -> str | None:
 
 # -- below the surface --------------------------------------------------------------------------------------------
 
+_QUALIFIERS = (typing.Required, typing.NotRequired, ReadOnly)
 _WRAPPINGS = (functools.partial, staticmethod, classmethod)
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -245,9 +260,24 @@ def _unpacked(hint: Any) -> tuple[list[Parameter], Any]:
     hints = get_type_hints(options, include_extras=True)
     more: list[Parameter] = []
     for name, each in hints.items():
-        kept = typing.get_args(each)[0] if typing.get_origin(each) in {typing.NotRequired, typing.Required} else each
-        more.append(Parameter(name, kept, may_be_missing=name not in options.__required_keys__))
+        kept, is_needed = _unqualified(each)
+        # Python's own count does not read annotations that are text: of them it knows the class's `total` alone.
+        needed = is_needed if is_needed is not None else name in options.__required_keys__
+        more.append(Parameter(name, kept, may_be_missing=not needed))
     return more, None
+
+
+def _unqualified(hint: Any) -> tuple[Any, bool | None]:
+    """The type of a `TypedDict`'s key without `Required`, `NotRequired` and `ReadOnly`, and what they say of its being required."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        inside, *metadata = typing.get_args(hint)
+        kept, is_needed = _unqualified(inside)
+        return (typing.Annotated[(kept, *metadata)] if kept is not inside else hint), is_needed
+    if origin not in _QUALIFIERS:
+        return hint, None
+    kept, is_needed = _unqualified(typing.get_args(hint)[0])
+    return kept, is_needed if origin is ReadOnly else origin is typing.Required
 
 
 def _hints(function: Any, name: str, annotations: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -154,6 +154,8 @@ def _said(each: ErrorDetails, place: Any, root: Schema) -> str:
         return "there is no such argument"
     if kind in _OWN_WORDS:
         return f"{shown_json(value)} {_OWN_WORDS[kind].format_map({key: _bound(each) for key, each in context.items()})}"
+    if kind == "float_type" and type(value) is int:
+        return f"{shown_json(value)} is no finite number"
     if kind in {"too_short", "too_long"}:
         bound = "at least {min_length}" if kind == "too_short" else "at most {max_length}"
         return f"has {context.get('actual_length')} items, expected {bound.format_map(context)}"

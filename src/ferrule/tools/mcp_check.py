@@ -20,6 +20,7 @@ from ferrule.tools.describe import Described
 from ferrule.tools.explain import Problem, broken
 from ferrule.tools.fast_check import quick_check
 from ferrule.tools.mcp_safety import scrubbed_schema
+from ferrule.tools.mend import with_whole_numbers
 from ferrule.tools.parameters import Parameters
 from ferrule.tools.schema import Schema, is_list, is_object
 from ferrule.tools.words import shown_json
@@ -54,6 +55,7 @@ class MCPChecker(Checker):
         raise self._error(found)
 
     def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
+        args = with_whole_numbers(args, self.parameters.schema)  # a server may read `7.0` as no integer
         problems = self._broken(args)
         return problems or CheckedArguments((), args, args, tuple(dict.fromkeys(notes)))
 

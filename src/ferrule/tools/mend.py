@@ -97,6 +97,8 @@ def _no_constant(name: str) -> Any:
 
 def _is_one_of(value: Any, wanted: frozenset[str]) -> bool:
     kind = json_kind(value)
+    if kind == "number" and value - value != 0.0:  # `1e999`: the text is what is told to be no number
+        return False
     return kind in wanted or (kind == "integer" and "number" in wanted) or (kind == "number" and "integer" in wanted and value.is_integer())
 
 
@@ -175,16 +177,43 @@ def _property_schemas(schemas: list[Any], name: str) -> list[Any]:
     return found or [True]
 
 
+# -- whole numbers --------------------------------------------------------------------------------------------------
+
+
+def with_whole_numbers(args: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    """Arguments in which a float is an integer where only that is wanted and it has no fraction: `7.0`, `1e20` (JSON Schema, 6.1.1)."""
+    return _whole(args, [schema], schema, 0) if _holds(args, float) else args
+
+
+def _whole(value: Any, schemas: list[Any], root: Schema, depth: int) -> Any:
+    if depth > _DEEPEST or not (isinstance(value, float) or is_object(value) or is_list(value)):
+        return value
+    spread = [each for schema in schemas for each in alternatives(schema, root)]
+    if not any(map(is_object, spread)):
+        return value
+    if isinstance(value, float):
+        admitted = [kinds(each, root) for each in spread]
+        is_wanted = any(each and "integer" in each for each in admitted) and not any(each is None or "number" in each for each in admitted)
+        return int(value) if is_wanted and value.is_integer() else value
+    if is_object(value):
+        return {name: _whole(each, _property_schemas(spread, name), root, depth + 1) for name, each in value.items()}
+    return [_whole(each, _item_schemas(spread, i), root, depth + 1) for i, each in enumerate(value)]
+
+
 # -- booleans -------------------------------------------------------------------------------------------------------
 
 
 def holds_boolean(args: dict[str, Any]) -> bool:
     """Whether there is a boolean anywhere in the arguments."""
+    return _holds(args, bool)
+
+
+def _holds(args: dict[str, Any], kind: type) -> bool:
     waiting: list[Any] = list(args.values())
     seen: set[int] = set()  # a value that Python code passes may contain itself
     while waiting:
         each = waiting.pop()
-        if isinstance(each, bool):
+        if isinstance(each, kind):
             return True
         if (is_object(each) or is_sequence(each)) and id(each) not in seen:
             seen.add(id(each))

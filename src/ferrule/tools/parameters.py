@@ -7,6 +7,7 @@ takes any name for a parameter (`_x`, `model_config`, `schema`).
 from __future__ import annotations
 
 import copy
+import math
 from functools import cache
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin
@@ -19,6 +20,7 @@ from typing_extensions import TypedDict
 
 from ferrule.errors import ToolDefinitionError
 from ferrule.tools.describe import Described, Parameter, description_in, documented, field_of
+from ferrule.tools.read_once import eager, kinds_inside
 from ferrule.tools.schema import Generator, Schema, inlined, is_object, untitled
 from ferrule.tools.words import printable
 from ferrule.values.plain import TYPE_NAMES, fits, is_plain
@@ -50,6 +52,8 @@ class Parameters(Record):
     """Whether other names are welcome."""
     plain: tuple[tuple[str, type, Any], ...] = ()
     """Name, type and default (`PydanticUndefined` for none) of each, where all are plain and nothing was given by hand."""
+    inside: frozenset[str] = frozenset()
+    """The kinds of validators in the adapter and in `extra`, by pydantic's names; none where all are plain."""
 
 
 def parameters_of(tool: str, found: Described, given: Given) -> Parameters:
@@ -60,6 +64,7 @@ def parameters_of(tool: str, found: Described, given: Given) -> Parameters:
     made = _adapter(tool, annotations) if annotations and not plain else None
     adapter = cache(lambda: _adapter(tool, annotations)) if plain else (lambda: made) if made is not None else None
     extra = _adapter_of_extra(tool, annotations, found.extra)
+    inside = kinds_inside([each.core_schema for each in (made, extra) if each is not None])
     names = {each.name: each.name for each in found.parameters}
     for each in found.parameters:
         alias = field_of(each).validation_alias
@@ -73,11 +78,13 @@ def parameters_of(tool: str, found: Described, given: Given) -> Parameters:
         names = {name: own for name, own in names.items() if own in offered or name in offered}
         names |= {name: names.get(name, name) for name in schema["properties"]}
         is_open = found.extra is not None and schema.get("additionalProperties", True) is not False
-        return Parameters(schema, adapter, extra, by_hand=True, names=names, open=is_open)
+        return Parameters(schema, adapter, extra, by_hand=True, names=names, open=is_open, inside=inside)
     schema = _plain_schema(plain, docs) if plain else _schema(tool, annotations, made, found.extra, extra)
     by_hand = _override(schema, given, names)
     names |= {name: name for name in schema["properties"] if name not in names}
-    return Parameters(schema, adapter, extra, by_hand=by_hand, names=names, open=found.extra is not None, plain=() if by_hand else plain)
+    is_open = found.extra is not None
+    plain = () if by_hand else plain
+    return Parameters(schema, adapter, extra, by_hand=by_hand, names=names, open=is_open, plain=plain, inside=inside)
 
 
 def type_of(parameter: Parameter) -> Any:
@@ -104,12 +111,15 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
         metadata.append(default)
     elif default is not PydanticUndefined:
         metadata.append(Field(default=default))
+    if annotation is float and isinstance(plain_default, float) and not math.isfinite(plain_default):
+        metadata.append(Field(allow_inf_nan=True))  # what the function does without the argument may be said
     own = description_in(field)
     description = documented_as if insisted or own is None else own
     if description and description != field.description:
         metadata.append(Field(description=printable(description)))
     for each in metadata:
         annotation = Annotated[annotation, each]
+    annotation = eager(annotation)
     return NotRequired[annotation] if parameter.may_be_missing else annotation
 
 
@@ -167,6 +177,7 @@ def _adapter(tool: str, annotations: dict[str, Any]) -> TypeAdapter[dict[str, An
         validate_by_name=True,
         validate_by_alias=True,
         arbitrary_types_allowed=True,
+        allow_inf_nan=False,  # no number in JSON; a parameter that takes them says so with `Field(allow_inf_nan=True)`
     )
     try:
         return TypeAdapter(arguments)
@@ -178,7 +189,7 @@ def _adapter_of_extra(tool: str, annotations: dict[str, Any], kind: Any) -> Type
     if kind is None or kind in (Any, object):
         return None
     try:
-        return TypeAdapter(dict[str, kind])  # pyright: ignore[reportInvalidTypeForm, reportUnknownVariableType]
+        return TypeAdapter(dict[str, eager(kind)], config=ConfigDict(allow_inf_nan=False))  # pyright: ignore[reportInvalidTypeForm, reportUnknownVariableType]
     except (PydanticUserError, PydanticSchemaGenerationError, TypeError, NameError) as error:
         raise _no_form(tool, {**annotations, "**": kind}, error) from error
 

@@ -16,6 +16,7 @@ from ferrule.errors import ToolArgumentsError, ToolCallError, ToolRetry, Unknown
 from ferrule.values.call_shapes import CallFault, call_fields
 from ferrule.values.custom import Type
 from ferrule.values.jsonable import json_text, object_text
+from ferrule.values.masked import is_masked
 from ferrule.values.record import Record, field, fields_of, replace
 
 if TYPE_CHECKING:
@@ -141,7 +142,6 @@ class ToolCall(BaseModel):
 _put = object.__setattr__
 _EVERY_FIELD = set(ToolCall.model_fields)
 """One set for all calls: a copy of a call, the only way to change one, has a set of its own."""
-_STARS = "**********"
 _FAULTS = (ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError)
 
 
@@ -329,11 +329,7 @@ class CheckedArguments(Record):
     @property
     def secrets(self) -> dict[str, Any]:
         """Arguments that are shown with stars, by name: pydantic's `SecretStr` and `SecretBytes`, and what holds one."""
-        return {name: value for name, value in self.named.items() if name in self.shown and _STARS in json_text(self.shown[name])}
-
-    def edited(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """What would run, with these arguments changed: to be checked again."""
-        return {**self.shown, **self.secrets, **changes}
+        return {name: value for name, value in self.named.items() if name in self.shown and is_masked(self.shown[name])}
 
 
 class CheckedCall(Record):

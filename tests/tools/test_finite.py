@@ -1,0 +1,114 @@
+import dataclasses
+from typing import Annotated, Any, Optional
+
+import pydantic
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from ferrule.errors import ToolArgumentsError
+from ferrule.tools.tool import Tool
+
+INFINITE = float("inf")
+Free = Annotated[float, Field(allow_inf_nan=True)]
+
+
+class Point(BaseModel):
+    x: float = 0
+    path: list[float] = []
+    height: Optional[float] = None  # noqa: UP045
+    named: float = Field(default=0, alias="Named")
+    free: Free = 0
+    free_path: list[Free] = []
+    free_field: float = Field(default=0, allow_inf_nan=True)
+    anything: Any = None
+    items: list = []
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=True)
+    x: float
+    point: Point = Point()
+
+
+@dataclasses.dataclass
+class Plain:
+    x: float
+
+
+@pydantic.dataclasses.dataclass
+class Checked:
+    x: float
+
+
+class Holder(BaseModel):
+    plain: Plain = Plain(0)
+    checked: Checked = Checked(0)
+    points: list[Point] = []
+    by_name: dict[str, Point] = {}
+
+
+def problems(hint, value):
+    def use(v: hint): ...
+
+    try:
+        Tool(use).prepare({"v": value})
+    except ToolArgumentsError as error:
+        assert {text for _, text in error.problems} == {'"Infinity" is no finite number'}
+        return {path for path, _ in error.problems}
+    return set()
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "path"),
+    [
+        (Point, {"x": INFINITE}, "v.x"),
+        (Point, {"path": [1, INFINITE]}, "v.path.1"),
+        (Point, {"height": INFINITE}, "v.height"),
+        (Point, {"Named": INFINITE}, "v.Named"),
+        (Point, Point(x=INFINITE), "v.x"),
+        (list[Point], [{}, {"x": INFINITE}], "v.1.x"),
+        (Open, {"x": 1, "point": {"x": INFINITE}}, "v.point.x"),
+        (Plain, {"x": INFINITE}, "v.x"),
+        (Checked, {"x": INFINITE}, "v.x"),
+        (Holder, {"plain": {"x": INFINITE}}, "v.plain.x"),
+        (Holder, {"checked": {"x": INFINITE}}, "v.checked.x"),
+        (Holder, {"points": [{"x": INFINITE}]}, "v.points.0.x"),
+        (Holder, {"by_name": {"k": {"x": INFINITE}}}, "v.by_name.k.x"),
+    ],
+)
+def test_a_number_in_a_model_that_is_not_finite_is_refused_where_it_stands(hint, value, path):
+    """Ours: the schema says `number`, and JSON's are finite."""
+    assert problems(hint, value) == {path}
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [
+        (Point, {"free": INFINITE}),
+        (Point, {"free_path": [INFINITE]}),
+        (Point, {"free_field": INFINITE}),
+        (Point, {"anything": INFINITE, "items": [INFINITE]}),
+        (Open, {"x": INFINITE}),
+        (Point, {"x": 1e308, "path": [0.5]}),
+    ],
+)
+def test_a_model_that_says_so_takes_any_number(hint, value):
+    """Ours."""
+    assert problems(hint, value) == set()
+
+
+def test_a_model_that_holds_itself_is_looked_at_once():
+    """Ours."""
+
+    class Node(BaseModel):
+        x: float = 0
+        next: Optional["Node"] = None
+
+    node = Node(x=INFINITE)
+    node.next = node
+    assert problems(Any, node) == set()
+
+    def use(v: Node): ...
+
+    with pytest.raises(ToolArgumentsError, match="no finite number"):
+        Tool(use).prepare({"v": node})
