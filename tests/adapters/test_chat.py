@@ -60,6 +60,12 @@ def test_values_are_mended_where_they_are_json(args: str) -> None:
     assert CHAT.parse(made, f"[[ ## n ## ]]\n7\n[[ ## args ## ]]\n{args}\n[[ ## completed ## ]]") == {"n": 7, "args": {"a": 1}}
 
 
+def test_a_type_that_a_text_fits_is_asked_for_as_text() -> None:
+    """D36: who is asked for JSON puts texts in quotes."""
+    assert ": text as it is, or JSON that fits the schema {" in CHAT.format_system_message(Signature("q -> a: list[str] | str"))
+    assert CHAT.parse(Signature("q -> a: int | str"), "[[ ## a ## ]]\ntrue") == {"a": "true"}
+
+
 def test_an_output_called_completed_is_an_output() -> None:
     """Ours."""
     made = Signature("q -> completed: bool, rest")

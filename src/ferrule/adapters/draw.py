@@ -184,6 +184,8 @@ def expectation(field: FieldInfo) -> str:
         said.append(custom[0].description())
     elif get_origin(annotation) in {Union, UnionType} and set(get_args(annotation)) == {str, NoneType}:
         said.append("text, or null")
+    elif get_origin(annotation) in {Union, UnionType} and str in get_args(annotation):
+        said.append(f"text as it is, or {_as_json(field)}")
     elif annotation is not str and annotation is not Any:
         said.append(_as_json(field))
     if annotation is str or annotation is int or annotation is float:

@@ -278,6 +278,8 @@ def _of_asked(error: AdapterParseError, signature: type[Signature]) -> AdapterPa
 
 def _named_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
     """The step's calls: one, or several where the model gave lists of equal length."""
+    if isinstance(args, str):  # an answer in JSON may hold the arguments as a string of JSON
+        args = _STEP.check_output("next_tool_args", args)
     if isinstance(name, list) and isinstance(args, list) and len(name) == len(args):  # pyright: ignore[reportUnknownArgumentType]
         return tuple(_call(each, given, f"call_{index}_{k}") for k, (each, given) in enumerate(zip(name, args, strict=True)))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if isinstance(name, list) and len(name) == 1:  # pyright: ignore[reportUnknownArgumentType]
