@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.draw import Shown, plain_text, value_pieces
+from ferrule.adapters.draw import Shown, unmarked_text, value_pieces
 from ferrule.adapters.json_object import JSONAdapter
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ _JSON = JSONAdapter()
 
 
 class XMLAdapter(Adapter):
-    """Fields between tags. The tags are all there is of XML: values stand between them as they are, nothing escaped."""
+    """Fields between tags. The tags are all there is of XML: texts stand between them as they are, nothing escaped.
+
+    In JSON the slash of `</` is written as an escape, which means the same, so that no value ends before its end.
+    """
 
     __slots__ = ()
 
@@ -46,7 +49,7 @@ class XMLAdapter(Adapter):
         pieces: list[Piece] = []
         for name, value in fields.items():
             between = "\n" if pieces else ""
-            if (text := plain_text(value)) is not None:
+            if (text := unmarked_text(value, _spelled)) is not None:
                 pieces.append(f"{between}<{name}>\n{text}\n</{name}>")
             else:
                 pieces += (f"{between}<{name}>\n", *value_pieces(value), f"\n</{name}>")
@@ -63,6 +66,10 @@ class XMLAdapter(Adapter):
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
         return TagReader(signature.kept(Tags, lambda: Tags(signature.output_fields)))
+
+
+def _spelled(json: str) -> str:
+    return json.replace("</", r"<\/")
 
 
 class Tags:
