@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.chat import ChatAdapter
@@ -462,6 +464,32 @@ def test_the_repair_names_each_problem_and_shows_the_form(adapter: Adapter) -> N
         assert part in asked.text
     assert "Traceback" not in asked.text
     assert adapter.repair_messages(made, Response(None), raised.value)[0].text
+
+
+QUOTING = st.text('[]#<>/ `\\"nv\t\n', max_size=20) | st.lists(
+    st.sampled_from(["[[ ## v ## ]]", "[[##completed##]]", "</quotes>", "<v>", "</v >", "<quotes>", "\\", '"', "\n", "[", "x", " "]),
+    max_size=8,
+).map("".join)
+
+
+@given(st.lists(QUOTING | st.dictionaries(QUOTING, st.lists(QUOTING, max_size=2), max_size=2), max_size=3), st.integers(0, 5))
+def test_json_that_quotes_markers_is_read_as_it_was_written(quotes: list[Any], v: int) -> None:
+    """D36: a value may contain marker-like text; no field takes another's place."""
+    made = Signature("q -> quotes: list[Any], more: dict[str, Any], v: int")
+    wrote = {"quotes": quotes, "more": {"deep": [[quotes]]}, "v": v}
+    for adapter in (ChatAdapter(), XMLAdapter(), JSONAdapter()):
+        assert adapter.parse(made, adapter.format_assistant_message_content(made, wrote)) == wrote
+
+
+@pytest.mark.parametrize(("adapter", "marker"), [(ChatAdapter(), "[[ ## note ## ]]"), (XMLAdapter(), "</note>")], ids=["chat", "xml"])
+def test_prompts_quote_no_marker_in_json(adapter: Adapter, marker: str) -> None:
+    """Ours: inputs, steps and demos are written alike; nothing else is written otherwise."""
+    value = {"a": [marker, "[[1]] <b> ]]"], "b": [[1]]}
+    messages = adapter.opening(Signature("a: dict[str, Any] -> v"), {"a": value}, demos=[{"a": value, "v": "x"}])
+    for message in (*messages[1:], adapter.step_message({"observation_0": value})):
+        assert marker not in message.text
+        if message.role == "user":
+            assert '"[[1]] <b> ]]"],"b":[[1]]}' in message.text
 
 
 # -- requests -----------------------------------------------------------------------------------------------------

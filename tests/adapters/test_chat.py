@@ -60,6 +60,41 @@ def test_values_are_mended_where_they_are_json(args: str) -> None:
     assert CHAT.parse(made, f"[[ ## n ## ]]\n7\n[[ ## args ## ]]\n{args}\n[[ ## completed ## ]]") == {"n": 7, "args": {"a": 1}}
 
 
+def test_a_type_that_a_text_fits_is_asked_for_as_text() -> None:
+    """D36: who is asked for JSON puts texts in quotes."""
+    assert ": text as it is, or JSON that fits the schema {" in CHAT.format_system_message(Signature("q -> a: list[str] | str"))
+    assert CHAT.parse(Signature("q -> a: int | str"), "[[ ## a ## ]]\ntrue") == {"a": "true"}
+
+
+IN_STRINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "another field's": ('[[ ## quotes ## ]]\n["[[ ## v ## ]]"]\n[[ ## v ## ]]\nx', {"quotes": ["[[ ## v ## ]]"], "v": "x"}),
+    "its own, and the end": ('[[ ## quotes ## ]] ["[[ ## quotes ## ]] \\" [[##completed##]]"] [[ ## v ## ]] x', {"quotes": ['[[ ## quotes ## ]] " [[##completed##]]'], "v": "x"}),
+    "in backticks": ('[[ ## quotes ## ]]\n["`[[ ## v ## ]]`",\n "b"]\n[[ ## v ## ]]\nx', {"quotes": ["`[[ ## v ## ]]`", "b"], "v": "x"}),
+    "the last field": ('[[ ## v ## ]]\nx\n[[ ## quotes ## ]]\n["[[ ## completed ## ]]"]', {"quotes": ["[[ ## completed ## ]]"], "v": "x"}),
+    "texts are no JSON": ('[[ ## v ## ]]\n["[[ ## quotes ## ]]\n["a"]', {"quotes": ["a"], "v": '["'}),
+    "a string that never ended": ('[[ ## quotes ## ]]\n["a"]\n"b\n[[ ## v ## ]]\nx', {"v": "x"}),
+    "a string cut by its line": ('[[ ## quotes ## ]]\n["a\n[[ ## v ## ]]\nx', {"v": "x"}),
+    "words in quotation marks": ('[[ ## quotes ## ]]\nso "[[ ## v ## ]]\nx', {"v": "x"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "found"), IN_STRINGS.values(), ids=IN_STRINGS)
+def test_a_marker_in_a_string_of_json_is_text(text: str, found: dict[str, Any]) -> None:
+    """D36: of a field that is no plain text; a value that was cut is told as before."""
+    made = Signature("q -> quotes: list[str], v")
+    try:
+        assert CHAT.parse(made, text) == found
+    except AdapterParseError as error:
+        assert error.parsed == found
+        assert "quotes" not in found
+    for size in (1, 2, 7, 1000):
+        reader = CHAT.reader(made)
+        pieces = [piece for at in range(0, len(text), size) for piece in reader.feed(text[at : at + size])]
+        pieces += reader.finish()
+        for name in ("quotes", "v"):
+            assert "".join(piece for own, piece in pieces if own == name) == CHAT.raw_fields(made, text).get(name, "")
+
+
 def test_an_output_called_completed_is_an_output() -> None:
     """Ours."""
     made = Signature("q -> completed: bool, rest")
@@ -67,8 +102,8 @@ def test_an_output_called_completed_is_an_output() -> None:
     assert CHAT.parse(made, text) == {"completed": True, "rest": "x"}
 
 
-def streamed(text: str, cuts: list[int], names: tuple[str, ...] = ("why", "answer")) -> dict[str, str]:
-    reader = MarkReader(Marks(names, "completed"))
+def streamed(text: str, cuts: list[int], structured: tuple[str, ...] = ()) -> dict[str, str]:
+    reader = MarkReader(Marks(("why", "answer"), "completed", structured=structured))
     at, found = 0, {}
     pieces: list[tuple[str, str]] = []
     for cut in sorted({min(cut, len(text)) for cut in cuts} | {len(text)}):
@@ -96,6 +131,47 @@ def test_a_streamed_answer_gives_the_same_for_any_split(text: str, cuts: list[in
         assert found.get(name, "") == whole.get(name, "")
     for name in begun_anew:
         assert found.get(name, "").endswith(whole.get(name, ""))
+
+
+JSON_WORDS = st.sampled_from(['"', '{"a": "', '"}', "\\", "[", "]", "{", "}", " " * 300, "\n" * 600, "```text\n", "x" * 300])
+
+
+@given(st.lists(WORDS | JSON_WORDS, max_size=14).map("".join), st.lists(st.integers(0, 900), max_size=20))
+def test_a_streamed_value_of_json_gives_the_same_for_any_split(text: str, cuts: list[int]) -> None:
+    """U165, also where strings hold markers, and where more is held than is kept."""
+    marks = Marks(("why", "answer"), "completed", structured=("why",))
+    assert marks._split_at_once(text) in (None, marks._split_with_care(text))
+    whole = marks.split(text)
+    found = streamed(text, cuts, ("why",))
+    for name in {*whole, *found}:
+        if text.count(f"## {name} ##") > 1:
+            assert found.get(name, "").endswith(whole.get(name, ""))
+        else:
+            assert found.get(name, "") == whole.get(name, "")
+
+
+BLANK = {
+    "in a value": "[[ ## answer ## ]]\n{" + "\n" * 1_000_000,
+    "in a value within a fence": "```\n[[ ## answer ## ]]\nx" + " `" * 300_000 + "y",
+    "in a marker": "[[ ## answer ## ]]\nx [[ ##" + " " * 1_000_000,
+    "before any marker": "```" + "\n" * 1_000_000 + "[[ ## answer ## ]]",
+    "before a line's marker": "[[ ## answer ## ]]\nx\n" + " " * 1_000_000 + "[[ ## why ## ]]",
+}
+
+
+@pytest.mark.parametrize("text", BLANK.values(), ids=BLANK)
+def test_blanks_are_read_in_linear_work(text: str) -> None:
+    """Ours: they took minutes to hours."""
+    reader = MarkReader(Marks(("why", "answer"), "completed"))
+    pieces = [piece for at in range(0, len(text), 2) for piece in reader.feed(text[at : at + 2])]
+    whole = Marks(("why", "answer"), "completed").split(text)
+    assert "".join(piece for _, piece in [*pieces, *reader.finish()]) == whole["answer"]
+
+
+def test_a_fence_around_the_answer_is_looked_for_in_linear_work() -> None:
+    """Ours."""
+    text = "```\n[[ ## answer ## ]]\nx" + "\n" * 3_000_000 + "y"
+    assert Marks(("answer",), "completed").split(text)["answer"] == text[23:].strip()
 
 
 @given(st.lists(WORDS, max_size=14).map("".join), st.lists(st.integers(0, 150), max_size=20))
@@ -134,4 +210,4 @@ def test_long_answers_are_read_piece_by_piece() -> None:
     pieces = [piece for _ in range(5000) for piece in reader.feed("word ")]
     pieces += [piece for text in ("[[ ## answer ## ]]", *["word "] * 5000, "[[ ## completed ## ]]") for piece in reader.feed(text)]
     assert "".join(piece for _, piece in pieces) == ("word " * 5000).strip()
-    assert len(reader._text) < 2000
+    assert len(reader._held.text) < 2000

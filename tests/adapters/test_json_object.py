@@ -49,6 +49,20 @@ def test_what_holds_no_such_object_cannot_be_read(text: str) -> None:
     assert raised.value.absent == {"why", "n"}
 
 
+@pytest.mark.parametrize("text", ["    return x\n", "null", '"q"', "true", "1.5", "[1]"])
+@pytest.mark.parametrize("kind", [str | None, int | str, float | str | None, Any], ids=str)
+def test_a_string_of_the_object_is_that_string(text: str, kind: Any) -> None:
+    """D36: it was typed already."""
+    made = Signature({"q": InputField(), "a": (kind, OutputField())})
+    assert JSON.parse(made, json.dumps({"a": text})) == {"a": text}
+
+
+def test_words_beside_any_object_are_read_as_in_every_form() -> None:
+    """Lenient answers are texts, also here."""
+    made = Signature({"q": InputField(), "a": (str | None, OutputField())})
+    assert JSON.read(made, Response("null"), lenient=True) == {"a": None}
+
+
 def test_two_different_objects_are_an_error_not_a_guess() -> None:
     """L11."""
     with pytest.raises(AdapterParseError, match="2 different JSON objects"):

@@ -7,7 +7,22 @@ from typing import Any
 import pytest
 from agent_script import fields, text_step
 
-from ferrule import ConfirmationRequired, ReAct, Response, ScriptedLM, Tool, ToolCall, ToolDefinitionError, configure, context, tool
+from ferrule import (
+    ChatAdapter,
+    ConfirmationRequired,
+    JSONAdapter,
+    ReAct,
+    Response,
+    ScriptedLM,
+    Tool,
+    ToolCall,
+    ToolDefinitionError,
+    TooManyFaults,
+    XMLAdapter,
+    configure,
+    context,
+    tool,
+)
 
 GOT: list[dict[str, Any]] = []
 
@@ -72,6 +87,22 @@ def test_without_it_nothing_is_asked_and_nothing_is_taken_out(way):
     assert lm.requests
     for request in lm.requests:
         assert b"intention" not in b"".join([request.tools.json, *(message.json for message in request.messages)])
+
+
+@pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_repair_names_it_only_where_it_was_asked_for(adapter, asks):
+    """E59: a model cannot mend what it was not asked for. In repair requests, in observations and in the error at the end."""
+    lm = ScriptedLM(["junk"] * 30)
+    with context(lm=lm, adapter=adapter), pytest.raises(TooManyFaults) as raised:
+        ReAct("question -> answer", [weigh], native=False, intention=asks)(question="?")
+    repairs = [request.messages[-1].text for request in lm.requests if "could not be read" in request.messages[-1].text]
+    assert repairs
+    for repair in repairs:
+        assert "`next_tool_name`: is missing" in repair
+        assert ("`next_intention`: is missing" in repair) == asks
+    told = "".join([str(raised.value), *(message.text for request in lm.requests for message in request.messages)])
+    assert ("intention" in told) == asks
 
 
 def test_a_model_that_leaves_it_out_is_not_held_up():

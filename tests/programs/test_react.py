@@ -727,3 +727,23 @@ def test_inputs_come_by_name_and_may_have_any_name() -> None:
     assert odd.start(**given).prediction.answer == 2
     assert odd.stream(**given).prediction.answer == 2
     assert asyncio.run(odd.acall(**given)).answer == 2
+
+
+@pytest.mark.parametrize("args", [{"a": 2, "b": 3}, '{"a": 2, "b": 3}'], ids=["object", "string"])
+def test_the_arguments_of_a_step_in_json_may_be_a_string_of_json(args: Any) -> None:
+    """L11: doubly encoded arguments, as in native calls."""
+    step = {"next_thought": "null", "next_tool_name": "add", "next_tool_args": args}
+    done = {"next_thought": "x", "next_tool_name": "finish", "next_tool_args": {}}
+    lm = ScriptedLM([json.dumps(each) for each in (step, done, {"reasoning": "r", "answer": 5})])
+    with context(lm=lm, adapter=JSONAdapter(use_native_function_calling=False)):
+        found = agent("text")(question="?")
+    first = found.trajectory.steps[0]
+    assert (first.thought, first.calls[0].args, first.results[0].is_error) == ("null", {"a": 2, "b": 3}, False)
+
+
+def test_what_finish_carries_natively_is_typed_already() -> None:
+    """D36: a string is that string."""
+    lm = ScriptedLM([native_step("done", "finish", {"answer": "null", "code": "  x\n"})])
+    with context(lm=lm):
+        found = agent("native", Signature("question -> answer: str | None, code: int | str"))(question="?")
+    assert (found.answer, found.code) == ("null", "  x\n")

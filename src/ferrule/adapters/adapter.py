@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 from ferrule.adapters.draw import Shown, listing, packed, shown_fields
 from ferrule.adapters.earlier import demo_messages, history_messages
@@ -47,6 +47,9 @@ class Adapter(ABC):
     """Whom to ask through once more when an answer cannot be read; None for nobody."""
     repairs: int
     """How often an unreadable answer goes back to the model with its problems."""
+
+    reads_values: ClassVar[bool] = False
+    """Whether `raw_fields` gives values out of JSON; else it gives texts."""
 
     __slots__ = ("fallback", "repairs", "use_native_function_calling")
 
@@ -154,19 +157,20 @@ class Adapter(ABC):
             calls, rest = _found(self.outside(signature, text) if reading.is_complete(raw) else text, tools)
             if calls:
                 raw, text, has_calls = {**raw, reading.calls: calls}, rest, True
+        is_value = self.reads_values
         if text and (lenient or has_calls) and reading.text is not None and not (raw.keys() - {reading.calls}):
             bare = self.outside(signature, text)
             if reading.is_bare(raw, bare):
-                raw = {**raw, reading.text: bare}
+                raw, is_value = {**raw, reading.text: bare}, False
         try:
-            return typed(type(self).__name__, signature, raw, response)
+            return typed(type(self).__name__, signature, raw, response, is_value=is_value)
         except AdapterParseError as error:
             if reading.calls is None or error.code != "invalid_tool_calls" or not tools or response.tool_calls:
                 raise
             calls, _ = _found(error.raw, tools)  # in the place of calls, but in a form of the model's own
             if not calls:
                 raise
-            return typed(type(self).__name__, signature, {**raw, reading.calls: calls}, response)
+            return typed(type(self).__name__, signature, {**raw, reading.calls: calls}, response, is_value=is_value)
 
     def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape | None:
         """What the model's answer can be held to; None for nothing."""

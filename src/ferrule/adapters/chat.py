@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.draw import Shown, plain_text, value_pieces
+from ferrule.adapters.draw import Shown, unmarked_text, value_pieces, without_none
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.marks import MarkReader, Marks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pydantic.fields import FieldInfo
+
     from ferrule.values.content import Piece
     from ferrule.values.exchange import FieldReader
     from ferrule.values.signature import Signature
 
 _JSON = JSONAdapter()
+_BEGINNING = re.compile(r"\[\[(?=[ \t]*##)")
 
 
 class ChatAdapter(Adapter):
@@ -47,7 +51,7 @@ class ChatAdapter(Adapter):
         pieces: list[Piece] = []
         for name, value in fields.items():
             between = "\n\n" if pieces else ""
-            if (text := plain_text(value)) is not None:
+            if (text := unmarked_text(value, _spelled)) is not None:
                 pieces.append(f"{between}[[ ## {name} ## ]]\n{text}")
             else:
                 pieces += (f"{between}[[ ## {name} ## ]]\n", *value_pieces(value))
@@ -70,8 +74,18 @@ class ChatAdapter(Adapter):
         return MarkReader(_marks(signature))
 
 
+def _spelled(json: str) -> str:
+    # Only strings of JSON can hold the beginning of a marker, and in these any character may be written as an escape.
+    return _BEGINNING.sub(r"[\\u005b", json) if "[[" in json else json
+
+
 def _marks(signature: type[Signature]) -> Marks:
-    return signature.kept(Marks, lambda: Marks(signature.output_fields, _end(signature.output_fields)))
+    return signature.kept(Marks, lambda: _marks_of(signature.output_fields))
+
+
+def _marks_of(outputs: Mapping[str, FieldInfo]) -> Marks:
+    structured = [name for name, field in outputs.items() if without_none(field.annotation) is not str]
+    return Marks(outputs, _end(outputs), structured=structured)
 
 
 def _end(outputs: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin
@@ -113,11 +113,14 @@ def value_text(value: Any) -> str:
     return value if isinstance(value, str) else json_text(value)
 
 
-def plain_text(value: Any) -> str | None:
-    """A value as text where it is seen at a glance to hold no parts, None for any other: this is asked of every value of every step."""
+def unmarked_text(value: Any, spelled: Callable[[str], str]) -> str | None:
+    """A value without parts as text, None for one with parts. JSON goes through `spelled`, which takes out of it what ends a field."""
     if type(value) is str:
         return value
-    return json_text(value) if is_plain(value) else None
+    if not is_plain(value) and pieces_of(value):
+        return None
+    text = value_text(value)
+    return text if isinstance(value, (str, Enum)) else spelled(text)
 
 
 def value_pieces(value: Any) -> list[Piece]:
@@ -184,6 +187,8 @@ def expectation(field: FieldInfo) -> str:
         said.append(custom[0].description())
     elif get_origin(annotation) in {Union, UnionType} and set(get_args(annotation)) == {str, NoneType}:
         said.append("text, or null")
+    elif get_origin(annotation) in {Union, UnionType} and str in get_args(annotation):
+        said.append(f"text as it is, or {_as_json(field)}")
     elif annotation is not str and annotation is not Any:
         said.append(_as_json(field))
     if annotation is str or annotation is int or annotation is float:

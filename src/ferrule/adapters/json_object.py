@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.draw import Shown, calls_output, is_plain, type_name
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 class JSONAdapter(Adapter):
     """One JSON object a message. The model is held to that where it can be."""
+
+    reads_values: ClassVar[bool] = True
 
     __slots__ = ()
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ferrule.values.exchange import Response
-    from ferrule.values.fields import Check
+    from ferrule.values.output_checks import OutputCheck
     from ferrule.values.signature import Signature
 
 
@@ -32,7 +32,7 @@ _MARK = re.compile(r"\[\[[ \t]*##[ \t]*\w+[ \t]*##[ \t]*\]\]")
 class Reading(Record):
     """What is needed to read answers to one signature."""
 
-    checks: tuple[tuple[str, Check], ...]
+    checks: tuple[tuple[str, OutputCheck], ...]
     """Outputs in order, each with what checks it."""
     calls: str | None
     """The output that receives tool calls."""
@@ -69,8 +69,11 @@ def _made(signature: type[Signature]) -> Reading:
     return Reading(tuple(signature.output_checks.items()), calls, kind or ToolCalls, text, optional, left_out)
 
 
-def typed(adapter: str, signature: type[Signature], raw: Mapping[str, Any], response: Response) -> dict[str, Any]:
-    """All outputs of an answer from their raw values. Raises `AdapterParseError` with every problem and with what could be read."""
+def typed(adapter: str, signature: type[Signature], raw: Mapping[str, Any], response: Response, *, is_value: bool) -> dict[str, Any]:
+    """All outputs of an answer from their raw values; with `is_value` these come out of JSON, else they are texts.
+
+    Raises `AdapterParseError` with every problem and with what could be read.
+    """
     reading = reading_of(signature)
     own = reading.calls
     if raw and (own is None or (own in reading.optional and not response.tool_calls and raw.get(own) in _NOTHING)):
@@ -78,17 +81,18 @@ def typed(adapter: str, signature: type[Signature], raw: Mapping[str, Any], resp
         try:
             for name, check in reading.checks:
                 if name in raw and name != own:
-                    values[name] = check(raw[name])
+                    values[name] = check(raw[name], is_value=is_value)
                 else:
                     values[name] = reading.left_out[name]
         except (KeyError, ValueError):
             pass
         else:
             return values
-    return _slowly(adapter, signature, reading, raw, response)
+    return _slowly(adapter, signature, raw, response, is_value=is_value)
 
 
-def _slowly(adapter: str, signature: type[Signature], reading: Reading, raw: Mapping[str, Any], response: Response) -> dict[str, Any]:
+def _slowly(adapter: str, signature: type[Signature], raw: Mapping[str, Any], response: Response, *, is_value: bool) -> dict[str, Any]:
+    reading = reading_of(signature)
     values: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
     absent: list[str] = []
@@ -101,7 +105,7 @@ def _slowly(adapter: str, signature: type[Signature], reading: Reading, raw: Map
                 values[name] = calls
         elif name in raw and name != reading.calls and not (calls and raw[name] in _NOTHING):
             try:
-                values[name] = check(raw[name])
+                values[name] = check(raw[name], is_value=is_value)
             except ValueError as error:
                 problems.append((name, str(error)))
         elif name in reading.optional and (raw or calls or (name == reading.calls and response.text)):

@@ -98,7 +98,7 @@ class TextMode(Record):
             return self._messages(adapter, steps)
 
         try:
-            fields, response = yield from ask(self.how, self.signature, request, render, read=_read_step)
+            fields, response = yield from ask(self.how, self.signature, request, render, read=self._read)
         except AdapterParseError as error:
             return Turn(problem=str(error))
         thought = fields.get("next_thought")
@@ -106,6 +106,12 @@ class TextMode(Record):
         if fields.get("next_intention"):
             calls = _meant(calls, fields["next_intention"])
         return Turn("" if thought is None else str(thought), calls, response=response)
+
+    def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
+        try:
+            return _read_step(adapter, response)
+        except AdapterParseError as error:
+            raise _of_asked(error, self.signature) from error.__cause__
 
     def shown(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
         """See `Mode`."""
@@ -262,8 +268,18 @@ def _read_step(adapter: Adapter, response: Response) -> dict[str, Any]:
         return error.parsed
 
 
+def _of_asked(error: AdapterParseError, signature: type[Signature]) -> AdapterParseError:
+    """The error without problems of a field that `_STEP` has and this model was not asked for: no model can mend those."""
+    asked = {"", *signature.output_fields}
+    problems = [(name, problem) for name, problem in error.problems if name in asked]
+    absent = error.absent & asked
+    return AdapterParseError(error.adapter, error.text, problems, parsed=error.parsed, absent=absent, code=error.code, raw=error.raw)
+
+
 def _named_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
     """The step's calls: one, or several where the model gave lists of equal length."""
+    if isinstance(args, str):  # an answer in JSON may hold the arguments as a string of JSON
+        args = _STEP.check_output("next_tool_args", args)
     if isinstance(name, list) and isinstance(args, list) and len(name) == len(args):  # pyright: ignore[reportUnknownArgumentType]
         return tuple(_call(each, given, f"call_{index}_{k}") for k, (each, given) in enumerate(zip(name, args, strict=True)))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if isinstance(name, list) and len(name) == 1:  # pyright: ignore[reportUnknownArgumentType]

@@ -291,7 +291,7 @@ class _Loop:
         """The outputs that `finish` carried, typed; None where they are not all there or do not fit: then they are extracted."""
         signature = self.agent.react.signature
         try:
-            return {name: signature.check_output(name, finish.args[name]) for name in signature.output_fields}
+            return {name: signature.check_output(name, finish.args[name], is_value=True) for name in signature.output_fields}
         except (KeyError, ValueError):
             return None
 

@@ -1,35 +1,29 @@
-"""Fields of a signature: how they are declared, and what checks the values that are given for them.  (Floor 2.)
+"""Fields of a signature: how they are declared, and what checks the values that are given for inputs.  (Floor 2.)
 
-In: annotations and what `InputField` or `OutputField` says beside them. Out: one function a field that takes a value, or the text a model
-wrote for it, and returns the typed value or raises `ValueError` with a text that a model can read.
+In: annotations and what `InputField` or `OutputField` says beside them. Out: one function a field that takes a value and returns the typed
+value, or raises `ValueError` with a text that says what is wrong. What checks outputs stands in `output_checks`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 
 from ferrule.errors import SignatureError, shown
-from ferrule.values.jsonable import json_bytes, json_text
 from ferrule.values.plain import fits, is_plain
-from ferrule.values.repair import kind_of, read_json, strict_json
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 Check = Callable[[Any], Any]
-"""Takes a value or a text, returns the typed value, raises `ValueError`."""
+"""Takes a value, returns the typed value, raises `ValueError`."""
 
 _ROLE, _UNTYPED = "ferrule_role", "ferrule_untyped"
 _NO_DEFAULT: Any = ...
 _MOST_PROBLEMS = 8
-_QUOTES = "`\"'*"
-_FIRST_OF_JSON = frozenset('{["-0123456789')
-_JSON_WORDS = frozenset({"true", "false", "null"})
 
 
 def InputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, **more: Any) -> Any:  # noqa: N802  DSPy's name
@@ -141,7 +135,7 @@ def input_check(field: FieldInfo) -> Check | None:
     """Checks what a caller passes for an input; None where anything goes."""
     if is_untyped(field) or (field.annotation is Any and not field.metadata):
         return None
-    return _quick(field, _check_given) if is_plain(field.annotation) and not field.metadata else _check_given(field)
+    return _quick(field) if is_plain(field.annotation) and not field.metadata else _check_given(field)
 
 
 def _check_given(field: FieldInfo) -> Check:
@@ -156,17 +150,8 @@ def _check_given(field: FieldInfo) -> Check:
     return check
 
 
-def output_check(field: FieldInfo) -> Check:
-    """Checks what a model gave for an output, be it a parsed value or the text it wrote."""
-    if field.annotation is str:
-        return _check_text(adapter_of(field) if field.metadata else None)
-    if field.annotation is Any and not field.metadata:
-        return _check_anything
-    return _quick(field, _check_typed) if is_plain(field.annotation) and not field.metadata else _check_typed(field)
-
-
-def _quick(field: FieldInfo, make: Callable[[FieldInfo], Check]) -> Check:
-    """Takes values of the field's very type as they are; the first of another makes the check that `make` gives."""
+def _quick(field: FieldInfo) -> Check:
+    """Takes values of the field's very type as they are; the first of another makes the check of all others."""
     kind: Any = field.annotation
     made: list[Check] = []
 
@@ -174,119 +159,10 @@ def _quick(field: FieldInfo, make: Callable[[FieldInfo], Check]) -> Check:
         if fits(kind, value):
             return value
         if not made:
-            made.append(make(field))
+            made.append(_check_given(field))
         return made[0](value)
 
     return check
-
-
-def _check_text(adapter: TypeAdapter[Any] | None) -> Check:
-    def check(value: Any) -> Any:
-        if type(value) is not str and not isinstance(value, str):
-            # The same word in every form of answer: a bare number in a JSON answer is the text a chat answer would hold.
-            if not isinstance(value, (bool, int, float)):
-                msg = f"should be a text, got {kind_of(value)}"
-                raise ValueError(msg)
-            value = json_text(value)
-        if adapter is None:
-            return value
-        try:
-            return adapter.validate_python(value)
-        except ValidationError as error:
-            raise ValueError(explained(error)) from None
-
-    return check
-
-
-def _check_anything(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    if not text:
-        return value
-    first = text[0]
-    if first not in _FIRST_OF_JSON and first != "`" and text not in _JSON_WORDS:
-        return value
-    try:
-        return strict_json(text)
-    except ValueError:
-        if first not in "{[`":
-            return value
-    try:
-        found, _ = read_json(text)
-    except ValueError:
-        return value
-    return found if isinstance(found, (dict, list)) else value  # pyright: ignore[reportUnknownVariableType]
-
-
-def _check_typed(field: FieldInfo) -> Check:
-    adapter = adapter_of(field)
-    in_json, in_python = adapter.validate_json, adapter.validate_python
-    no_booleans = field.annotation is int or field.annotation is float
-    choices = _choices(field.annotation)
-
-    def check(value: Any) -> Any:
-        if no_booleans and (isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in {"true", "false"})):
-            msg = f"should be a number, got {shown(value)}"
-            raise ValueError(msg)
-        if isinstance(value, str):
-            if choices and value in choices:
-                return choices[value]
-            try:
-                return in_json(value)
-            except (ValueError, TypeError) as error:
-                return _from_text(value, error)
-        try:
-            return in_python(value)
-        except ValidationError as error:
-            # What a strict model refuses as Python values it may take as JSON.
-            try:
-                return in_json(json_bytes(value))
-            except ValidationError:
-                raise ValueError(explained(error)) from None
-
-    def _from_text(text: str, first: Exception) -> Any:
-        # An answer that is JSON, but of a wrong type, is told by its own error; of other texts the repaired reading tells most.
-        problem = first if isinstance(first, ValidationError) and not _is_bad_json(first) else None
-        for candidate in _readings(text.strip(), choices):
-            try:
-                return in_python(candidate)
-            except ValidationError as error:
-                problem = problem or error
-        assert problem is not None  # noqa: S101  there is at least one reading
-        raise ValueError(explained(problem)) from None
-
-    return check
-
-
-def _readings(text: str, choices: dict[str, Any]) -> list[Any]:
-    """What a text that is not the JSON of a fitting value may stand for, the likeliest first."""
-    if choices:
-        bare = text.strip(_QUOTES + " .").casefold()
-        alike = [value for name, value in choices.items() if name.casefold() == bare]
-        return [*(alike if len(alike) == 1 else ()), text]
-    from html import unescape
-
-    repaired: list[Any] = []
-    for each in dict.fromkeys((text, unescape(text) if "&" in text else text)):
-        try:
-            repaired.append(read_json(each)[0])
-        except ValueError:
-            continue
-    return [*repaired, text] if text[:1] in {"{", "[", "`"} else [text, *repaired]
-
-
-def _choices(annotation: Any) -> dict[str, Any]:
-    """The words of a `Literal` or an `Enum` of texts, as they are written, with their values; empty for any other type."""
-    if get_origin(annotation) is Literal and all(isinstance(each, str) for each in get_args(annotation)):
-        return {each: each for each in get_args(annotation)}
-    if isinstance(annotation, type) and issubclass(annotation, Enum) and all(isinstance(each.value, str) for each in annotation):
-        return {each.value: each for each in annotation}
-    return {}
-
-
-def _is_bad_json(error: ValidationError) -> bool:
-    return error.errors(include_url=False, include_input=False, include_context=False)[0]["type"] in {"json_invalid", "string_unicode"}
 
 
 def explained(error: ValidationError) -> str:

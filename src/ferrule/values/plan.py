@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from ferrule.errors import InputError, SignatureError
 from ferrule.values.call import ToolCalls
-from ferrule.values.fields import Check, adapter_of, allows_none, description_of, input_check, output_check, role_of
+from ferrule.values.fields import Check, adapter_of, allows_none, description_of, input_check, role_of
+from ferrule.values.output_checks import OutputCheck, output_check
 from ferrule.values.plain import TYPE_NAMES, is_plain
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Plan:
         self.kept: dict[Any, Any] = {}
         """What others derived of this signature, by a key of theirs."""
         self._input_checks: dict[str, Check | None] | None = None
-        self._output_checks: dict[str, Check] | None = None
+        self._output_checks: dict[str, OutputCheck] | None = None
         self._schema: dict[str, Any] | None = None
 
     def defaults(self) -> dict[str, Any]:
@@ -42,7 +43,7 @@ class Plan:
         return {name: field.get_default(call_default_factory=True, validated_data={}) for name, field in fields}
 
     @property
-    def output_checks(self) -> dict[str, Check]:
+    def output_checks(self) -> dict[str, OutputCheck]:
         """What checks each output."""
         if self._output_checks is None:
             self._output_checks = {name: _made(name, field, output_check) for name, field in self.outputs.items()}

@@ -19,11 +19,13 @@ from pydantic.fields import FieldInfo
 
 from ferrule.errors import SignatureError, shown
 from ferrule.values.class_body import OUTDATED, Absent, prepare, refuse_name, written
-from ferrule.values.fields import Check, InputField, OutputField, description_of, is_untyped, renewed, role_of
+from ferrule.values.fields import InputField, OutputField, description_of, is_untyped, renewed, role_of
 from ferrule.values.plan import Plan, planned
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
+
+    from ferrule.values.output_checks import OutputCheck
 else:
     ModelMetaclass = type(BaseModel)
 
@@ -145,13 +147,13 @@ class SignatureType(ModelMetaclass):
         """The inputs as their types, defaults filled in. Raises `InputError` that names all unknown, missing and ill-typed ones at once."""
         return (cls.__plan__ or cls.plan).check_inputs(cls.__name__, given)
 
-    def check_output(cls, name: str, value: Any) -> Any:
-        """One output as its type, from a value or from the text a model wrote. Raises `ValueError` with a text that a model can read."""
+    def check_output(cls, name: str, value: Any, *, is_value: bool = False) -> Any:
+        """One output as its type, from a value or a text (`is_value`: a string is a value first). Raises `ValueError` a model can read."""
         check = (cls.__plan__ or cls.plan).output_checks.get(name)
         if check is None:
             msg = f"there is no output `{name}`; the outputs are: {', '.join(cls.plan.outputs) or 'none'}"
             raise ValueError(msg)
-        return check(value)
+        return check(value, is_value=is_value)
 
     def output_schema(cls) -> dict[str, Any]:
         """The JSON Schema of an object that holds the outputs; a copy."""
@@ -165,7 +167,7 @@ class SignatureType(ModelMetaclass):
         return kept[key] if key in kept else kept.setdefault(key, make())
 
     @_told
-    def output_checks(cls) -> Mapping[str, Check]:
+    def output_checks(cls) -> Mapping[str, OutputCheck]:
         """What `check_output` calls, by name: for those who read many answers."""
         return (cls.__plan__ or cls.plan).output_checks
 
