@@ -129,6 +129,20 @@ def test_what_went_wrong_is_told_as_an_error_of_the_house(ask, act, kind, status
     assert error.provider == server.base_url.split("/")[2]
 
 
+@ways
+def test_a_byte_order_mark_before_an_answer_is_passed_over(ask):
+    """RFC 8259, section 8.1: a parser may ignore it."""
+    with raw_server(reply(b"\xef\xbb\xbf" + OK)) as server:
+        assert ask(lm_at(server)).text == "hello"
+
+
+def test_a_byte_order_mark_before_an_error_is_passed_over():
+    """RFC 8259, section 8.1; the message and its code stand in the JSON behind it."""
+    body = b'\xef\xbb\xbf{"error": {"message": "no", "code": "content_filter"}}'
+    with raw_server(reply(body, "400 x")) as server, pytest.raises(Refused, match=r": no \(status 400\)"):
+        lm_at(server).complete(ASKED)
+
+
 def test_html_in_place_of_json_names_the_likely_cause():
     """L4."""
     with raw_server(reply("<html>Welcome", content_type="text/html")) as server, pytest.raises(BadRequest, match="base URL"):

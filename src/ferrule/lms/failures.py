@@ -154,7 +154,7 @@ def _kind(status: int, message: str, codes: frozenset[str]) -> type[LMError]:
 
 def _said(body: bytes) -> tuple[str, frozenset[str]]:
     """The provider's message and its codes, lower-case."""
-    text = body.decode("utf-8", "replace").strip()
+    text = body.decode("utf-8-sig", "replace").strip()
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
