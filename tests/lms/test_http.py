@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -25,7 +27,7 @@ from ferrule.errors import (
     Refused,
     Unavailable,
 )
-from ferrule.lms import http
+from ferrule.lms import deadline, http
 from ferrule.lms.connections import Clients, Timeouts
 from ferrule.lms.hosted import LM
 from ferrule.lms.http import Transport
@@ -354,6 +356,52 @@ def test_a_server_that_drips_does_not_outlast_the_total(ask):
         with pytest.raises(Unavailable, match="no answer in time"):
             ask(lm_at(server, timeout_s=0.25))
         assert server.client_left.wait(10)
+
+
+@ways
+def test_the_total_is_counted_for_each_attempt(ask, monkeypatch):
+    """Ours: a wait before another attempt takes nothing of its time, though it be longer than the total."""
+    waited_s = [0.0]
+
+    def wait_s(error):
+        waited_s[0] += 100  # all clocks here move as they would in such a wait
+        return real_wait(error)
+
+    real_wait = http.wait_s
+    monkeypatch.setattr(http, "wait_s", wait_s)
+    monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + waited_s[0]))
+    with raw_server(reply("{}", "429 x", retry_after="1"), reply()) as server:
+        assert ask(lm_at(server, timeout_s=50)).text == "hello"
+        assert (len(server.requests), waited_s) == (2, [100.0])
+
+
+@ways
+def test_a_head_that_drips_does_not_outlast_the_total(ask):
+    """L4: bytes come faster than the limit for each of them runs out, and without end; on a connection that was used before, too."""
+
+    def drip(connection):
+        connection.send(b"HTTP/1.1 200 OK\r\n")
+        while not server.client_left.is_set():
+            connection.send(b"x: y\r\n")
+            server.client_left.wait(0.002)
+
+    with raw_server(reply(), drip) as server:
+        lm = lm_at(server, timeout_s=1)
+        lm.complete(ASKED)
+        with pytest.raises(Unavailable, match="no answer in time"):
+            ask(lm)
+        assert server.client_left.wait(10)
+        assert len(server.requests) == 2
+
+
+def test_a_stream_that_is_left_open_bounds_no_other_request_of_its_thread():
+    """Ours: the deadline of one holds while it reads, and not between its pieces."""
+    with raw_server(begin(STREAM[:60], say_nothing), reply()) as server:
+        stream = lm_at(server, timeout_s=5).stream(ASKED)
+        next(stream)
+        assert deadline._here.deadline == deadline.NEVER
+        assert lm_at(server, timeout_s=None).complete(ASKED).text == "hello"
+        stream.close()
 
 
 @ways

@@ -35,7 +35,11 @@ class Timeouts(Record):
     read_s: float | None = 300.0
     """For the next bytes: a model that thinks sends none for minutes."""
     total_s: float | None = 600.0
-    """For one attempt as a whole. Sync code and streams look at it whenever bytes come, so that they may be late by `read_s`."""
+    """For one attempt as a whole; the waits between attempts take nothing of it.
+
+    Sync code looks at it while it waits for the answer, so that making the connection may add `connect_s`. An async stream that has begun
+    looks at it whenever bytes come, so that it may be late by `read_s`.
+    """
 
     def __post_init__(self) -> None:
         for limit in (self.connect_s, self.read_s, self.total_s):
