@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from types import SimpleNamespace
 
 import httpx2
@@ -605,6 +606,58 @@ def test_a_key_that_a_server_echoes_is_not_shown(ask):
         chain += f"{error!r} {error} {vars(error)}"
         error = error.__cause__ or error.__context__
     assert KEY not in chain
+
+
+def spoken(content: bytes):
+    """Bytes that need be no HTTP, and the end."""
+
+    def act(connection):
+        connection.send(content)
+        connection.close()
+
+    return act
+
+
+SLASHED = KEY.replace("-", "/")
+ESCAPED = SLASHED.replace("/", "\\/")  # as some servers write JSON
+ECHOES = {
+    "status_line": spoken(f"HTTP/1.1 {SLASHED} x\r\n\r\n".encode()),
+    "header": spoken(f"HTTP/1.1 200 OK\r\n{SLASHED}\r\n\r\n".encode()),
+    "chunk": spoken(f"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{SLASHED}\r\n".encode()),
+    "body": reply(SLASHED),
+    "shortened": reply("x" * 180 + SLASHED),
+    "html": reply(f"<p>{SLASHED}"),
+    "escaped": reply(f'{{"error": {{"message": "bad key {ESCAPED}"}}}}', "401 x"),
+    "escaped_and_cut": reply(f'{{"error": {{"message": "{"y" * 985} {ESCAPED}"}}}}', "401 x"),
+    "error_in_200": reply(f'{{"error": {{"message": "bad key {ESCAPED}"}}}}'),
+    "request_id": reply("{}", "400 x", x_request_id=SLASHED),
+    "request_id_in_200": reply("{}", x_request_id=SLASHED),
+}
+
+
+@ways
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("act", ECHOES.values(), ids=ECHOES.keys())
+def test_no_error_of_a_chain_shows_a_key_that_a_server_echoes(ask, act, retries):
+    """L1: a traceback shows the causes too, which are errors of `httpx2`, h11 and the JSON parser."""
+    with raw_server(act) as server, pytest.raises(LMError) as caught:
+        ask(lm_at(server, api_key=SLASHED, max_retries=retries))
+    chain, waiting = "".join(traceback.format_exception(caught.value)), [caught.value]
+    while waiting:
+        error = waiting.pop()
+        chain += f"{error!r} {error} {vars(error)}"
+        waiting += [each for each in (error.__cause__, error.__context__) if each is not None]
+    assert SLASHED[:8] not in chain
+
+
+@ways
+def test_the_causes_of_an_error_are_kept(ask):
+    """Ours: only the key is taken out of what they say."""
+    with raw_server(ECHOES["status_line"]) as server, pytest.raises(Unavailable) as caught:
+        ask(lm_at(server, api_key=SLASHED, max_retries=0))
+    cause = caught.value.__cause__
+    assert isinstance(cause, httpx2.RemoteProtocolError)
+    assert str(cause) == "illegal status line: bytearray(b'HTTP/1.1 [key] x')"
 
 
 def test_a_key_in_an_answer_with_success_is_not_shown():

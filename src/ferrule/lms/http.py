@@ -221,6 +221,7 @@ class Transport:
         try:
             yield
         except (httpx2.ConnectTimeout, httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError) as broken:
+            failures.hide(broken, key)
             limit = f" (`connect_timeout_s` is {self.timeouts.connect_s})" if isinstance(broken, httpx2.ConnectTimeout) else ""
             error = Unavailable(f"the connection failed: {_described(broken, key)}{limit}", provider=self.provider)
             failures.advised(error, _BROKE_OFF if is_last else _NOT_REACHED, self.asked(key))
@@ -230,6 +231,7 @@ class Transport:
             msg = f"no answer in time (`read_timeout_s` is {limits.read_s}, `timeout_s` is {limits.total_s})"
             raise failures.advised(Unavailable(msg, provider=self.provider), _TOO_LATE, self.asked(key)) from late
         except (httpx2.RequestError, httpx2.InvalidURL) as odd:
+            failures.hide(odd, key)
             msg = f"the exchange failed: {_described(odd, key)}"
             raise failures.advised(BadRequest(msg, provider=self.provider), _NO_HTTP, self.asked(key)) from odd
 
