@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from agent_script import fields
 
-from ferrule import ChatAdapter, JSONAdapter, Predict, ScriptedLM, offload, settings
+from ferrule import ChatAdapter, JSONAdapter, Limits, Policy, Predict, ScriptedLM, offload, settings
 from ferrule.errors import ConfigurationError
 from ferrule.settings import Scope, Settings, configure, context, current, entered
 
@@ -161,6 +161,10 @@ def test_an_unknown_setting_is_named_with_those_there_are():
         ),
         ({"adapter": ""}, "found '', which has no"),
         ({"adapter": JSONAdapter}, r"`adapter` takes an adapter, not its class: configure\(adapter=JSONAdapter\(\)\)"),
+        ({"limits": Limits}, r"`limits` takes limits, not their class: configure\(limits=Limits\(...\)\)"),
+        ({"policy": Policy}, r"`policy` takes a policy, not its class: configure\(policy=Policy\(...\)\)"),
+        ({"limits": 5}, r"`limits` takes `Limits\(...\)`, found 5"),
+        ({"policy": "ask"}, r"`policy` takes a `Policy\(\[allow\(...\), ask\(...\), deny\(...\)\]\)`, found 'ask'"),
         ({"callbacks": print}, "`callbacks` takes a list, found <built-in"),
         ({"callbacks": None}, "`callbacks` takes a list, found None"),
         ({"max_workers": 0}, "`max_workers` is a whole number from 1, or None; found 0"),
@@ -173,6 +177,10 @@ def test_an_unknown_setting_is_named_with_those_there_are():
         "adapter_name",
         "adapter_empty",
         "adapter_class",
+        "limits_class",
+        "policy_class",
+        "limits_number",
+        "policy_name",
         "callback_alone",
         "callbacks_none",
         "workers_zero",

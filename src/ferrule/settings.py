@@ -148,17 +148,29 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
     if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
         msg = f"`max_workers` is a whole number from 1, or None; found {shown(workers)}."
         raise ConfigurationError(msg)
-    limits = changes.get("limits")
-    if limits is not None and not hasattr(limits, "are_shared"):
-        msg = f"`limits` takes `Limits(...)`, found {shown(limits)}."
-        raise ConfigurationError(msg)
-    policy = changes.get("policy")
-    if policy is not None and not hasattr(policy, "rule_for"):
-        msg = f"`policy` takes a `Policy([allow(...), ask(...), deny(...)])`, found {shown(policy)}."
-        raise ConfigurationError(msg)
+    _check_limits(changes.get("limits"))
+    _check_policy(changes.get("policy"))
     _check_lm(changes.get("lm"))
     _check_adapter(changes.get("adapter"))
     return changes
+
+
+def _check_limits(limits: Any) -> None:
+    if isinstance(limits, type):
+        msg = f"`limits` takes limits, not their class: configure(limits={limits.__name__}(...))."
+        raise ConfigurationError(msg)
+    if limits is not None and not hasattr(limits, "are_shared"):
+        msg = f"`limits` takes `Limits(...)`, found {shown(limits)}."
+        raise ConfigurationError(msg)
+
+
+def _check_policy(policy: Any) -> None:
+    if isinstance(policy, type):
+        msg = f"`policy` takes a policy, not its class: configure(policy={policy.__name__}(...))."
+        raise ConfigurationError(msg)
+    if policy is not None and not hasattr(policy, "rule_for"):
+        msg = f"`policy` takes a `Policy([allow(...), ask(...), deny(...)])`, found {shown(policy)}."
+        raise ConfigurationError(msg)
 
 
 def _check_lm(lm: Any) -> None:

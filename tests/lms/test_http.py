@@ -8,6 +8,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+import traceback
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -25,7 +28,7 @@ from ferrule.errors import (
     Refused,
     Unavailable,
 )
-from ferrule.lms import http
+from ferrule.lms import deadline, http
 from ferrule.lms.connections import Clients, Timeouts
 from ferrule.lms.hosted import LM
 from ferrule.lms.http import Transport
@@ -127,6 +130,20 @@ def test_what_went_wrong_is_told_as_an_error_of_the_house(ask, act, kind, status
     assert error.status == status
     assert words in str(error)
     assert error.provider == server.base_url.split("/")[2]
+
+
+@ways
+def test_a_byte_order_mark_before_an_answer_is_passed_over(ask):
+    """RFC 8259, section 8.1: a parser may ignore it."""
+    with raw_server(reply(b"\xef\xbb\xbf" + OK)) as server:
+        assert ask(lm_at(server)).text == "hello"
+
+
+def test_a_byte_order_mark_before_an_error_is_passed_over():
+    """RFC 8259, section 8.1; the message and its code stand in the JSON behind it."""
+    body = b'\xef\xbb\xbf{"error": {"message": "no", "code": "content_filter"}}'
+    with raw_server(reply(body, "400 x")) as server, pytest.raises(Refused, match=r": no \(status 400\)"):
+        lm_at(server).complete(ASKED)
 
 
 def test_html_in_place_of_json_names_the_likely_cause():
@@ -343,6 +360,52 @@ def test_a_server_that_drips_does_not_outlast_the_total(ask):
 
 
 @ways
+def test_the_total_is_counted_for_each_attempt(ask, monkeypatch):
+    """Ours: a wait before another attempt takes nothing of its time, though it be longer than the total."""
+    waited_s = [0.0]
+
+    def wait_s(error):
+        waited_s[0] += 100  # all clocks here move as they would in such a wait
+        return real_wait(error)
+
+    real_wait = http.wait_s
+    monkeypatch.setattr(http, "wait_s", wait_s)
+    monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + waited_s[0]))
+    with raw_server(reply("{}", "429 x", retry_after="1"), reply()) as server:
+        assert ask(lm_at(server, timeout_s=50)).text == "hello"
+        assert (len(server.requests), waited_s) == (2, [100.0])
+
+
+@ways
+def test_a_head_that_drips_does_not_outlast_the_total(ask):
+    """L4: bytes come faster than the limit for each of them runs out, and without end; on a connection that was used before, too."""
+
+    def drip(connection):
+        connection.send(b"HTTP/1.1 200 OK\r\n")
+        while not server.client_left.is_set():
+            connection.send(b"x: y\r\n")
+            server.client_left.wait(0.002)
+
+    with raw_server(reply(), drip) as server:
+        lm = lm_at(server, timeout_s=1)
+        lm.complete(ASKED)
+        with pytest.raises(Unavailable, match="no answer in time"):
+            ask(lm)
+        assert server.client_left.wait(10)
+        assert len(server.requests) == 2
+
+
+def test_a_stream_that_is_left_open_bounds_no_other_request_of_its_thread():
+    """Ours: the deadline of one holds while it reads, and not between its pieces."""
+    with raw_server(begin(STREAM[:60], say_nothing), reply()) as server:
+        stream = lm_at(server, timeout_s=5).stream(ASKED)
+        next(stream)
+        assert deadline._here.deadline == deadline.NEVER
+        assert lm_at(server, timeout_s=None).complete(ASKED).text == "hello"
+        stream.close()
+
+
+@ways
 def test_an_answer_that_breaks_off_is_unavailable(ask):
     """L4."""
     with raw_server(begin(b'data: {"choices": [{"delta": {"content": "he"}}]}\n\n', hang_up)) as server, pytest.raises(Unavailable):
@@ -543,6 +606,58 @@ def test_a_key_that_a_server_echoes_is_not_shown(ask):
         chain += f"{error!r} {error} {vars(error)}"
         error = error.__cause__ or error.__context__
     assert KEY not in chain
+
+
+def spoken(content: bytes):
+    """Bytes that need be no HTTP, and the end."""
+
+    def act(connection):
+        connection.send(content)
+        connection.close()
+
+    return act
+
+
+SLASHED = KEY.replace("-", "/")
+ESCAPED = SLASHED.replace("/", "\\/")  # as some servers write JSON
+ECHOES = {
+    "status_line": spoken(f"HTTP/1.1 {SLASHED} x\r\n\r\n".encode()),
+    "header": spoken(f"HTTP/1.1 200 OK\r\n{SLASHED}\r\n\r\n".encode()),
+    "chunk": spoken(f"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{SLASHED}\r\n".encode()),
+    "body": reply(SLASHED),
+    "shortened": reply("x" * 180 + SLASHED),
+    "html": reply(f"<p>{SLASHED}"),
+    "escaped": reply(f'{{"error": {{"message": "bad key {ESCAPED}"}}}}', "401 x"),
+    "escaped_and_cut": reply(f'{{"error": {{"message": "{"y" * 985} {ESCAPED}"}}}}', "401 x"),
+    "error_in_200": reply(f'{{"error": {{"message": "bad key {ESCAPED}"}}}}'),
+    "request_id": reply("{}", "400 x", x_request_id=SLASHED),
+    "request_id_in_200": reply("{}", x_request_id=SLASHED),
+}
+
+
+@ways
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("act", ECHOES.values(), ids=ECHOES.keys())
+def test_no_error_of_a_chain_shows_a_key_that_a_server_echoes(ask, act, retries):
+    """L1: a traceback shows the causes too, which are errors of `httpx2`, h11 and the JSON parser."""
+    with raw_server(act) as server, pytest.raises(LMError) as caught:
+        ask(lm_at(server, api_key=SLASHED, max_retries=retries))
+    chain, waiting = "".join(traceback.format_exception(caught.value)), [caught.value]
+    while waiting:
+        error = waiting.pop()
+        chain += f"{error!r} {error} {vars(error)}"
+        waiting += [each for each in (error.__cause__, error.__context__) if each is not None]
+    assert SLASHED[:8] not in chain
+
+
+@ways
+def test_the_causes_of_an_error_are_kept(ask):
+    """Ours: only the key is taken out of what they say."""
+    with raw_server(ECHOES["status_line"]) as server, pytest.raises(Unavailable) as caught:
+        ask(lm_at(server, api_key=SLASHED, max_retries=0))
+    cause = caught.value.__cause__
+    assert isinstance(cause, httpx2.RemoteProtocolError)
+    assert str(cause) == "illegal status line: bytearray(b'HTTP/1.1 [key] x')"
 
 
 def test_a_key_in_an_answer_with_success_is_not_shown():

@@ -273,6 +273,17 @@ def test_an_error_that_is_nobodys_still_ends_the_parsing() -> None:
     assert isinstance(finished.error, ZeroDivisionError)
 
 
+def test_an_error_that_the_caller_is_handling_is_not_taken_for_one_of_the_answer() -> None:
+    """E60: a program that is called inside of an `except` block."""
+    seen: list[Any] = []
+    try:
+        raise KeyError("the caller's own")
+    except KeyError:
+        seen = watched([BAD, GOOD], repairs=1)
+    finished = [each.error for each in seen if isinstance(each, events.ParseFinished)]
+    assert [type(error) for error in finished] == [AdapterParseError, type(None)]
+
+
 def test_callbacks_in_dspys_form_are_told_too_and_change_nothing() -> None:
     """E60: a failing callback changes nothing."""
     told: list[Any] = []

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError, shown
+from ferrule.lms.environment import certificates_told, with_proxies
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ class Timeouts(Record):
     read_s: float | None = 300.0
     """For the next bytes: a model that thinks sends none for minutes."""
     total_s: float | None = 600.0
-    """For one attempt as a whole. Sync code and streams look at it whenever bytes come, so that they may be late by `read_s`."""
+    """For one attempt as a whole; the waits between attempts take nothing of it.
+
+    Sync code looks at it while it waits for the answer, so that making the connection may add `connect_s`. An async stream that has begun
+    looks at it whenever bytes come, so that it may be late by `read_s`.
+    """
 
     def __post_init__(self) -> None:
         for limit in (self.connect_s, self.read_s, self.total_s):
@@ -89,7 +94,9 @@ class Clients:
                 client = self._client
                 if client is None:
                     limits = httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
-                    client = self._client = httpx2.Client(timeout=self._limits(), limits=limits, verify=self._verified())
+                    verified = self._verified()
+                    client = with_proxies(lambda: httpx2.Client(timeout=self._limits(), limits=limits, verify=verified))
+                    self._client = client
                     weakref.finalize(self, client.close)
         return client
 
@@ -142,7 +149,8 @@ class Clients:
         import httpx2
 
         limits = httpx2.Limits(max_connections=_POOL, max_keepalive_connections=_POOL)
-        return Pool(httpx2.AsyncClient(timeout=self._limits(), limits=limits, verify=self._verified()))
+        verified = self._verified()
+        return Pool(with_proxies(lambda: httpx2.AsyncClient(timeout=self._limits(), limits=limits, verify=verified)))
 
     def _limits(self) -> httpx2.Timeout:
         import httpx2
@@ -154,7 +162,8 @@ class Clients:
         import httpx2
 
         if self._tls is None:  # reading the certificates took 50 ms where it was measured
-            self._tls = httpx2.create_ssl_context()
+            with certificates_told():
+                self._tls = httpx2.create_ssl_context()
         return self._tls
 
 

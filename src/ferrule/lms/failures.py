@@ -22,6 +22,8 @@ E = TypeVar("E", bound=LMError)
 
 _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
 _LONGEST = 1000
+_TELLING = 4
+"""This much of a key gives nothing away."""
 
 _OVERFLOW_CODES = frozenset(
     {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "string_above_max_length"}
@@ -61,15 +63,17 @@ def failure(
     status: int, headers: Mapping[str, str], body: bytes, *, provider: str | None = None, secret: str | None = None
 ) -> tuple[LMError, bool]:
     """The error for an answer with a status that is no success, and whether the same request may succeed later."""
-    message, codes = _said(body.replace(secret.encode(), b"[key]") if secret else body)
-    message = message or f"HTTP {status} and no message"
+    for written in {secret, secret.replace("/", "\\/")} if secret else ():  # JSON may write a slash with a backslash before it
+        body = body.replace(written.encode(), b"[key]")
+    message, codes = _said(body)
+    message = without(message, secret) or f"HTTP {status} and no message"
     kind = _kind(status, message, codes)
     wait_s = retry_after_s(headers)
     if wait_s is None and (delay := _DELAY.search(body)):
         wait_s = float(delay[1])
-    error = advised(
-        kind(message, provider=provider, status=status, request_id=request_id(headers), retry_after_s=wait_s), _ADVICE.get(kind)
-    )
+    found_id = without(request_id(headers) or "", secret) or None
+    error = kind(message, provider=provider, status=status, request_id=found_id, retry_after_s=wait_s)
+    advised(error, _ADVICE.get(kind))
     return error, issubclass(kind, Unavailable) and not codes & _QUOTA_CODES  # a spent quota does not come back by waiting
 
 
@@ -101,7 +105,7 @@ def placed(
         return error
     said = advised(type(error)(without(str(error), secret), provider=provider), asked)
     said.status, said.retry_after_s = error.status, error.retry_after_s
-    said.request_id = error.request_id or found_request_id
+    said.request_id = error.request_id or without(found_request_id or "", secret) or None
     said.__cause__ = error.__cause__
     return said
 
@@ -136,8 +140,30 @@ def _until(date: str) -> float | None:
 
 
 def without(message: str, secret: str | None) -> str:
-    """A message with the key taken out, should a server echo it."""
-    return message.replace(secret, "[key]") if secret else message
+    """A message with the key taken out, should a server echo it, and what `shown` left of a key where it cut."""
+    if not secret:
+        return message
+    message = message.replace(secret, "[key]")
+    if "…" in message:
+        for length in range(len(secret) - 1, _TELLING, -1):
+            message = message.replace(f"{secret[:length]}…", "[key]…")
+    return message
+
+
+def hide(error: BaseException, secret: str | None) -> None:
+    """Take the key out of all texts of an error and of those behind it: a traceback shows them, too."""
+    waiting: list[BaseException | None] = [error] if secret else []
+    seen: set[int] = set()
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        each.args = tuple(without(arg, secret) if isinstance(arg, str) else arg for arg in each.args)
+        for name, value in vars(each).items():
+            if isinstance(value, str):  # the whole answer, in a `JSONDecodeError`
+                setattr(each, name, without(value, secret))
+        waiting += [each.__cause__, each.__context__]
 
 
 def _kind(status: int, message: str, codes: frozenset[str]) -> type[LMError]:
@@ -154,7 +180,7 @@ def _kind(status: int, message: str, codes: frozenset[str]) -> type[LMError]:
 
 def _said(body: bytes) -> tuple[str, frozenset[str]]:
     """The provider's message and its codes, lower-case."""
-    text = body.decode("utf-8", "replace").strip()
+    text = body.decode("utf-8-sig", "replace").strip()
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):

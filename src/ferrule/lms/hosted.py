@@ -197,8 +197,9 @@ class LM(BaseLM):
         try:
             yield
         except LMError as error:
-            from ferrule.lms.failures import placed, request_id
+            from ferrule.lms.failures import hide, placed, request_id
 
+            hide(error, key)
             asked = self._transport.asked(key)
             said = placed(error, provider=self._provider.name, found_request_id=request_id(headers), secret=key, asked=asked)
             raise said from error.__cause__

@@ -7,13 +7,13 @@ the first request goes out, `stamina` once one has failed: an import of ferrule,
 from __future__ import annotations
 
 import random
-import time
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import BadRequest, ConfigurationError, LMError, Unavailable, shown
 from ferrule.lms import failures
 from ferrule.lms.connections import Clients, Timeouts
+from ferrule.lms.deadline import check_time, deadline_after, reading_until, trace
 from ferrule.lms.providers import public
 from ferrule.values.record import Record
 
@@ -86,8 +86,8 @@ class Transport:
 
         def attempt() -> Answer:
             with self._told(key):
-                deadline = self._deadline()
-                response = self._open(body, key, stream=False)
+                deadline = deadline_after(self.timeouts.total_s)
+                response = self._open(body, key, deadline, stream=False)
                 try:
                     return Answer(b"".join(self._pieces(response, deadline)), response.headers)
                 finally:
@@ -112,13 +112,13 @@ class Transport:
     @contextmanager
     def stream(self, body: bytes, key: str | None) -> Generator[tuple[Mapping[str, str], Iterator[bytes]]]:
         """The headers of an answer and its body as it comes. Only what fails before the first byte is tried again."""
-        deadline = self._deadline()
 
-        def attempt() -> httpx2.Response:
+        def attempt() -> tuple[httpx2.Response, float]:
             with self._told(key):
-                return self._open(body, key, stream=True)
+                deadline = deadline_after(self.timeouts.total_s)
+                return self._open(body, key, deadline, stream=True), deadline
 
-        response = self._retrying(attempt)
+        response, deadline = self._retrying(attempt)
 
         def pieces() -> Iterator[bytes]:
             with self._told(key, is_last=True):
@@ -135,10 +135,10 @@ class Transport:
         from asyncio import timeout
 
         async with self._clients.of_loop() as client:
-            deadline = self._deadline()
 
-            async def attempt() -> httpx2.Response:
+            async def attempt() -> tuple[httpx2.Response, float]:
                 with self._told(key):
+                    deadline = deadline_after(self.timeouts.total_s)
                     async with timeout(self.timeouts.total_s):
                         response = await client.send(self._request(body, key, stream=True), stream=True)
                         if not response.is_success:
@@ -146,15 +146,15 @@ class Transport:
                                 self._check(response, await response.aread(), key)
                             finally:
                                 await response.aclose()
-                        return response
+                        return response, deadline
 
             async def pieces() -> AsyncIterator[bytes]:
                 with self._told(key, is_last=True):
                     async for piece in response.aiter_bytes():
-                        _check_time(deadline)
+                        check_time(deadline)
                         yield piece
 
-            response = await self._aretrying(attempt)
+            response, deadline = await self._aretrying(attempt)
             try:
                 yield response.headers, pieces()
             finally:
@@ -174,9 +174,11 @@ class Transport:
 
     # -- one attempt --------------------------------------------------------------------------------------------
 
-    def _open(self, body: bytes, key: str | None, *, stream: bool) -> httpx2.Response:
-        deadline = self._deadline()
-        response = self._clients.of_threads().send(self._request(body, key, stream=stream), stream=True)
+    def _open(self, body: bytes, key: str | None, deadline: float, *, stream: bool) -> httpx2.Response:
+        request = self._request(body, key, stream=stream)
+        request.extensions = {**request.extensions, "trace": trace}
+        with reading_until(deadline):
+            response = self._clients.of_threads().send(request, stream=True)
         try:
             if not response.is_success:
                 self._check(response, b"".join(self._pieces(response, deadline)), key)
@@ -192,13 +194,14 @@ class Transport:
         return Request("POST", url, headers={**self._auth(key), **self._headers}, content=body)
 
     def _pieces(self, response: httpx2.Response, deadline: float) -> Iterator[bytes]:
-        for piece in response.iter_bytes():
-            _check_time(deadline)
+        pieces = response.iter_bytes()
+        while True:
+            with reading_until(deadline):  # not around the `yield`: meanwhile the thread may ask something else
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            check_time(deadline)
             yield piece
-
-    def _deadline(self) -> float:
-        total = self.timeouts.total_s
-        return float("inf") if total is None else time.monotonic() + total
 
     def _check(self, response: httpx2.Response, body: bytes, key: str | None) -> None:
         """Raise what an answer without success says."""
@@ -218,6 +221,7 @@ class Transport:
         try:
             yield
         except (httpx2.ConnectTimeout, httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError) as broken:
+            failures.hide(broken, key)
             limit = f" (`connect_timeout_s` is {self.timeouts.connect_s})" if isinstance(broken, httpx2.ConnectTimeout) else ""
             error = Unavailable(f"the connection failed: {_described(broken, key)}{limit}", provider=self.provider)
             failures.advised(error, _BROKE_OFF if is_last else _NOT_REACHED, self.asked(key))
@@ -227,6 +231,7 @@ class Transport:
             msg = f"no answer in time (`read_timeout_s` is {limits.read_s}, `timeout_s` is {limits.total_s})"
             raise failures.advised(Unavailable(msg, provider=self.provider), _TOO_LATE, self.asked(key)) from late
         except (httpx2.RequestError, httpx2.InvalidURL) as odd:
+            failures.hide(odd, key)
             msg = f"the exchange failed: {_described(odd, key)}"
             raise failures.advised(BadRequest(msg, provider=self.provider), _NO_HTTP, self.asked(key)) from odd
 
@@ -286,11 +291,6 @@ def _quiet() -> None:
     log = logging.getLogger("stamina")
     if not log.hasHandlers():
         log.addHandler(logging.NullHandler())
-
-
-def _check_time(deadline: float) -> None:
-    if time.monotonic() > deadline:
-        raise TimeoutError
 
 
 def _described(error: Exception, key: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import from_json
@@ -25,6 +26,7 @@ def no_answer(found: str, body: Json) -> str:
 
 def decoded(body: bytes) -> Json:
     """A body as a JSON object; raises `BadRequest` that says what came instead."""
+    body = body.removeprefix(BOM_UTF8)  # RFC 8259, section 8.1: a parser may ignore it
     try:
         value = from_json(body)
     except ValueError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -138,12 +137,13 @@ def _read_aloud(  # noqa: PLR0917  `_fields`, and what observers are told beside
     """`_fields`, with observers told of its beginning and, whatever comes of it, of its end."""
     name, calls = type(adapter).__name__, len(response.tool_calls)
     yield Tell(events.ParseStarted(request.digest, attempt, name, calls))
-    outputs: tuple[str, ...] = ()
     try:
         fields = _fields(adapter, signature, response, read)
         outputs = tuple(fields)
-    finally:
-        yield Tell(events.ParseFinished(request.digest, attempt, name, calls, outputs, sys.exception()))
+    except BaseException as error:  # caught by name: `sys.exception()` may be one that the caller of the program is handling
+        yield Tell(events.ParseFinished(request.digest, attempt, name, calls, (), error))
+        raise
+    yield Tell(events.ParseFinished(request.digest, attempt, name, calls, outputs))
     return fields
 
 
