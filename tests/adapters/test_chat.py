@@ -32,6 +32,7 @@ TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
     "unknown markers are text": ("[[ ## why ## ]]\nA [[ ## note ## ]] x\n[[ ## other ## ]]\n[[ ## answer ## ]]\nB", {"why": "A [[ ## note ## ]] x\n[[ ## other ## ]]", "answer": "B"}),
     "spoken of in backticks": ("[[ ## why ## ]]\nI end with `[[ ## completed ## ]]` after `[[ ## answer ## ]]`.\n[[ ## answer ## ]]\nB", {"why": "I end with `[[ ## completed ## ]]` after `[[ ## answer ## ]]`.", "answer": "B"}),
     "dressed in backticks": ("`[[ ## why ## ]]`\nA\n`[[ ## answer ## ]]`\nB", {"why": "A", "answer": "B"}),
+    "one backtick between two": ("`[[ ## why ## ]]`[[ ## answer ## ]]`\nB", {"why": "", "answer": "`\nB"}),
     "spoken of, then meant": ("[[ ## why ## ]]\nI fill in [[ ## answer ## ]] next\n\n[[ ## answer ## ]]\nB", {"why": "I fill in", "answer": "B"}),
     "twice": ("[[ ## why ## ]]\nA\n[[ ## answer ## ]]\nB\n[[ ## why ## ]]\nC\n[[ ## answer ## ]]\nD", {"why": "A", "answer": "B"}),
     "half a marker in a value": ("[[ ## why ## ]]\n[[ ## \n[[ x\n[[ ## answer ## ]]\n[[ ## answer", {"why": "[[ ## \n[[ x", "answer": "[[ ## answer"}),

@@ -66,7 +66,7 @@ class Marks:
     def _split_with_care(self, text: str) -> dict[str, str]:
         found: dict[str, str] = {}
         opened: dict[str, int] = {}
-        name, start, is_fenced, strings, read = "", 0, False, None, 0
+        name, start, is_fenced, strings, read, tick = "", 0, False, None, 0, -1
         for mark in self.pattern.finditer(text):
             at, end = mark.span()
             if strings is not None:
@@ -74,7 +74,8 @@ class Marks:
                 read = at
                 if strings.is_inside:
                     continue
-            if at and text[at - 1] == "`" and text[end : end + 1] == "`":
+            if at and text[at - 1] == "`" and at - 1 != tick and text[end : end + 1] == "`":
+                tick = end  # one backtick does not close this marker and open the next
                 if not starts_line(text, at - 1):
                     continue
                 at, end = at - 1, end + 1
@@ -128,6 +129,8 @@ class MarkReader:
         self._strings: Strings | None = None
         self._read = 0
         """How far those are read."""
+        self._tick = -1
+        """The backtick that closed the latest marker in backticks: it does not open the next."""
         self._opened: dict[str, bool] = {}
         """The fields seen, and whether their marker started a line."""
         self._is_fenced = self._has_ended = False
@@ -151,6 +154,7 @@ class MarkReader:
         self._read_strings(before)
         held.let_go()
         self._read += held.at - before
+        self._tick += held.at - before
         return pieces
 
     def finish(self) -> list[tuple[str, str]]:
@@ -174,10 +178,11 @@ class MarkReader:
             if self._strings is not None and self._strings.is_inside:
                 self._settle(pieces, end)
                 continue
-            if at and text[at - 1] == "`":
+            if at and text[at - 1] == "`" and at - 1 != self._tick:
                 if end == len(text) and not is_last:
                     return False
                 if text[end : end + 1] == "`":
+                    self._tick = end
                     if not starts_line(text, at - 1):
                         self._settle(pieces, end)
                         continue
