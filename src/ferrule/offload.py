@@ -34,7 +34,7 @@ _TELLS_WITHIN_S = 5.0
 _BLOCKED = "blocks ferrule's event loop, as `time.sleep` does: async tools have to wait with `await`."
 
 
-class _Aside:
+class Aside:
     """A block in which a worker only waits for other work."""
 
     __slots__ = ("_pool",)
@@ -62,6 +62,16 @@ def in_worker() -> bool:
 def is_awaited_by_loop() -> bool:
     """Whether the background loop stands still until this thread is done: waiting for it here would never end."""
     return here.on_loop or here.loop_waits
+
+
+def like_here() -> Callable[[], None]:
+    """What a thread calls first that somebody here starts and waits for: it then waits for the background loop no more than this thread."""
+    waits = is_awaited_by_loop()
+
+    def begin() -> None:
+        here.loop_waits = waits
+
+    return begin
 
 
 def submit(function: Callable[[], R]) -> Future[R]:
@@ -98,7 +108,7 @@ def run_with_timeout(function: Callable[[], R], timeout_s: float, name: str, *, 
     """
     begun = threading.Event()
     work = Timed(function, timeout_s if left_s is None else left_s, begun.set)
-    with _Aside():
+    with Aside():
         future, job = _submit(work)
         try:
             taken = _pool.taken
@@ -144,7 +154,7 @@ async def in_worker_thread(function: Callable[[], R], *, timeout_s: float | None
     limit_s = timeout_s if left_s is None else left_s
     work = function if limit_s is None else Timed(function, limit_s, partial(tell, begun))
     job = Job(work, partial(tell, waiter), loop_waits=here.loop_waits)
-    with _Aside():  # of use where a worker runs a loop of its own
+    with Aside():  # of use where a worker runs a loop of its own
         _pool.put(job)
         try:
             if timeout_s is None or not isinstance(work, Timed):
@@ -211,7 +221,7 @@ def run_async(awaitable: Awaitable[R], *, even_if_blocked: bool = False) -> R:
 
     With `even_if_blocked` it gets a loop of its own while that one is known to be blocked (see `run_async_within`).
     """
-    with _Aside():
+    with Aside():
         errand = Errand(lambda: awaitable, None if is_awaited_by_loop() or (even_if_blocked and unanswered) else background_loop())
         try:
             return errand.future.result()
@@ -227,7 +237,7 @@ def run_async_within(make: Callable[[], Awaitable[R]], left_s: float, timeout_s:
     """
     from concurrent.futures import wait
 
-    with _Aside():
+    with Aside():
         errand = Errand(make, None if is_awaited_by_loop() or unanswered else background_loop())
         try:
             over = wait((errand.future,), max(left_s, 0)).done

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from agent_script import fields
 
-from ferrule import InputError, Module, Predict, Prediction, ScriptedLM, context
+from ferrule import InputError, Module, Predict, Prediction, ReAct, ScriptedLM, Tool, context
 
 
 def carry(driver: str, program: Module, inputs: Any, **keywords: Any) -> list[Any]:
@@ -137,3 +137,56 @@ def test_what_is_no_exception_ends_the_batch_all_the_same() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         Interrupted().batch([{"number": number} for number in range(3)], return_exceptions=True)
+
+
+def one_call(name: str, answer: str) -> ScriptedLM:
+    """A model that calls one tool and then answers, however many runs it serves."""
+
+    def by(request: Any) -> Any:
+        is_done = request.messages[-1].role == "tool"
+        return {"name": "finish", "args": {"answer": answer}} if is_done else {"name": name, "args": {}}
+
+    return ScriptedLM(by=by)
+
+
+def test_a_batch_may_run_inside_an_async_tool() -> None:
+    """D10: the loop that waits for it is not the one its async tools run on."""
+
+    async def leaf() -> str:
+        """Answer."""
+        return "leaf"
+
+    inner = ReAct("question -> answer", [leaf], native=True)
+    inner.set_lm(one_call("leaf", "inner"))
+
+    async def ask() -> str:
+        """Ask the inner agent twice."""
+        return " ".join(each.answer for each in inner.batch([{"question": "1"}, {"question": "2"}], progress=False))
+
+    outer = ReAct("question -> answer", [ask], native=True)
+    outer.set_lm(ScriptedLM([{"name": "ask", "args": {}}, {"name": "finish", "args": {"answer": "outer"}}]))
+    assert outer(question="q").trajectory["observation_0"] == "inner inner"
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_batch_that_keeps_errors_still_waits_for_a_person(asynchronous: bool) -> None:
+    """A13: a question is no result of an item."""
+    pay = Tool(lambda: "paid", "pay", require_confirmation=True)
+    agent = ReAct("question -> answer", [pay], native=True)
+    agent.set_lm(one_call("pay", "a"))
+    items = [{"question": "1"}, {"question": "2"}]
+
+    class Plain(Module):
+        def forward(self) -> list[Any]:
+            return agent.batch(items, progress=False, return_exceptions=True)
+
+    class Async(Module):
+        async def aforward(self) -> list[Any]:
+            return await agent.abatch(items, progress=False, return_exceptions=True)
+
+    run = (Async() if asynchronous else Plain()).start()
+    while run.status == "waiting":
+        for question in run.pending:
+            run.answer(question.approve())
+        run.resume()
+    assert [each.answer for each in run.prediction] == ["a", "a"]

@@ -7,7 +7,7 @@ import gc
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -15,9 +15,11 @@ from agent_script import fields, native_step
 
 from ferrule import (
     ConfirmationRequired,
+    Limits,
     MemoryStore,
     Module,
     Predict,
+    Prediction,
     ReAct,
     Response,
     Run,
@@ -89,6 +91,56 @@ def test_a_run_that_was_done_when_it_was_loaded_may_be_read_by_several_threads()
             assert program.sent == ["ann"]
 
 
+def test_a_loaded_run_may_be_read_by_a_tool_while_a_thread_makes_it_of_its_journal() -> None:
+    """A2: the loop that the replay needs does not wait for it."""
+    began, go_on = threading.Event(), threading.Event()
+
+    class Slow(Module):
+        def __init__(self) -> None:
+            self.ask = Predict("a -> b")
+
+        async def aforward(self) -> Prediction:
+            began.set()
+            await asyncio.to_thread(go_on.wait, 10)
+            return await self.ask.acall(a="x")
+
+    program = Slow()
+    program.set_lm(model())
+    go_on.set()
+    run = Run.from_json(program.start().to_json(), program)
+    began.clear()
+    go_on.clear()
+    first = threading.Thread(target=lambda: run.prediction, daemon=True)
+    first.start()
+    assert began.wait(10)
+
+    async def reader() -> str:
+        """Read it."""
+        threading.Timer(0.05, go_on.set).start()
+        return run.prediction.b
+
+    agent = ReAct("question -> answer", [reader], native=True)
+    agent.set_lm(ScriptedLM([native_step("r", "reader", {}), native_step("f", "finish", {"answer": "a"})]))
+    assert agent(question="q").trajectory["observation_0"] == "B"
+    first.join(10)
+    assert not first.is_alive()
+
+
+def test_reading_a_loaded_run_spends_nothing_of_the_readers_limits() -> None:
+    """A14: it was paid for when it ran."""
+    program = Notify()
+    program.set_lm(model())
+    run = Run.from_json(program.start(to="ann").to_json(), program)
+
+    def reader() -> str:
+        """Read it."""
+        return str(run.prediction)
+
+    agent = ReAct("question -> answer", [reader], native=True, limits=Limits(tokens=10))
+    agent.set_lm(ScriptedLM([native_step("r", "reader", {}), native_step("f", "finish", {"answer": "a"})]))
+    assert agent(question="q").reason is None
+
+
 def context_free(read: Any) -> Any:
     with context(lm=ScriptedLM([])):
         return read()
@@ -129,6 +181,33 @@ def test_a_run_that_is_cancelled_before_it_begins_does_nothing_until_it_is_resum
         else:
             run.resume()
     assert (run.status, len(lm.requests)) == ("done", 1)
+
+
+@pytest.mark.parametrize("status", ["failed", "waiting"])
+def test_a_cancellation_that_comes_while_a_run_is_taken_up_again_holds(status: str) -> None:
+    """R15: no tool is begun."""
+    did: list[str] = []
+    pay = Tool(lambda: did.append("paid"), "pay", require_confirmation=status == "waiting")
+    agent = ReAct("question -> answer", [pay], native=True)
+    taking = threading.Event()
+
+    class Slow(MemoryStore):
+        def take(self, *args: Any, **keywords: Any) -> Any:
+            run.cancel()
+            taking.set()
+            return super().take(*args, **keywords)
+
+    with closing(Slow()) as store:
+        script = [native_step("p", "pay", {})] if status == "waiting" else [Unavailable("down")]
+        with context(lm=ScriptedLM(script)):
+            run = agent.start(question="q", store=store)
+        assert run.status == status
+        for question in run.pending:
+            run.answer(question.approve())
+        with context(lm=ScriptedLM(by=lambda _: pytest.fail("asked"))), suppress(RunCancelled):
+            run.resume()
+    assert taking.is_set()
+    assert (run.status, did) == ("cancelled", [])
 
 
 def stream_of(run: Run) -> Any:
@@ -295,6 +374,20 @@ def test_a_tool_that_raised_keeps_nobody_alive(driver: str) -> None:
     assert isinstance(error, ValueError)
     assert error.__traceback__ is None
     assert isinstance(error.__cause__, KeyError)
+
+
+def test_a_tool_that_raised_leaves_alone_what_its_caller_is_dealing_with(driver: str) -> None:
+    """Ours: the caller's error keeps its places."""
+
+    def bad() -> str:
+        raise ValueError("bad")
+
+    try:
+        raise KeyError("mine")
+    except KeyError as mine:
+        with context(lm=ScriptedLM([native_step("b", "bad", {}), native_step("f", "finish", {"answer": "a"})])):
+            call(ReAct("question -> answer", [Tool(bad)], native=True), driver, question="q")
+        assert mine.__traceback__ is not None
 
 
 def test_the_id_of_a_question_is_known_as_long_as_somebody_holds_its_run() -> None:

@@ -6,12 +6,27 @@ import asyncio
 import gc
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from agent_script import STEPS, fields, native_step, text_step
 
-from ferrule import Module, Predict, Prediction, ReAct, RunCancelled, RunError, ScriptedLM, Tool, context, emit_event, progress, tool
+from ferrule import (
+    ConfirmationRequired,
+    Module,
+    Predict,
+    Prediction,
+    ReAct,
+    RunCancelled,
+    RunError,
+    ScriptedLM,
+    Tool,
+    context,
+    emit_event,
+    progress,
+    tool,
+)
 from ferrule.runs.stream import EventStream
 from ferrule.values import event as events
 
@@ -294,6 +309,141 @@ def test_leaving_the_block_of_an_async_stream_waits_until_the_run_is_over() -> N
         return stream.run.status, waiting.seen
 
     assert asyncio.run(main()) == ("cancelled", ["cancelled"])
+
+
+def _waits(waiting: Waiting) -> ReAct:
+    agent = ReAct("question -> answer", [waiting.wait], native=True)
+    agent.set_lm(ScriptedLM([native_step("w", "wait", {})]))
+    return agent
+
+
+def test_leaving_an_async_stream_cancels_the_async_tools_of_a_sync_program_too() -> None:
+    """U165: it runs in a thread, and waits there for the background loop."""
+    waiting = Waiting()
+
+    class Plain(Module):
+        def __init__(self) -> None:
+            self.agent = _waits(waiting)
+
+        def forward(self) -> Prediction:
+            return self.agent(question="q")
+
+    async def main() -> tuple[str, list[str]]:
+        async with Plain().astream() as stream:
+            async for event in stream:
+                if isinstance(event, events.CallStarted):
+                    assert await asyncio.to_thread(waiting.began.wait, 10)
+                    break
+        return stream.run.status, waiting.seen
+
+    assert asyncio.run(main()) == ("cancelled", ["cancelled"])
+
+
+def test_leaving_a_stream_cancels_all_before_it_waits_for_one() -> None:
+    """U165: an async tool may itself wait, with its loop, for another one."""
+    for _ in range(10):  # which of the two is looked at first is a matter of chance
+        waiting = Waiting()
+        inner = _waits(waiting)
+
+        async def ask(inner: ReAct) -> str:
+            return inner(question="q").answer
+
+        agent = ReAct("question -> answer", [Tool(partial(ask, inner), "outer_tool")], native=True)
+        agent.set_lm(ScriptedLM([native_step("o", "outer_tool", {})]))
+        for event in agent.stream(question="q"):
+            if isinstance(event, events.CallStarted):
+                assert waiting.began.wait(10)
+                break
+        assert waiting.seen == ["cancelled"]
+
+
+@pytest.mark.parametrize("where", ["thread", "observer", "tool"])
+def test_a_stream_that_is_closed_while_it_is_iterated_ends_with_the_runs_own_cancellation(where: str) -> None:
+    """U165, A15: nobody's task is cancelled; and what is a part of the run does not wait for it."""
+    waiting, stream = Waiting(), list[EventStream]()
+
+    def close() -> str:
+        """Close the stream."""
+        assert waiting.began.wait(10)
+        stream[0].close()
+        return "closed"
+
+    def observe(event: events.Event) -> None:
+        if isinstance(event, events.CallFinished) and where == "observer":
+            assert waiting.began.wait(10)
+            stream[0].close()
+
+    tools = [Tool(waiting.wait, "wait"), Tool(close if where == "tool" else lambda: "done", "other")]
+    agent = ReAct("question -> answer", tools, native=True)
+    agent.set_lm(ScriptedLM([[{"name": "wait", "args": {}}, {"name": "other", "args": {}}]]))
+    with context(callbacks=[observe]):
+        stream.append(agent.stream(question="q"))
+        if where == "thread":
+            threading.Thread(target=close, daemon=True).start()
+        with pytest.raises(RunCancelled):
+            for _ in stream[0]:
+                pass
+    assert waiting.seen == ["cancelled"]
+    with pytest.raises(RunCancelled):
+        _ = stream[0].prediction
+
+
+def test_an_async_stream_that_is_closed_while_it_is_iterated_cancels_the_run_and_not_the_consumer() -> None:
+    """U165, A15."""
+    waiting = Waiting()
+
+    async def main() -> tuple[str, bool]:
+        stream = _waits(waiting).astream(question="q")
+
+        async def consume() -> str:
+            with pytest.raises(RunCancelled):
+                async for _ in stream:
+                    pass
+            return "went on"
+
+        consumer = asyncio.create_task(consume())
+        assert await asyncio.to_thread(waiting.began.wait, 10)
+        stream.close()
+        return await consumer, consumer.cancelled()
+
+    assert asyncio.run(main()) == ("went on", False)
+    assert waiting.seen == ["cancelled"]
+
+
+def test_a_stream_of_a_run_that_waits_does_not_go_on_once_it_is_closed() -> None:
+    """A15: the approved call does not run behind anybody's back."""
+    did: list[str] = []
+    pay = Tool(lambda: did.append("paid"), "pay", require_confirmation=True)
+    agent = ReAct("question -> answer", [pay], native=True)
+    agent.set_lm(ScriptedLM([native_step("p", "pay", {}), native_step("f", "finish", {"answer": "a"})]))
+    with pytest.raises(ConfirmationRequired) as asked:
+        agent(question="q")
+    with agent.stream(resume_state=asked.value) as stream:
+        pass
+    with pytest.raises(ConfirmationRequired):
+        _ = stream.prediction
+    with pytest.raises(RunCancelled, match="closed before it was iterated"):
+        list(stream)
+    assert did == []
+
+
+def test_a_stream_may_be_read_inside_an_async_tool() -> None:
+    """D10: the loop that waits for it is not the one its async tools run on."""
+
+    async def leaf() -> str:
+        """Answer."""
+        return "leaf"
+
+    inner = ReAct("question -> answer", [leaf], native=True)
+    inner.set_lm(ScriptedLM([native_step("l", "leaf", {}), native_step("f", "finish", {"answer": "inner"})]))
+
+    async def ask() -> str:
+        """Ask the inner agent."""
+        return inner.stream(question="q").prediction.answer
+
+    outer = ReAct("question -> answer", [ask], native=True)
+    outer.set_lm(ScriptedLM([native_step("a", "ask", {}), native_step("f", "finish", {"answer": "outer"})]))
+    assert outer(question="q").trajectory["observation_0"] == "inner"
 
 
 def test_two_streams_of_one_program_do_not_mix() -> None:

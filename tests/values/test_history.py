@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from ferrule.errors import InputError
 from ferrule.values.call import ToolCall, ToolCalls, ToolResult
 from ferrule.values.history import History
 from ferrule.values.message import Message
-from ferrule.values.part import Audio, Image, Text
+from ferrule.values.part import Audio, File, Image, Text
 from ferrule.values.signature import InputField, OutputField, Signature
 
 
@@ -118,25 +118,55 @@ def test_it_goes_through_json() -> None:
 
 
 class Album(BaseModel):
-    title: str
+    title: str = Field(serialization_alias="Title")
     photos: list[Image]
+    key: str = Field("", exclude=True)
 
 
-def test_pictures_in_turns_of_fields_go_through_json() -> None:
-    """U110, D37: wherever they stand; text that only looks like one stays text."""
-    photo, note = Image(url="https://example.org/cat.png"), Audio.from_bytes(b"la", "audio/mp3")
-    turn = {
-        "photo": photo,
-        "more": [{"deep": note}],
-        "album": Album(title="t", photos=[photo]),
-        "text": '{"$part": 1}',
-        "own": {"$part": 1},
-    }
-    history = History([turn, Message("user", (Text(text="see"), photo))])
+PARTS = [
+    Image(url="gs://bucket/cat", media_type="image/jpeg"),
+    Image.from_bytes(b"PNG", "image/png"),
+    Audio.from_bytes(b"la", "audio/mpeg"),
+    Audio(url="https://example.org/la.ogg", media_type="audio/ogg"),
+    File(url="https://example.org/a.pdf", media_type="application/pdf", name="a.pdf"),
+    Text(text="see"),
+]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=repr)
+def test_pictures_in_turns_of_fields_go_through_json(part: Any) -> None:
+    """U110, D37: wherever they stand, and as they were."""
+    turn = {"part": part, "more": [{"deep": (part,)}]}
+    again = History.model_validate(json.loads(json.dumps(History([turn]).format())))
+    assert again.messages == [{"part": part, "more": [{"deep": [part]}]}]
+
+
+def test_a_model_in_a_turn_goes_through_json_as_it_says_itself() -> None:
+    """U110: its names, and nothing that it leaves out."""
+    photo = PARTS[0]
+    history = History([{"album": Album(title="t", photos=[photo], key="secret")}])
+    assert "secret" not in json.dumps(history.format())
+    album = History.model_validate(json.loads(json.dumps(history.format()))).messages[0]["album"]
+    assert (album["Title"], album["photos"][0].url) == ("t", photo.url)
+
+
+@pytest.mark.parametrize(
+    "own", [{"$part": 1}, {"$part": "Image"}, {"$part": "Image", "url": "u", "more": 1}, {"$part": []}, {"$part": ["x"], "y": 1}]
+)
+def test_a_field_of_ones_own_that_looks_like_a_marked_part_stays_what_it_is(own: Any) -> None:
+    """Ours."""
+    again = History.model_validate(json.loads(json.dumps(History([{"own": own, "text": json.dumps(own)}]).format())))
+    assert again.messages == [{"own": own, "text": json.dumps(own)}]
+
+
+def test_pictures_in_messages_that_are_mappings_go_through_json() -> None:
+    """U110."""
+    photo = PARTS[0]
+    history = History([{"role": "user", "content": [{"type": "text", "text": "see"}, photo]}, Message("user", (Text(text="see"), photo))])
     again = History.model_validate(json.loads(json.dumps(history.format())))
-    assert again.messages[0] == {**turn, "album": {"title": "t", "photos": [photo]}}
-    assert again.format() == history.format()
-    assert [message.content for message in again.as_messages(lambda _: [])] == [(Text(text="see"), photo)]
+    said = [message.content for message in again.as_messages(no_turns)]
+    assert said[0] == (Text(text="see"), photo)
+    assert [part.address for part in said[1][1:]] == [photo.address]
 
 
 def test_an_input_takes_lists_and_mappings_for_it() -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from typing import Any, Protocol, cast
 
-from ferrule import settings
+from ferrule import offload, settings
 from ferrule.errors import InputError, shown
 
 _AT_ONCE = 8
@@ -43,17 +43,19 @@ def batch(
             raise
 
     # A pool of its own: batches carry whole programs, whose tools need the shared pool.
-    pool = ThreadPoolExecutor(_at_once(max_concurrency), thread_name_prefix="ferrule-batch")
+    pool = ThreadPoolExecutor(_at_once(max_concurrency), thread_name_prefix="ferrule-batch", initializer=offload.like_here())
     try:
         futures = [pool.submit(copy_context().run, run, one) for one in each]
         for future in futures:
             future.add_done_callback(line.one_more)
-        for _ in as_completed(futures):  # not in the inputs' order: an early slow item must not hide a failure behind it
-            if end.error is not None:
-                raise end.error
+        with offload.Aside():
+            for _ in as_completed(futures):  # not in the inputs' order: an early slow item must not hide a failure behind it
+                if end.error is not None:
+                    raise end.error
         return [_outcome(future) for future in futures]
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        with offload.Aside():
+            pool.shutdown(wait=True, cancel_futures=True)
         line.end()
 
 
@@ -75,7 +77,7 @@ async def abatch(
 
     each = _items(inputs, return_exceptions=return_exceptions)
     line = _Line(len(each), shown=progress)
-    end = _End(placed=BaseException if return_exceptions else ())  # a cancelled item has its place; Ctrl-C ends the loop itself
+    end = _End(placed=(Exception, asyncio.CancelledError) if return_exceptions else ())  # Ctrl-C ends the loop itself
     places = asyncio.Semaphore(_at_once(max_concurrency))
 
     async def run(one: dict[str, Any] | InputError) -> Any:
@@ -92,7 +94,10 @@ async def abatch(
     for task in tasks:
         task.add_done_callback(line.one_more)
     try:
-        return await asyncio.gather(*tasks, return_exceptions=return_exceptions)
+        found = await asyncio.gather(*tasks, return_exceptions=return_exceptions)
+        if end.error is not None:  # a wait for a person is no result
+            raise end.error
+        return found
     finally:
         for task in tasks:
             task.cancel()
@@ -103,7 +108,7 @@ async def abatch(
 class _End:
     """The error that ends a batch: the first one to happen, not the first in the inputs' order."""
 
-    def __init__(self, *, placed: type[BaseException] | tuple[()]) -> None:
+    def __init__(self, *, placed: type[BaseException] | tuple[type[BaseException], ...]) -> None:
         self.error: BaseException | None = None
         self._placed = placed
         """Errors that stand among the results."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ferrule import settings
 from ferrule.errors import RunCancelled, RunError
-from ferrule.offload import is_awaited_by_loop
+from ferrule.offload import Aside, is_awaited_by_loop, like_here
 from ferrule.runs.observe import Execution
 from ferrule.runs.run import Run, aexecute, execute
 
@@ -114,7 +114,10 @@ class EventStream:
         queue: SimpleQueue[Event | None] = SimpleQueue()
         interrupts: list[BaseException] = []
 
+        begin = like_here()
+
         def work() -> None:
+            begin()
             try:
                 execute(self.run, observers=(queue.put,), wants_deltas=True)
             except BaseException as error:  # noqa: BLE001  raised again in the thread that iterates
@@ -125,7 +128,11 @@ class EventStream:
         thread = threading.Thread(target=copy_context().run, args=(work,), name="ferrule-stream", daemon=True)
         thread.start()
         try:
-            while (event := queue.get()) is not None:
+            while True:
+                with Aside():
+                    event = queue.get()
+                if event is None:
+                    break
                 yield event
         finally:
             self.close()

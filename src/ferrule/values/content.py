@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from ferrule.errors import InputError, shown
 from ferrule.values.custom import PART_END, PART_START, Type, split_parts
@@ -16,6 +17,7 @@ from ferrule.values.part import Audio, Content, File, Image, Part, Text
 Piece = str | Part
 """A stretch of text, or a part that is none."""
 _MARK = "$part"
+_KINDS: Mapping[str, Any] = {each.__name__: each for each in (Text, Image, Audio, File)}
 _DEEPEST = 20
 """No sane value nests deeper."""
 
@@ -92,27 +94,47 @@ def _media(kind: Any, address: str, **more: Any) -> Any:
 def marked_parts(value: Any, depth: int = 0) -> Any:
     """A value in which every picture and the like is an object that JSON holds, and `read_marked` knows; all else as it is."""
     if isinstance(value, (Text, Image, Audio, File)):
-        return {_MARK: value.format()[0]}
-    if depth > _DEEPEST:
+        return {_MARK: type(value).__name__, **value.__dict__}
+    if depth > _DEEPEST or not _count(value, depth):
         return value
     if isinstance(value, Mapping):
         return {key: marked_parts(each, depth + 1) for key, each in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, (list, tuple)):
         return [marked_parts(each, depth + 1) for each in cast("list[Any]", value)]
-    if isinstance(value, BaseModel) and _count(value, depth):
-        return {name: marked_parts(each, depth + 1) for name, each in value.__dict__.items()}
-    return value
+    # Models and sets as they say themselves in JSON (aliases, what is left out, order); the parts are packed there.
+    text = json_text(value)
+    is_sure = text.count(PART_START) == text.count(PART_END) == _count(value, depth)
+    return _unpacked(json.loads(text)) if is_sure else value
+
+
+def _unpacked(form: Any) -> Any:
+    if isinstance(form, str) and form.startswith(PART_START) and form.endswith(PART_END):
+        return {_MARK: split_parts(form)}
+    if isinstance(form, dict):
+        return {key: _unpacked(each) for key, each in cast("dict[str, Any]", form).items()}
+    return [_unpacked(each) for each in cast("list[Any]", form)] if isinstance(form, list) else form
 
 
 def read_marked(value: Any) -> Any:
     """What `marked_parts` made, out of JSON: the objects that it marked are parts again."""
     if isinstance(value, dict):
         found = cast("dict[str, Any]", value)
-        if found.keys() == {_MARK}:
-            with suppress(InputError):  # a field of a user's own may look like it
-                return read_part(found[_MARK])
+        if _MARK in found:
+            with suppress(InputError, ValidationError, TypeError):  # a field of a user's own may look like it
+                return _read_mark(found[_MARK], {name: each for name, each in found.items() if name != _MARK})
         return {key: read_marked(each) for key, each in found.items()}
     return [read_marked(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def _read_mark(mark: Any, fields: dict[str, Any]) -> Any:
+    if isinstance(mark, str) and mark in _KINDS and fields.keys() == _KINDS[mark].model_fields.keys():
+        return _KINDS[mark](**fields)
+    found = cast("list[Any]", mark) if isinstance(mark, list) and not fields else []
+    if not found:
+        msg = "no marked part"
+        raise TypeError(msg)
+    parts = [read_part(each) for each in found]
+    return parts[0] if len(parts) == 1 else parts
 
 
 def pieces_of(value: Any) -> list[Piece] | None:

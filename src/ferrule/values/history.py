@@ -55,7 +55,7 @@ class History(Type):
             if not isinstance(entry, (Mapping, Message)):
                 msg = f"message {i} is neither a mapping nor a `Message`: {shown(entry)}"
                 raise ValueError(msg)  # noqa: TRY004  as above
-        return [read_marked(entry) if isinstance(entry, dict) and not _is_message(entry) else entry for entry in entries]
+        return [read_marked(entry) if isinstance(entry, dict) else entry for entry in entries]
 
     # -- writing --------------------------------------------------------------------------------------------------
 

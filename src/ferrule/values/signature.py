@@ -254,7 +254,8 @@ class SignatureType(ModelMetaclass):
             msg = f"The saved state is of another signature than `{cls.__name__}`: they differ in {differ}."
             raise SignatureError(msg)
         updated: dict[str, Any] = {name: renewed(field, untyped=is_untyped(field), desc=saved[name]) for name, field in cls.fields.items()}
-        return _made(cls, updated, state.get("instructions"))
+        given = state.get("instructions")
+        return _made(cls, updated, given if given != cls.instructions else cls.plan.said)
 
     def __repr__(cls) -> str:
         return f"{cls.__name__}({cls.signature})" if cls.__dict__.get("__plan__") is not None else super().__repr__()
