@@ -117,7 +117,9 @@ def unmarked_text(value: Any, spelled: Callable[[str], str]) -> str | None:
     """A value without parts as text, None for one with parts. JSON goes through `spelled`, which takes out of it what ends a field."""
     if type(value) is str:
         return value
-    if not is_plain(value) and pieces_of(value):
+    if is_plain(value):
+        return spelled(json_text(value))
+    if pieces_of(value):
         return None
     text = value_text(value)
     return text if isinstance(value, (str, Enum)) else spelled(text)

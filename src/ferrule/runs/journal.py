@@ -63,7 +63,7 @@ class Journal:
 
     async def aadd(self, entry: Entry) -> None:
         """`add` without blocking the event loop. Cancelled, it waits for what is being written: the journal knows what the store has."""
-        later = getattr(self.sink, "later", None)
+        later = getattr(self.sink, "later", None) if self.sink is not None else None
         if later is None:
             self.add(entry)
             return

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule import offload
@@ -169,7 +170,11 @@ async def aexecute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool =
     if tool.takes_context:
         with _filled(tool, arguments) as filled:
             return await _aexecute(tool, filled, whole=whole)
-    return await _aexecute(tool, arguments, whole=whole)
+    func = tool.func
+    if tool.timeout_s is not None or type(func) is not FunctionType or not func.__code__.co_flags & inspect.CO_COROUTINE:
+        return await _aexecute(tool, arguments, whole=whole)
+    value = await func(*arguments.positional, **arguments.named)  # most calls of most async tools: they end here
+    return value if type(value) in _PLAIN else await _aread(value, None, tool.name, whole=whole)
 
 
 async def _aexecute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) -> Any:
@@ -191,11 +196,16 @@ async def _aexecute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool)
         value = await value
     else:
         value = await within(value, began + timeout_s - time.monotonic(), timeout_s, tool.name)
+    left_s = None if timeout_s is None else began + timeout_s - time.monotonic()
+    return await _aread(value, timeout_s, tool.name, whole=whole, left_s=left_s)
+
+
+async def _aread(value: Any, timeout_s: float | None, name: str, *, whole: bool, left_s: float | None = None) -> Any:
+    """What an async function returned; an iterator as its items, read in a worker."""
     if not whole or not _is_read_once(value):
         return value
-    left_s = None if timeout_s is None else began + timeout_s - time.monotonic()
     with _Work(lambda: value, whole=True) as work:
-        return await offload.in_worker_thread(work, timeout_s=timeout_s, name=tool.name, left_s=left_s)
+        return await offload.in_worker_thread(work, timeout_s=timeout_s, name=name, left_s=left_s)
 
 
 @contextmanager
