@@ -114,6 +114,18 @@ def test_a_run_with_pictures_in_its_history_goes_on_from_its_document() -> None:
     assert again.prediction.answer == "the same"
 
 
+class Framed(BaseModel):
+    title: str
+    picture: Image
+
+
+def test_a_model_with_a_picture_is_an_input_that_comes_back() -> None:
+    """U110, A2."""
+    framed = Framed(title="t", picture=Image(url="https://example.org/cat.png"))
+    run = Run(Predict(Signature({"framed": (Framed, InputField()), "answer": (str, OutputField())}, "Look.")), (), {"framed": framed})
+    assert Run.from_json(run.to_json(), run.program).inputs == {"framed": framed}
+
+
 def test_a_decision_that_was_put_but_not_used_is_in_the_document() -> None:
     """A2: counters, answers and all."""
     run = waiting()

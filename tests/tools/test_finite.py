@@ -112,3 +112,45 @@ def test_a_model_that_holds_itself_is_looked_at_once():
 
     with pytest.raises(ToolArgumentsError, match="no finite number"):
         Tool(use).prepare({"v": node})
+
+
+@dataclasses.dataclass
+class Unit:
+    """Metadata of one's own, that no set can hold."""
+
+    name: str
+
+
+@dataclasses.dataclass
+class Range:
+    low: float = -INFINITE
+    high: float = INFINITE
+    any_float: Annotated[float, Field(allow_inf_nan=True)] = 0
+
+
+class Query(BaseModel):
+    range: Range = Range()
+    limit: float = INFINITE
+    weight: Annotated[float, Unit("kg")] = 1.5
+    tags: Annotated[list[str], {"doc": "odd"}] = []
+
+
+def test_metadata_may_be_anything():
+    """U42: it need not even hash."""
+    made = Tool(lambda query: query, name="f", arg_types={"query": Query})
+    assert made.prepare({"query": {"weight": 2.5}}).named["query"].weight == 2.5
+    with pytest.raises(ToolArgumentsError, match="no finite number"):
+        made.prepare({"query": {"weight": "inf"}})
+
+
+@pytest.mark.parametrize(
+    "args", [{}, {"query": {}}, {"query": {"range": {"low": 1}}}, {"query": {"range": {"any_float": "inf"}}}], ids=repr
+)
+def test_an_infinity_that_is_a_default_is_nobodys_mistake(args):
+    """U15: nobody gave it, and a model could not mend it."""
+
+    def search(query: Query = Query()):  # noqa: B008
+        return query
+
+    query = Tool(search).prepare(args).named["query"]
+    assert (query.limit, query.range.high) == (INFINITE, INFINITE)

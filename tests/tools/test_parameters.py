@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Optional, Union
 
 import pytest
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import AliasChoices, BaseModel, Field, SecretStr
 from typing_extensions import TypedDict
 
 from ferrule.errors import ToolArgumentsError, ToolDefinitionError
@@ -18,6 +18,7 @@ from ferrule.tools import parameters
 from ferrule.tools.describe import described
 from ferrule.tools.parameters import parameters_of
 from ferrule.tools.tool import Tool
+from ferrule.values.edit import edited
 
 
 class Colour(enum.Enum):
@@ -287,3 +288,15 @@ def test_plain_arguments_are_taken_and_refused_as_pydantic_does(monkeypatch, arg
     quick = outcome(Tool(scale))
     monkeypatch.setattr(parameters, "is_plain", lambda annotation: False)
     assert repr(outcome(Tool(scale))) == repr(quick)
+
+
+def test_a_parameter_with_several_aliases_is_known_by_each():
+    """U42: also where a call has to be mended, or was edited."""
+
+    def book(seat: Annotated[str, Field(validation_alias=AliasChoices("seat_no", "seatNumber"))], tags: list[str] = []):  # noqa: B006
+        return seat, tags
+
+    made = Tool(book)
+    for args in ({"seat_no": "1A", "tags": '["a"]'}, {"arguments": {"seatNumber": "1A", "tags": ["a"]}}, {"seat_no": "1A", "tags": ["a"]}):
+        assert made.prepare(args).named == {"seat": "1A", "tags": ["a"]}
+    assert edited(made.prepare({"seatNumber": "1A"}), {"seat": "2B"}, made.prepare).named == {"seat": "2B", "tags": []}

@@ -1,7 +1,7 @@
 # ruff: noqa: UP045  the odd signatures are what is tested
 import io
 from collections.abc import Generator, Iterable, Iterator
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, NamedTuple, Optional
 
 import pytest
 from hypothesis import given
@@ -156,3 +156,33 @@ def test_only_types_with_an_iterable_inside_are_rewritten(hint):
     """Ours."""
     assert (eager(hint) is hint) == ("Iterable" not in repr(hint))
     assert "Iterable" not in repr(eager(hint))
+
+
+class Order(BaseModel):
+    items: Iterable[int]
+
+
+class Pair(NamedTuple):
+    first: Order
+    rest: Iterable[int]
+
+
+@pytest.mark.parametrize(
+    ("hint", "given_", "found"),
+    [
+        (tuple[Order, ...], [{"items": [1, 2]}], lambda value: [list(each.items) for each in value] == [[1, 2]]),
+        (tuple[int, Order], [1, {"items": [1, 2]}], lambda value: list(value[1].items) == [1, 2]),
+        (Pair, [{"items": [1]}, [2, 3]], lambda value: (list(value.first.items), list(value.rest)) == ([1], [2, 3])),
+    ],
+    ids=repr,
+)
+def test_iterables_inside_of_tuples_are_read_too(hint, given_, found):
+    """U62: whatever holds the model that holds them."""
+    made = Tool(lambda value: value, name="f", arg_types={"value": hint})
+    assert found(made.prepare({"value": given_}).named["value"])
+
+
+def test_a_bad_item_inside_of_a_tuple_is_told_with_its_place():
+    """U63."""
+    made = Tool(lambda value: value, name="f", arg_types={"value": tuple[Order, ...]})
+    assert "integer" in problems(made, {"value": [{"items": [1, "q"]}]})["value.0.items.1"]

@@ -26,6 +26,7 @@ from ferrule.runs.journal_json import (
     record_form,
 )
 from ferrule.tools.tool import Tool
+from ferrule.values.content import marked_parts, read_marked
 from ferrule.values.fields import input_check
 from ferrule.values.history import History
 from ferrule.values.jsonable import json_bytes, jsonable
@@ -161,10 +162,10 @@ def _kept(program: Program, name: str | int, value: Any) -> Any:
         return _form(value)
     except _OfAType:
         pass
-    form = {_TAG: "typed", "value": jsonable(value)}
+    form = {_TAG: "typed", "value": jsonable(marked_parts(value))}
     try:
         again = _again(program, name, form, {})
-        is_same = _is_same(value, again) and jsonable(again) == form["value"]
+        is_same = _is_same(value, again) and jsonable(marked_parts(again)) == form["value"]
     except (RunError, ValueError):
         is_same = False
     if not is_same:
@@ -256,7 +257,7 @@ def _again(program: Program, name: str | int, form: Any, tools: Mapping[str, Too
         case "dict":
             return {key: _again(program, name, each, tools) for key, each in rest["value"].items()}
         case "typed":
-            return _reader(program, name)(rest["value"])
+            return _reader(program, name)(read_marked(rest["value"]))
         case "history":
             return History(**rest)
         case "tool":

@@ -249,7 +249,8 @@ class Checker:
             values = {**values, **{name: value for name, value in args.items() if name not in values and self._names.get(name) == name}}
         problems = self._boolean_problems(args)
         if self._holds_models:
-            problems += infinite(values)
+            chosen = {self._names.get(name, name) for name in args}
+            problems += infinite({name: value for name, value in values.items() if name in chosen})
         shown: dict[str, Any] = {}
         for name, value in values.items():
             plain = value if type(value) in _EXACT else as_shown(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import typing
+from dataclasses import Field
 from functools import lru_cache
 from typing import Any
 
@@ -23,7 +24,10 @@ _UNKNOWN = frozenset({Any, object, list, dict, tuple, set, frozenset})
 
 
 def infinite(values: dict[str, Any]) -> list[Problem]:
-    """A problem for each float in a model that is no finite number, where neither the field nor the model says `allow_inf_nan=True`."""
+    """A problem for each float in a model that is no finite number, where neither the field nor the model says `allow_inf_nan=True`.
+
+    `values` are those that were given: a default of the function's own is its own business.
+    """
     found: list[Problem] = []
     waiting: list[tuple[tuple[str | int, ...], Any, bool]] = [((name,), value, True) for name, value in values.items()]
     seen: set[int] = set()
@@ -43,8 +47,15 @@ def _inside(value: Any, is_free: bool) -> list[tuple[str | int, Any, bool]]:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [(i, each, is_free) for i, each in enumerate(typing.cast("list[Any]", value))]
     kind = typing.cast("Any", type(value))
-    fields = fields_of_model(value)
-    return [(_name(each, name), getattr(value, name), name in _free(kind)) for name, each in fields.items() if hasattr(value, name)]
+    free, chosen = _free(kind), getattr(value, "__pydantic_fields_set__", None)
+    return [
+        (_name(field, name), each, name in free)
+        for name, field in fields_of_model(value).items()
+        # What nobody gave, a default of the model's own, is nobody's mistake.
+        if (each := getattr(value, name, None)) is not None
+        and (chosen is None or name in chosen)
+        and each is not getattr(field, "default", None)
+    ]
 
 
 def _name(field: Any, name: str) -> str:
@@ -64,7 +75,9 @@ def _free(kind: Any) -> frozenset[str]:
 
 def _takes_any(said: Any) -> bool:
     """Whether a field, a piece of its metadata, or its type says so, or says nothing of what it holds."""
-    if getattr(said, "allow_inf_nan", None) or said in _UNKNOWN:
+    if getattr(said, "allow_inf_nan", None) or any(said is each for each in _UNKNOWN):  # by identity: metadata may be anything
         return True
     inside = [getattr(said, "annotation", None), *getattr(said, "metadata", ()), *typing.get_args(said), *getattr(said, "__metadata__", ())]
+    if isinstance(said, Field):
+        inside.append(typing.cast("Any", said).type)
     return any(_takes_any(each) for each in inside if each is not None)

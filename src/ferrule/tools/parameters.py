@@ -68,8 +68,9 @@ def parameters_of(tool: str, found: Described, given: Given) -> Parameters:
     names = {each.name: each.name for each in found.parameters}
     for each in found.parameters:
         alias = field_of(each).validation_alias
-        if isinstance(alias, str):
-            names[alias] = each.name
+        for choice in getattr(alias, "choices", (alias,)):  # of pydantic's `AliasChoices`
+            if isinstance(choice, str):
+                names[choice] = each.name
     if given.schema is not None:
         # An object schema that was given whole is shown and checked as it is.
         schema = copy.deepcopy(_FORM | given.schema)

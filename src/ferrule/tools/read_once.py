@@ -7,6 +7,7 @@ every item, and so must the function. Of `Iterable[int]` pydantic makes an itera
 
 from __future__ import annotations
 
+import operator
 import types
 import typing
 from collections import abc
@@ -131,11 +132,21 @@ def read(value: Any, path: tuple[str | int, ...] = ()) -> Any:
             return [read(each, (*path, i)) for i, each in enumerate(value)]
         except ValidationError as error:
             raise _located(error, path) from None
+    if isinstance(value, (tuple, set, frozenset)):
+        return _remade(cast("Any", value), path)
     for place, each in _inside(value):
         made = read(each, (*path, place))
         if made is not each:
             _put(value, place, made)
     return value
+
+
+def _remade(value: Any, path: tuple[str | int, ...]) -> Any:
+    items = list(value)
+    made = [read(each, (*path, i)) for i, each in enumerate(items)]
+    if all(map(operator.is_, items, made)):
+        return value
+    return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)  # the first: a named tuple
 
 
 def _inside(value: Any) -> Iterator[tuple[str | int, Any]]:
