@@ -27,6 +27,7 @@ R = TypeVar("R")
 
 POOL_SIZE = 32
 """At most this many tools run in threads at once, over all runs of the process."""
+_HELPS_AFTER_S = 0.05
 STUCK_S = 300.0
 """A call with a time limit that waits for a thread is given up when no other work began for so long: limits run from a call's begin."""
 _TELLS_WITHIN_S = 5.0
@@ -99,6 +100,16 @@ def _submit(function: Callable[[], R]) -> tuple[Future[R], Job]:
     job = Job(run, settle, loop_waits=is_awaited_by_loop())
     _pool.put(job)
     return future, job
+
+
+def helped(future: Future[R], function: Callable[[], R]) -> R:
+    """What came of work that was submitted. What does not begin in a moment is done here: every worker may be waiting for this thread."""
+    from concurrent.futures import wait
+
+    while not future.running() and not wait((future,), _HELPS_AFTER_S).done:
+        if future.cancel():
+            return function()
+    return future.result()
 
 
 def run_with_timeout(function: Callable[[], R], timeout_s: float, name: str, *, left_s: float | None = None) -> R:
@@ -280,6 +291,7 @@ def _spin(loop: asyncio.AbstractEventLoop) -> None:
 
 def _after_fork() -> None:  # threads do not survive a fork: the child starts its own
     global _loop, _pool, _loop_lock
+    _pool.is_forked = True
     _loop, _pool, _loop_lock = None, _Pool(POOL_SIZE), threading.Lock()
     unanswered.clear()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
     from concurrent.futures import Future
     from queue import SimpleQueue
 
@@ -52,6 +52,8 @@ class Pool:
         self._threads = 0
         self._idle = 0
         """Threads without work; below zero, jobs without a thread."""
+        self.is_forked = False
+        """Whether this is the parent's pool, seen from a forked child: a thread of it that forked has nothing more to do."""
         self.taken = 0
         """How many jobs began so far: where that stands still and jobs wait, every thread is busy."""
 
@@ -111,6 +113,8 @@ class Pool:
                 value = job.context.run(job.function)
             except BaseException as raised:  # noqa: BLE001  handed to whoever waits, who raises it again
                 error = raised
+            if self.is_forked:  # its locks may be held by threads that are no more
+                return
             job.settle(value, error)
             with self._lock:
                 if job.state == _OVER:
@@ -206,8 +210,14 @@ class Errand(Generic[R]):
                 if not self.future.set_running_or_notify_cancel():
                     runner.get_loop()  # made here, so that it is closed here
                     return
-                value = runner.run(made())
-            self.future.set_result(value)
+                self._end(runner, made())  # before the runner is closed, which waits for threads that the loop has started
+        except BaseException as error:  # noqa: BLE001  handed to the waiting thread
+            if not self.future.done():
+                self.future.set_exception(error)
+
+    def _end(self, runner: asyncio.Runner, work: Coroutine[Any, Any, R]) -> None:
+        try:
+            self.future.set_result(runner.run(work))
         except BaseException as error:  # noqa: BLE001  handed to the waiting thread
             self.future.set_exception(error)
 

@@ -8,6 +8,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from ferrule import settings
 from ferrule.errors import ContextOverflow, LimitReached, ReplayMismatch, RunError, ToolStop, Unavailable
 from ferrule.lms.lm import BaseLM
 from ferrule.lms.scripted import AutoLM, ScriptedLM
+from ferrule.offload import POOL_SIZE
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
 from ferrule.runs.journal import Entry
@@ -379,6 +381,22 @@ def test_programs_inside_tools_inside_programs_never_wait_for_the_pool_forever()
         return Prediction(found=[result.content for result in results])
 
     assert started(flow, "sync").prediction.found == ["6"] * 80
+
+
+def test_agents_that_tools_call_from_threads_of_their_own_never_wait_for_the_pool_forever() -> None:
+    """D10: every worker waits for such a thread, which does itself what no worker comes to."""
+    inner = Tool(lambda number: number, "inner", args={"number": {"type": "integer"}})
+
+    def ask() -> str:
+        calls = tuple(ToolCall(name="inner", args={"number": i}) for i in range(2))
+        lm = ScriptedLM([Response(tool_calls=calls), Response(tool_calls=(ToolCall(name="finish", args={"answer": "a"}),))])
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(ReAct("question -> answer", [inner], native=True), question="q", lm=lm).result().answer
+
+    outer = ReAct("question -> answer", [Tool(ask)], native=True)
+    calls = tuple(ToolCall(name="ask", args={}) for _ in range(POOL_SIZE + 8))
+    lm = ScriptedLM([Response(tool_calls=calls), Response(tool_calls=(ToolCall(name="finish", args={"answer": "b"}),))])
+    assert [result.content for result in outer(question="q", lm=lm).trajectory.steps[0].results] == ["a"] * (POOL_SIZE + 8)
 
 
 def test_a_cancelled_run_acts_no_more_and_can_go_on_later(driver: str) -> None:

@@ -427,6 +427,53 @@ def test_a_stream_of_a_run_that_waits_does_not_go_on_once_it_is_closed() -> None
     assert did == []
 
 
+def test_an_async_tool_does_not_begin_once_its_stream_is_left() -> None:
+    """U165: an observer may leave it just before."""
+    began: list[str] = []
+
+    async def tool_() -> str:
+        """Begin."""
+        began.append("began")
+        return ""
+
+    stream = list[EventStream]()
+
+    def observe(event: events.Event) -> None:
+        if isinstance(event, events.CallStarted):
+            stream[0].close()
+
+    agent = ReAct("question -> answer", [Tool(tool_, "tool")], native=True)
+    agent.set_lm(ScriptedLM([native_step("t", "tool", {})]))
+    with context(callbacks=[observe]):
+        stream.append(agent.stream(question="q"))
+        with pytest.raises(RunCancelled):
+            list(stream[0])
+    assert began == []
+
+
+def test_progress_that_nobody_listens_to_any_more_is_dropped() -> None:
+    """U165: the loop of the stream may be closed by then, and a sync tool goes on."""
+    left, told = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        """Tell after the end."""
+        assert left.wait(10)
+        progress("still here")
+        told.set()
+        return ""
+
+    async def main() -> None:
+        agent = ReAct("question -> answer", [slow], native=True)
+        async with agent.astream(question="q", lm=ScriptedLM([native_step("s", "slow", {})])) as stream:
+            async for event in stream:
+                if isinstance(event, events.CallStarted):
+                    break
+
+    asyncio.run(main())
+    left.set()
+    assert told.wait(10)
+
+
 def test_a_stream_may_be_read_inside_an_async_tool() -> None:
     """D10: the loop that waits for it is not the one its async tools run on."""
 

@@ -174,7 +174,7 @@ class Pair(NamedTuple):
         (tuple[int, Order], [1, {"items": [1, 2]}], lambda value: list(value[1].items) == [1, 2]),
         (Pair, [{"items": [1]}, [2, 3]], lambda value: (list(value.first.items), list(value.rest)) == ([1], [2, 3])),
     ],
-    ids=repr,
+    ids=["of any length", "of fixed length", "named"],
 )
 def test_iterables_inside_of_tuples_are_read_too(hint, given_, found):
     """U62: whatever holds the model that holds them."""

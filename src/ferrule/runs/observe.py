@@ -6,6 +6,7 @@ and the run goes on as if it had not been there.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import warnings
@@ -129,8 +130,10 @@ async def held(life: Any, value: Awaitable[R]) -> R:
     for each in around:
         each.awaited.add(task)
     try:
-        if any(each.left for each in around):  # just now
-            task.cancel()
+        if any(each.left for each in around):  # just now: what did not begin does not begin
+            if inspect.iscoroutine(value):
+                value.close()
+            raise asyncio.CancelledError
         return await value
     finally:
         for each in around:

@@ -24,7 +24,7 @@ def perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mappi
     if program.is_flow:
         return drive(frame, _flow(program, args, inputs))
     if program.is_only_async:
-        return offload.run_async(held(frame.life, program.aforward(*args, **inputs)))
+        return offload.run_async(held(frame.life, program.aforward(*args, **inputs)), even_if_blocked=True)
     return program.forward(*args, **inputs)
 
 

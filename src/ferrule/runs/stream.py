@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from contextvars import copy_context
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
@@ -173,7 +174,8 @@ def _from_any_thread(put: Callable[[Event], None]) -> Callable[[Event], None]:
         if threading.get_ident() == home:
             put(event)
         else:
-            loop.call_soon_threadsafe(put, event)
+            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                loop.call_soon_threadsafe(put, event)
 
     return tell
 

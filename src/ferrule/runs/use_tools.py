@@ -70,13 +70,13 @@ def _run_together(frame: Frame, live: list[Live], results: list[ToolResult | Non
         for each in live:
             fill(*each)
     else:
-        futures = [offload.submit(partial(fill, *each)) for each in live if each[2].tool.concurrent]
+        futures = {offload.submit(work): work for work in [partial(fill, *each) for each in live if each[2].tool.concurrent]}
         try:
             for each in live:
                 if not each[2].tool.concurrent:
                     fill(*each)
-            for future in futures:
-                future.result()
+            for future, work in futures.items():
+                offload.helped(future, work)
         except BaseException as error:
             begun = [future for future in futures if not future.cancel()]
             if isinstance(error, Exception):  # an interrupt (Ctrl-C) waits for nobody
