@@ -453,10 +453,11 @@ def test_an_async_tool_does_not_begin_once_its_stream_is_left() -> None:
 
 def test_progress_that_nobody_listens_to_any_more_is_dropped() -> None:
     """U165: the loop of the stream may be closed by then, and a sync tool goes on."""
-    left, told = threading.Event(), threading.Event()
+    began, left, told = threading.Event(), threading.Event(), threading.Event()
 
     def slow() -> str:
         """Tell after the end."""
+        began.set()
         assert left.wait(10)
         progress("still here")
         told.set()
@@ -467,6 +468,7 @@ def test_progress_that_nobody_listens_to_any_more_is_dropped() -> None:
         async with agent.astream(question="q", lm=ScriptedLM([native_step("s", "slow", {})])) as stream:
             async for event in stream:
                 if isinstance(event, events.CallStarted):
+                    assert await asyncio.to_thread(began.wait, 10)
                     break
 
     asyncio.run(main())

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule import offload
 from ferrule.deadline import within
-from ferrule.errors import AsyncToolError, ToolError, ToolTimeoutError
+from ferrule.errors import AsyncToolError, ToolError
 from ferrule.settings import current, scope
 from ferrule.values.context import Context
 
@@ -87,7 +87,7 @@ def _awaited_within(value: Awaitable[Any], left_s: float, timeout_s: float, name
 
     try:
         return offload.run_async_within(limited, left_s, timeout_s, name)
-    except ToolTimeoutError:
+    except BaseException:
         if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
             with suppress(ValueError):  # just now it began
                 value.close()  # it never will, and nobody is to be warned of that
