@@ -64,6 +64,13 @@ _OF_ADAPTERS = ("opening", "request", "read", "repairs")
 _ORDER = tuple(each.name for each in fields(Settings))
 _NAMES = frozenset(_ORDER)
 _all_of = attrgetter(*_ORDER)
+_NO_CLASSES = {
+    "limits": ("limits, not their", "..."),
+    "policy": ("a policy, not its", "..."),
+    "lm": ("a model, not its", "..."),
+    "adapter": ("an adapter, not its", ""),
+}
+"""Settings that are objects, with what is said where their class is given."""
 _nowhere = Scope()
 _scope: ContextVar[Scope] = ContextVar("ferrule_scope", default=_nowhere)
 _configured = Settings()
@@ -148,6 +155,10 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
     if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
         msg = f"`max_workers` is a whole number from 1, or None; found {shown(workers)}."
         raise ConfigurationError(msg)
+    for name, (meant, given) in _NO_CLASSES.items():
+        if isinstance(changes.get(name), type):
+            msg = f"`{name}` takes {meant} class: configure({name}={changes[name].__name__}({given}))."
+            raise ConfigurationError(msg)
     _check_limits(changes.get("limits"))
     _check_policy(changes.get("policy"))
     _check_lm(changes.get("lm"))
@@ -156,18 +167,12 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_limits(limits: Any) -> None:
-    if isinstance(limits, type):
-        msg = f"`limits` takes limits, not their class: configure(limits={limits.__name__}(...))."
-        raise ConfigurationError(msg)
     if limits is not None and not hasattr(limits, "are_shared"):
         msg = f"`limits` takes `Limits(...)`, found {shown(limits)}."
         raise ConfigurationError(msg)
 
 
 def _check_policy(policy: Any) -> None:
-    if isinstance(policy, type):
-        msg = f"`policy` takes a policy, not its class: configure(policy={policy.__name__}(...))."
-        raise ConfigurationError(msg)
     if policy is not None and not hasattr(policy, "rule_for"):
         msg = f"`policy` takes a `Policy([allow(...), ask(...), deny(...)])`, found {shown(policy)}."
         raise ConfigurationError(msg)
@@ -177,16 +182,10 @@ def _check_lm(lm: Any) -> None:
     if isinstance(lm, str):
         msg = f"`lm` takes a model, not its name: configure(lm=LM({lm!r}))."
         raise ConfigurationError(msg)
-    if isinstance(lm, type):
-        msg = f"`lm` takes a model, not its class: configure(lm={lm.__name__}(...))."
-        raise ConfigurationError(msg)
 
 
 def _check_adapter(adapter: Any) -> None:
     # By what every program asks of one: adapters live on a floor above, and a user's own need not be a subclass.
-    if isinstance(adapter, type):
-        msg = f"`adapter` takes an adapter, not its class: configure(adapter={adapter.__name__}())."
-        raise ConfigurationError(msg)
     missing = [name for name in _OF_ADAPTERS if adapter is not None and not hasattr(adapter, name)]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
