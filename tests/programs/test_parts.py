@@ -30,21 +30,19 @@ class Outer(Module):
         self.parts = [Predict("a -> b"), (Predict("c -> d"),)]
 
 
-def names(program: Module, **keywords: Any) -> list[str]:
-    return [name for name, _ in program.named_predictors(**keywords)]
+def names(program: Module) -> list[str]:
+    return [name for name, _ in program.named_predictors()]
 
 
 def test_parts_behind_a_leading_underscore_are_listed_behind_the_others() -> None:
     """D41: as DSPy does; they were not saved, and not given the model."""
     assert names(Hidden()) == ["answer", "_draft", "_more['x'][0]"]
     assert [name for name, _ in Hidden().named_sub_modules()] == ["self", "answer", "_draft", "_more['x'][0]"]
-    assert names(Hidden(), private=False) == ["answer"]
 
 
 def test_what_has_a_public_name_keeps_it() -> None:
     """Ours: saved states hold on to the names."""
     public = ["inner.answer", "shown", "also", "parts[0]", "parts[1][0]"]
-    assert names(Outer(), private=False) == public
     assert names(Outer()) == [*public, "inner._more['x'][0]"]
 
 

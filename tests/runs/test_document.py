@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Lock
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from agent_script import native_step
-from pydantic import BaseModel, Field, PrivateAttr, SecretStr
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, SecretStr
 
 import ferrule
 from ferrule.errors import ReplayMismatch, RunError, StoreError
@@ -18,6 +18,7 @@ from ferrule.lms.scripted import ScriptedLM
 from ferrule.programs.module import Module
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
+from ferrule.runs.document import fingerprint
 from ferrule.runs.run import Run
 from ferrule.tools.tool import Tool
 from ferrule.values.history import History
@@ -201,17 +202,43 @@ class Inside(Module):
         return self._inner(task=task)
 
 
-def test_a_change_behind_a_leading_underscore_is_refused_unless_the_run_was_kept_before_those_were_seen() -> None:
-    """R12; ours: runs of before name the public predictors only, and still load."""
+def test_a_change_behind_a_leading_underscore_is_refused() -> None:
+    """R12."""
     lm = ScriptedLM(ASKING)
     with ferrule.context(lm=lm):
         text = Inside(agent()).start(task="t").to_json()
     assert Run.from_json(text, Inside(agent())).status == "waiting"
     with pytest.raises(ReplayMismatch, match=r"tool `book` of `_inner.react` "):
         Run.from_json(text, Inside(other("schema")))
-    head = json.loads(text)
-    head["fingerprint"]["predictors"] = {}
-    assert Run.from_json(json.dumps(head), Inside(agent())).status == "waiting"
+
+
+class Album(Signature):
+    """Sort it."""
+
+    photos: list[Image] | None = InputField()
+    history: History = InputField()
+    trip: Trip = InputField()
+    checked: list[Annotated[int, AfterValidator(abs)]] = InputField()
+    answer: str = OutputField()
+
+
+def test_a_fingerprint_survives_a_move_of_ferrules_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored runs must load in a version that keeps `Image` in another module."""
+    before = fingerprint(Predict(Album))
+    monkeypatch.setattr(Image, "__module__", "ferrule.values.content.parts")
+    assert "content.parts" in repr(Album.fields["photos"].annotation)
+    monkeypatch.setattr(History, "__module__", "ferrule.history")
+    assert fingerprint(Predict(Album)) == before
+    monkeypatch.setattr(Trip, "__module__", "another.module")
+    assert fingerprint(Predict(Album)) != before
+
+
+def test_a_fingerprint_holds_no_address_of_memory() -> None:
+    """A validator inside a type has its function's address in its `repr`: another in every process."""
+    checks = [AfterValidator(lambda value: value), AfterValidator(lambda value: value)]
+    one, two = (Signature({"q": (list[Annotated[int, check]], InputField()), "a": OutputField()}) for check in checks)
+    assert repr(one.fields["q"].annotation) != repr(two.fields["q"].annotation)
+    assert fingerprint(Predict(one)) == fingerprint(Predict(two))
 
 
 @pytest.mark.parametrize("text", ['{"ferrule_run":2}', "{}"])

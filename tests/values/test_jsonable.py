@@ -338,6 +338,20 @@ def test_text_of_an_object_has_no_address():
     assert object_text(Bad()).endswith("Bad object>")
 
 
+def test_text_of_a_class_or_an_object_of_ferrule_does_not_name_its_module():
+    """Digests are made of it, and must survive a move of ferrule's modules."""
+
+    class Handle:
+        """An object without a text of its own."""
+
+    Handle.__module__ = "ferrule.values.part"
+    Handle.__qualname__ = "Handle"
+    assert object_text(Handle) == "<class 'ferrule.Handle'>"
+    assert object_text(Handle()) == "<ferrule.Handle object>"
+    Handle.__module__ = "myferrule.values.part"
+    assert object_text(Handle()) == "<myferrule.values.part.Handle object>"
+
+
 def test_a_message_is_written_without_what_it_keeps_for_itself():
     """Ours: rendered bytes are a cache, not content."""
     message = Message("user", "hi")

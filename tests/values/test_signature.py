@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from ferrule.errors import InputError, SignatureError
 from ferrule.values.call import ToolCalls
+from ferrule.values.part import Image as Picture
 from ferrule.values.signature import InputField, OutputField, Signature, as_signature
 
 
@@ -457,6 +458,21 @@ def test_the_schema_of_the_outputs_is_one_object() -> None:
     assert QA.output_schema()["properties"]
     assert Signature("a -> title: str").output_schema()["properties"] == {"title": {"type": "string"}}
     assert Signature("a -> b: str | None").output_schema()["required"] == []
+
+
+def test_classes_of_one_name_are_told_apart_without_naming_ferrules_modules() -> None:
+    """A schema is part of what a run's journal compares, and so must survive a move of ferrule's modules."""
+
+    class Image(BaseModel):
+        """A picture of the user's own."""
+
+    class Two(Signature):
+        mine: Image = OutputField()
+        theirs: list[Picture] = OutputField()
+
+    definitions = Two.output_schema()["$defs"]
+    assert len(definitions) == 2
+    assert "ferrule__Image" in definitions
 
 
 def test_types_json_schema_cannot_say_are_left_open_there_and_checked_here() -> None:

@@ -179,19 +179,18 @@ class Module:
 
     # -- what it is made of ----------------------------------------------------------------------------------
 
-    def named_sub_modules(self, *, private: bool = True) -> Iterator[tuple[str, Module]]:
+    def named_sub_modules(self) -> Iterator[tuple[str, Module]]:
         """The program itself (`self`) and every program inside it, each once, depth first: `answer`, `agents[0].react`.
 
-        Those that only attributes with a leading underscore lead to come last, and not at all with `private=False`.
+        Those that only attributes with a leading underscore lead to come last.
         """
         from ferrule.programs.parts import parts
 
-        return parts(self, Module, private=private)
+        return parts(self, Module)
 
-    def named_predictors(self, *, private: bool = True) -> list[tuple[str, Predictor]]:
+    def named_predictors(self) -> list[tuple[str, Predictor]]:
         """Every `Predict` inside, with its path: what demos, models and saved state belong to."""
-        found = self.named_sub_modules(private=private)
-        return [(name, cast("Predictor", each)) for name, each in found if each.is_predictor]
+        return [(name, cast("Predictor", each)) for name, each in self.named_sub_modules() if each.is_predictor]
 
     def predictors(self) -> list[Predictor]:
         """Every `Predict` inside."""

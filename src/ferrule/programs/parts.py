@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 
 
-def parts(root: P, kind: type[P], *, private: bool) -> Iterator[tuple[str, P]]:
+def parts(root: P, kind: type[P]) -> Iterator[tuple[str, P]]:
     """The program itself (`self`) and every one of its `kind` inside it, each once, depth first.
 
-    Those that only attributes with a leading underscore lead to come behind all others, and not at all without `private`. So whatever has a
-    public path is called by it, wherever else it is kept: saved states hold on to these names.
+    Those that only attributes with a leading underscore lead to come last. So a program with a public path goes by that path, whatever
+    private attributes hold it too: saved states use these names.
     """
 
     def is_walked(value: Any) -> bool:
@@ -36,8 +36,7 @@ def parts(root: P, kind: type[P], *, private: bool) -> Iterator[tuple[str, P]]:
             prefix = "" if found is root else f"{name}."
             attributes = tuple(vars(found).items())[::-1]
             waiting += [(f"{prefix}{key}", value) for key, value in attributes if not key.startswith("_")]
-            if private:
-                begin += [(f"{prefix}{key}", value) for key, value in attributes[::-1] if key.startswith("_")]
+            begin += [(f"{prefix}{key}", value) for key, value in attributes[::-1] if key.startswith("_")]
 
 
 def _elements(found: Any) -> Sequence[tuple[Any, Any]]:

@@ -44,8 +44,8 @@ class Predictor(Protocol):
 class Program(Protocol):
     """What has predictors inside."""
 
-    def named_predictors(self, *, private: bool = True) -> list[tuple[str, Predictor]]:
-        """Every predictor, with its path; without `private`, those that a public path leads to."""
+    def named_predictors(self) -> list[tuple[str, Predictor]]:
+        """Every predictor, with its path."""
         ...
 
 
@@ -58,9 +58,6 @@ def load_state(module: Program, state: Mapping[str, Any], *, tools: Iterable[Any
     """Take a dumped state over, all or nothing."""
     saved = _checked(state)["predictors"]
     predictors = dict(module.named_predictors())
-    public = dict(module.named_predictors(private=False))
-    if public.keys() == saved.keys():  # a state of before private ones were saved
-        predictors = public
     if predictors.keys() != saved.keys():
         msg = f"The state is of another program: it has predictors {sorted(saved)}, this program has {sorted(predictors)}."
         raise ConfigurationError(msg)

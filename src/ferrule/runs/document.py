@@ -29,7 +29,7 @@ from ferrule.tools.tool import Tool
 from ferrule.values.content import marked_parts, read_marked
 from ferrule.values.fields import input_check
 from ferrule.values.history import History
-from ferrule.values.jsonable import json_bytes, jsonable
+from ferrule.values.jsonable import json_bytes, jsonable, repr_text
 from ferrule.values.record import Changing, Record, fields_of
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def checked_head(head: Mapping[str, Any], program: Program, *, migrate: bool) ->
         msg = f"The run {head['id']} was redacted: neither its inputs nor its journal are there any more."
         raise StoreError(msg)
     now = fingerprint(program)
-    # Runs that were kept before predictors behind private attributes were seen name the public ones only.
-    if not migrate and head["fingerprint"] not in [now, fingerprint(program, private=False)]:
+    if not migrate and head["fingerprint"] != now:
         then, now = _different(head["fingerprint"], now)
         raise ReplayMismatch("start, in the fingerprint of the program", then, f"{now}; load it with `migrate=True` to try all the same")
     return head
@@ -106,14 +105,14 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
 # -- fingerprint ---------------------------------------------------------------------------------------------------
 
 
-def fingerprint(program: Program, *, private: bool = True) -> dict[str, Any]:
+def fingerprint(program: Program) -> dict[str, Any]:
     """`{"program": class, "predictors": {path: {"signature", "digest", "tools": {name: digest}}}}`."""
     # Not the module: a program that is defined in a script is in `__main__` there, and elsewhere when another process imports it.
     found: dict[str, Any] = {"program": type(program).__qualname__, "predictors": {}}
-    named: Callable[..., Sequence[tuple[str, Any]]] | None = getattr(program, "named_predictors", None)
-    for path, predictor in named(private=private) if named is not None else ():
+    named: Callable[[], Sequence[tuple[str, Any]]] | None = getattr(program, "named_predictors", None)
+    for path, predictor in named() if named is not None else ():
         signature = predictor.signature
-        types = {name: repr(field.annotation) for name, field in signature.fields.items()}
+        types = {name: repr_text(repr(field.annotation)) for name, field in signature.fields.items()}
         found["predictors"][path] = {
             "signature": signature.signature,
             "digest": _digest((signature.dump_state(), types)),

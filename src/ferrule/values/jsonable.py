@@ -22,6 +22,7 @@ from pydantic_core import to_json
 from ferrule.values.record import Changing, Record, fields_of
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_OWN_MODULE = re.compile(r"(?<![\w.])ferrule\.(?:\w+\.)+(?=\w)")
 _DEEPEST = 100
 _MOST_DIGITS = 4300
 """Of an integer in JSON: Python reads and writes no longer one, so that is written as text, in hexadecimal."""
@@ -61,7 +62,17 @@ def object_text(value: object) -> str:
         text = str(value)
     except Exception:  # noqa: BLE001  a foreign `__str__` may raise anything, and a result must still be shown
         text = object.__repr__(value)
-    return _ADDRESS.sub("", text)
+    return repr_text(text) if text.startswith("<") else _ADDRESS.sub("", text)  # a text of its own may well name a module
+
+
+def repr_text(text: str) -> str:
+    """A `repr` without memory addresses and modules of ferrule (`<class 'ferrule.Image'>`): equal in every process and version."""
+    return without_modules(_ADDRESS.sub("", text))
+
+
+def without_modules(text: str) -> str:
+    """Text in which ferrule's classes are named `ferrule.Image`, without their module: stored data must survive a move of it."""
+    return _OWN_MODULE.sub("ferrule.", text)
 
 
 def _settled(value: Any) -> bool:

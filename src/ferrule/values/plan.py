@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 from ferrule.errors import InputError, SignatureError
 from ferrule.values.call import ToolCalls
 from ferrule.values.fields import Check, adapter_of, allows_none, description_of, input_check, role_of
+from ferrule.values.jsonable import without_modules
 from ferrule.values.output_checks import OutputCheck, output_check
 from ferrule.values.plain import TYPE_NAMES, is_plain
 
@@ -168,6 +169,10 @@ def _schemas_of(fields: Mapping[str, FieldInfo]) -> tuple[dict[str, dict[str, An
         def field_title_should_be_set(self, schema: Any) -> bool:
             del schema
             return False
+
+        def normalize_name(self, name: str) -> str:
+            """Two classes of one name are told apart by their modules; where ferrule keeps its own must not show."""
+            return super().normalize_name(without_modules(name))
 
     adapters = {name: adapter_of(field) for name, field in fields.items()}
     try:
