@@ -1,0 +1,81 @@
+"""Runs and programs that were stored before load, continue and end as they did then (`tests/stores`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stores.programs import HALL, SAVED, STORES, asked_of, outcome, write
+
+import ferrule
+from ferrule import ReAct, SQLiteStore
+
+DATA = Path(__file__).parents[1] / "stores"
+EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())
+
+pytestmark = pytest.mark.integration
+
+
+def plain(found: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(found))
+
+
+def under_names_of_now(expected: dict[str, Any]) -> dict[str, Any]:
+    """Errors are recorded by their class; one that was renamed since is known by both names."""
+    rests = [
+        [status, error and getattr(ferrule, error).__name__, *more] if more else [status, error]
+        for status, error, *more in expected["rests"]
+    ]
+    return {**expected, "rests": rests}
+
+
+@pytest.mark.parametrize(("of", "name"), [(of, name) for of, runs in STORES.items() for name in runs])
+def test_a_stored_run_ends_as_it_did(tmp_path: Path, of: str, name: str) -> None:
+    """The status and the questions at each rest, the effects, the calls of the model, the outputs and the conversation are equal."""
+    path = shutil.copy(DATA / f"{of}.sqlite", tmp_path / "runs.sqlite")
+    with closing(SQLiteStore(path)) as store:
+        found = outcome(store, name, STORES[of][name], tmp_path)
+        assert plain(found) == under_names_of_now(EXPECTED[f"{of}/{name}"])
+        if found["end"] is not None:  # and once more, from what is stored now
+            again = outcome(store, name, STORES[of][name], tmp_path)
+            assert (again["end"], again["effects"], again["asked"]) == (found["end"], [], 0)
+
+
+def test_every_stored_run_is_listed(tmp_path: Path) -> None:
+    """Each store holds the runs of its name and no others."""
+    for of, runs in STORES.items():
+        with closing(SQLiteStore(shutil.copy(DATA / f"{of}.sqlite", tmp_path / of))) as store:
+            assert sorted(each.id for each in store.list()) == sorted(runs)
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_a_saved_program_does_what_it_did(tmp_path: Path, name: str) -> None:
+    """What the model is sent, the effects and the outputs are equal."""
+    program = SAVED[name].fresh(tmp_path)
+    program.load(DATA / "saved" / f"{name}.json")
+    assert plain(asked_of(program, SAVED[name])) == EXPECTED[f"saved/{name}"]
+
+
+def test_a_saved_program_reaches_its_server_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program has no server: how it is reached stands in the file."""
+    shutil.copy(HALL, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    program = ReAct("task -> answer", [write], native=True)
+    program.load(DATA / "saved" / "hall.json")
+    assert plain(asked_of(program, SAVED["hall"])) == EXPECTED["saved/hall"]
+    assert "call pay" in (tmp_path / "hall.log").read_text()
+
+
+def test_stored_data_names_no_module_of_ferrule_and_no_place() -> None:
+    """Both change."""
+    for path in [*DATA.glob("*.sqlite"), *DATA.glob("saved/*.json"), DATA / "expected.json"]:
+        found = path.read_bytes()
+        assert re.search(rb"ferrule\.\w+\.\w+|/(?:tmp|home|root|usr|work)/", found) is None, path.name
