@@ -18,7 +18,7 @@ TYPING_TESTS = $(wildcard tests/typing)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check kill-test bench conformance docs coverage format lock clean
+.PHONY: help demo test check kill-test bench walk conformance docs coverage format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ kill-test: $(VENV)/.dev ## kill an agent at every point of its runs, and count w
 bench: $(BENCH)/.bench ## speed and cost beside peers, in a venv of its own
 	@$(BENCH)/bin/python benchmarks/run.py
 
+walk: $(VENV)/.dev ## how many files of ferrule one call passes through
+	@$(BIN)/python benchmarks/walk.py --list
+
 conformance: $(VENV)/.dev ## the suites of the Model Context Protocol, both sides; installs node and the suite into a cache
 	@$(BIN)/python conformance/run.py
 
@@ -64,7 +67,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3
 lock: $(VENV)/.dev ## move every pin in requirements/ to the newest that fits
 	$(COMPILE) pyproject.toml requirements/dev.in --extra cli --extra langchain --extra mcp -o requirements/dev.txt
 	$(COMPILE) pyproject.toml requirements/run.in --extra cli --extra mcp -c requirements/dev.txt -o requirements/run.txt
-	$(COMPILE) pyproject.toml requirements/bench.in --extra cli -c requirements/dev.txt -o requirements/bench.txt
+	$(COMPILE) pyproject.toml requirements/bench.in --extra cli --extra mcp -c requirements/dev.txt -o requirements/bench.txt
 
 clean: ## remove the venvs and everything that tools left behind
 	rm -rf $(VENV) $(BENCH) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* htmlcov

@@ -1,20 +1,24 @@
-"""What a call of an MCP tool costs: sync and async through `MCPServer`, beside the SDK's own session. (M84: at most twice.)
+"""What a call of an MCP tool costs over stdio, beside the SDK's own session: `python mcp_calls.py CALLS ROUNDS` prints one JSON line.
 
-usage: mcp_calls.py [CALLS] -> milliseconds a call over stdio, medians of five rounds taken in turn
+The ways to call take turns, CALLS calls each; a figure is the median over ROUNDS such turns, in milliseconds a call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import statistics
 import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mcp import ClientSession, StdioServerParameters, stdio_client
 
 from ferrule import MCPServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SERVER = """
 import json, sys
@@ -34,7 +38,6 @@ for line in sys.stdin:
         answer["error"] = {"code": -32601, "message": "no"}
     print(json.dumps(answer), flush=True)
 """
-ROUNDS = 5
 
 
 async def bare(calls: int, session: ClientSession) -> float:
@@ -51,14 +54,14 @@ async def ours(calls: int, server: MCPServer) -> float:
     return (time.perf_counter() - start) / calls
 
 
-def in_sync_code(calls: int, call: object) -> float:
+def in_sync_code(calls: int, call: Callable[[], object]) -> float:
     start = time.perf_counter()
     for _ in range(calls):
         call()
     return (time.perf_counter() - start) / calls
 
 
-async def main(calls: int) -> None:
+async def main(calls: int, rounds: int) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     parameters = StdioServerParameters(command=sys.executable, args=["-c", SERVER])
     async with contextlib.AsyncExitStack() as stack:
@@ -73,14 +76,11 @@ async def main(calls: int) -> None:
             "MCPServer.call": lambda: asyncio.to_thread(in_sync_code, calls, lambda: server.call("ok", {"x": "a"})),
             "tool(...), checked": lambda: asyncio.to_thread(in_sync_code, calls, lambda: tools["ok"](x="a")),
         }
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for name, way in ways.items():
                 found.setdefault(name, []).append(await way())
-    least = statistics.median(found["SDK session, async"])
-    print(f"{Path(__file__).stem}: {calls} calls a round, ms a call")
-    for name, times in found.items():
-        print(f"  {name:22} {statistics.median(times) * 1e3:6.2f}  {statistics.median(times) / least:5.2f} x")
+    return {name: round(1e3 * statistics.median(times), 3) for name, times in found.items()}
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 300))
+    print(json.dumps(asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))))

@@ -1,5 +1,7 @@
 """All benchmarks, side by side in one run: `make bench`. Prints tables of ratios, and writes `benchmarks/results.json`.
 
+`--tiny` runs every benchmark with counts that show that it works and measure nothing, and writes no file.
+
 Each figure is measured in a process of its own, peers interleaved, and the smallest of the medians is kept: other work on the machine only
 ever adds. A peer that is not installed is left out and named.
 """
@@ -16,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-ROUNDS = 3
-IMPORT_ROUNDS = 10
-STEPS = {10: 200, 100: 30, 1000: 5}
+TINY = ["--tiny"] if "--tiny" in sys.argv else []
+ROUNDS = 1 if TINY else 3
+IMPORT_ROUNDS = 1 if TINY else 10
+STEPS = {2: 1} if TINY else {10: 200, 100: 30, 1000: 5}
+MCP_CALLS = ("2", "1") if TINY else ("300", "5")
 PEERS = ["floor", "ferrule_native", "ferrule_text", "ferrule_native_async", "ferrule_text_async", "smolagents"]
 IMPORTS = {
     "pydantic": "from pydantic import BaseModel, TypeAdapter",
@@ -34,15 +38,19 @@ IMPORTS = {
 
 
 def main() -> None:
-    versions = {name: _version(name) for name in ("ferrule", "pydantic", "smolagents")}
+    versions = {name: _version(name) for name in ("ferrule", "pydantic", "smolagents", "mcp")}
     print(f"Python {platform.python_version()}, " + ", ".join(f"{name} {found}" for name, found in versions.items()))
     peers = [peer for peer in PEERS if peer != "smolagents" or versions["smolagents"]]
     if len(peers) < len(PEERS):
         print("smolagents is not installed and left out (requirements/bench.txt has it)")
+    if not versions["mcp"]:
+        print("mcp is not installed: calls of MCP tools are left out (requirements/bench.txt has it)")
     steps = _steps(peers)
     imports = _imports([name for name in IMPORTS if name != "smolagents" or versions["smolagents"]])
     results = {"versions": versions, "steps": steps, "imports": imports, "runs": _runs()}
-    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    results |= {"mcp": _mcp_calls() if versions["mcp"] else None, "walk": _walk()}
+    if not TINY:
+        (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
 def _version(name: str) -> str | None:
@@ -59,7 +67,7 @@ def _steps(peers: list[str]) -> dict[str, dict[int, float]]:
             for peer in peers:
                 if peer == "smolagents" and steps > 100:
                     continue
-                found = json.loads(_python(str(HERE / "steps.py"), peer, str(steps), str(repeats)))["cpu_us_a_step"]
+                found = _benchmark("steps.py", peer, str(steps), str(repeats))["cpu_us_a_step"]
                 best[peer][steps] = min(found, best[peer].get(steps, found))
     print("\nCPU microseconds a step (x: times the hand-written loop)")
     print(f"{'':24}" + "".join(f"{f'{steps} steps':>18}" for steps in STEPS))
@@ -84,11 +92,11 @@ def _imports(names: list[str]) -> dict[str, float]:
 
 
 def _runs() -> dict[str, Any]:
-    commits, waiting, long = (json.loads(_python(str(HERE / "runs.py"), figure)) for figure in ("commits", "waiting", "long"))
+    commits, waiting, long = (_benchmark("runs.py", figure, *TINY) for figure in ("commits", "waiting", "long"))
     print(f"\nOne journal entry of {commits['bytes an entry']} bytes, microseconds (x: times a bare INSERT and commit)")
     for name, found in commits["us"].items():
         print(f"{name:36}{_spread(found)} x {_spread(commits['ratio'][name])}")
-    print("\n1,000 runs that wait in one file, milliseconds")
+    print(f"\n{waiting['runs']:,} runs that wait in one file, milliseconds")
     for name, found in waiting["ms"].items():
         print(f"{name:36}{_spread(found)}")
     print("\nA run that waits, bytes")
@@ -101,9 +109,30 @@ def _runs() -> dict[str, Any]:
     return {"commits": commits, "waiting": waiting, "long": long}
 
 
+def _mcp_calls() -> dict[str, float]:
+    found = _benchmark("mcp_calls.py", *MCP_CALLS)
+    least = found["SDK session, async"]
+    print("\nA call of an MCP tool over stdio, milliseconds (x: times the SDK's own session)")
+    for name, taken in found.items():
+        print(f"{name:24}{taken:9.2f} {taken / least:6.2f} x")
+    return found
+
+
+def _walk() -> dict[str, dict[str, int]]:
+    found = _benchmark("walk.py")
+    print("\nFiles of ferrule that one call passes through, and how often it changes file")
+    for name, walked in found.items():
+        print(f"{name:24}{walked['files']:9} {walked['changes']:9}")
+    return found
+
+
 def _spread(found: list[float]) -> str:
     middle, low, high = found
     return f"{middle:9.6g} {f'({low:g} to {high:g})':18}"
+
+
+def _benchmark(script: str, *arguments: str) -> Any:
+    return json.loads(_python(str(HERE / script), *arguments))
 
 
 def _python(*arguments: str) -> str:

@@ -1,7 +1,8 @@
 """Runs that are kept: `python runs.py FIGURE` prints one JSON line; FIGURE is `commits`, `waiting` or `long`.
 
 All of it is on a SQLite file as users have it (write-ahead log, `synchronous=FULL`), in the folder for temporary files. Every figure is a
-median with what the middle half of its measurements lay between. What the runs came to is checked after the clock stops.
+median with what the middle half of its measurements lay between. What the runs came to is checked after the clock stops. With `--tiny` the
+counts are such that the benchmark only shows that it works.
 """
 
 from __future__ import annotations
@@ -21,22 +22,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from ferrule import Response, Run, ScriptedLM, ToolCall, configure, respond_to_confirmation, tool
-from ferrule.programs.react import ReAct
-from ferrule.runs.journal_json import entry_text
-from ferrule.runs.kept import Kept
-from ferrule.runs.sqlite_store import SQLiteStore
+from ferrule import (
+    Module,
+    Once,
+    Prediction,
+    ReAct,
+    Response,
+    Run,
+    ScriptedLM,
+    SQLiteStore,
+    ToolCall,
+    configure,
+    respond_to_confirmation,
+    tool,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator
 
-WAITING = 1000
-LENGTHS = (50, 100, 500)
-TOGETHER = 20
-COMMIT_ROUNDS = 8
+TINY = "--tiny" in sys.argv
+WAITING = 40 if TINY else 1000
+IN_MEMORY = 5 if TINY else 200
+LENGTHS = (2, 3) if TINY else (50, 100, 500)
+LONG_ROUNDS = 2 if TINY else 5
+TOGETHER = 2 if TINY else 20
+COMMIT_ROUNDS = 2 if TINY else 20
+ENTRIES = [f"{i} {'x' * 150}" for i in range(3 if TINY else 50)]
 BEGAN: list[float] = []
 """When the tool that was waited for began."""
-FILLER = ["x" * 800] * 6000
+FILLER = ["x" * 800] * (10 if TINY else 6000)
 """Written first: the log of a file reaches the length at which it begins anew, and a log that still grows costs more."""
 
 
@@ -67,46 +81,44 @@ def agent_of(steps: int, *, asks: bool) -> ReAct:
 
 
 def commits(folder: Path) -> dict[str, Any]:
-    """Microseconds to keep an entry of a run, and to commit the same bytes with a bare `INSERT`; and by how much more that is (F5).
+    """Microseconds to keep an entry of a run, and to commit the same bytes with a bare `INSERT`; and the ratio of the two.
 
-    What is compared is done entry by entry, in an order by chance, each in a file of its own: a disk is not as fast now as it was a
-    second ago, and a write finds it as the one before left it. On an event loop the bare commit has a thread of its own, too.
+    A disk is not as fast now as it was a second ago, so the ways take turns, in random order, each with a file of its own. On an event loop
+    the bare commit has a thread of its own, too. What a run costs without a store is in both figures of a kept run, and is listed.
     """
-    agent, chance = agent_of(20, asks=False), random.Random(5)
-    entries = agent.start(task="Add.").journal.entries
-    lines = [entry_text(entry) for entry in entries]
+    program, chance = Writer(), random.Random(5)
+    stores = {name: _filled(folder / f"{name}.db") for name in ("alone", "async", "together")}
+    lines = stores["alone"].load(program.start(store=stores["alone"]).id).entries
     bare, bare_in_thread = _Bare(folder / "bare.db"), _Bare(folder / "bare_in_thread.db")
-    stores = [SQLiteStore(folder / f"{name}.db") for name in ("alone", "async", "together")]
-    alone, in_loop, *many = [_opened(agent, store) for store in (*stores, *[stores[-1]] * (TOGETHER - 1))]
-    runner, thread = asyncio.Runner(), ThreadPoolExecutor(1)
-
-    async def together(entry: Any) -> None:
-        await asyncio.gather(*[kept.later(entry) for kept in many])
+    thread = ThreadPoolExecutor(1)
 
     async def hop(line: str) -> None:
         await asyncio.get_running_loop().run_in_executor(thread, bare_in_thread.commit, line)
 
-    ways: dict[str, Callable[[Any, str], float]] = {
-        "bare": lambda _, line: _seconds(lambda: bare.commit(line)),
-        "kept": lambda entry, _: _seconds(lambda: alone(entry)),
-        "bare, async": lambda _, line: runner.run(_aseconds(hop(line))),
-        "kept, async": lambda entry, _: runner.run(_aseconds(in_loop.later(entry))),
-        f"kept, async, {TOGETHER} runs at once": lambda entry, _: runner.run(_aseconds(together(entry))) / TOGETHER,
-    }
-    medians: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(COMMIT_ROUNDS):
-        taken: dict[str, list[float]] = {name: [] for name in ways}
-        for entry, line in zip(entries, lines, strict=True):
+    async def bare_async() -> list[float]:
+        return [await _aseconds(hop(line)) for line in lines]
+
+    async def together() -> None:
+        await asyncio.gather(*[program.astart(store=stores["together"]) for _ in range(TOGETHER)])
+
+    with asyncio.Runner() as runner:
+        ways: dict[str, Callable[[], list[float]]] = {
+            "bare": lambda: [_seconds(lambda line=line: bare.commit(line)) for line in lines],
+            "kept": lambda: program.times(lambda: program.start(store=stores["alone"])),
+            "not kept": lambda: program.times(program.start),
+            "bare, async": lambda: runner.run(bare_async()),
+            "kept, async": lambda: program.times(lambda: runner.run(program.astart(store=stores["async"]))),
+            f"kept, async, {TOGETHER} runs at once": lambda: [each / TOGETHER for each in program.times(lambda: runner.run(together()))],
+        }
+        medians: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(COMMIT_ROUNDS):
             for name in chance.sample([*ways], len(ways)):
-                taken[name].append(1e6 * ways[name](entry, line))
-        for name, found in taken.items():
-            medians[name].append(statistics.median(found))
-    runner.close()
-    written = [store.load(run.id).entries for store in stores for run in store.list() if run.id.startswith("kept-")]
-    assert len(written) == 2 + TOGETHER
-    for entries_of_one in written:
-        assert entries_of_one == bare.lines() == bare_in_thread.lines() == lines * COMMIT_ROUNDS
-    for store in stores:
+                medians[name].append(1e6 * statistics.median(ways[name]()))
+    thread.shutdown()
+    written = [store.load(run.id).entries for store in stores.values() for run in Run.list(store) if run.program == program.name]
+    assert written == [lines] * (1 + COMMIT_ROUNDS * (2 + TOGETHER))
+    assert bare.lines() == bare_in_thread.lines() == [*lines] * COMMIT_ROUNDS
+    for store in stores.values():
         store.close()
     found = {name: _ratio(each, medians["bare, async" if "async" in name else "bare"]) for name, each in medians.items()}
     size = sum(map(len, lines)) // len(lines)
@@ -117,15 +129,34 @@ def _ratio(found: list[float], bare: list[float]) -> list[float]:
     return _spread([a / b for a, b in zip(found, bare, strict=True)], 2)
 
 
-def _opened(agent: ReAct, store: SQLiteStore) -> Kept:
-    """A run's place in a store, ready to be written to."""
-    lease = store.create(uuid4().hex, program="P", head="{}")
+class Writer(Module):
+    """Does nothing but have entries written to its journal, and times each."""
+
+    def __init__(self) -> None:
+        self._taken: list[float] = []
+
+    def flow(self) -> Generator[Once, Any, Prediction]:
+        """Yield acts that cost nothing and whose answers are journalled."""
+        for text in ENTRIES:
+            asked = time.perf_counter()
+            yield Once(lambda text=text: text)
+            self._taken.append(time.perf_counter() - asked)
+        return Prediction(written=len(ENTRIES))
+
+    def times(self, run: Callable[[], object]) -> list[float]:
+        """Seconds from act to answer, of each entry that `run` had written."""
+        self._taken.clear()
+        run()
+        return [*self._taken]
+
+
+def _filled(path: Path) -> SQLiteStore:
+    store = SQLiteStore(path)
+    lease = store.create(uuid4().hex, program="filler", head="{}")
     with store.transaction(lease):
         for line in FILLER:
             store.append(lease, line)
-    kept = Kept(store, Run(agent, (), {"task": "Add."}, run_id=f"kept-{uuid4().hex}"), is_new=True)
-    kept.open()
-    return kept
+    return store
 
 
 class _Bare:
@@ -180,12 +211,12 @@ def waiting(folder: Path) -> dict[str, Any]:
     store.close()
     bytes_of_one = {"text": size, "file": (folder / "runs.db").stat().st_size // WAITING, **_in_memory(agent)}
     times = {"list": listed, **found, "decide by id": by_id}
-    return {"ms": {name: _spread(each, 2) for name, each in times.items()}, "bytes": bytes_of_one}
+    return {"runs": WAITING, "ms": {name: _spread(each, 2) for name, each in times.items()}, "bytes": bytes_of_one}
 
 
 def _in_memory(agent: ReAct) -> dict[str, int]:
     """Bytes that Python holds for a waiting run which somebody keeps in hand, and for one that was let go."""
-    many, in_hand, let_go = 200, 0, 0
+    many, in_hand, let_go = IN_MEMORY, 0, 0
     tracemalloc.start()
     for _ in range(2):  # the first time, what is kept of no run in particular grows to its size
         gc.collect()
@@ -203,7 +234,7 @@ def _in_memory(agent: ReAct) -> dict[str, int]:
 def long(folder: Path) -> dict[str, Any]:
     """Microseconds and bytes a step of runs of several lengths, started, and replayed to their end."""
     made: dict[int, dict[str, list[float]]] = {steps: {"cpu": [], "wall": [], "replay": [], "bytes": []} for steps in LENGTHS}
-    for k in range(5):
+    for k in range(LONG_ROUNDS):
         for steps in LENGTHS:
             agent, store = agent_of(steps, asks=False), SQLiteStore(folder / f"{steps}-{k}.db")
             cpu_from, wall_from = time.process_time(), time.perf_counter()

@@ -1,0 +1,111 @@
+"""How many files of ferrule one call passes through: `python walk.py` prints one JSON line; with `--list`, the files come first.
+
+Three calls are walked: a native `ReAct` run with one tool call whose model answers over HTTP; a tool of an MCP server over stdio, called;
+and the same tool, its call executed with `ToolCall.execute`. Model and server run in other processes. Each call is made once before it is
+walked, so that imports and connections do not count. `files` counts the files of ferrule in which a function was called; `changes` counts
+how often, on one thread, the next such call was in another file. Threads that ferrule starts for the call are walked too.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ferrule
+from ferrule import LM, MCPServer, ReAct, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+PACKAGE = f"{Path(ferrule.__file__).parent}/"
+MODEL = """
+import sys
+from ferrule import Response, ToolCall
+from ferrule.testing import ScriptedLM, serve
+
+def answer(request):
+    name, args = ("finish", {"answer": 3}) if len(request.messages) > 2 else ("add", {"a": 1, "b": 2})
+    return Response(tool_calls=(ToolCall(name=name, args=args, id=name),))
+
+with serve(ScriptedLM(by=answer)) as served:
+    print(served.base_url, flush=True)
+    sys.stdin.read()
+"""
+SERVER = """
+import ferrule
+
+@ferrule.tool
+def add(a: int, b: int) -> int:
+    "Add two integers."
+    return a + b
+
+ferrule.serve([add])
+"""
+
+
+class Walk:
+    """A profiler of all threads that start after it; it records ferrule's functions in the order of their calls, by thread."""
+
+    def __init__(self) -> None:
+        self._is_on = False
+        self._files: dict[int, list[str]] = {}
+        threading.setprofile(self)
+        sys.setprofile(self)
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        """Record the call of a function of ferrule."""
+        if self._is_on and event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            self._files.setdefault(threading.get_ident(), []).append(frame.f_code.co_filename.removeprefix(PACKAGE))
+
+    def of(self, name: str, call: Callable[[], object]) -> dict[str, int]:
+        """Make the call twice, and walk the second."""
+        call()
+        self._files.clear()
+        self._is_on = True
+        call()
+        self._is_on = False
+        threads = [*self._files.values()]
+        files = sorted({file for thread in threads for file in thread})
+        if "--list" in sys.argv:
+            print(name, *files, sep="\n  ")
+        changes = sum(one != other for thread in threads for one, other in pairwise(thread))
+        return {"files": len(files), "changes": changes, "calls": sum(map(len, threads))}
+
+
+def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+def native_run(walk: Walk) -> dict[str, dict[str, int]]:
+    with subprocess.Popen([sys.executable, "-c", MODEL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        url = server.stdout.readline().strip()
+        ferrule.configure(lm=LM("openai/any", base_url=url))
+        agent = ReAct("question -> answer: int", tools=[add], native=True)
+
+        def run() -> None:
+            assert agent(question="1+2?").answer == 3
+
+        found = walk.of("native run", run)
+        server.stdin.close()
+    return {"native run": found}
+
+
+def mcp_calls(walk: Walk) -> dict[str, dict[str, int]]:
+    args = {"a": 1, "b": 2}
+    with MCPServer.stdio(sys.executable, ["-c", SERVER], name="walk") as tools:
+        called = walk.of("MCP tool, called", lambda: tools["add"](**args))
+        executed = walk.of("MCP tool, executed", lambda: ToolCall(name="add", args=args).execute([tools["add"]]))
+    return {"MCP tool, called": called, "MCP tool, executed": executed}
+
+
+if __name__ == "__main__":
+    profiler = Walk()
+    print(json.dumps({**native_run(profiler), **(mcp_calls(profiler) if find_spec("mcp") else {})}))
