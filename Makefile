@@ -53,7 +53,7 @@ docs: $(VENV)/.dev ## prove the claims of the pages in docs/
 
 coverage: $(VENV)/.dev ## branch coverage of the package, by file
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest --quiet
+	@$(BIN)/coverage run -m pytest --quiet $(PYTEST_ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
