@@ -24,8 +24,7 @@ from mcp.client.auth.extensions.client_credentials import (
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl
 
-from ferrule import MCPServer
-from ferrule.errors import MCPError
+from ferrule import MCPError, MCPServer
 
 CALLBACK = "http://localhost:3000/callback"
 DOCUMENT = "https://conformance-test.local/client-metadata.json"

@@ -7,7 +7,7 @@ from typing import Any
 
 import mcp_types as types
 
-from ferrule.bridges.mcp_serve_place import current_call
+from ferrule import current_mcp_call
 
 _CHOICES = [("one", "First"), ("two", "Second"), ("three", "Third")]
 _NAMES = [name for name, _ in _CHOICES]
@@ -56,7 +56,7 @@ def ask(requests: dict[str, Any], state: str | None = None) -> types.InputRequir
 
 
 def _params() -> Any:
-    call = current_call()
+    call = current_mcp_call()
     if call is None:
         msg = "This runs for an MCP client only."
         raise RuntimeError(msg)
@@ -130,7 +130,7 @@ def test_input_required_result_multi_round() -> Any:
 
 def test_input_required_result_capabilities() -> Any:
     """Ask only what the client can answer."""
-    call = current_call()
+    call = current_mcp_call()
     capabilities = call.request.session.client_capabilities if call is not None else None
     requests: dict[str, Any] = {}
     if capabilities is not None and capabilities.elicitation is not None:

@@ -17,8 +17,7 @@ from mcp.shared.exceptions import MCPError
 from questions import QUESTIONS, forms
 
 import ferrule
-from ferrule.bridges.mcp_serve import MCPApp
-from ferrule.bridges.mcp_serve_place import current_call
+from ferrule import MCPApp, current_mcp_call
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 SILENCE = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
@@ -104,7 +103,7 @@ async def test_tool_with_progress() -> str:
 
 async def test_reconnection() -> str:
     """Close the stream of the answer on the way; the client is to come back for it."""
-    call = current_call()
+    call = current_mcp_call()
     if call is not None and call.request.close_sse_stream is not None:
         await call.request.close_sse_stream()
     await asyncio.sleep(4 * PAUSE_S)
@@ -156,7 +155,7 @@ def with_header(region: str, query: str = "") -> str:
 
 
 def _request() -> Any:
-    call = current_call()
+    call = current_mcp_call()
     if call is None:
         msg = "This runs for an MCP client only."
         raise RuntimeError(msg)

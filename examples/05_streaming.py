@@ -1,7 +1,6 @@
 """A run as it happens: thoughts word by word, calls when they start, results when they are there."""
 
-from ferrule import ReAct, ScriptedLM, configure, progress
-from ferrule.values.event import CallFinished, CallProgress, CallStarted, ThoughtDelta
+from ferrule import CallFinished, CallProgress, CallStarted, ReAct, ScriptedLM, ThoughtDelta, configure, progress
 
 
 def read_pages(pages: int) -> str:

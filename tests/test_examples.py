@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import ferrule
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CODE = [*PAGES, *EXAMPLES, *sorted((ROOT / "conformance").glob("*.py"))]
 LONGEST = 60
+PUBLIC = {"ferrule", "ferrule.testing", *(f"ferrule.{name}" for name in ferrule.__all__)}
 
 # The example runs as `__main__`, with the door to the network closed and warnings as errors.
 _ALONE = """
@@ -57,3 +63,39 @@ def test_the_pages_show_the_example_word_for_word(path: Path) -> None:
     showing = [page for page in PAGES if marker in page.read_text(encoding="utf-8")]
     assert showing, f"no page shows {path.name}"
     assert [page.name for page in showing if block not in page.read_text(encoding="utf-8")] == []
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: path.name)
+def test_documented_code_uses_public_names_only(path: Path) -> None:
+    """Ours: names of `ferrule` and of `ferrule.testing`."""
+    text = path.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) if path.suffix == ".md" else [text]
+    assert [name for block in blocks for name in names_of_ferrule(block) if not is_public(name)] == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["from ferrule.values.event import Event", "import ferrule.runs.run", "from ferrule import values", "import ferrule\nferrule.runs.run"],
+)
+def test_a_private_name_is_found(code: str) -> None:
+    """Ours."""
+    assert [name for name in names_of_ferrule(code) if not is_public(name)]
+
+
+def names_of_ferrule(code: str) -> Iterator[str]:
+    """What code imports from ferrule, or reads from the imported package, by its dotted name."""
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.Import(names=names):
+                found = [alias.name for alias in names]
+            case ast.ImportFrom(module=str(module), names=names):
+                found = [f"{module}.{alias.name}" for alias in names]
+            case ast.Attribute(value=ast.Name(id="ferrule"), attr=name):
+                found = [f"ferrule.{name}"]
+            case _:
+                continue
+        yield from (name for name in found if name.split(".")[0] == "ferrule")
+
+
+def is_public(name: str) -> bool:
+    return name in PUBLIC or name.startswith("ferrule.testing.")

@@ -12,8 +12,7 @@ import pytest
 from mcp_talk import ERAS, call, client, refusal, talk, text
 
 import ferrule
-from ferrule import Context, MCPApp, Tool
-from ferrule.bridges.mcp_serve_place import current_call, is_cancelled
+from ferrule import Context, MCPApp, Tool, current_mcp_call, is_cancelled
 from ferrule.errors import ToolArgumentsError, ToolRetry, ToolStop
 
 types = pytest.importorskip("mcp_types", reason="needs the extra: pip install 'ferrule[mcp]'")
@@ -222,10 +221,10 @@ def test_a_tool_sees_the_call_of_the_client() -> None:
     """Ours: what only the SDK can do is done with what it gave us."""
 
     def who() -> str:
-        place = current_call()
+        place = current_mcp_call()
         return f"{place.request.session.client_params.client_info.name} {place.params.name}"
 
-    assert current_call() is None
+    assert current_mcp_call() is None
     assert text(call(MCPApp([who]), ERAS[0], "who", client_info=types.Implementation(name="me", version="1"))) == "me who"
 
 

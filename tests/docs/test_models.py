@@ -11,13 +11,10 @@ from typing import Any
 import pytest
 import stamina
 
-from ferrule import LM, errors
-from ferrule.errors import ConfigurationError, LMError
+from ferrule import LM, ConfigurationError, LMError, Message, Messages, Request, errors
 from ferrule.lms.providers import PROVIDERS
 from ferrule.lms.wires import WIRES, wire
 from ferrule.testing import block_network
-from ferrule.values.exchange import Request
-from ferrule.values.message import Message, Messages
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 

@@ -6,8 +6,7 @@ import inspect
 import re
 from pathlib import Path
 
-from ferrule.runs.sqlite_store import SQLiteStore
-from ferrule.runs.store import Store
+from ferrule import SQLiteStore, Store
 
 PAGE = Path(__file__).parents[2] / "docs" / "runs.md"
 

@@ -110,7 +110,7 @@ def test_what_was_rendered_is_not_rendered_again(monkeypatch):
     def never(*args: object, **keywords: object) -> None:
         raise AssertionError
 
-    for name in ("turn_parts", "result_parts", "lower", "lowered_tools"):
+    for name in ("turn_parts", "result_parts", "lower_schema", "lower_tools"):
         monkeypatch.setattr(gemini, name, never)
     assert render(request, model="gemini-3.5-flash", settings={}) == first
 

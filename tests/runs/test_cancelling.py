@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from agent_script import native_step
 
-from ferrule import ReAct, Response, Run, RunCancelled, ScriptedLM, Tool, ToolCall, context, tool
+from ferrule import ReAct, Response, Run, RunCancelled, ScriptedLM, Tool, ToolCall, context, is_cancelled, tool
 from ferrule.errors import ToolStop
 from ferrule.runs.run import aexecute, execute
 from ferrule.values.act import CallTools
@@ -78,6 +78,22 @@ def test_cancelling_between_calls_of_a_turn_begins_no_further_one(driver: str) -
     assert [(entry.slot, entry.kind) for entry in run.journal.entries] == [("0.0", "begun"), ("0.0", "result")]
     assert carry(run, driver).prediction.found == ["1", "2"]
     assert ran == ["first", "second"]
+
+
+def test_a_tool_without_a_context_sees_that_its_run_was_cancelled(driver: str) -> None:
+    """A15."""
+    seen: list[bool] = []
+
+    def work() -> str:
+        seen.append(is_cancelled())
+        run.cancel()
+        seen.append(is_cancelled())
+        return "done"
+
+    run = Run(Batch(named("work", work)), (), {})
+    carry(run, driver)
+    assert seen == [False, True]
+    assert not is_cancelled()
 
 
 def test_a_run_that_waits_can_be_cancelled_and_asks_again_when_it_goes_on(driver: str) -> None:

@@ -91,13 +91,13 @@ def test_a_schema_stays_as_it_was_given(schema):
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
 def test_what_providers_are_shown_has_properties(schema):
     """M36: a view, with the rest as it is; every target's lowering takes it."""
-    from ferrule.values.lowering import TARGETS, lower
+    from ferrule.values.lowering import TARGETS, lower_schema
 
     tool = Tool.from_mcp_tool({"name": "t", "inputSchema": schema}, "s")
     shown = tool.declaration["function"]["parameters"]
     assert shown == {**schema, "properties": schema.get("properties", {})}
     for target in TARGETS:
-        assert lower(shown, target).schema
+        assert lower_schema(shown, target).schema
     assert tool.format()
     assert tool.to_dict()["properties"]["name"]["const"] == "t"
     assert tool.args.keys() == tool.arg_types.keys() == schema.get("properties", {}).keys()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from ferrule.values.exchange import Declarations
-from ferrule.values.lowering import TARGETS, Loss, Lowered, Target, lower, lowered_tools
+from ferrule.values.lowering import TARGETS, LoweredSchema, SchemaLoss, Target, lower_schema, lower_tools
 from ferrule.values.lowering_rules import pointed
 
 STRICT: tuple[Target, ...] = ("openai-strict", "anthropic")
@@ -25,7 +25,7 @@ def of(**properties: Any) -> dict[str, Any]:
 
 def one(schema: Any, target: Target) -> tuple[Any, list[tuple[str, str]]]:
     """A property's schema lowered, and where what was lost."""
-    lowered = lower(of(x=schema), target)
+    lowered = lower_schema(of(x=schema), target)
     return lowered.schema["properties"]["x"], [(loss.path, loss.keyword) for loss in lowered.losses]
 
 
@@ -48,8 +48,8 @@ ODD = st.recursive(
 
 def test_openai_wants_objects_closed_and_everything_required() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer", "default": 3}}, "required": ["a"]}
-    lowered = lower(schema, "openai-strict")
-    assert lowered == Lowered(
+    lowered = lower_schema(schema, "openai-strict")
+    assert lowered == LoweredSchema(
         {
             "type": "object",
             "properties": {"a": {"type": "string"}, "b": {"type": ["integer", "null"], "description": "Default: 3. Null: left out."}},
@@ -65,7 +65,7 @@ def test_openai_wants_objects_closed_and_everything_required() -> None:
 
 def test_anthropic_wants_objects_closed_and_leaves_the_rest_optional() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer", "default": 3}}, "required": ["a"]}
-    assert lower(schema, "anthropic").schema == {**schema, "additionalProperties": False}
+    assert lower_schema(schema, "anthropic").schema == {**schema, "additionalProperties": False}
 
 
 def test_gemini_has_no_strict_mode_and_takes_the_object_as_it_is() -> None:
@@ -73,7 +73,7 @@ def test_gemini_has_no_strict_mode_and_takes_the_object_as_it_is() -> None:
         "type": "object",
         "properties": {"a": {"type": "string"}, "d": {"type": "object", "additionalProperties": {"type": "integer"}}},
     }
-    lowered = lower(schema, "gemini")
+    lowered = lower_schema(schema, "gemini")
     assert (lowered.schema, lowered.losses, lowered.is_strict) == (schema, (), False)
 
 
@@ -85,7 +85,7 @@ def test_nested_objects_are_closed_too_wherever_they_stand() -> None:
         "$defs": {"I": inner},
     }
     for target in STRICT:
-        lowered = lower(schema, target)
+        lowered = lower_schema(schema, target)
         assert lowered.schema == {
             **of(a=closed, b={"type": "array", "items": closed}, c={"anyOf": [closed, {"type": "null"}]}, d={"$ref": "#/$defs/I"}),
             "$defs": {"I": closed},
@@ -115,23 +115,23 @@ def test_nested_objects_are_closed_too_wherever_they_stand() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("target", STRICT)
 def test_what_has_no_said_form_cannot_be_strict(target: Target, schema: Any) -> None:
-    lowered = lower(of(x=schema), target)
+    lowered = lower_schema(of(x=schema), target)
     assert not lowered.is_strict
     assert {loss.path.split("/")[2] for loss in lowered.losses if loss.breaking} == {"x"}
 
 
 def test_a_tool_without_arguments_is_an_empty_closed_object() -> None:
     for schema in ({}, {"type": "object"}, {"type": "object", "properties": {}}):
-        lowered = lower(schema, "openai-strict")
+        lowered = lower_schema(schema, "openai-strict")
         assert lowered.schema == {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
         assert lowered.losses == ()
 
 
 def test_a_property_that_is_required_but_not_described_is_any_value() -> None:
     schema = {"type": "object", "properties": {}, "required": ["x"]}
-    lowered = lower(schema, "openai-strict")
+    lowered = lower_schema(schema, "openai-strict")
     assert [loss.path for loss in lowered.losses if loss.breaking] == ["/properties/x"]
-    assert lower(schema, "gemini").schema["properties"] == {"x": {}}
+    assert lower_schema(schema, "gemini").schema["properties"] == {"x": {}}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_property_that_is_required_but_not_described_is_any_value() -> None:
 )  # fmt: skip
 def test_what_may_be_left_out_becomes_nullable(schema: Any, nullable: Any) -> None:
     root = {"type": "object", "properties": {"x": schema}, "$defs": {"T": {"type": "string"}}}
-    lowered = lower(root, "openai-strict")
+    lowered = lower_schema(root, "openai-strict")
     assert lowered.schema["properties"]["x"] == nullable
     assert lowered.restored({"x": None}) == {}
 
@@ -158,7 +158,7 @@ def test_what_is_nullable_already_keeps_its_null() -> None:
         "type": "object",
         "properties": {"a": {"type": ["string", "null"], "default": None}, "b": {"anyOf": [{"type": "null"}, {"type": "integer"}]}},
     }
-    lowered = lower(schema, "openai-strict")
+    lowered = lower_schema(schema, "openai-strict")
     assert lowered.stand_ins == frozenset()
     assert lowered.restored({"a": None, "b": None}) == {"a": None, "b": None}
     assert [(loss.path, loss.keyword, loss.breaking) for loss in lowered.losses] == [("/properties/b", "required", False)]
@@ -242,7 +242,7 @@ def test_one_is_not_true() -> None:
     """JSON Schema, 4.2.2: a number never equals a boolean."""
     assert one({"enum": [1, True]}, "openai-strict")[0] == {"type": ["integer", "boolean"], "enum": [1, True]}
     assert one({"type": "integer", "enum": [1, True]}, "openai-strict")[0] == {"type": "integer", "enum": [1]}
-    assert not lower(of(x={"allOf": [{"const": True}, {"const": 1}]}), "openai-strict").is_strict
+    assert not lower_schema(of(x={"allOf": [{"const": True}, {"const": 1}]}), "openai-strict").is_strict
 
 
 def test_the_type_is_told_where_only_its_keywords_are() -> None:
@@ -345,7 +345,7 @@ def test_unions_in_unions_are_one_union() -> None:
 def test_no_tool_takes_a_union_of_arguments(target: Target) -> None:
     """Every provider: the root is an object."""
     schema = {"anyOf": [of(a={"type": "string"}, c={"type": "string"}), of(b={"type": "integer"}, c={"type": "string"})]}
-    lowered = lower(schema, target)
+    lowered = lower_schema(schema, target)
     assert lowered.schema["type"] == "object"
     assert lowered.schema["properties"].keys() == {"a", "b", "c"}
     assert "anyOf" not in lowered.schema
@@ -365,7 +365,7 @@ def test_the_parts_of_all_of_are_merged() -> None:
         ],
     }
     definition = {"type": "object", "properties": {"n": {"type": "number", "minimum": 1}, "s": {"enum": ["a", "b"]}}, "required": ["n"]}
-    lowered = lower({**of(x=schema), "$defs": {"A": definition}}, "openai-strict")
+    lowered = lower_schema({**of(x=schema), "$defs": {"A": definition}}, "openai-strict")
     assert lowered.schema["properties"]["x"] == {
         **of(n={"type": "number", "minimum": 1, "maximum": 9}, s={"type": "string", "enum": ["b"]}),
         "description": "Both",
@@ -381,13 +381,13 @@ def test_a_reference_and_what_stands_beside_it_both_hold() -> None:
     """JSON Schema 2020-12, section 8.2.3.1: `$ref` is a keyword like others."""
     definition = {"type": "integer", "maximum": 3}
     for schema in ({"$ref": "#/$defs/A", "maximum": 5, "minimum": 1}, {"allOf": [{"$ref": "#/$defs/A", "maximum": 5}, {"minimum": 1}]}):
-        lowered = lower({**of(x=schema), "$defs": {"A": definition}}, "openai-strict")
+        lowered = lower_schema({**of(x=schema), "$defs": {"A": definition}}, "openai-strict")
         assert lowered.schema["properties"]["x"] == {"type": "integer", "minimum": 1, "maximum": 3}
         assert lowered.losses == ()
 
 
 def test_a_root_may_be_a_reference() -> None:
-    lowered = lower({"$ref": "#/$defs/A", "$defs": {"A": of(a={"type": "string"})}}, "openai-strict")
+    lowered = lower_schema({"$ref": "#/$defs/A", "$defs": {"A": of(a={"type": "string"})}}, "openai-strict")
     assert (lowered.schema, lowered.losses) == (of(a={"type": "string"}), ())
 
 
@@ -412,7 +412,7 @@ def test_what_cannot_be_merged_is_a_loss(one_part: Any, other: Any) -> None:
 
 def test_all_of_one_reference_is_that_reference() -> None:
     schema = {**of(x={"allOf": [{"$ref": "#/definitions/A"}], "description": "An A."}), "definitions": {"A": {"type": "string"}}}
-    lowered = lower(schema, "openai-strict")
+    lowered = lower_schema(schema, "openai-strict")
     assert lowered.schema["properties"]["x"] == {"anyOf": [{"$ref": "#/$defs/A"}], "description": "An A."}
     assert lowered.schema["$defs"] == {"A": {"type": "string"}}
 
@@ -426,13 +426,13 @@ TREE = {
 
 
 def test_openai_takes_what_contains_itself() -> None:
-    lowered = lower(TREE, "openai-strict")
+    lowered = lower_schema(TREE, "openai-strict")
     assert (lowered.schema, lowered.losses) == (TREE, ())
 
 
 def test_anthropic_and_gemini_do_not_take_what_contains_itself() -> None:
     for target in ("anthropic", "gemini"):
-        lowered = lower(TREE, target)
+        lowered = lower_schema(TREE, target)
         assert lowered.schema["$defs"]["Node"]["properties"]["kids"] == {"type": "array", "items": {"type": "object"}}
         assert [(loss.path, loss.keyword, loss.breaking) for loss in lowered.losses] == [
             ("/$defs/Node/properties/kids/items", "$ref", target == "anthropic")
@@ -441,7 +441,7 @@ def test_anthropic_and_gemini_do_not_take_what_contains_itself() -> None:
 
 def test_a_root_that_contains_itself() -> None:
     schema = {"type": "object", "properties": {"next": {"$ref": "#"}, "v": {"type": "integer"}}, "required": ["v"]}
-    lowered = lower(schema, "openai-strict")
+    lowered = lower_schema(schema, "openai-strict")
     assert lowered.schema["properties"]["next"]["anyOf"][0] == {"$ref": "#"}
     assert lowered.losses == ()
     assert lowered.restored({"v": 1, "next": {"v": 2, "next": None}}) == {"v": 1, "next": {"v": 2}}
@@ -449,7 +449,7 @@ def test_a_root_that_contains_itself() -> None:
 
 def test_a_reference_to_any_place_becomes_a_definition() -> None:
     schema = of(a={"type": "string", "pattern": "^a"}, b={"$ref": "#/properties/a"})
-    lowered = lower(schema, "openai-strict")
+    lowered = lower_schema(schema, "openai-strict")
     assert lowered.schema["properties"]["b"] == {"$ref": "#/$defs/a"}
     assert lowered.schema["$defs"] == {"a": {"type": "string", "pattern": "^a"}}
 
@@ -460,7 +460,7 @@ def test_two_definitions_of_one_name_stay_two() -> None:
         "$defs": {"T": {"type": "string"}},
         "definitions": {"T": {"type": "integer"}},
     }
-    lowered = lower(schema, "gemini")
+    lowered = lower_schema(schema, "gemini")
     assert lowered.schema["$defs"] == {"T": {"type": "string"}, "T_2": {"type": "integer"}}
     assert lowered.schema["properties"]["b"] == {"$ref": "#/$defs/T_2"}
 
@@ -472,7 +472,7 @@ def test_names_with_slashes_and_tildes_are_found() -> None:
         "properties": {"a/b~c": {"type": "integer"}, "r": {"$ref": "#/$defs/x~1y"}},
         "$defs": {"x/y": {"type": "string"}},
     }
-    lowered = lower(schema, "openai-strict")
+    lowered = lower_schema(schema, "openai-strict")
     assert lowered.stand_ins == {"/properties/a~1b~0c", "/properties/r"}
     assert lowered.restored({"a/b~c": None, "r": None}) == {}
     Draft202012Validator(lowered.schema).validate({"a/b~c": None, "r": "s"})
@@ -490,7 +490,7 @@ def test_a_schema_that_unfolds_without_end_ends(target: Target) -> None:
     }
     wide = {**of(x={"$ref": "#/$defs/D0"}), "$defs": {**doubling, "D40": {"type": "string"}}}
     for schema in (circles, wide):
-        assert any(loss.keyword == "$ref" for loss in lower(schema, target).losses)
+        assert any(loss.keyword == "$ref" for loss in lower_schema(schema, target).losses)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -498,7 +498,7 @@ def test_a_schema_that_is_nested_too_deeply_is_told(target: Target) -> None:
     """Ours: as above."""
     chain = {f"D{i}": of(a={"$ref": f"#/$defs/D{i + 1}"}) for i in range(2_000)}
     schema = {**of(x={"$ref": "#/$defs/D0"}), "$defs": {**chain, "D2000": {"type": "string"}}}
-    lowered = lower(schema, target)
+    lowered = lower_schema(schema, target)
     assert [(loss.path, loss.keyword) for loss in lowered.losses] == [("", "$schema")]
     assert not lowered.is_strict
 
@@ -508,7 +508,7 @@ def test_a_form_that_is_nothing_but_itself_does_not_stop_the_way_back() -> None:
     itself = {"A": {"$ref": "#/$defs/A"}, "B": {"anyOf": [{"$ref": "#/$defs/B"}, {"$ref": "#/$defs/A"}]}}
     for name in itself:
         schema = {"type": "object", "properties": {"a": {"type": "string"}, "x": {"$ref": f"#/$defs/{name}"}}, "$defs": itself}
-        assert lower(schema, "openai-strict").restored({"a": "s", "x": {"y": 1}}) == {"a": "s", "x": {"y": 1}}
+        assert lower_schema(schema, "openai-strict").restored({"a": "s", "x": {"y": 1}}) == {"a": "s", "x": {"y": 1}}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -516,8 +516,8 @@ def test_a_form_that_is_nothing_but_itself_does_not_stop_the_way_back() -> None:
 @given(schema=st.dictionaries(st.sampled_from(WORDS), ODD, min_size=1, max_size=4))
 def test_what_is_no_schema_is_told_or_lowered_but_never_raises(target: Target, schema: Any) -> None:
     """Ours: as above."""
-    assert isinstance(lower(of(x=schema), target), Lowered)
-    assert isinstance(lower(schema, target), Lowered)
+    assert isinstance(lower_schema(of(x=schema), target), LoweredSchema)
+    assert isinstance(lower_schema(schema, target), LoweredSchema)
 
 
 # -- limits, and tools ----------------------------------------------------------------------------------------------------------
@@ -537,7 +537,7 @@ def test_openai_s_limits_are_known() -> None:
         (of(**{f"p{i}": {"type": "string"} for i in range(5_001)}), False),
         (of(**{f"{i:01000}": {"type": "string"} for i in range(121)}), False),
     ):
-        assert lower(schema, "openai-strict").is_strict is is_strict
+        assert lower_schema(schema, "openai-strict").is_strict is is_strict
 
 
 def test_a_tool_that_strict_mode_does_not_take_goes_as_it_was() -> None:
@@ -545,7 +545,7 @@ def test_a_tool_that_strict_mode_does_not_take_goes_as_it_was() -> None:
     plain = declared("plain", of(a={"type": "string"}))
     free = declared("free", of(d={"type": "object"}, s={"type": "string", "minLength": 2}))
     for target in STRICT:
-        found = lowered_tools(Declarations([plain, free]), target)
+        found = lower_tools(Declarations([plain, free]), target)
         assert found.tools == ({**plain, "function": {**plain["function"], "strict": True}}, free)
         assert found.losses.keys() == {"free"}
         assert [(loss.path, loss.keyword, loss.breaking) for loss in found.losses["free"]] == [
@@ -556,9 +556,11 @@ def test_a_tool_that_strict_mode_does_not_take_goes_as_it_was() -> None:
 
 
 def test_gemini_s_tools_all_go_lowered_and_never_strict() -> None:
-    found = lowered_tools([declared("t", of(s={"type": "string", "minLength": 2}))], "gemini")
+    found = lower_tools([declared("t", of(s={"type": "string", "minLength": 2}))], "gemini")
     assert found.tools == (declared("t", of(s={"type": "string", "description": "At least 2 characters."})),)
-    assert found.losses == {"t": (Loss("/properties/s", "minLength", "not enforced; the description says it: At least 2 characters."),)}
+    assert found.losses == {
+        "t": (SchemaLoss("/properties/s", "minLength", "not enforced; the description says it: At least 2 characters."),)
+    }
 
 
 @pytest.mark.parametrize(
@@ -571,14 +573,14 @@ def test_gemini_s_tools_all_go_lowered_and_never_strict() -> None:
     ids=["tools", "optional", "unions"],
 )  # fmt: skip
 def test_anthropic_s_limits_of_a_request_leave_the_tools_beyond_them_unstrict(parameters: dict[str, Any], strict: int) -> None:
-    found = lowered_tools([declared(f"t{i}", parameters) for i in range(21)], "anthropic")
+    found = lower_tools([declared(f"t{i}", parameters) for i in range(21)], "anthropic")
     assert [each["function"].get("strict", False) for each in found.tools] == [True] * strict + [False] * (21 - strict)
     assert list(found.losses) == [f"t{i}" for i in range(strict, 21)]
 
 
 def test_arguments_come_back_by_the_name_of_their_tool() -> None:
     """E15."""
-    found = lowered_tools([declared("t", {"type": "object", "properties": {"a": {"type": "integer"}}})], "openai-strict")
+    found = lower_tools([declared("t", {"type": "object", "properties": {"a": {"type": "integer"}}})], "openai-strict")
     assert found.restored("t", {"a": None}) == {}
     assert found.restored("other", {"a": None}) == {"a": None}
     assert found.restored("t", "no object") == "no object"
@@ -592,7 +594,7 @@ def test_nulls_are_left_out_wherever_they_stand_for_it() -> None:
         **of(many={"type": "array", "items": {"$ref": "#/$defs/I"}}, pet=pets, maybe={"anyOf": [inner, {"type": "string"}]}),
         "$defs": {"I": inner},
     }
-    lowered = lower(schema, "openai-strict")
+    lowered = lower_schema(schema, "openai-strict")
     assert lowered.restored(
         {
             "many": [{"a": None, "b": None}, {"a": 1, "b": "x"}],
@@ -604,7 +606,7 @@ def test_nulls_are_left_out_wherever_they_stand_for_it() -> None:
 
 
 def test_what_fits_no_form_comes_back_as_it_is() -> None:
-    lowered = lower(of(pet={"anyOf": [{**CAT, "required": ["kind"]}, {**DOG, "required": ["kind"]}]}), "openai-strict")
+    lowered = lower_schema(of(pet={"anyOf": [{**CAT, "required": ["kind"]}, {**DOG, "required": ["kind"]}]}), "openai-strict")
     assert lowered.restored({"pet": {"kind": "bird", "name": None}}) == {"pet": {"kind": "bird", "name": None}}
 
 
@@ -756,7 +758,7 @@ PROPERTY = settings(max_examples=60, suppress_health_check=[HealthCheck.filter_t
 @given(data=st.data(), schema=SCHEMAS)
 def test_what_fits_the_schema_fits_the_lowered_one(target: Target, data: st.DataObject, schema: Any) -> None:
     """L6: after the obvious translation, and whatever was merely not enforced; and E15: it comes back as it was."""
-    lowered = lower(schema, target)
+    lowered = lower_schema(schema, target)
     assume(lowered.is_strict or target == "gemini")
     assume(not any(loss.keyword in {"allOf", "false"} for loss in lowered.losses))
     value = data.draw(instances(schema, schema))
@@ -772,7 +774,7 @@ def test_what_fits_the_schema_fits_the_lowered_one(target: Target, data: st.Data
 @given(data=st.data(), schema=SCHEMAS)
 def test_what_fits_the_lowered_schema_comes_back_fitting_or_a_loss_says_why_not(target: Target, data: st.DataObject, schema: Any) -> None:
     """L6 and E15."""
-    lowered = lower(schema, target)
+    lowered = lower_schema(schema, target)
     assume(lowered.is_strict or target == "gemini")
     written = data.draw(instances(lowered.schema, lowered.schema))
     assume(Draft202012Validator(lowered.schema).is_valid(written))
@@ -788,7 +790,7 @@ def test_what_fits_the_lowered_schema_comes_back_fitting_or_a_loss_says_why_not(
 def test_lowering_leaves_what_came_in_and_makes_a_schema_that_keeps_to_the_rules(target: Target, schema: Any) -> None:
     """E15: on a copy. And what the pages of the providers demand, of every schema that is not reported as unfit."""
     before = copy.deepcopy(schema)
-    lowered = lower(schema, target)
+    lowered = lower_schema(schema, target)
     assert schema == before
     Draft202012Validator.check_schema(lowered.schema)
     waiting: list[Any] = [lowered.schema]
@@ -806,6 +808,6 @@ def test_lowering_leaves_what_came_in_and_makes_a_schema_that_keeps_to_the_rules
 @given(schema=SCHEMAS)
 def test_lowering_twice_changes_nothing_more(schema: Any) -> None:
     """Ours: a lowered schema keeps to its own rules, but for sentences in descriptions."""
-    lowered = lower(schema, "anthropic")
+    lowered = lower_schema(schema, "anthropic")
     assume(lowered.is_strict)
-    assert lower(lowered.schema, "anthropic") == Lowered(lowered.schema, (), "anthropic")
+    assert lower_schema(lowered.schema, "anthropic") == LoweredSchema(lowered.schema, (), "anthropic")

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ferrule.bridges.mcp_listing import Dropped, Listing
 from ferrule.errors import MCPConnectionError, MCPToolError
 from ferrule.tools.mcp_pins import Drift, Pins, pins_of, read_pins, write_pins
-from ferrule.tools.mcp_safety import Finding, findings
+from ferrule.tools.mcp_safety import MCPFinding, scan_mcp_definition
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class Guard:
         self._now: Pins | None = None
         self.expected: Pins | None = None
         """What a saved program had of the server, where there is no lock file."""
-        self._told: set[Finding] = set()
+        self._told: set[MCPFinding] = set()
         self._blocked: dict[str, str] = {}
-        self.findings: tuple[Finding, ...] = ()
+        self.findings: tuple[MCPFinding, ...] = ()
         """What was odd about the last listing."""
         self.notes: dict[str, str] = {}
         """By tool: why a person is asked about every call of it, whatever the hints say."""
@@ -57,9 +57,9 @@ class Guard:
         that is no lock file.
         """
         name = self._spec.name
-        odd = [each for one in listing.definitions.values() for each in findings(name, one, self._options.detector)]
+        odd = [each for one in listing.definitions.values() for each in scan_mcp_definition(name, one, self._options.detector)]
         drift = self._drift(listing, wire)
-        self.findings = (*odd, *(Finding(name, each.tool or None, str(each)) for each in drift))
+        self.findings = (*odd, *(MCPFinding(name, each.tool or None, str(each)) for each in drift))
         for each in self.findings:
             if each not in self._told:
                 log.warning("MCP server `%s`: %s", name, each.what if each.tool is None else f"`{each.tool}`: {each.what}")

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from ferrule import settings
 from ferrule.bridges.mcp_serve_confirm import ANSWER, APPROVE, FORM, Answer, Tickets, asked, given_state
 from ferrule.bridges.mcp_serve_content import error_result, wire_result
-from ferrule.bridges.mcp_serve_place import Place, Teller
+from ferrule.bridges.mcp_serve_place import MCPCall, Teller
 from ferrule.errors import ConfirmationRequired, DecisionError, ToolArgumentsError, ToolRetry, ToolStop, ToolTimeoutError
 from ferrule.settings import Scope
 from ferrule.tools.confirmed import needs_person
@@ -78,12 +78,12 @@ class Calls:
     async def run(self, served: Served, request: Any, params: Any) -> Any:
         """Check the arguments, ask a person where one must agree, run, and give the result for the wire."""
         call = ToolCall.unchecked(served.name, params.arguments or {}, id=str(request.request_id))
-        place = Place(request, params, Teller(request))
+        place = MCPCall(request, params, Teller(request))
         found = await self._outlived(served, place, call)
         await place.tell.finish()
         return found
 
-    async def _outlived(self, served: Served, place: Place, call: ToolCall) -> Any:
+    async def _outlived(self, served: Served, place: MCPCall, call: ToolCall) -> Any:
         """What comes of a call. What its code raises to end a task, a thread or the process ends the call, and not the server."""
         try:
             return await self._taken(served, place, call)
@@ -97,7 +97,7 @@ class Calls:
         finally:
             place.over = True
 
-    async def _taken(self, served: Served, place: Place, call: ToolCall) -> Any:
+    async def _taken(self, served: Served, place: MCPCall, call: ToolCall) -> Any:
         """A new call; or, where an answer to a question of its run comes with it, that run, to which consent was given before it began."""
         checked = CheckedCall(call, served.tool, served.tool.prepare(call.args))
         state = given_state(place)
@@ -108,7 +108,7 @@ class Calls:
 
     # -- asking -------------------------------------------------------------------------------------------------
 
-    async def _refused(self, served: Served, place: Place, checked: CheckedCall) -> Any:
+    async def _refused(self, served: Served, place: MCPCall, checked: CheckedCall) -> Any:
         """None where the call may run; else what is answered instead."""
         shown = checked.arguments.shown
         rule = self._rule(served, shown)
@@ -134,7 +134,7 @@ class Calls:
             policy = settings.setting("policy")
         return policy.rule_for(served.tool.name, shown) if policy is not None else None
 
-    async def _asked(self, place: Place, asking: _Asking) -> Answer | Any:
+    async def _asked(self, place: MCPCall, asking: _Asking) -> Answer | Any:
         if self._rules.confirm is None:
             return Answer("host") if asking.only_host else await asked(place, asking.text, asking.state, asking.wants, asking.form)
         # It is code of somebody's, as a tool is: what it raises is a no.
@@ -147,14 +147,14 @@ class Calls:
 
     # -- running ------------------------------------------------------------------------------------------------
 
-    async def _performed(self, served: Served, place: Place, checked: CheckedCall) -> Any:
+    async def _performed(self, served: Served, place: MCPCall, checked: CheckedCall) -> Any:
         try:
             result = await self._within_limits(checked, place)
         except ConfirmationRequired as wanted:
             return await self._resumed(served, place, checked.call, wanted.run)
         return self._answer(served, checked.call, result)
 
-    async def _resumed(self, served: Served, place: Place, call: ToolCall, run: Any) -> Any:
+    async def _resumed(self, served: Served, place: MCPCall, call: ToolCall, run: Any) -> Any:
         """A program that waits for a person: ask, and go on with it, until it is done."""
         while run is not None and run.pending:
             question = next((each for each in run.pending if each.id not in run.answers), None)
@@ -182,7 +182,7 @@ class Calls:
         while len(self._waiting) > _MOST_WAITING:
             self._waiting.popitem(last=False)
 
-    async def _within_limits(self, checked: CheckedCall, place: Place) -> ToolResult:
+    async def _within_limits(self, checked: CheckedCall, place: MCPCall) -> ToolResult:
         tool = checked.tool
         limit_s = self._rules.timeout_s if tool.timeout_s is None else None
         several, alone = self._limits_here()

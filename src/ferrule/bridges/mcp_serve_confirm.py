@@ -19,7 +19,7 @@ from ferrule.values.record import Record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ferrule.bridges.mcp_serve_place import Place
+    from ferrule.bridges.mcp_serve_place import MCPCall
 
 APPROVE, ANSWER, FORM = "approve", "answer", "form"
 _FIELDS: dict[str, dict[str, Any]] = {
@@ -68,7 +68,7 @@ class Answer(Record):
     """What was filled in, where a form was given."""
 
 
-async def asked(place: Place, question: str, state: str, wants: str = APPROVE, form: Mapping[str, Any] | None = None) -> Answer | Any:
+async def asked(place: MCPCall, question: str, state: str, wants: str = APPROVE, form: Mapping[str, Any] | None = None) -> Answer | Any:
     """What the person says; or the SDK's `InputRequiredResult` that puts the question, to be returned to the client.
 
     `state` names what is asked about. It travels through the client, sealed, and comes back with the answer. `wants` is `APPROVE` for yes
@@ -89,26 +89,26 @@ async def asked(place: Place, question: str, state: str, wants: str = APPROVE, f
     return _answer(answer, wants)
 
 
-def can_ask(place: Place) -> bool:
+def can_ask(place: MCPCall) -> bool:
     """Whether the client says that it can put a form before a person."""
     capabilities = place.request.session.client_capabilities
     found = capabilities.elicitation if capabilities is not None else None
     return found is not None and (found.form is not None or found.url is None)  # `{}` means forms: so it was before there were others
 
 
-def is_modern(place: Place) -> bool:
+def is_modern(place: MCPCall) -> bool:
     """Whether questions go back with the answer of a call."""
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
     return place.request.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def given_state(place: Place) -> str | None:
+def given_state(place: MCPCall) -> str | None:
     """The state that came back with this call: one of a question that was put for it, or of the tool's own."""
     return place.params.request_state if is_modern(place) else None
 
 
-def _by_retry(place: Place, question: str, state: str, wants: str, form: dict[str, Any]) -> Answer | Any:
+def _by_retry(place: MCPCall, question: str, state: str, wants: str, form: dict[str, Any]) -> Answer | Any:
     import mcp_types as types
 
     given: dict[str, Any] = place.params.input_responses or {}

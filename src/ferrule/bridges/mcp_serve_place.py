@@ -30,8 +30,8 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 _LOG_LEVEL = "ferrule_log_level"
 
 
-class Place:
-    """The call that is executing here, seen from inside the tool. What a run's own place has (`runs.observe.CallPlace`), it has too."""
+class MCPCall:
+    """A call of an MCP client, as the tool that it runs sees it. It has all that `runs.observe.CallPlace` has."""
 
     __slots__ = ("_key", "call_id", "caller", "frame", "outer", "over", "params", "request", "run_id", "tell")
 
@@ -49,6 +49,11 @@ class Place:
         self.frame = self.outer = self.caller = None
         self._key = token_hex(16)  # clients count their calls, each from 1: an id of theirs names nothing
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether the client cancelled the call, its time limit passed, or it has ended."""
+        return self.over
+
     def progress(self, message: str = "", done: float | None = None, total: float | None = None) -> None:
         """Tell the client how far the call is; does nothing where it did not ask."""
         self.tell(events.CallProgress(self.call_id, message, done, total))
@@ -56,18 +61,13 @@ class Place:
     def context(self, tool: ToolSpec, arguments: CheckedArguments) -> Context[Any]:
         """What a tool is given that takes a `Context`."""
         key = key_of(self._key, "", tool.name, arguments.shown)
-        return Context(call_id=self.call_id, key=key, tell=self.progress, stopped=lambda: self.over)
+        return Context(call_id=self.call_id, key=key, tell=self.progress, stopped=lambda: self.cancelled)
 
 
-def current_call() -> Place | None:
-    """From inside a tool: the call of an MCP client that is going on, or None. For what only the SDK can do (sampling, say)."""
+def current_mcp_call() -> MCPCall | None:
+    """The MCP client's call that runs the tool, or None outside one. Gives access to what only the SDK offers, such as the session."""
     place = settings.scope().call
-    return place if isinstance(place, Place) else None
-
-
-def is_cancelled() -> bool:
-    """From inside a tool: whether nobody waits for the result any more. For sync tools: a thread cannot be stopped from outside."""
-    return bool(getattr(settings.scope().call, "over", False))
+    return place if isinstance(place, MCPCall) else None
 
 
 class Teller:

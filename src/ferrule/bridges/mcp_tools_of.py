@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ferrule.bridges.mcp_listing import Dropped
     from ferrule.bridges.mcp_options import ServerOptions
     from ferrule.tools.mcp_definition import MCPDefinition
-    from ferrule.tools.mcp_safety import Finding
+    from ferrule.tools.mcp_safety import MCPFinding
     from ferrule.tools.tool import Tool
 
 
@@ -98,7 +98,7 @@ class Listed:
         return known.dropped if known is not None else ()
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[MCPFinding, ...]:
         """What was odd about its tools when they were last listed: characters that nobody sees, differences to what is pinned."""
         return self.core.guard.findings if self._lives else ()
 

@@ -13,7 +13,7 @@ from ferrule.doors import choose
 from ferrule.doors.plain_text import one_line, plain
 from ferrule.errors import ConfigurationError
 from ferrule.tools.toolbox import Toolbox
-from ferrule.values.lowering import TARGETS, Loss, Target, lowered_tools
+from ferrule.values.lowering import TARGETS, SchemaLoss, Target, lower_tools
 from ferrule.values.record import fields_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-Finding = tuple[Target, str, Loss]
+Finding = tuple[Target, str, SchemaLoss]
 """A target, a tool by its name, and what the tool loses there."""
 
 
@@ -41,7 +41,7 @@ def findings(places: Sequence[str], asked: Sequence[Target]) -> list[Finding]:
     return [
         (target, own_names[name], loss)
         for target in asked
-        for name, losses in lowered_tools(toolbox.declarations, target).losses.items()
+        for name, losses in lower_tools(toolbox.declarations, target).losses.items()
         for loss in losses
     ]
 

@@ -112,9 +112,9 @@ def _format(shape: Shape) -> Json | None:
     """The form of an answer, where the provider can hold to it: there is none for any object at all, nor for every schema."""
     if shape.kind == "json_object" or shape.schema is None or "properties" not in shape.schema:
         return None
-    from ferrule.values.lowering import lower
+    from ferrule.values.lowering import lower_schema
 
-    lowered = lower(shape.schema, "anthropic")
+    lowered = lower_schema(shape.schema, "anthropic")
     return {"type": "json_schema", "schema": lowered.schema} if lowered.is_strict else None
 
 

@@ -22,7 +22,7 @@ from ferrule.lms.providers import Dialect
 from ferrule.values.call import CallFault, ToolCall
 from ferrule.values.exchange import Declarations, Request, Response, Usage
 from ferrule.values.jsonable import json_bytes
-from ferrule.values.lowering import lower, lowered_tools
+from ferrule.values.lowering import lower_schema, lower_tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,7 +130,7 @@ def _choice(choice: str | Mapping[str, Any]) -> Json:
 def _functions(tools: Declarations) -> bytes:
     """The declarations as one tool: made once for each `Declarations`, of which the JSON is hashed once."""
     made: list[Json] = []
-    for tool in lowered_tools(tools, "gemini").tools:
+    for tool in lower_tools(tools, "gemini").tools:
         function = tool["function"]
         schema = mapping(function.get("parameters"))
         found: Json = {"name": function["name"], "description": function.get("description") or ""}
@@ -143,7 +143,7 @@ def _functions(tools: Declarations) -> bytes:
 @lru_cache(maxsize=64)
 def _lowered(schema: bytes) -> Json:
     """The schema of an answer as Gemini takes it. Shared: not to be changed."""
-    return lower(from_json(schema), "gemini").schema
+    return lower_schema(from_json(schema), "gemini").schema
 
 
 # -- messages ---------------------------------------------------------------------------------------------------

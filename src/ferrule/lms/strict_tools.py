@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ferrule.errors import ConfigurationError
 from ferrule.values.exchange import Declarations
-from ferrule.values.lowering import lowered_tools
+from ferrule.values.lowering import lower_tools
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
@@ -48,5 +48,5 @@ def restored(response: Response, request: Request, target: Target) -> Response:
 
 @lru_cache(maxsize=64)
 def _lowered(tools: Declarations, target: Target) -> tuple[LoweredTools, Declarations]:
-    found = lowered_tools(tools, target)
+    found = lower_tools(tools, target)
     return found, Declarations(found.tools)

@@ -187,8 +187,13 @@ class CallPlace(Changing):
             deps=run.deps if run is not None else None,
             db=db,
             tell=self.progress if self.tell is not None else None,
-            stopped=lambda: self.over or (run is not None and run.cancelled),
+            stopped=lambda: self.cancelled,
         )
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run was cancelled, the call's time limit passed, or the call has ended."""
+        return self.over or (self.frame is not None and self.frame.run.cancelled)
 
     def progress(self, message: str, done: float | None, total: float | None) -> None:
         """Tell the run's observers how far the call is."""
@@ -216,6 +221,12 @@ def progress(message: str = "", *, done: float | None = None, total: float | Non
     place = settings.scope().call
     if place is not None:
         place.progress(message, done, total)
+
+
+def is_cancelled() -> bool:
+    """From inside a tool: whether its result is no longer wanted. Sync tools check it, since a thread cannot be stopped from outside."""
+    place = settings.scope().call
+    return place is not None and place.cancelled
 
 
 def emit_event(name: str, payload: Any = None) -> None:

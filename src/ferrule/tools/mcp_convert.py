@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ferrule.tools.mcp_names import Prefix, own_names
-from ferrule.tools.mcp_safety import Finding, estimated_tokens, shadowing
+from ferrule.tools.mcp_safety import MCPFinding, estimated_tokens, shadowing
 from ferrule.tools.mcp_schema import convert_input_schema_to_tool_args
 from ferrule.tools.mcp_tools import Caller, ConversionRules, RemoteCall, mcp_parts, rules_of
 from ferrule.tools.tool import Tool
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from ferrule.tools.mcp_definition import MCPDefinition
 
 __all__ = [
-    "connected",
+    "connect_mcp_tools",
     "convert_input_schema_to_tool_args",
     "convert_mcp_tool",
+    "estimate_mcp_tokens",
+    "find_shadowed_tools",
     "renamed",
     "separated",
-    "shadowed",
     "together",
-    "token_counts",
     "tools_of",
 ]
 
@@ -90,7 +90,7 @@ def renamed(tool: Tool, name: str) -> Tool:
     return tool.model_copy(update={"name": name, "func": function})
 
 
-def connected(tools: Iterable[Tool], callers: Mapping[str, Caller], **options: Any) -> list[Tool]:
+def connect_mcp_tools(tools: Iterable[Tool], callers: Mapping[str, Caller], **options: Any) -> list[Tool]:
     """Tools that were made of `(entry, server_id)`, or loaded, with a way to be called: through the server of that name. The rest as is."""
     rules = rules_of(options)
     made: list[Tool] = []
@@ -104,12 +104,12 @@ def connected(tools: Iterable[Tool], callers: Mapping[str, Caller], **options: A
     return made
 
 
-def token_counts(tools: Iterable[Tool]) -> dict[str, int]:
+def estimate_mcp_tokens(tools: Iterable[Tool]) -> dict[str, int]:
     """About how many tokens each server's tools take in a prompt, by server."""
     return {server: estimated_tokens(found) for server, found in _by_server(tools).items()}
 
 
-def shadowed(tools: Iterable[Tool]) -> list[Finding]:
+def find_shadowed_tools(tools: Iterable[Tool]) -> list[MCPFinding]:
     """Tools of one server that have the name of another's, or speak of it."""
     tools = list(tools)
     return shadowing(_by_server(tools), [each.name for each in tools if each.mcp is None])

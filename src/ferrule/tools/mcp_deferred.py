@@ -28,7 +28,7 @@ _WORD = re.compile(r"[a-z0-9]+")
 OWN_NAMES = ("search_tools", "load_tool", "call_tool")
 
 
-def deferred(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | None = None) -> list[Tool]:
+def defer_tools(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | None = None) -> list[Tool]:
     """The tools that stand for all of these. Raises `ToolDefinitionError` where one of them has such a name itself."""
     box = Toolbox(tools)
     own = OWN_NAMES if on_load is None else OWN_NAMES[:2]

@@ -37,7 +37,7 @@ _CHARACTERS_A_TOKEN = 4
 """Of JSON in English, for the tokenisers in use; an estimate, 10-20 % off."""
 
 
-class Finding(Record):
+class MCPFinding(Record):
     """Something odd about a tool or a text."""
 
     server: str | None
@@ -84,15 +84,17 @@ def scrubbed_schema(schema: Schema) -> Schema:
     return plain(schema)
 
 
-def findings(server: str | None, definition: MCPDefinition, detector: Callable[[str], Iterable[str]] | None = None) -> list[Finding]:
+def scan_mcp_definition(
+    server: str | None, definition: MCPDefinition, detector: Callable[[str], Iterable[str]] | None = None
+) -> list[MCPFinding]:
     """What is odd about one definition: hidden characters anywhere, and what `detector` (text to complaints) says of its description."""
     found = [
-        Finding(server, definition.name, f"{place} holds {count} x {kind}, which nobody sees")
+        MCPFinding(server, definition.name, f"{place} holds {count} x {kind}, which nobody sees")
         for place, text in _texts(definition.as_json(), "")
         for kind, count in hidden_characters(text).items()
     ]
     complaints = detector(definition.description) if detector is not None else ()
-    return found + [Finding(server, definition.name, each) for each in complaints]
+    return found + [MCPFinding(server, definition.name, each) for each in complaints]
 
 
 def _texts(node: Any, at: str) -> Iterable[tuple[str, str]]:
@@ -110,7 +112,7 @@ def _texts(node: Any, at: str) -> Iterable[tuple[str, str]]:
 # -- one server against another -------------------------------------------------------------------------------------
 
 
-def shadowing(servers: Mapping[str, Sequence[MCPDefinition]], local: Iterable[str] = ()) -> list[Finding]:
+def shadowing(servers: Mapping[str, Sequence[MCPDefinition]], local: Iterable[str] = ()) -> list[MCPFinding]:
     """Names that two servers (or a server and the `local` tools) share, and descriptions that speak of another server's tool.
 
     A name that is also a plain word (`fetch`) counts as spoken of only in quotes or beside the word "tool".
@@ -119,18 +121,18 @@ def shadowing(servers: Mapping[str, Sequence[MCPDefinition]], local: Iterable[st
     for server, definitions in servers.items():
         for each in definitions:
             owners.setdefault(each.name, []).append(server)
-    found: list[Finding] = []
+    found: list[MCPFinding] = []
     locals_ = frozenset(local)
     for server, definitions in servers.items():
         foreign = {name: other for name, others in owners.items() for other in others if other != server}
         own = {each.name for each in definitions}
         for each in definitions:
             if each.name in foreign:
-                found.append(Finding(server, each.name, f"has the name of a tool of the server `{foreign[each.name]}`"))
+                found.append(MCPFinding(server, each.name, f"has the name of a tool of the server `{foreign[each.name]}`"))
             if each.name in locals_:
-                found.append(Finding(server, each.name, "has the name of a tool of your own"))
+                found.append(MCPFinding(server, each.name, "has the name of a tool of your own"))
             found += [
-                Finding(server, each.name, f"speaks of `{name}`, a tool of {f'the server `{other}`' if other else 'your own'}")
+                MCPFinding(server, each.name, f"speaks of `{name}`, a tool of {f'the server `{other}`' if other else 'your own'}")
                 for name, other in {**dict.fromkeys(locals_), **foreign}.items()
                 if name not in own and _speaks_of(each.description, name)
             ]
@@ -149,7 +151,7 @@ def _speaks_of(text: str, name: str) -> bool:
 # -- prompts --------------------------------------------------------------------------------------------------------
 
 
-def fenced(text: str, source: str) -> str:
+def fence_untrusted(text: str, source: str) -> str:
     """A stranger's text between two lines that say whose it is and that it is data. Nothing in it can end the fence."""
     mark = f"untrusted text of {' '.join(scrubbed(source).split())}"
     inside = re.sub(r"(?mi)^(\s*)-{3,}(?=\s*(?:end of )?untrusted text)", r"\1- - -", scrubbed(text))

@@ -15,7 +15,7 @@ from ferrule.tools.execute import aexecute, execute, execute_directly
 from ferrule.tools.mcp_definition import MCPDefinition, as_plain, read_definition
 from ferrule.tools.mcp_names import own_names
 from ferrule.tools.mcp_results import MCPResult, ShowRules, asks_for_input, result_of
-from ferrule.tools.mcp_safety import fenced, scrubbed
+from ferrule.tools.mcp_safety import fence_untrusted, scrubbed
 from ferrule.tools.run_calls import to_result
 from ferrule.values.call import ToolCall, ToolResult
 from ferrule.values.part import Text
@@ -126,8 +126,8 @@ class RemoteCall(Record):
 
 def _fenced(content: Content, source: str) -> Content:
     if isinstance(content, str):
-        return fenced(content, source)
-    return tuple([Text(text=fenced(each.text, source)) if isinstance(each, Text) else each for each in content])
+        return fence_untrusted(content, source)
+    return tuple([Text(text=fence_untrusted(each.text, source)) if isinstance(each, Text) else each for each in content])
 
 
 def mcp_parts(

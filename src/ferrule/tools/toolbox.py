@@ -208,9 +208,9 @@ class LiveToolbox(Toolbox):
         return Toolbox(_separated(tuple(tools), _RESERVED), **self._how)
 
     def _tell_shadows(self, tools: list[Tool]) -> None:
-        from ferrule.tools.mcp_convert import shadowed
+        from ferrule.tools.mcp_convert import find_shadowed_tools
 
-        for each in shadowed(tools):
+        for each in find_shadowed_tools(tools):
             if each not in self._told:
                 self._told.add(each)
                 log.warning("MCP server `%s`: `%s` %s.", each.server, each.tool, each.what)

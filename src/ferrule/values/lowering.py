@@ -1,7 +1,8 @@
 """Lowering: a tool's schema in the dialect that a provider's strict mode takes, and what a model wrote under it, back again.  (Floor 2.)
 
-In: a JSON schema, or the declarations of tools, and a target. Out: a lowered copy, and a `Loss` for each thing that the copy does not say.
-What came in is never changed. Arguments written under the lowered schema go through `restored` before they are checked against the tool.
+In: a JSON schema, or the declarations of tools, and a target. Out: a lowered copy, and a `SchemaLoss` for each thing that the copy does not
+say. What came in is never changed. Arguments written under the lowered schema go through `restored` before they are checked against the
+tool.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, get_args
 
 from ferrule.values.lowering_pass import Pass
-from ferrule.values.lowering_rules import RULES, Loss, Schema, Target, is_list, is_object, kind_of, kinds_of, members, pointed, step
+from ferrule.values.lowering_rules import RULES, Schema, SchemaLoss, Target, is_list, is_object, kind_of, kinds_of, members, pointed, step
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["TARGETS", "Loss", "Lowered", "LoweredTools", "Target", "lower", "lowered_tools"]
+__all__ = ["TARGETS", "LoweredSchema", "LoweredTools", "SchemaLoss", "Target", "lower_schema", "lower_tools"]
 
 TARGETS: tuple[Target, ...] = get_args(Target)
 
@@ -25,12 +26,12 @@ _STRICT_TOOLS, _OPTIONAL, _UNIONS = 20, 24, 16
 """Anthropic's limits of all strict tools of one request together ("Structured outputs", section "Schema complexity limits", 2026-10)."""
 
 
-class Lowered(Record):
+class LoweredSchema(Record):
     """A schema as one target takes it."""
 
     schema: Schema
     """Shared by all who ask; not to be changed."""
-    losses: tuple[Loss, ...]
+    losses: tuple[SchemaLoss, ...]
     target: Target
     stand_ins: frozenset[str] = frozenset()
     """JSON pointers into `schema`: properties in which null stands for being left out."""
@@ -92,9 +93,9 @@ class LoweredTools(Record):
     tools: tuple[dict[str, Any], ...]
     """Canonical declarations, in order. `"strict": True` stands in the `function` of each that goes in strict mode; a tool that
     strict mode does not take is as it was."""
-    losses: Mapping[str, tuple[Loss, ...]]
+    losses: Mapping[str, tuple[SchemaLoss, ...]]
     """By name, of the tools that lose something."""
-    lowered: Mapping[str, Lowered]
+    lowered: Mapping[str, LoweredSchema]
     """By name, of the tools that go lowered."""
 
     def restored(self, name: str, arguments: Any) -> Any:
@@ -103,7 +104,7 @@ class LoweredTools(Record):
         return arguments if lowered is None else lowered.restored(arguments)
 
 
-def lower(schema: Mapping[str, Any], target: Target) -> Lowered:
+def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
     """The schema of a tool's arguments for one target, on a copy. Costs a walk: callers keep it (once a `Declarations`)."""
     try:
         return _lowered(schema, target)
@@ -114,18 +115,18 @@ def lower(schema: Mapping[str, Any], target: Target) -> Lowered:
         if problem is None:
             raise
         why = f"this is no JSON schema, and cannot be lowered: {problem}"
-    return Lowered(dict(schema), (Loss("", "$schema", why, breaking=RULES[target].strict),), target)
+    return LoweredSchema(dict(schema), (SchemaLoss("", "$schema", why, breaking=RULES[target].strict),), target)
 
 
-def lowered_tools(declarations: Iterable[Mapping[str, Any]], target: Target) -> LoweredTools:
+def lower_tools(declarations: Iterable[Mapping[str, Any]], target: Target) -> LoweredTools:
     """Tools in the canonical form for one target. Costs a walk over every schema: callers keep it (once a `Declarations`)."""
     tools: list[dict[str, Any]] = []
-    losses: dict[str, tuple[Loss, ...]] = {}
-    lowered: dict[str, Lowered] = {}
+    losses: dict[str, tuple[SchemaLoss, ...]] = {}
+    lowered: dict[str, LoweredSchema] = {}
     budget = _Budget()
     for declaration in declarations:
         function: dict[str, Any] = declaration["function"]
-        made = lower(function.get("parameters") or {}, target)
+        made = lower_schema(function.get("parameters") or {}, target)
         found = made.losses
         if RULES[target].strict:
             # A tool that goes as it was loses nothing of what strict mode merely does not check.
@@ -154,17 +155,17 @@ def _problem(schema: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _lowered(schema: Mapping[str, Any], target: Target) -> Lowered:
+def _lowered(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
     walk = Pass(dict(schema), RULES[target])
     made = walk.lowered()
     losses = [*walk.losses, *(_beyond_limits(made) if target == "openai-strict" else ())]
     stand_ins = {id(each) for each in walk.stand_ins}
     places = frozenset(place for place, each in _nodes(made, "") if id(each) in stand_ins)
-    return Lowered(made, tuple(dict.fromkeys(losses)), target, places)
+    return LoweredSchema(made, tuple(dict.fromkeys(losses)), target, places)
 
 
-_UNSTRICT = Loss("", "strict", "strict mode does not take this schema: the tool is sent as it is, without strict mode", breaking=True)
-_CROWDED = Loss(
+_UNSTRICT = SchemaLoss("", "strict", "strict mode does not take this schema: the tool is sent as it is, without strict mode", breaking=True)
+_CROWDED = SchemaLoss(
     "",
     "strict",
     "the tools before it use up what strict mode takes in one request: the tool is sent as it is, without strict mode",
@@ -205,7 +206,7 @@ def _nodes(schema: Any, at: str) -> Iterator[tuple[str, Schema]]:
         yield from _nodes(schema.get(key), f"{at}/{key}")
 
 
-def _beyond_limits(schema: Schema) -> Iterator[Loss]:
+def _beyond_limits(schema: Schema) -> Iterator[SchemaLoss]:
     nodes = [each for _, each in _nodes(schema, "")]
     names = [name for each in nodes for key in ("properties", "$defs") for name in each.get(key) or ()]
     enums: list[list[Any]] = [each["enum"] for each in nodes if "enum" in each]
@@ -229,7 +230,7 @@ def _beyond_limits(schema: Schema) -> Iterator[Loss]:
     )
     for found, most, keyword, what in counted:
         if found > most:
-            yield Loss("", keyword, f"strict mode takes {most} {what}, and there are {found}", breaking=True)
+            yield SchemaLoss("", keyword, f"strict mode takes {most} {what}, and there are {found}", breaking=True)
 
 
 def _depth(schema: Any) -> int:

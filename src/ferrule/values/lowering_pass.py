@@ -14,9 +14,9 @@ from ferrule.values.lowering_rules import (
     ELSEWHERE,
     KIND_OF,
     STRUCTURE,
-    Loss,
     Rules,
     Schema,
+    SchemaLoss,
     described,
     fits_kind,
     is_list,
@@ -44,7 +44,7 @@ class Pass:
     def __init__(self, root: Schema, rules: Rules) -> None:
         self._root = root
         self._rules = rules
-        self.losses: list[Loss] = []
+        self.losses: list[SchemaLoss] = []
         self.stand_ins: list[Schema] = []
         """The lowered properties, themselves, in which null stands for being left out."""
         self._definitions: dict[str, Schema] = {}
@@ -63,7 +63,7 @@ class Pass:
         return made
 
     def _lose(self, path: str, keyword: str, lost: str, *, breaking: bool = False) -> None:
-        self.losses.append(Loss(path, keyword, lost, breaking and self._rules.strict))
+        self.losses.append(SchemaLoss(path, keyword, lost, breaking and self._rules.strict))
 
     # -- what a schema is ---------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """What each provider takes of JSON Schema, and how the rest is put into words.  (Floor 2.)
 
-A table for each target, with the page that it is taken from. `Loss` is at home here, because all who lower report in it.
+A table for each target, with the page that it is taken from. `SchemaLoss` is at home here, because all who lower report in it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ELSEWHERE = frozenset({"not", "if", "then", "else"})
 """Keywords of any type that no target takes."""
 
 
-class Loss(Record):
+class SchemaLoss(Record):
     """Something that a schema says and its lowered form does not."""
 
     path: str

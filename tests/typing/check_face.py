@@ -1,0 +1,45 @@
+"""What type checkers say of events, lowered schemas and MCP calls. Checked by mypy; nothing here is executed."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from ferrule import (
+    CallFinished,
+    CallStarted,
+    Event,
+    LoweredSchema,
+    MCPCall,
+    RunFinished,
+    SchemaLoss,
+    TextDelta,
+    ToolResult,
+    current_mcp_call,
+    is_cancelled,
+    lower_schema,
+    lower_tools,
+)
+
+
+def what_must_check(event: Event) -> str:
+    lowered = lower_schema({"type": "object"}, "gemini")
+    assert_type(lowered, LoweredSchema)
+    assert_type(lowered.losses, tuple[SchemaLoss, ...])
+    assert_type(lower_tools([], "anthropic").lowered["x"], LoweredSchema)
+    assert_type(current_mcp_call(), MCPCall | None)
+    assert_type(is_cancelled(), bool)
+    match event:
+        case TextDelta(text=text):
+            return assert_type(text, str)
+        case CallStarted(call=call):
+            return assert_type(call.name, str)
+        case CallFinished(result=result):
+            assert_type(result, ToolResult)
+        case RunFinished(error=error):
+            assert_type(error, BaseException | None)
+    return event.run_id
+
+
+def what_must_not() -> None:
+    lower_schema({"type": "object"}, "openai")  # type: ignore[arg-type]
+    TextDelta("c1")  # type: ignore[call-arg]
