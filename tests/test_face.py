@@ -1,16 +1,23 @@
-"""The face: one table of public names, and the same names for type checkers."""
+"""The face: one table of public names, the same names for type checkers, and signatures that callers can rely on."""
 
 from __future__ import annotations
 
 import ast
+import inspect
+import json
+import re
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import ferrule
+from ferrule import testing
 
 STUB = Path(ferrule.__file__).with_suffix(".pyi")
+RECORD = Path(__file__).parent / "golden" / "face.json"
 
 
 def test_every_public_name_is_there_and_is_what_its_home_calls_by_that_name() -> None:
@@ -24,8 +31,9 @@ def test_every_public_name_is_there_and_is_what_its_home_calls_by_that_name() ->
 def test_type_checkers_see_the_same_names() -> None:
     """Ours: the stub beside the table."""
     tree = ast.parse(STUB.read_text(encoding="utf-8"))
-    imported = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert imported == set(ferrule.__all__)
+    *imports, version = tree.body  # in one go, so that ruff keeps them sorted
+    assert ast.unparse(version) == "__version__: str"
+    assert sorted(alias.asname for node in imports for alias in node.names) == ferrule.__all__
 
 
 def test_a_name_that_is_not_there_says_so() -> None:
@@ -41,3 +49,168 @@ def test_settings_is_read_as_attributes_whatever_was_imported_first() -> None:
         assert isinstance(ferrule.settings.lm, ferrule.ScriptedLM)
     with pytest.raises(AttributeError, match="no setting `nonsense`"):
         _ = ferrule.settings.nonsense
+
+
+# --- the record ------------------------------------------------------------------------------------------------------------------
+
+SPECIAL = {
+    "__call__",
+    "__contains__",
+    "__enter__",
+    "__exit__",
+    "__aenter__",
+    "__aexit__",
+    "__getitem__",
+    "__iter__",
+    "__aiter__",
+    "__len__",
+}
+"""Methods that callers use without writing their names."""
+Signature = list[list[Any]]
+"""Of each parameter: its name, its kind, its default as text (None if it has none), its annotation as text."""
+
+
+def test_recorded_names_and_signatures_still_hold() -> None:
+    """Ours: what a caller wrote for the recorded face works with this one."""
+    found = describe_face()
+    broken: list[str] = []
+    for name, recorded in json.loads(RECORD.read_text(encoding="utf-8")).items():
+        now = found.get(name)
+        if now is None or now["kind"] != recorded["kind"]:
+            broken.append(f"`{name}` was a {recorded['kind']}, and is {now['kind'] if now else 'gone'}")
+            continue
+        broken += (f"`{name}.{each}` is gone" for each in recorded.get("attributes", []) if each not in now["attributes"])
+        signatures = {name: (recorded.get("signature"), now.get("signature"))}
+        for method, signature in recorded.get("methods", {}).items():
+            signatures[f"{name}.{method}"] = (signature, now["methods"].get(method))
+        broken += (f"`{each}`: {why}" for each, (old, new) in signatures.items() for why in changes(old, new))
+    assert broken == []
+
+
+@pytest.mark.parametrize(
+    ("new", "is_accepted"),
+    [
+        (lambda a, b=1, *, c=2: None, True),
+        (lambda a, b=1, d=3, *, c=2, e=4: None, True),
+        (lambda a, b=1, *more, c=2, **others: None, True),
+        (lambda a, *, c=2: None, False),
+        (lambda a, b=2, *, c=2: None, False),
+        (lambda b=1, a=1, *, c=2: None, False),
+        (lambda d, a, b=1, *, c=2: None, False),
+        (lambda a, *, b=1, c=2: None, False),
+        (lambda a, b=1, *, c=2, needed: None, False),
+    ],
+    ids=["same", "added", "any", "gone", "default", "order", "before", "kind", "needed"],
+)
+def test_a_change_that_breaks_callers_is_found(new: Any, is_accepted: bool) -> None:
+    """Ours."""
+    assert (not changes(describe_signature(lambda a, b=1, *, c=2: None), describe_signature(new))) is is_accepted
+
+
+def write_record() -> None:
+    """Record the public names as they are now, as what callers may rely on from here on.
+
+    To do so on purpose: `python -c "import sys; sys.path.insert(0, 'tests'); import test_face; test_face.write_record()"`.
+    """
+    lines = []
+    for name, entry in describe_face().items():
+        parts = []
+        for key, value in entry.items():
+            if key == "methods":
+                methods = ",\n".join(f"   {json.dumps(method)}: {json.dumps(signature)}" for method, signature in value.items())
+                parts.append(f'  "methods": {{\n{methods}\n  }}' if methods else '  "methods": {}')
+            else:
+                parts.append(f"  {json.dumps(key)}: {json.dumps(value)}")
+        lines.append(f" {json.dumps(name)}: {{\n" + ",\n".join(parts) + "\n }")
+    RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def describe_face() -> dict[str, dict[str, Any]]:
+    """The names of `ferrule`, and those of `ferrule.testing` with `testing.` before them."""
+    found = {name: getattr(ferrule, name) for name in ferrule.__all__}
+    found |= {f"testing.{name}": getattr(testing, name) for name in testing.__all__}
+    return {name: describe(each) for name, each in sorted(found.items())}
+
+
+def describe(value: Any) -> dict[str, Any]:
+    """The kind of a public value and what a caller can write of it: its signature, and the attributes and methods of a class."""
+    if isinstance(value, ModuleType):
+        return {"kind": "module", "attributes": [], "methods": {}}
+    if not isinstance(value, type):
+        return {"kind": "function", "signature": describe_signature(value)}
+    members: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
+    for each in reversed(value.__mro__):
+        if each.__module__.split(".")[0] == "ferrule":
+            members |= vars(each)
+            annotations |= inspect.get_annotations(each)
+    attributes = set(annotations)
+    methods = {}
+    for name, member in members.items():
+        if isinstance(member, staticmethod | classmethod) or inspect.isfunction(member):
+            methods[name] = describe_signature(getattr(member, "__func__", member))
+        else:
+            attributes.add(name)
+    return {
+        "kind": "class",
+        **_made_by(value, annotations),
+        "attributes": sorted(name for name in attributes if not name.startswith("_")),
+        "methods": {name: methods[name] for name in sorted(methods) if name in SPECIAL or not name.startswith("_")},
+    }
+
+
+def _made_by(cls: type, annotations: dict[str, Any]) -> dict[str, Signature]:
+    """The signature of a class that has one of ferrule's making; those of Python's own exceptions differ between versions."""
+    if hasattr(cls, "__record_fields__"):
+        with suppress(Exception):  # a record's `__init__` gets its parameters when it is first called
+            cls.__init__(cls.__new__(cls))
+    maker = next((each for each in cls.__mro__ if "__init__" in vars(each) or "__new__" in vars(each)), object)
+    if maker.__module__ == "builtins":
+        return {}
+    signature = describe_signature(cls)
+    return {"signature": [[*each, said or _annotation(annotations.get(each[0], ""))] for *each, said in signature]}
+
+
+def describe_signature(function: Any) -> Signature:
+    """What `inspect.signature` tells, without the paths of modules and addresses, which say nothing to a caller."""
+    empty = inspect.Parameter.empty
+    return [
+        [
+            each.name,
+            each.kind.description,
+            None if each.default is empty else repr(each.default) if isinstance(each.default, str) else _plain(repr(each.default)),
+            "" if each.annotation is empty else _annotation(each.annotation),
+        ]
+        for each in inspect.signature(function).parameters.values()
+    ]
+
+
+def _annotation(value: Any) -> str:
+    return _plain(value if isinstance(value, str) else inspect.formatannotation(value))
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])| at 0x[0-9a-f]+", "", text)
+
+
+def changes(recorded: Signature | None, now: Signature | None) -> list[str]:
+    """Why calls that the recorded signature accepts may fail or mean something else now; empty if they do not. Annotations may change."""
+    if recorded is None:
+        return []
+    if now is None:
+        return ["is gone"]
+    broken = []
+    parameters = {each[0]: each[:3] for each in now}
+    for name, kind, default, _ in recorded:
+        if parameters.get(name) != [name, kind, default]:
+            broken.append(f"`{name}` was {kind} with the default {default}, and is {parameters.get(name)}")
+    known = [each[0] for each in recorded]
+    ordered = [[each[0] for each in signature if each[1].startswith("positional")] for signature in (recorded, now)]
+    if ordered[1][: len(ordered[0])] != ordered[0]:
+        broken.append(f"the order was {ordered[0]}, and is {ordered[1]}")
+    broken += (
+        f"`{name}` is new and required"
+        for name, kind, default, _ in now
+        if name not in known and default is None and "variadic" not in kind
+    )
+    return broken
