@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 import ferrule
 from ferrule import testing
@@ -161,14 +162,22 @@ def describe(value: Any) -> dict[str, Any]:
 
 def _made_by(cls: type, annotations: dict[str, Any]) -> dict[str, Signature]:
     """The signature of a class that has one of ferrule's making; those of Python's own exceptions differ between versions."""
+    call = type(cls).__call__
+    if inspect.isfunction(call) and call.__module__.split(".")[0] == "ferrule":
+        return {"signature": describe_signature(call)[1:]}
+    is_model = issubclass(cls, BaseModel)
+    if is_model:
+        cls.model_rebuild()  # its signature is known when it is built, which is put off to its first use
     if hasattr(cls, "__record_fields__"):
-        with suppress(Exception):  # a record's `__init__` gets its parameters when it is first called
+        with suppress(Exception):  # the same for a record's `__init__`
             cls.__init__(cls.__new__(cls))
     maker = next((each for each in cls.__mro__ if "__init__" in vars(each) or "__new__" in vars(each)), object)
     if maker.__module__ == "builtins":
         return {}
     signature = describe_signature(cls)
-    return {"signature": [[*each, said or _annotation(annotations.get(each[0], ""))] for *each, said in signature]}
+    return {
+        "signature": [[*each, said if said and not is_model else _annotation(annotations.get(each[0], said))] for *each, said in signature]
+    }
 
 
 def describe_signature(function: Any) -> Signature:
@@ -202,7 +211,7 @@ def changes(recorded: Signature | None, now: Signature | None) -> list[str]:
     broken = []
     parameters = {each[0]: each[:3] for each in now}
     for name, kind, default, _ in recorded:
-        if parameters.get(name) != [name, kind, default]:
+        if parameters.get(name, [])[:2] != [name, kind] or default not in {None, parameters[name][2]}:
             broken.append(f"`{name}` was {kind} with the default {default}, and is {parameters.get(name)}")
     known = [each[0] for each in recorded]
     ordered = [[each[0] for each in signature if each[1].startswith("positional")] for signature in (recorded, now)]

@@ -138,7 +138,7 @@ def mcp_parts(
     name: str | None = None,
     rules: ConversionRules | None = None,
 ) -> dict[str, Any]:
-    """The arguments for `Tool(...)`. Without a `caller` the tool has no function: `connected` gives it one.
+    """The arguments for `Tool(...)`. Without a `caller` the tool has no function: `connect_mcp_tools` gives it one.
 
     Raises `ToolDefinitionError` for an entry that could not be called.
     """
