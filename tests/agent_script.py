@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ferrule.values.call import ToolCall
-from ferrule.values.exchange import Response
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.conversation.exchange import Response
 
 
 def text_step(thought: str, name: str, args: Any = None) -> str:

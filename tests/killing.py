@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ferrule import Context, NotDone, ReAct, Response, Run, ToolCall, tool
-from ferrule.lms.lm import BaseLM
-from ferrule.runs.sqlite_store import SQLiteStore
+from ferrule.models.model import BaseLM
+from ferrule.runs.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from ferrule import Question, Request
-    from ferrule.runs.store import Lease
+    from ferrule.runs.protocols import Lease
 
 RUN = "the-run"
 DRIVERS = ("sync", "async")

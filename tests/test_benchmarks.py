@@ -54,12 +54,12 @@ def test_a_benchmark_imports_public_names_only(path: Path) -> None:
 @pytest.mark.parametrize(
     "snippet",
     [
-        "from ferrule.runs.kept import Kept",
+        "from ferrule.runs.store.stored_run import Kept",
         "from ferrule import runs",
-        "import ferrule.runs.kept",
+        "import ferrule.runs.store.stored_run",
         "def f():\n    from ferrule.runs import kept",
-        'PROGRAM = "from ferrule.runs.kept import Kept"',
-        'PROGRAM = """\nimport ferrule.runs.kept\n"""',
+        'PROGRAM = "from ferrule.runs.store.stored_run import Kept"',
+        'PROGRAM = """\nimport ferrule.runs.store.stored_run\n"""',
     ],
 )
 def test_an_import_of_a_private_module_is_seen(snippet: str) -> None:

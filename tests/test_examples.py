@@ -75,7 +75,12 @@ def test_documented_code_uses_public_names_only(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["from ferrule.values.event import Event", "import ferrule.runs.run", "from ferrule import values", "import ferrule\nferrule.runs.run"],
+    [
+        "from ferrule.values.run.event import Event",
+        "import ferrule.runs.run",
+        "from ferrule import values",
+        "import ferrule\nferrule.runs.run",
+    ],
 )
 def test_a_private_name_is_found(code: str) -> None:
     """Ours."""

@@ -27,39 +27,43 @@ PACKAGE = ROOT / "src" / "ferrule"
 
 FACE = "ferrule"  # the package's own `__init__`: above all rooms, so nobody inside may import from it
 FLOORS = {
-    **dict.fromkeys(["errors", "threads"], 1),
-    **dict.fromkeys(["values", "settings", "offload", "deadline"], 2),
-    **dict.fromkeys(["tools", "adapters", "lms"], 3),
+    "errors": 1,
+    **dict.fromkeys(["values", "settings", "concurrency"], 2),
+    **dict.fromkeys(["tools", "adapters", "models"], 3),
     **dict.fromkeys(["runs", "bridges", "testing"], 4),
     "programs": 5,
-    "doors": 6,
+    "cli": 6,
     FACE: 7,
 }
 LONGEST_FILE, LONGEST_FUNCTION = 350, 60
+LARGEST_FOLDER, LARGEST_ROOT = 12, 14
+
+# Rules that do not hold everywhere yet: how many complaints each has at most. The numbers only fall.
+NOT_YET = {"circles_of_folders": 1, "driver_named_in_programs": 60, "several_homes": 75, "too_full": 1, "documents_outside": 80}
 SAY_NOTHING = {"utils", "helpers", "common", "base", "manager", "handler", "data", "info"}
 
 # Heavy or optional packages, and the one room that may import each: late, except that a terminal door may open with its terminal library.
 HEAVY = {
     **dict.fromkeys(["anthropic", "openai"]),  # no room: ferrule speaks to providers over HTTP itself
     **dict.fromkeys(["dbos", "mcp", "opentelemetry"], "bridges"),
-    **dict.fromkeys(["litellm", "torch"], "lms"),
-    **dict.fromkeys(["rich", "typer"], "doors"),
+    **dict.fromkeys(["litellm", "torch"], "models"),
+    **dict.fromkeys(["rich", "typer"], "cli"),
     "langchain_core": "tools",
 }
 NOT_AT_IMPORT = {*HEAVY, "docstring_parser", "httpx2", "json_repair", "jsonschema", "stamina"}
 
 # The walls: files that may stop any exception, and why.
 WALLS = {
-    "bridges/mcp_callbacks.py": "what a hook raises is for our log: the SDK would send its text to the server",
+    "bridges/mcp/connection/callbacks.py": "what a hook raises is for our log: the SDK would send its text to the server",
     "errors.py": "a foreign `__repr__` may raise anything, and the error it belongs to must still be told",
-    "deadline.py": "what a task raised is handed to whoever waits for it, who raises it again",
-    "threads.py": "what work raised on another thread is handed to whoever waits for it, who raises it again",
-    "tools/run_calls.py": "a tool is somebody else's code: what it raises is told to the model",
-    "values/execute.py": "a function run by hand: what it raises is raised again as an error of ours, or becomes a result",
-    "values/jsonable.py": "a foreign `__str__` may raise anything, and a result must still be shown",
+    "concurrency/deadline.py": "what a task raised is handed to whoever waits for it, who raises it again",
+    "concurrency/pool.py": "what work raised on another thread is handed to whoever waits for it, who raises it again",
+    "tools/execution/run.py": "a tool is somebody else's code: what it raises is told to the model",
+    "values/calls/direct.py": "a function run by hand: what it raises is raised again as an error of ours, or becomes a result",
+    "values/encoding/encode.py": "a foreign `__str__` may raise anything, and a result must still be shown",
     "runs/run.py": "how a run ended, by whatever error, is recorded on it; reading its prediction raises it again",
     "runs/stream.py": "what a run raised on its own thread is raised again where its events are read",
-    "runs/observe.py": "an observer is somebody else's code: what it raises must not end the run",
+    "runs/observers.py": "an observer is somebody else's code: what it raises must not end the run",
 }
 
 AT_MODULE_LEVEL, IN_FUNCTION, FOR_TYPES = "at module level", "in a function", "for types only"
@@ -175,7 +179,7 @@ def heavy_imports(sources: Iterable[Source]) -> Iterator[str]:
                 continue
             if HEAVY[package] != home:
                 yield f"{source.at(arrow.line)}: imports {package}, which only {HEAVY[package] or 'nobody'} may"
-            elif arrow.when == AT_MODULE_LEVEL and home != "doors":
+            elif arrow.when == AT_MODULE_LEVEL and home != "cli":
                 yield f"{source.at(arrow.line)}: imports {package} at module level: import it where it is used"
 
 
@@ -189,6 +193,79 @@ def too_long(sources: Iterable[Source]) -> Iterator[str]:
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 if lines > LONGEST_FUNCTION:
                     yield f"{source.at(node.lineno)}: `{node.name}` has {lines} lines, {LONGEST_FUNCTION} at most"
+
+
+def too_full(sources: Iterable[Source]) -> Iterator[str]:
+    """Folders with more entries (modules and folders) than one takes in at a glance."""
+    entries: dict[str, set[str]] = {}
+    for source in sources:
+        parts = source.name.split(".")
+        for length in range(1, len(parts)):
+            entries.setdefault(".".join(parts[:length]), set()).add(parts[length])
+    for folder, inside in entries.items():
+        most = LARGEST_ROOT if folder == FACE else LARGEST_FOLDER
+        if len(inside) > most:
+            yield f"{folder}: {len(inside)} entries, {most} at most: {', '.join(sorted(inside))}"
+
+
+def circles_of_folders(sources: Iterable[Source]) -> Iterator[str]:
+    """Folders, or modules and folders, side by side that import each other, by whatever chain of siblings."""
+    modules = {source.name: source for source in sources}
+    known = modules.keys() - {FACE}
+    siblings: dict[str, dict[str, set[str]]] = {}
+    for name in known:
+        for arrow in arrows(modules[name]):
+            target = module_of(arrow.target, known)
+            if target is None:
+                continue
+            here, there = name.split("."), target.split(".")
+            shared = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
+            if shared is not None:
+                siblings.setdefault(".".join(here[:shared]), {}).setdefault(here[shared], set()).add(there[shared])
+    for folder, graph in siblings.items():
+        try:
+            graphlib.TopologicalSorter(graph).prepare()
+        except graphlib.CycleError as error:
+            yield f"{folder}: " + " imports ".join(reversed(error.args[1]))
+
+
+def several_homes(sources: Iterable[Source]) -> Iterator[str]:
+    """Public names that are defined in more than one module. Wires are exempt: each is a module with the same functions."""
+    homes: dict[str, set[str]] = {}
+    for source in sources:
+        if ".wires." not in source.name and not source.name.endswith("__main__"):
+            for name in _defined(source.tree):
+                homes.setdefault(name, set()).add(source.name)
+    for name, modules in sorted(homes.items()):
+        if len(modules) > 1:
+            yield f"`{name}` is defined in {', '.join(sorted(modules))}: one name, one home"
+
+
+def _defined(module: ast.Module) -> Iterator[str]:
+    for node in module.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names = [name]
+            case ast.Assign(targets=targets, value=value) if not ast.unparse(value).startswith(
+                ("TypeVar", "ParamSpec", "logging.getLogger")
+            ):
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names = [name]
+            case _:
+                names = []
+        yield from (name for name in names if not name.startswith("_"))
+
+
+def driver_named_in_programs(sources: Iterable[Source]) -> Iterator[str]:
+    """A program yields acts; the journal, the scope and the frame belong to the driver."""
+    for source in sources:
+        if room_of(source.name) != "programs":
+            continue
+        for node in ast.walk(source.tree):
+            name = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "arg", None) or getattr(node, "module", None)
+            if isinstance(name, str) and {"journal", "scope", "frame"} & set(re.split(r"[._]", name)):
+                yield f"{source.at(getattr(node, 'lineno', 1))}: names `{name}`, which is the driver's"
 
 
 def context_variables(sources: Iterable[Source]) -> Iterator[str]:
@@ -226,9 +303,9 @@ def lines_with(pattern: str, paths: Iterable[Path]) -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
 
 
-def complain(complaints: Iterable[str]) -> None:
+def complain(complaints: Iterable[str], *, rule: str = "") -> None:
     found = sorted(complaints)
-    assert not found, "\n".join(["", *found])
+    assert len(found) <= NOT_YET.get(rule, 0), "\n".join(["", *found])
 
 
 # --- the house -------------------------------------------------------------------------------------------------------------------
@@ -240,9 +317,22 @@ def test_every_room_has_a_floor() -> None:
     complain(f"{source.at(1)}: no floor is known for `{room_of(source.name)}`" for source in HOUSE if room_of(source.name) not in FLOORS)
 
 
-@pytest.mark.parametrize("check", [arrows_not_pointing_down, circles, heavy_imports, too_long, stops_everything])
+CHECKS = [
+    arrows_not_pointing_down,
+    circles,
+    circles_of_folders,
+    driver_named_in_programs,
+    heavy_imports,
+    several_homes,
+    stops_everything,
+    too_full,
+    too_long,
+]
+
+
+@pytest.mark.parametrize("check", CHECKS)
 def test_the_plan_knows_no(check) -> None:
-    complain(check(HOUSE))
+    complain(check(HOUSE), rule=check.__name__)
 
 
 def test_there_is_exactly_one_context_variable() -> None:
@@ -251,7 +341,7 @@ def test_there_is_exactly_one_context_variable() -> None:
 
 
 def test_folders_hand_nothing_on() -> None:
-    folders = [source for source in HOUSE if source.is_package and source.name != FACE]
+    folders = [source for source in HOUSE if source.is_package and source.name not in {FACE, "ferrule.testing"}]  # the two public modules
     beyond = ((source, node) for source in folders for node in source.tree.body[bool(ast.get_docstring(source.tree)) :])
     complain(f"{source.at(node.lineno)}: more than a docstring" for source, node in beyond)
 
@@ -262,6 +352,14 @@ def test_names_of_modules_say_something() -> None:
 
 def test_nothing_is_left_to_do() -> None:
     complain(lines_with(r"\b(TODO|FIXME)\b", [source.path for source in HOUSE]))
+
+
+_CODE = r"[(,] ?(durability, |performance, )?[CDEFLMOPQRUVW]\d{1,3}[):,]"
+OUTSIDE = _CODE + r"|(?i:\bseed \d|\bseed's\b|\bspec/|\bapi\.md\b|performance\.md|\(spec: )|\.\./shared|\W.shared\W$"
+
+
+def test_the_source_cites_no_document_outside_the_repository() -> None:
+    complain(lines_with(OUTSIDE, [source.path for source in HOUSE]), rule="documents_outside")
 
 
 def test_the_face_is_lazy() -> None:
@@ -303,10 +401,10 @@ def a_module(name: str, text: str) -> Source:
 UPWARD = {
     "plain": "from ferrule.programs.react import ReAct",
     "lazy": "def f():\n    from ferrule.runs import driver",
-    "for_types": "if TYPE_CHECKING:\n    from ferrule.doors.cli import main",
-    "relative": "from ..lms import lm",
+    "for_types": "if TYPE_CHECKING:\n    from ferrule.cli.main import main",
+    "relative": "from ..models import model",
     "sideways": "import ferrule.adapters.chat",
-    "by_string": "import importlib\nweb = importlib.import_module('ferrule.doors.web')",
+    "by_string": "import importlib\nweb = importlib.import_module('ferrule.cli.web')",
     "through_the_face": "from ferrule import Tool",
     "in_a_method": "class A:\n    async def f(self):\n        import ferrule.programs.module",
 }
@@ -318,7 +416,7 @@ def test_an_arrow_that_does_not_point_down_is_seen(snippet: str) -> None:
 
 
 def test_arrows_down_and_within_a_room_are_fine() -> None:
-    snippet = "import ferrule.errors\nfrom ferrule import settings\nfrom . import schema\nfrom ..values import call\nfrom ferrule.tools.schema import inline"
+    snippet = "import ferrule.errors\nfrom ferrule import settings\nfrom . import schema\nfrom ..values import call\nfrom ferrule.values.schema.nodes import inline"
     assert list(arrows_not_pointing_down([a_module("ferrule.tools.tool", snippet)])) == []
 
 
@@ -341,9 +439,9 @@ BAD = {
     "heavy_at_the_top": (heavy_imports, "ferrule.bridges.otel", "import opentelemetry.trace"),
     "heavy_in_another_room": (heavy_imports, "ferrule.tools.tool", "def f():\n    import mcp"),
     "context_variable": (context_variables, "ferrule.runs.run", "import contextvars\nx = contextvars.ContextVar[int]('x')"),
-    "wall": (stops_everything, "ferrule.lms.lm", "try:\n    f()\nexcept (KeyError, Exception):\n    pass"),
-    "swallowed_base": (stops_everything, "ferrule.lms.lm", "try:\n    f()\nexcept BaseException as e:\n    raise ValueError from e"),
-    "suppressed": (stops_everything, "ferrule.lms.lm", "with contextlib.suppress(Exception):\n    f()"),
+    "wall": (stops_everything, "ferrule.models.model", "try:\n    f()\nexcept (KeyError, Exception):\n    pass"),
+    "swallowed_base": (stops_everything, "ferrule.models.model", "try:\n    f()\nexcept BaseException as e:\n    raise ValueError from e"),
+    "suppressed": (stops_everything, "ferrule.models.model", "with contextlib.suppress(Exception):\n    f()"),
 }
 
 

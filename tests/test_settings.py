@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from agent_script import fields
 
-from ferrule import ChatAdapter, JSONAdapter, Limits, Policy, Predict, ScriptedLM, offload, settings
+from ferrule import ChatAdapter, JSONAdapter, Limits, Policy, Predict, ScriptedLM, settings
+from ferrule.concurrency import offload
 from ferrule.errors import ConfigurationError
 from ferrule.settings import Scope, Settings, configure, context, current, entered
 

@@ -15,8 +15,8 @@ from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.xml_tags import XMLAdapter
-from ferrule.values.history import History
-from ferrule.values.signature import InputField, OutputField, Signature
+from ferrule.values.conversation.history import History
+from ferrule.values.signatures.signature import InputField, OutputField, Signature
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.chat import ChatAdapter
-from ferrule.adapters.earlier import NOT_GIVEN
+from ferrule.adapters.demos import NOT_GIVEN
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.xml_tags import XMLAdapter
 from ferrule.errors import AdapterParseError, ConfigurationError, InputError, ToolCallError
-from ferrule.values.answer_calls import call_at
-from ferrule.values.call import ToolCall, ToolCalls
-from ferrule.values.custom import Type
-from ferrule.values.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response
-from ferrule.values.history import History
-from ferrule.values.message import Message, Messages, openai_message
-from ferrule.values.part import Image, Text
-from ferrule.values.signature import InputField, OutputField, Signature
+from ferrule.values.calls.call import ToolCall, ToolCalls
+from ferrule.values.calls.from_answer import call_at
+from ferrule.values.content.custom_type import Type
+from ferrule.values.content.parts import Image, Text
+from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response
+from ferrule.values.conversation.history import History
+from ferrule.values.conversation.message import Message, Messages, openai_message
+from ferrule.values.signatures.signature import InputField, OutputField, Signature
 
 QA = Signature("question -> answer")
 PHOTO = Image(url="http://127.0.0.1/a.png")

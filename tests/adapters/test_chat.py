@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.adapters.chat import ChatAdapter
-from ferrule.adapters.marks import MarkReader, Marks
+from ferrule.adapters.streaming.markers import MarkReader, Marks
 from ferrule.errors import AdapterParseError
-from ferrule.values.signature import Signature
+from ferrule.values.signatures.signature import Signature
 
 CHAT = ChatAdapter()
 TWO = Signature("q -> why, answer")

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.adapters.json_object import JSONAdapter
-from ferrule.adapters.json_pieces import JSONReader
+from ferrule.adapters.streaming.json_fields import JSONReader
 from ferrule.errors import AdapterParseError
-from ferrule.values.call import ToolCalls
-from ferrule.values.exchange import Capabilities, Request, Response, Shape
-from ferrule.values.message import Messages
-from ferrule.values.signature import InputField, OutputField, Signature
+from ferrule.values.calls.call import ToolCalls
+from ferrule.values.conversation.exchange import Capabilities, Request, Response, Shape
+from ferrule.values.conversation.message import Messages
+from ferrule.values.signatures.signature import InputField, OutputField, Signature
 
 JSON = JSONAdapter()
 TWO = Signature("q -> why, n: int")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ferrule.adapters.xml_tags import TagReader, Tags, XMLAdapter
 from ferrule.errors import AdapterParseError
-from ferrule.values.signature import Signature
+from ferrule.values.signatures.signature import Signature
 
 XML = XMLAdapter()
 TWO = Signature("q -> why, answer")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from ferrule.doors import commands
+from ferrule.cli.commands import ask as commands
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,4 +1,4 @@
-"""The claims of docs/dynamic-tools.md; tests/programs/test_dynamic.py has the details."""
+"""The claims of docs/dynamic-tools.md; tests/programs/tool_use/test_dynamic.py has the details."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import pytest
 import stamina
 
 from ferrule import LM, ConfigurationError, LMError, Message, Messages, Request, errors
-from ferrule.lms.providers import PROVIDERS
-from ferrule.lms.wires import WIRES, wire
+from ferrule.models.providers import PROVIDERS
+from ferrule.models.wires.wire import WIRES, wire
 from ferrule.testing import block_network
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ferrule import lower_schema
-from ferrule.values.lowering import TARGETS
+from ferrule.values.schema.lowering.lower import TARGETS
 
 PAGE = Path(__file__).parents[2] / "docs" / "schemas.md"
 CASES: dict[str, tuple[dict[str, object], ...]] = {

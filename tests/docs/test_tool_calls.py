@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ferrule.errors import AdapterParseError, BoundaryError, MissingContent, ToolCallError
-from ferrule.programs import tool_inputs
+from ferrule.programs.tool_use import inputs as tool_inputs
 
 PAGE = Path(__file__).parents[2] / "docs" / "tool-calls.md"
 

@@ -33,8 +33,9 @@ from ferrule import (
     respond_to_confirmation,
     tool,
 )
-from ferrule.runs import ask_person, confirm
-from ferrule.runs.sqlite_store import SQLiteStore
+from ferrule.runs.confirmation import decisions as confirm
+from ferrule.runs.driver import questions as ask_person
+from ferrule.runs.store.sqlite import SQLiteStore
 
 PEOPLE = ("ada", "bob", "cleo", "dan", "eve")
 FORMS = ("sync", "async", "stream", "astream")

@@ -15,9 +15,9 @@ import pytest
 from agent_script import native_step, text_step
 
 from ferrule import InputField, OutputField, Predict, ReAct, Response, ScriptedLM, Signature, ToolCall, ToolCalls, context, tool
-from ferrule.lms.wires import WIRES
+from ferrule.models.wires.wire import WIRES
 from ferrule.testing import serve
-from ferrule.values.part import Image
+from ferrule.values.content.parts import Image
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 wires = pytest.mark.parametrize("wire", WIRES)

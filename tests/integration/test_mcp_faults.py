@@ -442,8 +442,8 @@ def test_three_servers_are_closed_in_any_order_from_other_threads_and_tasks() ->
 
 
 def test_a_sync_call_on_the_background_loop_itself_is_refused_and_does_not_hang(monkeypatch) -> None:
-    from ferrule.bridges import mcp_client
-    from ferrule.offload import run_async
+    from ferrule.bridges.mcp.client import mcp_server as mcp_client
+    from ferrule.concurrency.offload import run_async
 
     monkeypatch.setattr(mcp_client, "_LOOP_ANSWERS_WITHIN_S", 0.3)
     with raw() as server:
@@ -494,7 +494,7 @@ def test_a_server_that_is_used_while_the_process_ends_leaves_no_child(when: str)
 
 def test_a_child_that_comes_when_the_process_is_ending_is_killed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """M8."""
-    from ferrule.bridges import mcp_stdio
+    from ferrule.bridges.mcp.transport import stdio as mcp_stdio
 
     monkeypatch.setattr(mcp_stdio, "is_leaving", lambda: True)
 

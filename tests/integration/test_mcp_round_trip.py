@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from mcp_servers import free_port, listening
 
 from ferrule import MCPApp, MCPServer, Tool
-from ferrule.bridges.mcp_serve_tools import serve_one
+from ferrule.bridges.mcp.server.tools import serve_one
 from ferrule.errors import MCPToolError
-from ferrule.tools.run_calls import failure, run_call
-from ferrule.values.call import CheckedCall, ToolCall
+from ferrule.tools.execution.run import failure, run_call
+from ferrule.values.calls.call import CheckedCall, ToolCall
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 pytestmark = pytest.mark.integration
@@ -336,7 +336,7 @@ def test_ctrl_c_ends_a_server_whose_client_stays(script: Path, transport: str) -
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "0<&- 1>&-"], ids=["input", "output", "both"])
 def test_without_standard_input_or_output_a_line_says_so(closed: str) -> None:
     """Ours: no traceback."""
-    command = f'exec "$0" -m ferrule.doors.cli serve {closed}'
+    command = f'exec "$0" -m ferrule.cli.main serve {closed}'
     found = subprocess.run(["sh", "-c", command, sys.executable], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (found.returncode, found.stderr.count("\n")) == (2, 1)
     assert found.stderr.startswith("Standard input or output is closed")
@@ -344,7 +344,7 @@ def test_without_standard_input_or_output_a_line_says_so(closed: str) -> None:
 
 def test_a_client_that_reads_no_more_ends_the_server_quietly(script: Path) -> None:
     """Ours: it is gone, and nobody needs a traceback."""
-    command = [sys.executable, "-m", "ferrule.doors.cli", "serve", str(script)]
+    command = [sys.executable, "-m", "ferrule.cli.main", "serve", str(script)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     guard = threading.Timer(60, process.kill)
     guard.start()

@@ -18,12 +18,12 @@ import mcp_servers
 import pytest
 
 import ferrule
-from ferrule.bridges.mcp_client import MCPServer
+from ferrule.bridges.mcp.client.mcp_server import MCPServer
 from ferrule.errors import DecisionError, MCPTimeout
-from ferrule.lms.scripted import ScriptedLM
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
-from ferrule.runs.sqlite_store import SQLiteStore
+from ferrule.runs.store.sqlite import SQLiteStore
+from ferrule.testing.scripted import ScriptedLM
 
 SERVER = Path(__file__).parents[1] / "asking_server.py"
 SCRIPT: list[Any] = [
@@ -168,7 +168,7 @@ def test_one_that_nobody_answers_in_time_is_cancelled(tmp_path: Path, era: str, 
     """M60: a deadline for questions."""
     run = started(tmp_path, era, BOOK, input_expires_s=60)
     ends = run.pending[0].expires_at
-    monkeypatch.setattr("ferrule.runs.inputs.time", lambda: ends + 1)
+    monkeypatch.setattr("ferrule.runs.driver.elicitation.time", lambda: ends + 1)
     assert resumed(run).status == "done"
     assert run.trajectory["observation_0"] == "not booked: {'action': 'cancel'}"
 
@@ -271,7 +271,7 @@ def test_a_server_that_takes_no_answer_for_an_error_is_asked_again_when_there_is
 
 def test_a_server_that_never_stops_asking_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """M60: the most rounds."""
-    monkeypatch.setattr("ferrule.runs.inputs.MOST_ROUNDS", 1)
+    monkeypatch.setattr("ferrule.runs.driver.elicitation.MOST_ROUNDS", 1)
     run = started(tmp_path, "modern", BOOK)
     run.answer(run.pending[0].fill({"name": "Ann"}))
     assert resumed(run).status == "done"
@@ -310,7 +310,7 @@ def test_a_pushed_change_of_the_list_reaches_the_next_turn_and_the_run_goes_on_i
 def test_answers_of_a_hook_have_a_deadline_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """M60: a total deadline for questions that come back with the result."""
     now = [0.0]
-    monkeypatch.setattr("ferrule.bridges.mcp_core.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("ferrule.bridges.mcp.client.operations.time", SimpleNamespace(monotonic=lambda: now[0]))
 
     async def elicit(params: dict[str, Any]) -> dict[str, Any]:
         now[0] += 100

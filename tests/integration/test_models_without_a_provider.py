@@ -9,12 +9,12 @@ import pytest
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.xml_tags import XMLAdapter
-from ferrule.lms.replay import RecordLM, ReplayLM
 from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.programs.react import ReAct
 from ferrule.settings import context
 from ferrule.testing import AutoLM, OfflineLM, block_network, serve
-from ferrule.values.exchange import Capabilities
+from ferrule.testing.replay import RecordLM, ReplayLM
+from ferrule.values.conversation.exchange import Capabilities
 
 
 def calculator(expression: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ferrule import History, InputField, OutputField, Predict, ScriptedLM, ScriptError, Signature, Tool, ToolCall
-from ferrule.values.exchange import Response
+from ferrule.values.conversation.exchange import Response
 
 TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "transcripts"
 CONVERSATIONS = TRANSCRIPTS / "airline_gpt4o.jsonl"

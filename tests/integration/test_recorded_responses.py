@@ -1,6 +1,6 @@
 """Answers as providers send them, one test a provider and shape: over HTTP, as JSON, as a client's objects, all in one normal form (E62).
 
-The bodies are `tests/lms/golden/*`; the pages they were taken from are named in the tests of their wires.
+The bodies are `tests/models/golden/*`; the pages they were taken from are named in the tests of their wires.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from raw_server import raw_server, reply
 
 from ferrule import LM
 from ferrule.errors import BadRequest, LMError, RateLimited, Refused, Unavailable
-from ferrule.lms.normal_form import response_of
-from ferrule.lms.wires import WIRES, wire
-from ferrule.values.exchange import Request, Response
-from ferrule.values.message import Message, Messages
+from ferrule.models.wires.normal_form import response_of
+from ferrule.models.wires.wire import WIRES, wire
+from ferrule.values.conversation.exchange import Request, Response
+from ferrule.values.conversation.message import Message, Messages
 
-GOLDEN = Path(__file__).parents[1] / "lms" / "golden"
+GOLDEN = Path(__file__).parents[1] / "models" / "golden"
 ASKED = Request(Messages([Message("user", "q")]))
 UNREADABLE, NAMELESS = "invalid_tool_call_arguments", "invalid_tool_call"
 PARIS, OSLO = {"location": "Paris"}, {"location": "Oslo"}

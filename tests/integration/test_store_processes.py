@@ -18,10 +18,10 @@ import pytest
 
 import ferrule
 from ferrule.errors import StoreError
-from ferrule.lms.scripted import ScriptedLM
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
-from ferrule.runs.sqlite_store import SQLiteStore
+from ferrule.runs.store.sqlite import SQLiteStore
+from ferrule.testing.scripted import ScriptedLM
 
 SCRIPT: list[Any] = [
     {"name": "note", "args": {"text": "one"}},

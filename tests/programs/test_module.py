@@ -28,7 +28,7 @@ from ferrule import (
     gather,
     tool,
 )  # fmt: skip
-from ferrule.values import event as events
+from ferrule.values.run import event as events
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -27,9 +27,9 @@ from ferrule import (
 )
 from ferrule.runs import budget as budgets
 from ferrule.runs.budget import Budget
-from ferrule.runs.journal import Journal
+from ferrule.runs.journal.journal import Journal
 from ferrule.runs.run import aexecute, execute
-from ferrule.values.exchange import Usage
+from ferrule.values.conversation.exchange import Usage
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -224,7 +224,7 @@ def test_tool_s_is_the_timeout_of_tools_without_one(driver: str) -> None:
     plain, own = Tool(look, "look"), Tool(look, "look", timeout_s=7)
     budget = Budget(Limits(tool_s=3), Budget(Limits(tool_s=5)))
     for tool in (plain, own):
-        from ferrule.values.call import CheckedCall
+        from ferrule.values.calls.call import CheckedCall
 
         checked = CheckedCall(ToolCall(name="look", args={}), tool, tool.prepare({}))
         timed = budget.timed(checked)
@@ -300,7 +300,7 @@ def test_what_is_spent_inside_is_spent_outside() -> None:
 
 def test_a_recorded_limit_answers_a_model_call() -> None:
     """A11."""
-    from ferrule.runs.journal import Entry
+    from ferrule.runs.journal.journal import Entry
 
     journal = Journal([Entry("0", "limit", "d", {"name": "steps", "limit": 1})])
     journal.rewind()

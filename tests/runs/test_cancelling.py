@@ -13,9 +13,9 @@ from agent_script import native_step
 from ferrule import ReAct, Response, Run, RunCancelled, ScriptedLM, Tool, ToolCall, context, is_cancelled, tool
 from ferrule.errors import ToolStop
 from ferrule.runs.run import aexecute, execute
-from ferrule.values.act import CallTools
-from ferrule.values.call import CheckedCall
-from ferrule.values.outcome import Prediction
+from ferrule.values.calls.call import CheckedCall
+from ferrule.values.run.act import CallTools
+from ferrule.values.run.outcome import Prediction
 
 
 @pytest.fixture(params=["sync", "async"])

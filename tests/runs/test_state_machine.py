@@ -23,8 +23,8 @@ from hypothesis import settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ferrule import Decision, DecisionError, ReAct, Response, Run, ScriptedLM, ToolCall, context, tool
-from ferrule.runs.journal import Entry, Journal
-from ferrule.runs.journal_json import entry_text, read_entry
+from ferrule.runs.journal.encode import entry_text, read_entry
+from ferrule.runs.journal.journal import Entry, Journal
 
 _NAMES = ("ann", "bob", "cleo")
 _DRIVERS = strategies.sampled_from(["sync", "async"])

@@ -28,7 +28,7 @@ from ferrule import (
     tool,
 )
 from ferrule.runs.stream import EventStream
-from ferrule.values import event as events
+from ferrule.values.run import event as events
 
 
 def add(a: int, b: int) -> int:

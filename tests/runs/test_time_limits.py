@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from agent_script import native_step
 
-from ferrule import Context, ReAct, Response, ScriptedLM, Tool, ToolCall, context, deadline, offload
-from ferrule.values.event import CallStarted
+from ferrule import Context, ReAct, Response, ScriptedLM, Tool, ToolCall, context
+from ferrule.concurrency import deadline, offload
+from ferrule.values.run.event import CallStarted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

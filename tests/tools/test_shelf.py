@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.tools.change import Load
+from ferrule.tools.execution.tool_changes import Load
 from ferrule.tools.shelf import Shelf
 from ferrule.tools.tool import Tool
 

@@ -5,7 +5,7 @@ import pytest
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox, as_tool
-from ferrule.values.exchange import Declarations
+from ferrule.values.conversation.exchange import Declarations
 
 
 def add(a: int, b: int) -> int:

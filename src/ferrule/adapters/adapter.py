@@ -11,19 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
-from ferrule.adapters.draw import Shown, listing, packed, shown_fields
-from ferrule.adapters.earlier import demo_messages, history_messages
-from ferrule.adapters.read import reading_of, typed
+from ferrule.adapters.demos import demo_messages, history_messages
+from ferrule.adapters.parse import reading_of, typed
+from ferrule.adapters.render import Shown, listing, packed, shown_fields
 from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
-from ferrule.values.content import Piece, content_of
-from ferrule.values.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
-from ferrule.values.message import Message, Messages, openai_message
-from ferrule.values.plan import default_instructions
+from ferrule.values.content.convert import Piece, content_of
+from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
+from ferrule.values.conversation.message import Message, Messages, openai_message
 from ferrule.values.record import Record
+from ferrule.values.signatures.compiled import default_instructions
 
 if TYPE_CHECKING:
-    from ferrule.values.exchange import FieldReader
-    from ferrule.values.signature import Signature
+    from ferrule.values.conversation.exchange import FieldReader
+    from ferrule.values.signatures.signature import Signature
 
 _MOST_SHOWN = 400
 _OF_CALLS = frozenset({"invalid_tool_calls", "invalid_tool_call", "invalid_tool_call_arguments"})
@@ -302,7 +302,7 @@ class Adapter(ABC):
 
 
 def _found(text: Any, tools: Iterable[Any]) -> tuple[list[dict[str, Any]], str]:
-    from ferrule.values.dialects import find  # late: most answers need it never
+    from ferrule.values.calls.text.find import find  # late: most answers need it never
 
     return find(text, tools) if isinstance(text, str) else ([], "")
 

@@ -6,18 +6,18 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.draw import Shown, unmarked_text, value_pieces, without_none
 from ferrule.adapters.json_object import JSONAdapter
-from ferrule.adapters.marks import MarkReader, Marks
+from ferrule.adapters.render import Shown, unmarked_text, value_pieces, without_none
+from ferrule.adapters.streaming.markers import MarkReader, Marks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pydantic.fields import FieldInfo
 
-    from ferrule.values.content import Piece
-    from ferrule.values.exchange import FieldReader
-    from ferrule.values.signature import Signature
+    from ferrule.values.content.convert import Piece
+    from ferrule.values.conversation.exchange import FieldReader
+    from ferrule.values.signatures.signature import Signature
 
 _JSON = JSONAdapter()
 _BEGINNING = re.compile(r"\[\[(?=[ \t]*##)")

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.draw import Shown, calls_output, is_plain, type_name
+from ferrule.adapters.render import Shown, calls_output, is_plain, type_name
 from ferrule.errors import AdapterParseError
-from ferrule.values.content import pieces_of
-from ferrule.values.exchange import Shape
-from ferrule.values.jsonable import json_text
-from ferrule.values.repair import objects_in, read_json, strict_json
+from ferrule.values.content.convert import pieces_of
+from ferrule.values.conversation.exchange import Shape
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.repair import objects_in, read_json, strict_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ferrule.values.content import Piece
-    from ferrule.values.exchange import Capabilities, FieldReader
-    from ferrule.values.signature import Signature
+    from ferrule.values.content.convert import Piece
+    from ferrule.values.conversation.exchange import Capabilities, FieldReader
+    from ferrule.values.signatures.signature import Signature
 
 
 class JSONAdapter(Adapter):
@@ -60,7 +60,7 @@ class JSONAdapter(Adapter):
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
-        from ferrule.adapters.json_pieces import JSONReader
+        from ferrule.adapters.streaming.json_fields import JSONReader
 
         return JSONReader(signature.output_fields)
 

@@ -6,16 +6,16 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.draw import Shown, unmarked_text, value_pieces
-from ferrule.adapters.held import Held, starts_line
 from ferrule.adapters.json_object import JSONAdapter
+from ferrule.adapters.render import Shown, unmarked_text, value_pieces
+from ferrule.adapters.streaming.buffer import Held, starts_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ferrule.values.content import Piece
-    from ferrule.values.exchange import FieldReader
-    from ferrule.values.signature import Signature
+    from ferrule.values.content.convert import Piece
+    from ferrule.values.conversation.exchange import FieldReader
+    from ferrule.values.signatures.signature import Signature
 
 _JSON = JSONAdapter()
 

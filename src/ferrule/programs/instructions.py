@@ -9,7 +9,7 @@ from ferrule.tools.tool import Tool
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ferrule.values.signature import Signature
+    from ferrule.values.signatures.signature import Signature
 
 
 def _answered_by_a_person(question: str) -> str:

@@ -1,6 +1,6 @@
 """`Module`: the root of all programs, and every way to call one.  (Floor 5.)
 
-A program says what it does either as `def flow(self, **inputs)`, a generator of acts (see `values/act.py`), or as `def forward(self, ...)`
+A program says what it does either as `def flow(self, **inputs)`, a generator of acts (`values/run/act.py`), or as `def forward(self, ...)`
 (and `async def aforward`) in plain Python that calls other programs. Nothing on the instance changes during a run. What runs programs is
 loaded when one is called, so that naming a program stays cheap.
 """
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from ferrule.programs.saving import Predictor
+    from ferrule.programs.lifecycle.saving import Predictor
+    from ferrule.runs.protocols import Store
     from ferrule.runs.run import Run
     from ferrule.runs.state import Frame
-    from ferrule.runs.store import Store
     from ferrule.runs.stream import EventStream
     from ferrule.tools.tool import Tool
-    from ferrule.values.act import Flow
+    from ferrule.values.run.act import Flow
 
 
 class Module:
@@ -78,7 +78,7 @@ class Module:
         `resume_state=` goes on with such a run: a `ResumeState`, or what was raised, which means "yes".
         """
         if "resume_state" in inputs:
-            from ferrule.programs.resuming import resume
+            from ferrule.programs.lifecycle.resume import resume
 
             return resume(self, inputs.pop("resume_state"), inputs)
         return _call(self, args, inputs)
@@ -86,7 +86,7 @@ class Module:
     async def acall(self, /, *args: Any, **inputs: Any) -> Any:
         """`__call__` on an event loop."""
         if "resume_state" in inputs:
-            from ferrule.programs.resuming import aresume
+            from ferrule.programs.lifecycle.resume import aresume
 
             return await aresume(self, inputs.pop("resume_state"), inputs)
         return await _acall(self, args, inputs)
@@ -96,13 +96,13 @@ class Module:
 
         `state` is the `ConfirmationRequired` that was raised. Returns the prediction; raises the next `ConfirmationRequired`.
         """
-        from ferrule.programs.resuming import ResumeState, resume
+        from ferrule.programs.lifecycle.resume import ResumeState, resume
 
         return resume(self, ResumeState(state, response), {})
 
     async def aresume(self, response: Any, state: Any) -> Any:
         """`resume` on an event loop."""
-        from ferrule.programs.resuming import ResumeState, aresume
+        from ferrule.programs.lifecycle.resume import ResumeState, aresume
 
         return await aresume(self, ResumeState(state, response), {})
 
@@ -130,7 +130,7 @@ class Module:
         `resume_state=` is as in a call.
         """
         if "resume_state" in inputs:
-            from ferrule.programs.resuming import resume_stream
+            from ferrule.programs.lifecycle.resume import resume_stream
 
             return resume_stream(self, inputs.pop("resume_state"), inputs)
         return self.bind(*args, **inputs).stream(store=store, run_id=run_id, deps=deps)
@@ -150,7 +150,7 @@ class Module:
 
         `max_concurrency` is how many at once; None goes by the setting `max_workers`, and without it means 8.
         """
-        from ferrule.programs.batch import batch
+        from ferrule.programs.lifecycle.batch import batch
 
         return batch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions)
 
@@ -163,7 +163,7 @@ class Module:
         return_exceptions: bool = False,
     ) -> list[Any]:
         """`batch` as tasks on this event loop."""
-        from ferrule.programs.batch import abatch
+        from ferrule.programs.lifecycle.batch import abatch
 
         return await abatch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions)
 
@@ -173,7 +173,7 @@ class Module:
         Inside an agent it is a part of that agent's run: its questions are asked there, and it is resumed where it stopped. Without a
         name it has its signature's or its class's; without a description, its instructions. `keywords` are those of `Tool`.
         """
-        from ferrule.programs.as_tool import as_tool
+        from ferrule.programs.lifecycle.as_tool import as_tool
 
         return as_tool(self, name, description, **keywords)
 
@@ -184,7 +184,7 @@ class Module:
 
         Those that only attributes with a leading underscore lead to come last.
         """
-        from ferrule.programs.parts import parts
+        from ferrule.programs.lifecycle.submodules import parts
 
         return parts(self, Module)
 
@@ -226,25 +226,25 @@ class Module:
 
     def dump_state(self) -> dict[str, Any]:
         """Signatures, demos, settings and tool descriptions of all predictors, as JSON data; no function, no model, no key."""
-        from ferrule.programs.saving import dump_state
+        from ferrule.programs.lifecycle.saving import dump_state
 
         return dump_state(self)
 
     def load_state(self, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
         """Take over a dumped state. `tools` are bound by name; a tool that is missing raises, one that changed is warned about."""
-        from ferrule.programs.saving import load_state
+        from ferrule.programs.lifecycle.saving import load_state
 
         load_state(self, state, tools=tools)
 
     def save(self, path: str | Path) -> None:
         """Write the state to a JSON file."""
-        from ferrule.programs.saving import save
+        from ferrule.programs.lifecycle.saving import save
 
         save(self, path)
 
     def load(self, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
         """Read the state from a JSON file; see `load_state`."""
-        from ferrule.programs.saving import load
+        from ferrule.programs.lifecycle.saving import load
 
         load(self, path, tools=tools)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from ferrule.adapters.draw import calls_output
+from ferrule.adapters.render import calls_output
 from ferrule.errors import (
     AdapterParseError,
     BadRequest,
@@ -15,34 +15,34 @@ from ferrule.errors import (
     SignatureError,
     ToolCallError,
 )
-from ferrule.programs.ask import Asker, ask, asker
-from ferrule.programs.dynamic import Host, ModuleContext, ModuleView, changes
+from ferrule.programs.asking.ask import Asker, ask, asker
+from ferrule.programs.asking.native_or_text import calls_natively, refuses_tools, with_memory
+from ferrule.programs.asking.native_types import adapted, completed
+from ferrule.programs.asking.options import at_least_one, listed_demos, split
 from ferrule.programs.instructions import listed_tools, tools_instructions
-from ferrule.programs.keywords import at_least_one, listed_demos, split
-from ferrule.programs.mode_choice import calls_natively, refuses_tools, with_memory
 from ferrule.programs.module import Module
-from ferrule.programs.native_types import adapted, completed
-from ferrule.programs.tool_inputs import declared
-from ferrule.programs.use import use
+from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView, changes
+from ferrule.programs.tool_use.inputs import declared
+from ferrule.programs.tool_use.use import use
 from ferrule.tools.toolbox import Toolbox
-from ferrule.values import event as events
-from ferrule.values.act import Act, Flow, Tell
-from ferrule.values.call import CallFault, ToolCall, ToolCalls, ToolResult
-from ferrule.values.exchange import NO_TOOLS, Response
-from ferrule.values.history import History
-from ferrule.values.message import Message, Messages, tool_message
-from ferrule.values.outcome import Prediction, Step, Trajectory
+from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls, ToolResult
+from ferrule.values.conversation.exchange import NO_TOOLS, Response
+from ferrule.values.conversation.history import History
+from ferrule.values.conversation.message import Message, Messages, tool_message
 from ferrule.values.record import replace
-from ferrule.values.signature import OutputField, Signature, as_signature
+from ferrule.values.run import event as events
+from ferrule.values.run.act import Act, Flow, Tell
+from ferrule.values.run.outcome import Prediction, Step, Trajectory
+from ferrule.values.signatures.signature import OutputField, Signature, as_signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from ferrule.adapters.adapter import Adapter
-    from ferrule.programs.live_tools import LiveTools
+    from ferrule.programs.tool_use.live import LiveTools
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import ToolServer
-    from ferrule.values.exchange import Request
+    from ferrule.values.conversation.exchange import Request
 
 _OWN = ("lm", "config", "demos", "max_turns")
 
@@ -83,7 +83,7 @@ class Predict(Module):
         self.native = native
         self.lm = config.pop("lm", None)
         if config:
-            from ferrule.lms.providers import check_saved  # late: most programs have no settings of their own
+            from ferrule.models.providers import check_saved  # late: most programs have no settings of their own
 
             check_saved(config)
         self.config = config
@@ -237,7 +237,7 @@ class _Turns(_WithTools):
         self.host = Host(self)
         self.live: LiveTools | None = None
         if self.predict.toolbox.servers or self.predict.toolbox.has_remote:
-            from ferrule.programs.live_tools import live_tools  # late: most programs have no tools of servers
+            from ferrule.programs.tool_use.live import live_tools  # late: most programs have no tools of servers
 
             self.live = live_tools(self.predict.toolbox, self.host)
         self.trajectory = Trajectory()

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import Toolbox, ToolServer
-    from ferrule.values.act import Flow
-    from ferrule.values.outcome import Trajectory
-    from ferrule.values.policy import Policy
-    from ferrule.values.signature import Signature
+    from ferrule.values.confirmation.policy import Policy
+    from ferrule.values.run.act import Flow
+    from ferrule.values.run.outcome import Trajectory
+    from ferrule.values.signatures.signature import Signature
 
 
 class ReAct(Module):
@@ -46,9 +46,9 @@ class ReAct(Module):
         enable_user_clarification: bool = True,
         policy: Policy | None = None,
     ) -> None:
-        from ferrule.programs.keywords import at_least_one
+        from ferrule.programs.asking.options import at_least_one
         from ferrule.programs.predict import Predict
-        from ferrule.programs.react_loop import checked_signature, checked_tools, extractor
+        from ferrule.programs.react_loop.loop import checked_signature, checked_tools, extractor
         from ferrule.runs.limits import Limits
 
         found = checked_signature(signature)
@@ -70,7 +70,7 @@ class ReAct(Module):
     @property
     def toolbox(self) -> Toolbox:
         """The tools as text mode offers them, the built-in ones included."""
-        from ferrule.programs.react_loop import with_builtin
+        from ferrule.programs.react_loop.loop import with_builtin
 
         return with_builtin(self.react.signature, self.react.toolbox, clarification=self.enable_user_clarification, native=False)
 
@@ -81,7 +81,7 @@ class ReAct(Module):
 
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
-        from ferrule.programs.react_loop import carry
+        from ferrule.programs.react_loop.loop import carry
 
         return carry(self, inputs)
 

@@ -18,8 +18,8 @@ from ferrule.values.record import replace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ferrule.values.call import CheckedCall
-    from ferrule.values.exchange import Response
+    from ferrule.values.calls.call import CheckedCall
+    from ferrule.values.conversation.exchange import Response
 
 _NO_LIMITS = Limits()
 _counting = threading.Lock()

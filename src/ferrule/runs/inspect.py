@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from ferrule.runs.observe import exchanges
-from ferrule.values.jsonable import json_text
+from ferrule.runs.observers import exchanges
+from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
-    from ferrule.values.exchange import Request, Response
+    from ferrule.values.conversation.exchange import Request, Response
 
 
 def inspect_history(n: int = 1, *, file: TextIO | None = None) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ferrule.runs.store import Store
-    from ferrule.values.act import Flow
+    from ferrule.runs.protocols import Store
+    from ferrule.values.run.act import Flow
 
 
 class Program(Protocol):
@@ -46,7 +46,7 @@ class Program(Protocol):
 
 
 class Keeping(Protocol):
-    """A run's place in a store (`runs/kept.py`)."""
+    """A run's place in a store (`runs/store/stored_run.py`)."""
 
     store: Store
 

@@ -10,28 +10,29 @@ from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from ferrule import offload, settings
+from ferrule import settings
+from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, RunError, StoreError
 from ferrule.runs.budget import Budget
-from ferrule.runs.confirm import grants, put, remember, revoke
-from ferrule.runs.journal import Journal, replayed_only
-from ferrule.runs.observe import Observers
-from ferrule.runs.perform import aperform, perform
+from ferrule.runs.confirmation.decisions import grants, put, remember, revoke
+from ferrule.runs.driver.execute_program import aperform, perform
+from ferrule.runs.journal.journal import Journal, replayed_only
+from ferrule.runs.observers import Observers
 from ferrule.runs.state import Frame, RunState
 from ferrule.settings import Scope
-from ferrule.values import event as events
-from ferrule.values.exchange import Usage
-from ferrule.values.message import Messages
-from ferrule.values.outcome import Trajectory
+from ferrule.values.conversation.exchange import Usage
+from ferrule.values.conversation.message import Messages
+from ferrule.values.run import event as events
+from ferrule.values.run.outcome import Trajectory
 
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Iterable, Mapping
 
+    from ferrule.runs.protocols import Store, Summary
     from ferrule.runs.roles import Keeping, Program
-    from ferrule.runs.store import Store, Summary
-    from ferrule.values.policy import Grant
-    from ferrule.values.question import Decision
+    from ferrule.values.confirmation.policy import Grant
+    from ferrule.values.confirmation.question import Decision
 
 
 class Run(RunState):
@@ -115,7 +116,7 @@ class Run(RunState):
 
     def keep(self, store: Store) -> None:
         """Keep this run in a store from its next execution on. Called by `program.start(store=...)`."""
-        from ferrule.runs.kept import Kept
+        from ferrule.runs.store.stored_run import Kept
 
         self.kept = Kept(store, self, is_new=True)
 
@@ -129,8 +130,8 @@ class Run(RunState):
         `migrate=True` tries all the same. `tools` are those that were passed as inputs, or loaded by the run.
         Raises `StoreError` if there is no such run.
         """
-        from ferrule.runs.journal_json import read_decision, read_object
-        from ferrule.runs.kept import Kept
+        from ferrule.runs.journal.encode import read_decision, read_object
+        from ferrule.runs.store.stored_run import Kept
 
         stored = store.load(run_id)
         head = {**read_object(stored.head, "the head of a run"), "status": stored.status}
@@ -153,9 +154,9 @@ class Run(RunState):
 
     def to_json(self) -> str:
         """The whole run as one JSON document, from which `Run.from_json` makes an equal one. Raises `RunError` while it executes."""
-        from ferrule.runs.document import given_of, head_of
-        from ferrule.runs.journal_json import entry_form
-        from ferrule.values.jsonable import json_text
+        from ferrule.runs.journal.encode import entry_form
+        from ferrule.runs.store.document import given_of, head_of
+        from ferrule.values.encoding.encode import json_text
 
         if self.executing:
             msg = f"The run {self.id} is executing; wait until it rests."
@@ -165,7 +166,7 @@ class Run(RunState):
     @classmethod
     def from_json(cls, text: str, program: Program, *, tools: Iterable[Any] = (), migrate: bool = False, deps: Any = None) -> Run:
         """A run out of `to_json`; what `program`, `tools` and `migrate` mean, see `load`."""
-        from ferrule.runs.journal_json import read_object
+        from ferrule.runs.journal.encode import read_object
 
         head = read_object(text, "a run")
         run = cls._of(head, head.get("journal", ()), program, tools, migrate=migrate)
@@ -174,8 +175,8 @@ class Run(RunState):
 
     @classmethod
     def _of(cls, head: dict[str, Any], entries: Iterable[Any], program: Program, tools: Iterable[Any], *, migrate: bool) -> Run:
-        from ferrule.runs.document import checked_head, read_inputs, restore
-        from ferrule.runs.journal_json import read_entry
+        from ferrule.runs.journal.encode import read_entry
+        from ferrule.runs.store.document import checked_head, read_inputs, restore
 
         checked_head(head, program, migrate=migrate)
         tools = tuple(tools)

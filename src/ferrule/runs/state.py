@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import InputError, RunCancelled, RunError, Suspended, shown
 from ferrule.runs.budget import Budget
-from ferrule.runs.journal import Journal
-from ferrule.runs.observe import Execution
-from ferrule.runs.tally import Tally
-from ferrule.values import event as events
-from ferrule.values.exchange import Usage
-from ferrule.values.history import History
-from ferrule.values.jsonable import json_bytes
-from ferrule.values.outcome import Prediction, Step, Trajectory
+from ferrule.runs.journal.journal import Journal
+from ferrule.runs.observers import Execution
+from ferrule.values.confirmation.tally import Tally
+from ferrule.values.conversation.exchange import Usage
+from ferrule.values.conversation.history import History
+from ferrule.values.encoding.encode import json_bytes
 from ferrule.values.record import Changing, field
+from ferrule.values.run import event as events
+from ferrule.values.run.outcome import Prediction, Step, Trajectory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from ferrule.runs.observe import CallPlace, Observers
+    from ferrule.runs.observers import CallPlace, Observers
     from ferrule.runs.roles import Keeping, Program
-    from ferrule.values.message import Messages
-    from ferrule.values.question import Decision, Question
+    from ferrule.values.confirmation.question import Decision, Question
+    from ferrule.values.conversation.message import Messages
 
 _BEGINNING = threading.RLock()
 """May be taken twice by one thread: where memory is tidied up under it, a stream that nobody holds any more cancels its run."""
@@ -228,7 +228,7 @@ class RunState:
         self.outcome: Any = None
         """What the program returned."""
         self.extra_tools: tuple[Any, ...] = ()
-        """Tools that were handed to `Run.load`: where those are found that the run had loaded (`programs/dynamic.py`)."""
+        """Tools that were handed to `Run.load`: where those are found that the run had loaded (`programs/tool_use/dynamic.py`)."""
 
     def question_id(self, slot: str) -> str:
         """An id for the question at a slot: not to be guessed, and the same in every replay of this run."""

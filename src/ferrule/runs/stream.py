@@ -14,16 +14,16 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule import settings
+from ferrule.concurrency.offload import Aside, is_awaited_by_loop, like_here
 from ferrule.errors import RunCancelled, RunError
-from ferrule.offload import Aside, is_awaited_by_loop, like_here
-from ferrule.runs.observe import Execution
+from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run, aexecute, execute
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from ferrule.values.event import Event
+    from ferrule.values.run.event import Event
 
 
 _GRACE_S = 5.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, over
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ferrule.tools.flags import Flags
+    from ferrule.tools.definition.flags import Flags
     from ferrule.tools.tool import Tool
 
 P = ParamSpec("P")

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from ferrule.tools.change import Load
+from ferrule.tools.execution.tool_changes import Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

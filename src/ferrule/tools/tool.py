@@ -14,26 +14,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, Unpac
 from pydantic import ConfigDict, model_validator
 
 from ferrule.errors import ToolDefinitionError
-from ferrule.tools import attributes, remote
-from ferrule.tools.confirmed import consent, needs_person
-from ferrule.tools.execute import aexecute, execute, execute_directly
-from ferrule.tools.given import given, named
-from ferrule.tools.tool_forms import as_text, call_schema, state_of
-from ferrule.values.call import CheckedArguments
-from ferrule.values.custom import Type
+from ferrule.tools.definition import attributes
+from ferrule.tools.definition.constructor import given, named
+from ferrule.tools.definition.export import as_text, call_schema, state_of
+from ferrule.tools.execution.consent import consent, needs_person
+from ferrule.tools.execution.invoke import aexecute, execute, execute_directly
+from ferrule.tools.sources import remote
+from ferrule.values.calls.call import CheckedArguments
+from ferrule.values.content.custom_type import Type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ferrule.tools.arguments import Checker
-    from ferrule.tools.describe import Described
-    from ferrule.tools.flags import Flags
-    from ferrule.tools.given import Given
-    from ferrule.tools.mcp_definition import MCPDefinition
-    from ferrule.tools.mcp_tools import Caller
-    from ferrule.values.call import ToolResult
-    from ferrule.values.context import Context
+    from ferrule.tools.arguments.checker import Checker
+    from ferrule.tools.definition.constructor import Given
+    from ferrule.tools.definition.flags import Flags
+    from ferrule.tools.definition.inspect_function import Described
+    from ferrule.tools.definition.mcp import MCPDefinition
+    from ferrule.tools.mcp.tool import Caller
+    from ferrule.values.calls.call import ToolResult
+    from ferrule.values.calls.context import Context
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -145,14 +146,14 @@ class Tool(Type):
     @classmethod
     def of(cls, thing: Any) -> Tool:
         """A tool out of a tool, a callable, a LangChain tool, an entry of an MCP list, or a declaration in the canonical or flat form."""
-        from ferrule.tools.foreign import parts
+        from ferrule.tools.sources.langchain import parts
 
         return thing if isinstance(thing, Tool) else cls(**parts(thing))
 
     @classmethod
     def from_langchain(cls, tool: Any) -> Tool:
         """A LangChain `BaseTool` as a tool, sync and async."""
-        from ferrule.tools.foreign import langchain_parts
+        from ferrule.tools.sources.langchain import langchain_parts
 
         return cls(**langchain_parts(tool))
 
@@ -169,21 +170,21 @@ class Tool(Type):
         The tool is the SDK's object or a dict. `options` are `name=`, and those of `ConversionRules` and `ShowRules`: `trust=`, `confirm=`,
         ... Raises `ToolDefinitionError` for an entry that could not be called.
         """
-        from ferrule.tools.mcp_tools import parts_of
+        from ferrule.tools.mcp.tool import parts_of
 
         return cls(**parts_of(which, options))
 
     @classmethod
     def from_file(cls, filepath: str | Path, *, strict: bool = False) -> Tool | None:
         """The tool in a Python file: its function named like the file. None for a file without one; `strict` raises `ToolLoadError`."""
-        from ferrule.tools.load import load_file
+        from ferrule.tools.sources.files import load_file
 
         return load_file(filepath, cls._from_file, strict=strict)
 
     @classmethod
     def load(cls, filepath: str | Path | None = None, file_name: str | list[str] | None = None, *, strict: bool = False) -> list[Tool]:
         """The tools in a folder (`tools` when not told), all or some by name, or in one file. Runs the files."""
-        from ferrule.tools.load import load_folder
+        from ferrule.tools.sources.files import load_folder
 
         return load_folder(filepath, file_name, cls._from_file, lambda each: each.name, strict=strict)
 

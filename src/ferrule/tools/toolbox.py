@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError, shown
 from ferrule.tools.tool import Tool
-from ferrule.values.exchange import Declarations
+from ferrule.values.conversation.exchange import Declarations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,7 +173,7 @@ class Toolbox:
 class LiveToolbox(Toolbox):
     """A toolbox with MCP servers in it: their tools stand in the place of each. Servers are connected when the tools are first needed.
 
-    From then on it has the tools that they listed then. A run learns between two turns what has changed since (`programs/live_tools.py`).
+    From then on it has the tools that they listed then. A run learns between two turns what has changed (`programs/tool_use/live.py`).
     """
 
     __slots__ = ("_checks", "_given", "_how", "_told", "servers")
@@ -208,7 +208,7 @@ class LiveToolbox(Toolbox):
         return Toolbox(_separated(tuple(tools), _RESERVED), **self._how)
 
     def _tell_shadows(self, tools: list[Tool]) -> None:
-        from ferrule.tools.mcp_convert import find_shadowed_tools
+        from ferrule.tools.server_tools import find_shadowed_tools
 
         for each in find_shadowed_tools(tools):
             if each not in self._told:
@@ -246,7 +246,7 @@ _RESERVED = ("finish", "user_clarification")
 
 
 def is_server(thing: Any) -> bool:
-    """Whether this is an `MCPServer` (`bridges/mcp_client.py`), which is not known here."""
+    """Whether this is an `MCPServer` (`bridges/mcp/client/mcp_server.py`), which is not known here."""
     return callable(getattr(cast("Any", type(thing)), "ask_in_runs", None))
 
 
@@ -262,7 +262,7 @@ def _own_slots(box: Toolbox) -> set[str]:
 def _separated(tools: tuple[Tool, ...], reserved: Iterable[str] = ()) -> tuple[Tool, ...]:
     if all(each.mcp is None for each in tools):
         return tools
-    from ferrule.tools.mcp_convert import separated
+    from ferrule.tools.server_tools import separated
 
     return tuple(separated(tools, reserved))
 

@@ -1,0 +1,100 @@
+"""Earlier turns as messages: demos, and the histories among the inputs.  (Floor 3.)
+
+A turn of fields becomes a question and an answer in the adapter's form. Where tool calls travel beside the text, those of a turn become
+calls of the assistant's message, with a result behind each, as providers want it (E54).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from ferrule.errors import InputError, shown
+from ferrule.values.calls.call import ToolCalls
+from ferrule.values.calls.from_answer import read_calls
+from ferrule.values.content.convert import Piece, content_of
+from ferrule.values.conversation.history import History
+from ferrule.values.conversation.message import Message
+
+if TYPE_CHECKING:
+    from ferrule.adapters.render import Shown
+    from ferrule.values.calls.call import ToolCall
+
+NOT_GIVEN = "(not given in this example)"
+
+
+class Form(Protocol):
+    """How an adapter writes fields."""
+
+    def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
+        """Fields with their values."""
+        ...
+
+    def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
+        """Fields with their values as a whole answer."""
+        ...
+
+
+def demo_messages(form: Form, fields: Shown, demo: Any, index: int) -> list[Message]:
+    """A demo as messages; raises `InputError` for one that cannot be shown."""
+    values = _mapping(demo)
+    if values is None or not values.keys() & {*fields.inputs, *fields.outputs, fields.calls}:
+        names = ", ".join(f"`{name}`" for name in (*fields.inputs, *fields.outputs))
+        msg = f"Demo {index} cannot be shown: it must be a mapping with some of the fields {names}, found {shown(demo)}."
+        raise InputError(msg)
+    before: list[Message] = []
+    for name in fields.histories:
+        before += history_messages(form, fields, values.get(name))
+    calls = _calls(fields, values, f"demo_{index}")
+    asked = {name: values.get(name, NOT_GIVEN) for name in fields.inputs}
+    answered = {name: values.get(name, NOT_GIVEN) for name in fields.outputs if not calls or values.get(name) is not None}
+    return [*before, *_turn(form, asked, answered, calls)]
+
+
+def history_messages(form: Form, fields: Shown, history: Any) -> list[Message]:
+    """A history as messages, without its system message; raises `InputError` for a turn that cannot be shown."""
+    if history is None:
+        return []
+    found = history if isinstance(history, History) else History(history.get("messages") if isinstance(history, Mapping) else history)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    turns = count()
+
+    def render(turn: Mapping[str, Any]) -> list[Message]:
+        calls = _calls(fields, turn, f"turn_{next(turns)}")
+        asked = {name: turn[name] for name in fields.inputs if name in turn}
+        answered = {name: turn[name] for name in fields.outputs if name in turn and (not calls or turn[name] is not None)}
+        if not asked and not answered and not calls:
+            names = ", ".join(f"`{name}`" for name in (*fields.inputs, *fields.outputs))
+            msg = f"A turn of the history cannot be shown: it has none of the fields {names}, and is no message either: {shown(turn)}."
+            raise InputError(msg)
+        return _turn(form, asked, answered, calls)
+
+    return [message for message in found.as_messages(render) if message.role != "system"]
+
+
+def _calls(fields: Shown, values: Mapping[str, Any], where: str) -> tuple[ToolCall, ...]:
+    """The calls of a turn that travel beside its text, each with an id of this conversation."""
+    given = values.get(fields.calls) if fields.calls is not None else None
+    if given is None:
+        return ()
+    try:
+        found = read_calls(given, ToolCalls).tool_calls
+    except ValueError as error:
+        msg = f"`{fields.calls}` of an earlier turn ({where}) cannot be shown: {error}"
+        raise InputError(msg) from error
+    return tuple([call.with_id(f"{where}_{k}") for k, call in enumerate(found) if call.fault is None])
+
+
+def _turn(form: Form, asked: Mapping[str, Any], answered: Mapping[str, Any], calls: tuple[ToolCall, ...]) -> list[Message]:
+    messages = [Message("user", content_of(form.drawn_fields(asked)))] if asked else []
+    if answered or calls:
+        messages.append(Message("assistant", content_of(form.drawn_answer(answered)) if answered else "", calls))
+    # What came of the calls is not known here, and without a result behind each call no provider takes the conversation.
+    return [*messages, *(Message("tool", NOT_GIVEN, tool_call_id=call.id, name=call.name) for call in calls)]
+
+
+def _mapping(demo: Any) -> Mapping[str, Any] | None:
+    if isinstance(demo, Mapping):
+        return cast("Mapping[str, Any]", demo)
+    as_dict = getattr(demo, "toDict", None)
+    return as_dict() if callable(as_dict) else None  # pyright: ignore[reportReturnType]  DSPy's examples

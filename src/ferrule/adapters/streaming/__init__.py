@@ -1,0 +1,1 @@
+"""Streamed answers, field by field."""

@@ -1,0 +1,1 @@
+"""The Model Context Protocol, as client and as server."""

@@ -1,0 +1,1 @@
+"""`MCPServer` and what it offers."""

@@ -1,0 +1,337 @@
+"""`MCPServer`: an MCP server that programs use; and `mcp(...)`.  (Floor 4.)
+
+In: a command, an address, or a server in this process. Out: tools, and raw results of calls. A server is a value: it says how it is reached
+and compares by that. Its connection is made when something is first asked of it, lives on the background loop, and may be used and closed
+from any thread and any loop: `call` in plain code, `acall` in async code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import weakref
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ferrule.bridges.mcp.client.operations import Core
+from ferrule.bridges.mcp.client.options import ServerOptions, options_of, refuse_unfit
+from ferrule.bridges.mcp.client.recording import PlayingLink
+from ferrule.bridges.mcp.client.resources import Content, ServerInfo
+from ferrule.bridges.mcp.client.tools import Listed, ServerTools
+from ferrule.bridges.mcp.config import entries_of
+from ferrule.bridges.mcp.spec import ServerSpec, name_of_command, name_of_url, spec_from_state
+from ferrule.bridges.mcp.transport.shutdown import prepare
+from ferrule.concurrency.offload import background_loop, is_awaited_by_loop, run_async
+from ferrule.errors import ConfigurationError, MCPTimeout
+from ferrule.tools.mcp.pins import Pins, pins_form
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from os import PathLike
+
+
+R = TypeVar("R")
+
+_LOOP_ANSWERS_WITHIN_S = 10.0
+
+
+class MCPServer(Listed, Content):
+    """An MCP server: `MCPServer.stdio("npx", ["-y", "..."])`, `.http(url)`, `.sse(url)`, `.in_memory(server)`, or `mcp("...")`.
+
+    As a context manager, sync or async, it connects, gives its tools and closes again. Options: see `ServerOptions`. What fails raises
+    `MCPConnectionError`, `MCPTimeout`, `MCPProtocolError`: all `MCPError`.
+    """
+
+    def __init__(self, spec: ServerSpec, options: ServerOptions, live: Mapping[str, Any] | None = None) -> None:
+        self.spec = spec
+        self.options = options
+        self._live = dict(live or {})
+        self._lives: dict[asyncio.AbstractEventLoop, Core] = {}
+        self._tools: ServerTools | None = None
+        self._asks_in_runs = False
+        self._expected: Pins | None = None
+        prepare()
+
+    # -- making one ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def stdio(
+        cls,
+        command: str,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """A server started as a child process. It sees a few harmless variables and `env`, not the whole environment."""
+        texts = tuple(str(each) for each in args)
+        own = name or name_of_command(command, texts)
+        given = {str(key): str(value) for key, value in (env or {}).items()}
+        spec = ServerSpec(name=own, transport="stdio", command=command, args=texts, env=given, cwd=None if cwd is None else str(cwd))
+        return cls(spec, options_of(options))
+
+    @classmethod
+    def http(
+        cls,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        auth: Any = None,
+        http_client: Any = None,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """A server reached by streamable HTTP. `auth` is an `httpx2.Auth` (the SDK's OAuth among them), `http_client` an `AsyncClient`."""
+        if http_client is not None and (headers or auth is not None):
+            msg = "A server with an `http_client` of its own takes headers and auth from it: give them to the client, not to both."
+            raise ConfigurationError(msg)
+        spec = ServerSpec(name=name or name_of_url(url), transport="http", url=url, headers=dict(headers or {}))
+        return cls(spec, options_of(options), {"auth": auth, "http_client": http_client})
+
+    @classmethod
+    def sse(cls, url: str, headers: Mapping[str, str] | None = None, auth: Any = None, *, name: str | None = None, **options: Any) -> Self:
+        """A server reached by the older HTTP+SSE (revision 2024-11-05)."""
+        spec = ServerSpec(name=name or name_of_url(url), transport="sse", url=url, headers=dict(headers or {}))
+        return cls(spec, options_of(options), {"auth": auth})
+
+    @classmethod
+    def in_memory(cls, server: Any, *, name: str | None = None, **options: Any) -> Self:
+        """A server of the SDK (`mcp.server.Server` or `MCPServer`) in this process: for tests."""
+        own = name or getattr(server, "name", None) or "memory"
+        return cls(ServerSpec(name=own, transport="memory"), options_of(options), {"server": server})
+
+    @classmethod
+    def replay(cls, path: str | PathLike[str], **options: Any) -> Self:
+        """A server that is not there: what was recorded with `record=` is answered again. Raises `ConfigurationError` for no recording."""
+        spec = ServerSpec(name=PlayingLink(path).name, transport="memory")
+        return cls(spec, options_of(options), {"recording": path})
+
+    @classmethod
+    def load(cls, source: str | PathLike[str] | Mapping[str, Any], **options: Any) -> dict[str, Self]:
+        """The servers of a `{"mcpServers": {...}}` file or mapping, by name.
+
+        `${VAR}` and `${VAR:-default}` are read from the environment. Raises `ConfigurationError` naming a variable that is not set.
+        """
+        return {name: cls.from_state(each, name, **options) for name, each in entries_of(source).items()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], name: str = "", **options: Any) -> Self:
+        """A server out of what `dump_state` gave, or of one entry of a file. What its variables name must be set."""
+        if not hasattr(state, "get"):
+            msg = f"An MCP server is a mapping with a `command` or a `url`, found {type(state).__name__}."
+            raise ConfigurationError(msg)
+        spec = spec_from_state(state, name)
+        spec.expanded()
+        made = cls(spec, options_of({**(state.get("options") or {}), **options}))
+        pins = state.get("pins")
+        made._expected = Pins(**pins) if pins is not None else None
+        return made
+
+    def dump_state(self) -> dict[str, Any]:
+        """How it is reached and used, as plain JSON without secrets: in their places stand the variables that loading reads them from.
+
+        If its tools are known they stand there too (`pins`): loaded again, it is compared with them when it is next connected.
+        """
+        options = self.options.saved()
+        pins = self.core.guard.now if self._lives else self._expected
+        beside = {"options": options, "pins": pins_form(pins) if pins is not None else None}
+        return {**self.spec.dump_state(), **{key: value for key, value in beside.items() if value}}
+
+    # -- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Its name here; the one that it gives itself is in `info`."""
+        return self.spec.name
+
+    def __repr__(self) -> str:
+        return f"MCPServer({self.spec!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, MCPServer) and (self.spec, self.options) == (other.spec, other.options) and self._same_live(other._live)
+        )
+
+    def __copy__(self) -> Self:
+        return self  # one connection, whoever holds it
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return self
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.spec, self.options, self._live)
+
+    def _same_live(self, live: Mapping[str, Any]) -> bool:
+        return all(self._live.get(key) is live.get(key) for key in {*self._live, *live})
+
+    def __hash__(self) -> int:
+        return hash((self.spec.name, self.spec.transport, self.spec.command, self.spec.url))
+
+    @property
+    def core(self) -> Core:
+        """Its life on the background loop. After a fork that is another loop, and another life."""
+        loop = background_loop()
+        found = self._lives.get(loop)
+        if found is None:
+            made = Core(self.spec, self.options, self._live)
+            made.asking.in_runs |= self._asks_in_runs
+            made.guard.expected = self._expected
+            found = self._lives.setdefault(loop, made)  # of two threads that come at once, one makes it
+            if found is made:
+                weakref.finalize(self, _end, made, loop).atexit = False  # at the end of the process `mcp_exit` sees to all of them
+        return found
+
+    def ask_in_runs(self) -> None:
+        """Tell the server, when it is next connected, that it may ask: see the option `ask_in_runs`. Programs do this."""
+        self._asks_in_runs = True
+        for each in self._lives.values():
+            each.asking.in_runs = True
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection that is not known to be lost."""
+        return bool(self._lives) and self.core.link.is_alive
+
+    # -- connecting and closing ---------------------------------------------------------------------------------
+
+    async def aconnect(self) -> Self:
+        """Connect, if it is not connected. Also after failures that made it wait."""
+        await self.there(self.core.connect)
+        return self
+
+    def connect(self) -> Self:
+        """`aconnect` for sync code."""
+        return run_async(self.aconnect())
+
+    async def aclose(self) -> None:
+        """End the connection, from any thread, loop or task. The next use makes a new one."""
+        if self._lives:
+            await self.there(self.core.link.close)
+
+    def close(self) -> None:
+        """`aclose` for sync code."""
+        run_async(self.aclose())
+
+    def __enter__(self) -> ServerTools:
+        self.connect()
+        try:
+            return self.tools
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> ServerTools:
+        await self.aconnect()
+        try:
+            return await self.atools()
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def ainfo(self) -> ServerInfo:
+        """What it says of itself; connects if need be."""
+        wire = (await self.there(self.core.link.connected)).wire
+        about = {key: wire.server[key] for key in ("name", "version", "title") if key in wire.server}
+        return ServerInfo(**about, instructions=wire.instructions, protocol_version=wire.version, capabilities=dict(wire.capabilities))
+
+    @property
+    def info(self) -> ServerInfo:
+        """`ainfo` for sync code."""
+        return run_async(self.ainfo())
+
+    async def aping(self) -> float:
+        """Seconds for one way there and back."""
+        return await self.there(self.core.ping)
+
+    def ping(self) -> float:
+        """`aping` for sync code."""
+        return run_async(self.aping())
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    async def acall(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        meta: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
+        state: str | None = None,
+    ) -> dict[str, Any]:
+        """Call a tool by its name on the server: the raw result (`content`, `structuredContent`, `isError`, ...), whatever is in it.
+
+        `meta` is sent as `_meta`. `answers` and `state` continue a call that came back with questions (`resultType: input_required`).
+        """
+        if timeout_s is not None:
+            refuse_unfit("timeout_s", timeout_s)
+        core = self.core
+        return await self.there(
+            lambda: core.call(name, arguments, timeout_s=timeout_s, meta=meta, answers=answers, state=state),
+        )
+
+    def call(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+        """`acall` for sync code; also where a loop runs in this thread."""
+        return run_async(self.acall(name, arguments, **options))
+
+    async def call_tool(self, name: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
+        """`acall`, under the name that a session of the SDK has for it."""
+        return await self.acall(name, arguments)
+
+    # -- getting there ------------------------------------------------------------------------------------------
+
+    async def there(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Run a coroutine on the background loop, from whichever loop this is, with this task's context and cancelled with it."""
+        loop = background_loop()
+        if asyncio.get_running_loop() is loop:
+            return await make()
+        begun = asyncio.get_running_loop().create_future()
+        here = asyncio.get_running_loop()
+
+        async def run() -> R:
+            here.call_soon_threadsafe(lambda: None if begun.done() else begun.set_result(None))
+            return await make()
+
+        waiting = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(run(), loop))
+        try:
+            async with asyncio.timeout(_LOOP_ANSWERS_WITHIN_S):
+                await begun
+        except TimeoutError as late:
+            waiting.cancel()
+            why = (
+                "the background loop waits for this very code. In async code use `await server.acall(...)`, not the sync form"
+                if is_awaited_by_loop()
+                else f"the background loop did not answer within {_LOOP_ANSWERS_WITHIN_S:g} s: something on it, a hook perhaps, blocks it. "
+                "Hooks are async and must not wait in sync code"
+            )
+            msg = f"MCP server `{self.name}` cannot be asked from here: {why}."
+            raise MCPTimeout(msg, server=self.name, phase="start", may_have_run=False) from late
+        except asyncio.CancelledError:
+            waiting.cancel()
+            raise
+        return await waiting
+
+
+def mcp(where: str, args: Sequence[str] = (), **options: Any) -> MCPServer:
+    """An MCP server by a command line or an address: `mcp("npx -y @scope/server dir")`, `mcp("https://host/mcp", headers={...})`."""
+    text = where.strip()
+    if text.startswith(("http://", "https://")):
+        return MCPServer.http(text, **options)
+    words = [*shlex.split(text), *args]
+    if not words:
+        msg = "An MCP server is given by a command line or by an address, found neither."
+        raise ConfigurationError(msg)
+    return MCPServer.stdio(words[0], words[1:], **options)
+
+
+def _end(core: Core, loop: asyncio.AbstractEventLoop) -> None:
+    """Close what nobody can use any more."""
+    if loop.is_running():
+        asyncio.run_coroutine_threadsafe(core.link.close(), loop)

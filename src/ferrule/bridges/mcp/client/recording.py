@@ -1,0 +1,137 @@
+"""Conversations with an MCP server, written down and played again without it: for tests.  (Floor 4.)
+
+In: requests. Out: the server's answers, out of a file with one JSON object a line: who answered, then each request and what came of it.
+Arguments and results stand in it as they were: look before you share one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ferrule import errors
+from ferrule.bridges.mcp.connection.handshake import Wire
+from ferrule.errors import ConfigurationError, MCPError, MCPProtocolError, shown
+from ferrule.values.encoding.encode import json_text, jsonable
+from ferrule.values.record import Record, fields_of
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from ferrule.bridges.mcp.connection.reconnect import Link
+
+VERSION = 1
+_ASKED_AGAIN = ("tools/list", "resources/list", "prompts/list", "resources/templates/list")
+"""What may be asked more often than it was recorded: then the last answer holds."""
+_FACTS = ("server", "tool", "phase", "may_have_run", "status")
+
+
+class RecordingLink:
+    """A link that writes down what goes over it."""
+
+    def __init__(self, link: Link, path: str | PathLike[str], name: str) -> None:
+        self._link = link
+        self._path = Path(path)
+        self._name = name
+        self._is_begun = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)
+
+    async def request(self, method: str, params: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
+        """One request, and what came of it, on record."""
+        try:
+            result = await self._link.request(method, params, **options)
+        except MCPError as error:
+            self._write(method, params, {"error": error_form(error)})
+            raise
+        self._write(method, params, {"result": result})
+        return result
+
+    def _write(self, method: str, params: dict[str, Any] | None, outcome: dict[str, Any]) -> None:
+        lines = [json_text({"method": method, "params": params, **outcome})]
+        if not self._is_begun:
+            self._is_begun = True
+            wire = self._link.wire if self._link.wire is not None else Wire()
+            lines.insert(0, json_text({"ferrule_mcp": VERSION, "name": self._name, "wire": jsonable(fields_of(wire))}))
+            self._path.write_text("", encoding="utf-8")
+        with self._path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{each}\n" for each in lines)
+
+
+class _Played(Record):
+    """What a recording has in the place of a connection."""
+
+    wire: Wire
+
+
+class PlayingLink:
+    """A link to nobody: what a recording has is answered, in the order in which equal requests were made."""
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        head, *lines = _read(path)
+        self.name: str = head["name"]
+        self.wire = Wire(**head["wire"])
+        self.is_alive = True
+        self.starts = 1
+        self._answers: dict[str, deque[dict[str, Any]]] = {}
+        for each in lines:
+            self._answers.setdefault(_key(each["method"], each["params"]), deque()).append(each)
+
+    def forgive(self) -> None:
+        """There is nothing to forgive."""
+
+    async def connected(self, *, anew: bool = False) -> Any:
+        """What there is of a connection."""
+        del anew
+        return _Played(self.wire)
+
+    async def connected_for(self, phase: str, tool: str | None, *, anew: bool = False) -> Any:
+        """As `connected`."""
+        del phase, tool, anew
+        return _Played(self.wire)
+
+    async def request(self, method: str, params: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
+        """The recorded answer, or the recorded error again. Raises `MCPProtocolError` for what was not recorded."""
+        answers = self._answers.get(_key(method, params))
+        if not answers:
+            msg = f"The recording of the MCP server `{self.name}` has no (further) `{method}` with {shown(params)}."
+            raise MCPProtocolError(msg, server=self.name, tool=options.get("tool"), phase=options.get("phase"), may_have_run=False)
+        found = answers[0] if method in _ASKED_AGAIN and len(answers) == 1 else answers.popleft()
+        if "error" in found:
+            raise read_mcp_error(found["error"])
+        return found["result"]
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def error_form(error: MCPError) -> dict[str, Any]:
+    """An error of ours as plain data."""
+    facts = {name: getattr(error, name, None) for name in (*_FACTS, "code", "data")}
+    return {"kind": type(error).__name__, "text": str(error), **{key: jsonable(each) for key, each in facts.items() if each is not None}}
+
+
+def read_mcp_error(form: dict[str, Any]) -> MCPError:
+    """The error again."""
+    kind: Any = getattr(errors, form["kind"], MCPError)
+    own = {name: form[name] for name in ("code", "data") if name in form} if kind is MCPProtocolError else {}
+    return kind(form["text"], **{name: form[name] for name in _FACTS if name in form}, **own)
+
+
+def _key(method: str, params: Any) -> str:
+    return json_text([method, params])
+
+
+def _read(path: str | PathLike[str]) -> list[dict[str, Any]]:
+    try:
+        lines = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        msg = f"{Path(path).name} is no recording of an MCP server: {error}."
+        raise ConfigurationError(msg) from error
+    if not lines or lines[0].get("ferrule_mcp") != VERSION:
+        msg = f"{Path(path).name} is no recording of an MCP server of version {VERSION}: found {shown(lines[:1])}."
+        raise ConfigurationError(msg)
+    return lines

@@ -1,0 +1,1 @@
+"""One connection to an MCP server: opened, watched, and opened again."""

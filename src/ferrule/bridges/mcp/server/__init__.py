@@ -1,0 +1,1 @@
+"""Serving ferrule's tools and programs over MCP."""

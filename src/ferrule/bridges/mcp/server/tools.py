@@ -1,0 +1,187 @@
+"""What an MCP server of ours offers: tools and programs as entries of `tools/list`.  (Floor 4.)
+
+In: tools, functions, programs. Out: `Served`, by the name on the wire, with the entry that clients see. Schemas go out as our tools have
+them; of a tool that came from another MCP server everything goes out as that server gave it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.errors import DuplicateToolError, ToolDefinitionError, shown
+from ferrule.tools.tool import Tool
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic.fields import FieldInfo
+
+_WIRE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # revision 2025-11-25, "Tool names"
+_WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+class Served(Record):
+    """One tool on offer."""
+
+    name: str
+    """On the wire."""
+    tool: Tool
+    output_schema: dict[str, Any] | None = None
+    """Of `structuredContent`; None where nothing is promised."""
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The entry of `tools/list`, under the protocol's names: a copy."""
+        given = self.tool.mcp.as_json() if self.tool.mcp is not None else {}
+        schema = {"type": "object", **self.tool.parameters}
+        own: dict[str, Any] = {"name": self.name, "description": self.tool.desc, "inputSchema": schema}
+        if self.output_schema is not None:
+            own["outputSchema"] = self.output_schema
+        return {"annotations": _annotations(self.tool), **own, **given, "name": self.name}
+
+
+def served(things: Any) -> dict[str, Served]:
+    """What is served, by name, in the order given.
+
+    Takes a list of tools, functions and programs, or a mapping of names to them. Raises `ToolDefinitionError` for what can be none, and
+    `DuplicateToolError` where two have one name.
+    """
+    named: Iterable[tuple[str | None, Any]]
+    if isinstance(things, Mapping):
+        named = cast("Mapping[str, Any]", things).items()
+    elif isinstance(things, Iterable) and not isinstance(things, (str, bytes)):
+        named = ((None, each) for each in cast("Iterable[Any]", things))
+    else:
+        msg = f"A server takes a list of tools and programs, or a mapping of names to them; found {shown(things)}."
+        raise ToolDefinitionError(msg)
+    found: dict[str, Served] = {}
+    for name, thing in named:
+        one = serve_one(thing, name)
+        if one.name in found:
+            msg = f"Two tools would be served as `{one.name}`. Give one of them another name: serve({{'name': tool, ...}})."
+            raise DuplicateToolError(msg)
+        found[one.name] = one
+    return found
+
+
+def serve_one(thing: Any, name: str | None = None) -> Served:
+    """One tool, function or program, under a name of its own or under this one."""
+    if isinstance(thing, Served):
+        return thing
+    output: dict[str, Any] | None
+    if _is_program(thing):
+        tool, output = program_tool(thing, name), _outputs_of(thing)
+    else:
+        tool = Tool.of(thing)
+        if getattr(tool.func, "is_program", False) is True:  # `program.as_tool()`: here it gives all its outputs by name
+            agent: Any = tool.func
+            tool, output = tool.model_copy(update={"func": _running(agent.program, agent.__signature__)}), _outputs_of(agent.program)
+        else:
+            output = tool.mcp.output_schema if tool.mcp is not None else _returned(tool.func)
+    wanted = name if name is not None else tool.name
+    on_wire = wanted if _WIRE_NAME.fullmatch(wanted) else tool.wire_name
+    if not _WIRE_NAME.fullmatch(on_wire) or (name is not None and on_wire != name):
+        msg = f"An MCP tool is named by 1 to 128 letters, digits, `_`, `-` and `.`; found {shown(wanted)}."
+        raise ToolDefinitionError(msg)
+    _ = tool.parameters  # what is wrong with its schema is said now, not to the first client
+    return Served(on_wire, tool, output)
+
+
+def program_tool(program: Any, name: str | None = None) -> Tool:
+    """A program as one tool: its arguments are the inputs of its signature, or the parameters of its `forward`."""
+    signature = getattr(program, "signature", None)
+    kind = getattr(signature, "__name__", "StringSignature")
+    own = name or _WORD_STARTS.sub("_", str(program.name) if kind == "StringSignature" else kind).lower()
+    if signature is None:
+        written = program.aforward if program.is_async else program.forward
+        said: str = written.__doc__ or type(program).__doc__ or ""  # not what either inherits
+        return Tool(functools.wraps(written)(_running(program, inspect.signature(written))), own, inspect.cleandoc(said))
+    from ferrule.values.signatures.fields import annotation_of, description_of
+
+    fields: dict[str, FieldInfo] = signature.input_fields
+    parameters = [
+        inspect.Parameter(
+            key,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.is_required() else field.get_default(call_default_factory=True, validated_data={}),
+            annotation=annotation_of(field),
+        )
+        for key, field in fields.items()
+    ]
+    texts = {key: description_of(field) for key, field in fields.items() if description_of(field)}
+    return Tool(_running(program, inspect.Signature(parameters)), own, signature.instructions, arg_desc=texts)
+
+
+def _running(program: Any, signature: inspect.Signature) -> Callable[..., Any]:
+    """A function of these parameters that runs the program."""
+
+    async def run(**inputs: Any) -> Any:
+        return await program.acall(**inputs)
+
+    function: Any = run
+    function.__signature__ = signature
+    function.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+    return function
+
+
+def _is_program(thing: Any) -> bool:
+    # Programs live on a floor above: they are known by what they can do.
+    return not isinstance(thing, (Tool, type)) and all(
+        callable(getattr(thing, each, None)) for each in ("acall", "astart", "named_sub_modules")
+    )
+
+
+def _annotations(tool: Tool) -> dict[str, Any] | None:
+    """What our flags say of a tool, as hints; what they do not say stays open, which clients take for the worse."""
+    hints: dict[str, Any] = {}
+    if tool.effect == "read":
+        hints["readOnlyHint"] = True
+    elif tool.require_confirmation:
+        hints["destructiveHint"] = True
+    if tool.effect == "idempotent":
+        hints["idempotentHint"] = True
+    return hints or None
+
+
+def _outputs_of(program: Any) -> dict[str, Any] | None:
+    signature = getattr(program, "signature", None)
+    if signature is None:
+        return None
+    schema = signature.output_schema()
+    schema.pop("additionalProperties", None)  # a program may add to its outputs (reasoning, say)
+    schema["required"] = []  # a loop that ran out of steps may lack some
+    return schema
+
+
+def _returned(function: Callable[..., Any] | None) -> dict[str, Any] | None:
+    """The schema of what a function says it returns, where that is an object with known fields."""
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+
+    target = function if inspect.isroutine(function) else getattr(function, "__call__", None)  # noqa: B004  its own type hints are wanted
+    try:
+        kind: Any = typing.get_type_hints(target, include_extras=True).get("return") if target is not None else None
+        if not _has_fields(kind):
+            return None
+        schema = TypeAdapter[Any](kind).json_schema(mode="serialization")
+    except (NameError, TypeError, AttributeError, PydanticUserError, PydanticInvalidForJsonSchema):
+        return None  # it promises nothing that could be told
+    return schema if schema.get("type") == "object" else None
+
+
+def _has_fields(kind: Any) -> bool:
+    from pydantic import BaseModel
+    from typing_extensions import is_typeddict
+
+    from ferrule.values.content.custom_type import Type
+
+    if not inspect.isclass(kind) or issubclass(kind, Type):
+        return False
+    return issubclass(kind, BaseModel) or dataclasses.is_dataclass(cast("object", kind)) or is_typeddict(cast("object", kind))

@@ -1,0 +1,193 @@
+"""What says which MCP server is meant, and how it is to be used: plain values without a connection.  (Floor 4.)
+
+In: a command, an address or a saved mapping. Out: a `ServerSpec` that compares, and is saved as JSON without secrets. Secrets are never
+shown: not in `repr`, not in what is saved. What is saved of one is the name of the variable that it will be read from again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Literal, cast
+from urllib.parse import urlsplit
+
+from ferrule.bridges.mcp.transport.redact import (
+    References,
+    expand,
+    has_secret,
+    hidden_url,
+    hidden_words,
+    public_url,
+    public_words,
+    takes_next,
+)
+from ferrule.errors import ConfigurationError, shown
+from ferrule.values.record import Record, field, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+Transport = Literal["stdio", "http", "sse", "memory"]
+Filter = Any
+"""Names with `*` and `?`, or a function of the tool's description as the server gave it; None lets everything pass."""
+
+
+class ServerSpec(Record, kw_only=True):
+    """How one server is reached. Compared by every field; shown without secrets."""
+
+    name: str
+    transport: Transport
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    cwd: str | None = None
+    url: str = ""
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    expands: bool = False
+    """Whether `${VAR}` and `${VAR:-default}` in command, args, env, cwd, url and headers are read from the environment when it connects.
+
+    There `$${` stands for `${`.
+    """
+
+    def __repr__(self) -> str:
+        what = " ".join(public_words((self.command, *self.args))) if self.transport == "stdio" else public_url(self.url)
+        hidden = [*(f"env {key}" for key in self.env), *(f"header {key}" for key in self.headers)]
+        return f"{self.name} ({self.transport}{f': {what}' if what else ''}{'; ' + ', '.join(hidden) if hidden else ''})"
+
+    def expanded(self, environ: Mapping[str, str] | None = None) -> ServerSpec:
+        """The same with variables read. Raises `ConfigurationError` naming every variable that is not set."""
+        if not self.expands:
+            return self
+        missing: list[str] = []
+        read = _reader(os.environ if environ is None else environ, missing)
+        found = replace(
+            self,
+            command=read(self.command),
+            args=tuple(read(each) for each in self.args),
+            env={key: read(value) for key, value in self.env.items()},
+            cwd=None if self.cwd is None else read(self.cwd),
+            url=read(self.url),
+            headers={key: read(value) for key, value in self.headers.items()},
+            expands=False,
+        )
+        if missing:
+            names = ", ".join(f"`{each}`" for each in dict.fromkeys(missing))
+            msg = f"MCP server `{self.name}` needs the environment variable {names}, not set. Set it, or write a default: ${{NAME:-...}}."
+            raise ConfigurationError(msg)
+        return found
+
+    def dump_state(self) -> dict[str, Any]:
+        """Plain JSON without secrets: what stands where secrets stand becomes `${NAME}`, to be set when it is loaded."""
+        if self.transport == "memory":
+            msg = (
+                f"MCP server `{self.name}` lives in this process and cannot be saved. Save one that is reached by a command or an address."
+            )
+            raise ConfigurationError(msg)
+        to = References(self.name, expands=self.expands)
+        head: dict[str, Any] = {"type": self.transport, "name": self.name}
+        if self.transport != "stdio":
+            headers = {key: to.hide(value, key) for key, value in self.headers.items()}
+            return {**head, "url": hidden_url(self.url, to.hide, to.keep), **({"headers": headers} if headers else {})}
+        env = {key: to.as_variable(value, key) for key, value in self.env.items()}
+        command, *args = hidden_words((self.command, *self.args), to.hide, to.keep)
+        return {
+            **head,
+            "command": command,
+            "args": args,
+            **({"env": env} if env else {}),
+            **({"cwd": to.keep(self.cwd)} if self.cwd else {}),
+        }
+
+
+def spec_from_state(state: Mapping[str, Any], name: str = "") -> ServerSpec:
+    """A spec from one entry of `mcpServers`, or from `dump_state`. Raises `ConfigurationError` for what is no server."""
+    own = str(state.get("name") or name)
+    kind = str(state.get("type") or state.get("transport") or ("stdio" if "command" in state else "http")).lower()
+    kind = "http" if kind in {"streamable-http", "streamablehttp", "streamable_http"} else kind
+    if kind == "stdio" and isinstance(state.get("command"), str):
+        made = ServerSpec(
+            name=own or name_of_command(state["command"], tuple(_texts(own, "args", state.get("args")))),
+            transport="stdio",
+            command=state["command"],
+            args=tuple(_texts(own, "args", state.get("args"))),
+            env=_pairs(own, "env", state.get("env")),
+            cwd=state.get("cwd"),
+            expands=True,
+        )
+    elif kind in {"http", "sse"} and isinstance(state.get("url") or state.get("serverUrl"), str):
+        url = state.get("url") or state["serverUrl"]
+        made = ServerSpec(
+            name=own or name_of_url(url),
+            transport=cast("Transport", kind),
+            url=url,
+            headers=_pairs(own, "headers", state.get("headers")),
+            expands=True,
+        )
+    else:
+        keys = shown(sorted(map(str, state)))
+        msg = f"MCP server `{own or '?'}` needs a `command` or a `url`, and a `type` of stdio, http or sse; found the keys {keys}."
+        raise ConfigurationError(msg)
+    return made
+
+
+def _texts(name: str, what: str, given: Any) -> list[str]:
+    if given is None:
+        return []
+    if isinstance(given, list | tuple):
+        return [str(each) for each in cast("Iterable[Any]", given)]
+    msg = f"`{what}` of MCP server `{name}` must be a list of texts, found {type(given).__name__}."
+    raise ConfigurationError(msg)
+
+
+def _pairs(name: str, what: str, given: Any) -> dict[str, str]:
+    if given is None:
+        return {}
+    if isinstance(given, dict):
+        return {str(key): str(value) for key, value in cast("dict[Any, Any]", given).items()}
+    msg = f"`{what}` of MCP server `{name}` must map names to texts, found {type(given).__name__}."
+    raise ConfigurationError(msg)
+
+
+def _reader(environ: Mapping[str, str], missing: list[str]) -> Callable[[str], str]:
+    def one(found: re.Match[str]) -> str:
+        value = environ.get(found["name"]) or found["default"]
+        if value is None and found["name"] not in environ:
+            missing.append(found["name"])
+        return value or ""
+
+    return lambda text: expand(text, one)
+
+
+# -- names --------------------------------------------------------------------------------------------------------
+
+_RUNNERS = {"npx", "uvx", "bunx", "pnpm", "node", "python", "python3", "uv", "deno", "docker", "env"}
+_USUAL_PORTS = {"http": "80", "https": "443"}
+_WORDS_OF_RUNNERS = {"run", "tool", "dlx", "exec", "--"}
+
+
+def name_of_command(command: str, args: Iterable[str]) -> str:
+    """A name out of a command: the package or script that a runner runs, or the command itself. Nothing that may be secret is in it."""
+    before, own = "", ""
+    for each in (command, *args):
+        is_value, before = takes_next(before), each
+        if is_value or "=" in each or has_secret(each) or (own and (each.startswith("-") or each in _WORDS_OF_RUNNERS)):
+            continue
+        if own:
+            package = each if each.startswith("@") else PurePath(each).stem
+            return _plain(package.rsplit("/", 1)[-1].split("@")[0] or own)
+        own = PurePath(each).stem
+        if own not in _RUNNERS and not re.fullmatch(r"python3?\.\d+", PurePath(each).name):
+            break
+    return _plain(own)
+
+
+def name_of_url(url: str) -> str:
+    """A name out of an address: the host, and the port where that is not the usual one."""
+    parts = urlsplit(url)
+    _, _, port = parts.netloc.rpartition("@")[2].rpartition("]")[2].partition(":")
+    return _plain(f"{parts.hostname or 'server'}{f'-{port}' if port and port != _USUAL_PORTS.get(parts.scheme) else ''}")
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-.") or "server"

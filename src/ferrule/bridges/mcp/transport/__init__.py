@@ -1,0 +1,1 @@
+"""How messages travel: stdio, HTTP, server-sent events."""

@@ -1,0 +1,232 @@
+"""An MCP server as a child process: started, talked to over its pipes, and surely ended.  (Floor 4.)
+
+In: a command. Out: the two streams that the SDK reads and writes, and what an error wants to tell: exit code and last words on stderr.
+The SDK has a transport of its own for this; ours differs in what it keeps and what it ends: stderr goes into a ring instead of the
+parent's stderr (which may have no file descriptor, as in a notebook), a write never waits for a child that does not read, a large line is
+joined once, and the whole process group goes, also when only a wrapper (npx, uvx) left politely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import signal
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Any, Self
+
+from ferrule.bridges.mcp.transport.messages import LARGEST, Note, heard
+from ferrule.bridges.mcp.transport.shutdown import is_leaving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+
+log = logging.getLogger("ferrule.mcp")
+
+GRACE_S = 2.0
+"""How long a child may take to leave after its stdin was closed; after that it is asked by signal, and then killed."""
+KILL_AFTER_S = 1.0
+"""How long a child may take to heed SIGTERM."""
+STDERR_LINES = 40
+"""How many of the last lines of stderr are kept."""
+_CHUNK = 1 << 16
+_POLL_S = 0.01
+
+_INHERITED = (
+    ("APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE", "SYSTEMDRIVE",
+     "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE")
+    if sys.platform == "win32"
+    else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+)  # fmt: skip
+
+
+def child_environment(extra: Mapping[str, str] | None) -> dict[str, str]:
+    """What a child sees: the few harmless variables of the MCP SDK's own list, and what was given. Never the whole environment."""
+    found = {key: os.environ[key] for key in _INHERITED if key in os.environ}
+    return {**{key: value for key, value in found.items() if not value.startswith("()")}, **(extra or {})}
+
+
+class Child:
+    """One running child. It belongs to the loop that started it; only `kill_now` may come from any thread."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._name = name
+        self._listening: asyncio.Task[None] | None = None
+        self.pid = process.pid
+        self._home = os.getpid()
+        self._is_over = False
+
+    @classmethod
+    async def start(cls, name: str, command: str, args: Sequence[str], env: Mapping[str, str] | None, cwd: str | None) -> Child:
+        """Start it, in a process group of its own. Raises `OSError` where the command cannot be run."""
+        pipe = asyncio.subprocess.PIPE
+        group: dict[str, Any] = {"creationflags": 0x00000200} if sys.platform == "win32" else {"start_new_session": True}
+        process = await asyncio.create_subprocess_exec(
+            command, *args, stdin=pipe, stdout=pipe, stderr=pipe, env=child_environment(env), cwd=cwd, **group
+        )
+        child = cls(name, process)
+        if is_leaving():  # nobody will come to close it
+            child.kill_now()
+        child._listening = asyncio.get_running_loop().create_task(child._listen())
+        return child
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.returncode
+
+    def last_words(self) -> str:
+        """The last lines of stderr."""
+        return "\n".join(self._stderr).strip()
+
+    async def settled(self, within_s: float) -> None:
+        """Wait a moment for a child whose pipe broke to be gone, and for its last words."""
+        if self._listening is not None:
+            await asyncio.wait((self._listening,), timeout=within_s)
+        await self._gone(within_s)
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """What it writes, line by line; ends with its stdout. Of a line larger than `LARGEST` comes the beginning, at once."""
+        stdout = self._process.stdout
+        assert stdout is not None, "started with a pipe"  # noqa: S101  for the type checker: `start` asks for one
+        rest: list[bytes] = []
+        size_bytes = 0
+        while chunk := await stdout.read(_CHUNK):
+            first, *more = chunk.split(b"\n")
+            size_bytes += len(first)
+            if size_bytes <= LARGEST:
+                rest.append(first)
+            elif rest:
+                yield b"".join(rest)[:_CHUNK]
+                rest = []
+            if more:
+                if size_bytes <= LARGEST:
+                    yield b"".join(rest)
+                for line in more[:-1]:
+                    yield line
+                rest = [more[-1]]
+                size_bytes = len(more[-1])
+
+    def write(self, line: bytes) -> bool:
+        """Hand it a line, without waiting for it to be read. False when its stdin is gone."""
+        stdin = self._process.stdin
+        if stdin is None or stdin.is_closing() or self.exit_code is not None:
+            return False
+        stdin.write(line)
+        return True
+
+    async def close(self, grace_s: float = GRACE_S) -> None:
+        """End it: close stdin, wait, SIGTERM, wait, SIGKILL; then whoever is left of its group."""
+        stdin = self._process.stdin
+        if stdin is not None:
+            stdin.close()
+        if not await self._gone(grace_s):
+            self._signal(signal.SIGTERM)
+            await self._gone(KILL_AFTER_S)
+        self.kill_now()  # also after a polite end: a wrapper may have left the server itself behind
+        if await self._gone(KILL_AFTER_S):
+            self._is_over = True  # from here on its number may be somebody else's
+        if self._listening is not None:
+            await asyncio.wait((self._listening,), timeout=_POLL_S)
+            self._listening.cancel()
+        transport: Any = getattr(self._process, "_transport", None)  # a pipe that a stranger still holds open would warn when collected
+        if transport is not None:
+            transport.close()
+
+    def kill_now(self) -> None:
+        """Kill the whole group, from any thread. A forked process does not kill the children of its parent."""
+        if os.getpid() == self._home and not self._is_over:
+            self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
+
+    def _signal(self, which: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if sys.platform != "win32":
+                os.killpg(self.pid, which)  # `start_new_session` made it the leader of its group
+            elif self.exit_code is None:
+                self._process.kill()
+
+    async def _gone(self, within_s: float) -> bool:
+        # Not `process.wait()`: that also waits for pipes which a grandchild may hold.
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        while self.exit_code is None and loop.time() < until:  # noqa: ASYNC110  the one event that asyncio has also waits for the pipes
+            await asyncio.sleep(_POLL_S)
+        return self.exit_code is not None
+
+    async def _listen(self) -> None:
+        stderr = self._process.stderr
+        assert stderr is not None, "started with a pipe"  # noqa: S101  for the type checker
+        rest = b""
+        while chunk := await stderr.read(_CHUNK):
+            *lines, rest = (rest + chunk).split(b"\n")
+            rest = rest[-_CHUNK:]
+            for line in lines:
+                self._heard(line)
+        if rest:
+            self._heard(rest)
+
+    def _heard(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace").rstrip()[:2000]
+        self._stderr.append(text)
+        log.debug("%s: %s", self._name, text)
+
+
+@contextlib.asynccontextmanager
+async def stdio_streams(child: Child, noted: Callable[[Any, Note], None]) -> AsyncGenerator[tuple[Any, Any]]:
+    """The pair of streams that the SDK's dispatcher reads and writes.
+
+    What is no JSON-RPC on stdout (a banner) is left out, and logged; an answer that cannot be read is `noted` under the id of its request.
+    """
+    import anyio
+    from mcp.shared.message import SessionMessage
+
+    send, receive = anyio.create_memory_object_stream[Any](math.inf)
+
+    async def read() -> None:
+        with send, contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            async for line in child.lines():
+                if not line.strip():
+                    continue
+                found = heard(line)
+                if found.message is None:
+                    log.debug("%s wrote what is no message: %r", child.pid, line[:200])
+                    continue
+                if found.broken:
+                    noted(found.message.id, Note(was_answered=True, text=found.broken))
+                send.send_nowait(SessionMessage(found.message))
+
+    reading = asyncio.get_running_loop().create_task(read())
+    try:
+        yield receive, _Writer(child)
+    finally:
+        receive.close()
+        reading.cancel()
+        await asyncio.wait((reading,))
+
+
+class _Writer:
+    """The side that the SDK writes: a send never waits, so that a child which does not read cannot hold up a timeout or a close."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+
+    async def send(self, item: Any, /) -> None:
+        import anyio
+
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        if not self._child.write(line):
+            raise anyio.BrokenResourceError
+
+    async def aclose(self) -> None:
+        """Closing is the connection's business: `Child.close`."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None

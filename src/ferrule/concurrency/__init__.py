@@ -1,0 +1,1 @@
+"""Worker threads, background event loops, and deadlines."""

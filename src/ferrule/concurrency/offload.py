@@ -1,0 +1,300 @@
+"""Where work goes that may not run here: the bounded pool of worker threads, and the one background event loop.  (Floor 2.)
+
+Threads are daemons: a tool that hangs never keeps the process from ending. Work always runs with the caller's context variables.
+
+What keeps it from waiting for itself: a worker that waits for other work steps aside, so that another thread may take its place; a thread
+that is stuck in abandoned work is not counted; and work for whose end the background loop itself is waiting gets a loop of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ferrule.concurrency.pool import REACTS_WITHIN_S, Errand, Job, Timed, here, unanswered
+from ferrule.concurrency.pool import Pool as _Pool
+from ferrule.errors import ToolTimeoutError
+
+if TYPE_CHECKING:  # asyncio and its kin take as long to import as pydantic: they come when there is something to do for them
+    import asyncio
+    from collections.abc import Awaitable, Callable
+    from concurrent.futures import Future
+
+R = TypeVar("R")
+
+POOL_SIZE = 32
+"""At most this many tools run in threads at once, over all runs of the process."""
+_HELPS_AFTER_S = 0.05
+STUCK_S = 300.0
+"""A call with a time limit that waits for a thread is given up when no other work began for so long: limits run from a call's begin."""
+_TELLS_WITHIN_S = 5.0
+"""A loop that reacts tells of a time limit so soon after it, or something else keeps it."""
+_BLOCKED = "blocks ferrule's event loop, as `time.sleep` does: async tools have to wait with `await`."
+
+
+class Aside:
+    """A block in which a worker only waits for other work."""
+
+    __slots__ = ("_pool",)
+
+    def __enter__(self) -> None:
+        self._pool = _pool if here.worker else None
+        if self._pool is not None:
+            self._pool.widen(1)
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.widen(-1)
+
+
+_pool = _Pool(POOL_SIZE)
+_loop: asyncio.AbstractEventLoop | None = None
+_loop_lock = threading.Lock()
+
+
+def in_worker() -> bool:
+    """Whether this thread is one of the pool's. What runs here must not wait for the pool."""
+    return here.worker
+
+
+def is_awaited_by_loop() -> bool:
+    """Whether the background loop stands still until this thread is done: waiting for it here would never end."""
+    return here.on_loop or here.loop_waits
+
+
+def like_here() -> Callable[[], None]:
+    """What a thread calls first that somebody here starts and waits for: it then waits for the background loop no more than this thread."""
+    waits = is_awaited_by_loop()
+
+    def begin() -> None:
+        here.loop_waits = waits
+
+    return begin
+
+
+def submit(function: Callable[[], R]) -> Future[R]:
+    """Run a function in the pool. A future that is cancelled in time is never run."""
+    future, _ = _submit(function)
+    return future
+
+
+def _submit(function: Callable[[], R]) -> tuple[Future[R], Job]:
+    from concurrent.futures import Future
+
+    future: Future[R] = Future()
+
+    def run() -> Any:
+        return function() if future.set_running_or_notify_cancel() else None
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+    job = Job(run, settle, loop_waits=is_awaited_by_loop())
+    _pool.put(job)
+    return future, job
+
+
+def helped(future: Future[R], function: Callable[[], R]) -> R:
+    """What came of work that was submitted. What does not begin in a moment is done here: every worker may be waiting for this thread."""
+    from concurrent.futures import wait
+
+    while not future.running() and not wait((future,), _HELPS_AFTER_S).done:
+        if future.cancel():
+            return function()
+    return future.result()
+
+
+def run_with_timeout(function: Callable[[], R], timeout_s: float, name: str, *, left_s: float | None = None) -> R:
+    """Run a function in the pool and wait at most `timeout_s` seconds from its begin, or what is left of them.
+
+    Raises `ToolTimeoutError` and leaves the thread behind.
+    """
+    begun = threading.Event()
+    work = Timed(function, timeout_s if left_s is None else left_s, begun.set)
+    with Aside():
+        future, job = _submit(work)
+        try:
+            taken = _pool.taken
+            while not begun.wait(STUCK_S):
+                if taken == _pool.taken:
+                    raise _never_begun(name, timeout_s, job)
+                taken = _pool.taken
+            return future.result(work.left_s())
+        except ToolTimeoutError:
+            raise
+        except TimeoutError as late:
+            if future.done():  # just now; or it was the function that raised a TimeoutError
+                return future.result()
+            raise ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job)) from late
+        except BaseException:
+            if not future.done():  # interrupted while waiting (Ctrl-C)
+                _pool.abandon(job)
+            raise
+
+
+def _never_begun(name: str, timeout_s: float, job: Job) -> ToolTimeoutError:
+    why = f" It did not begin: for {STUCK_S:g} s no thread for tools was free. Tools that may hang need a `timeout_s`, too."
+    return ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job), because=why)
+
+
+async def in_worker_thread(function: Callable[[], R], *, timeout_s: float | None = None, name: str = "", left_s: float | None = None) -> R:
+    """Run a function in the pool without blocking the loop. Cancelling stops the waiting, not the thread; what has not begun never will.
+
+    The limit is that of `run_with_timeout`.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[R] = loop.create_future()
+
+    def tell(future: asyncio.Future[Any], value: Any = None, error: BaseException | None = None) -> None:
+        try:
+            loop.call_soon_threadsafe(_wake, future, value, error)
+        except RuntimeError:  # the loop was closed meanwhile: nobody waits any more
+            return
+
+    begun: asyncio.Future[None] = loop.create_future()
+    limit_s = timeout_s if left_s is None else left_s
+    work = function if limit_s is None else Timed(function, limit_s, partial(tell, begun))
+    job = Job(work, partial(tell, waiter), loop_waits=here.loop_waits)
+    with Aside():  # of use where a worker runs a loop of its own
+        _pool.put(job)
+        try:
+            if timeout_s is None or not isinstance(work, Timed):
+                return await waiter
+            if not await _is_begun(begun):
+                raise _never_begun(name, timeout_s, job)
+            done, _ = await asyncio.wait((waiter,), timeout=work.left_s())
+        except BaseException:
+            if waiter.cancelled() or not waiter.done():
+                _pool.abandon(job)
+                waiter.cancel()
+            raise
+    if done:
+        return waiter.result()
+    waiter.cancel()
+    raise ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job))
+
+
+async def _is_begun(begun: asyncio.Future[None]) -> bool:
+    """Wait for the begin of what is in the queue; False where the pool is stuck."""
+    import asyncio
+
+    taken = _pool.taken
+    while not (await asyncio.wait((begun,), timeout=STUCK_S))[0]:
+        if taken == _pool.taken:
+            return False
+        taken = _pool.taken
+    return True
+
+
+async def done_or_never(function: Callable[[], Any]) -> None:
+    """`in_worker_thread`; where this task is cancelled meanwhile, the work is over when that is raised, or it never begins."""
+    import asyncio
+
+    claim, cancelled = threading.Lock(), None
+    working = asyncio.ensure_future(in_worker_thread(lambda: function() if claim.acquire(blocking=False) else None))
+    while not working.done():
+        try:
+            await asyncio.wait((working,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if claim.acquire(blocking=False):
+                working.cancel()
+    if cancelled is not None:
+        raise cancelled from (None if working.cancelled() else working.exception())
+    working.result()
+
+
+def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if waiter.done():
+        return
+    if error is None:
+        waiter.set_result(value)
+    elif isinstance(error, (StopIteration, GeneratorExit)):  # asyncio refuses the one in a future; the other would close whoever awaits it
+        refused = RuntimeError(f"the function raised {error!r}")
+        refused.__cause__ = error
+        waiter.set_exception(refused)
+    else:
+        waiter.set_exception(error)
+
+
+def run_async(awaitable: Awaitable[R], *, even_if_blocked: bool = False) -> R:
+    """Wait, from sync code, for something async: it runs on the background loop, also where another loop runs in this thread.
+
+    With `even_if_blocked` it gets a loop of its own while that one is known to be blocked (see `run_async_within`).
+    """
+    with Aside():
+        errand = Errand(lambda: awaitable, None if is_awaited_by_loop() or (even_if_blocked and unanswered) else background_loop())
+        try:
+            return errand.future.result()
+        except BaseException:
+            errand.cancel()
+            raise
+
+
+def run_async_within(make: Callable[[], Awaitable[R]], left_s: float, timeout_s: float, name: str) -> R:
+    """`run_async` of what `make` makes on the loop and what sees there to its time limit (`deadline.within`).
+
+    Where that loop is blocked, perhaps by this very work, `ToolTimeoutError` is raised from here. What did not begin by then never will.
+    """
+    from concurrent.futures import wait
+
+    with Aside():
+        errand = Errand(make, None if is_awaited_by_loop() or unanswered else background_loop())
+        try:
+            over = wait((errand.future,), max(left_s, 0)).done
+            tells_until = time.monotonic() + _TELLS_WITHIN_S
+            while not over and time.monotonic() < tells_until and errand.is_reacted_to():
+                over = wait((errand.future,), REACTS_WITHIN_S).done
+            if errand.future.cancel():
+                raise ToolTimeoutError(name, timeout_s, because=f" It did not begin: another async tool {_BLOCKED}")
+            if not over:
+                raise ToolTimeoutError(name, timeout_s, because=f" It may still be running: it, or another async tool, {_BLOCKED}")
+            return errand.future.result()
+        except BaseException:
+            errand.cancel()
+            raise
+
+
+def background_loop() -> asyncio.AbstractEventLoop:
+    """The process's background event loop, started on first use in a daemon thread."""
+    global _loop  # noqa: PLW0603  one loop for the process is the point
+    if _loop is None or _loop.is_closed():
+        with _loop_lock:
+            if _loop is None or _loop.is_closed():
+                import asyncio
+
+                loop = asyncio.new_event_loop()
+                threading.Thread(target=_spin, args=(loop,), name="ferrule-loop", daemon=True).start()
+                _loop = loop
+                unanswered.clear()
+    return _loop
+
+
+def _spin(loop: asyncio.AbstractEventLoop) -> None:
+    here.on_loop = True
+    while not loop.is_closed():
+        try:
+            loop.run_forever()
+        except (KeyboardInterrupt, SystemExit):  # raised in a task of somebody's: all others go on
+            continue
+
+
+def _after_fork() -> None:  # threads do not survive a fork: the child starts its own
+    global _loop, _pool, _loop_lock
+    _pool.is_forked = True
+    _loop, _pool, _loop_lock = None, _Pool(POOL_SIZE), threading.Lock()
+    unanswered.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,1 +1,0 @@
-"""Where people come in: the command line and the demo."""

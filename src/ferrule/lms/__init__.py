@@ -1,1 +1,0 @@
-"""Language models: one protocol, the wires, and the scripted ones."""

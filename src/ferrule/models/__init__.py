@@ -1,0 +1,1 @@
+"""Language models, and the protocols they speak."""

@@ -1,0 +1,118 @@
+"""Server-sent events, for every wire: bytes in any pieces to events, and events to bytes.  (Floor 3.)
+
+Format: https://html.spec.whatwg.org/multipage/server-sent-events.html (parsing).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import Unavailable
+from ferrule.values.conversation.exchange import Delta, Response
+from ferrule.values.encoding.encode import json_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def event(body: Any, name: str | None = None) -> bytes:
+    """One event that carries JSON; with a name, for protocols that name theirs."""
+    head = b"event: %b\n" % name.encode() if name else b""
+    return head + b"data: " + json_bytes(body) + b"\n\n"
+
+
+class Events:
+    """Server-sent events out of pieces of bytes, however they were cut."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._after_cr = False
+        self._data: list[bytes] = []
+        self._fresh = True
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """The data of every event that is complete by now."""
+        if self._after_cr and piece.startswith(b"\n"):
+            piece = piece[1:]  # the second half of a line end that was cut in two
+        if not piece:
+            return
+        self._after_cr = piece.endswith(b"\r")
+        if b"\r" in piece:
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            yield from self._line(line)
+
+    def end(self) -> Iterator[bytes]:
+        """The last event, where the stream ended without the empty line behind it."""
+        yield from self._line(self._rest)
+        yield from self._line(b"")
+        self._rest = b""
+
+    def _line(self, line: bytes) -> Iterator[bytes]:
+        if self._fresh:
+            self._fresh = False
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if not line:
+            if self._data:
+                data, self._data = b"\n".join(self._data), []
+                yield data
+        elif line.startswith(b"data:"):
+            self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+
+
+class Reading:
+    """The half of an `Assembly` that all protocols share: bytes to events, each of which goes to `_event`."""
+
+    def __init__(self) -> None:
+        self._events = Events()
+        self.is_done = False
+        """The server said that nothing more will come."""
+
+    def feed(self, piece: bytes) -> Iterator[Delta]:
+        """The next bytes of the body, cut anywhere."""
+        for data in self._events.feed(piece):
+            if not self.is_done and data.strip():
+                yield from self._event(data)
+
+    def end(self) -> Iterator[Delta]:
+        """The body has ended."""
+        for data in self._events.end():
+            if not self.is_done and data.strip():
+                yield from self._event(data)
+
+    def _event(self, data: bytes) -> Iterator[Delta]:
+        raise NotImplementedError
+
+    def _check_ended(self, ended: object, begun: object) -> None:
+        """Raise `Unavailable` unless the answer came to its end."""
+        if not ended:
+            found = "after a part of the answer" if begun else "before any answer"
+            msg = f"the stream ended {found}: the connection broke or the server gave up. Ask again."
+            raise Unavailable(msg)
+
+
+class Whole:
+    """An answer that was asked for as a stream and came at once: some servers do not stream. Used like an `Assembly`."""
+
+    def __init__(self, read: Callable[[bytes], Response]) -> None:
+        self._read = read
+        self._pieces: list[bytes] = []
+        self._response: Response | None = None
+
+    def feed(self, piece: bytes) -> Iterator[Delta]:
+        """The next bytes of the body."""
+        self._pieces.append(piece)
+        yield from ()
+
+    def end(self) -> Iterator[Delta]:
+        """The body has ended."""
+        response = self.response()
+        if response.text or response.reasoning:
+            yield Delta(response.text or "", response.reasoning or "")
+
+    def response(self) -> Response:
+        """The whole answer."""
+        if self._response is None:
+            self._response = self._read(b"".join(self._pieces))
+        return self._response

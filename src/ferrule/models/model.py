@@ -1,0 +1,237 @@
+"""Language models: what ferrule needs of one, and the one over HTTP.  (Floor 3.)
+
+`Model` is the protocol. `BaseLM` gives all of it to a class that writes `complete` alone, and `as_model` to an object that has no more.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
+
+from ferrule.errors import BadRequest, ConfigurationError, Refused, shown
+from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
+from ferrule.values.conversation.message import Message, Messages
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+
+_NONE: Mapping[str, Any] = {}
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What programs need of a model. Write a `BaseLM` rather than all of this."""
+
+    @property
+    def name(self) -> str:
+        """What people call it: in logs, events and errors."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        ...
+
+    def complete(self, request: Request) -> Response:
+        """One answer. Raises `LMError`s."""
+        ...
+
+    async def acomplete(self, request: Request) -> Response:
+        """One answer, without blocking the loop."""
+        ...
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """A generator of the answer's pieces; its last item is the whole answer."""
+        ...
+
+    def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+        """The same as an async generator."""
+        ...
+
+
+class BaseLM:
+    """A model made of one method: write `complete`, and the rest works.
+
+    ```python
+    class Shouting(BaseLM):
+        def complete(self, request):
+            return Response(text=request.messages[-1].text.upper())
+
+    assert Shouting()("hi") == "HI"
+    ```
+    """
+
+    name: str = ""
+    capabilities: Capabilities = Capabilities()
+    settings: Mapping[str, Any] = _NONE
+    """What goes with every request where the request does not say otherwise: `temperature` and the like."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__ and not cls.name:
+            cls.name = cls.__name__
+
+    def complete(self, request: Request) -> Response:
+        """One answer. The method to write."""
+        msg = f"`{type(self).__name__}` must write `complete(self, request) -> Response`."
+        raise NotImplementedError(msg)
+
+    async def acomplete(self, request: Request) -> Response:
+        """`complete` in a worker thread."""
+        from ferrule.concurrency.offload import in_worker_thread
+
+        return await in_worker_thread(lambda: self.complete(request))
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """The whole answer as one piece."""
+        yield from whole(answer_of(self, self.complete(request)))
+
+    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+        """The whole answer as one piece."""
+        for item in whole(answer_of(self, await self.acomplete(request))):
+            yield item
+
+    def __call__(self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any) -> str:
+        """The answer's text to one question, or to a conversation in OpenAI's form."""
+        return _text(answer_of(self, self.complete(self._question(prompt, messages, settings))))
+
+    async def acall(
+        self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any
+    ) -> str:
+        """`lm(...)` without blocking the loop."""
+        return _text(answer_of(self, await self.acomplete(self._question(prompt, messages, settings))))
+
+    def copy(self, **settings: Any) -> Self:
+        """The same model with other settings: `lm.copy(temperature=1.0)`."""
+        other = copy.copy(self)
+        other.settings = {**self.settings, **settings}
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # the copy of a program speaks to the same model
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}{_shown_settings(self.settings)})"
+
+    def _question(self, prompt: Any, messages: Any, settings: Mapping[str, Any]) -> Request:
+        if (prompt is None) == (messages is None):
+            msg = "A model takes one of a question and `messages=[...]`, not both and not neither."
+            raise ConfigurationError(msg)
+        if isinstance(prompt, str):
+            return Request(Messages([Message("user", prompt)]), settings={**self.settings, **settings})
+        from ferrule.models.wires.openai_chat.read_request import read_messages
+
+        if prompt is not None:
+            msg = f"A model's question is text, found {shown(prompt)}. Use `messages=[...]` for a conversation, `complete` for a `Request`."
+            raise ConfigurationError(msg)
+        return Request(read_messages(messages), settings={**self.settings, **settings})
+
+
+def whole(response: Response) -> Iterator[Delta | Response]:
+    """An answer that came at once, as a stream."""
+    if response.text or response.reasoning:
+        yield Delta(response.text or "", response.reasoning or "")
+    yield response
+
+
+def answer_of(lm: Any, found: Any) -> Response:
+    """What a model answered, if it is a `Response`; else raises a `ConfigurationError` that names the model's class."""
+    if type(found) is Response and (found.text is None or type(found.text) is str):
+        return found
+    return _odd_answer(lm, found)
+
+
+def as_model(lm: Any) -> Model:
+    """A model out of anything that has `complete`; raises `ConfigurationError` for what has not."""
+    if isinstance(lm, BaseLM):
+        return cast("Model", lm)
+    if isinstance(lm, type):
+        msg = f"A model is an object, found the class `{lm.__name__}`: write `{lm.__name__}(...)`."
+        raise ConfigurationError(msg)
+    if isinstance(lm, str):
+        msg = f"A model is an object, found its name: write `LM({lm!r})`."
+        raise ConfigurationError(msg)
+    if not callable(getattr(lm, "complete", None)):
+        msg = f"A model has a method `complete(request) -> Response`, found {shown(lm)}. Subclass `BaseLM`, or use `LM('provider/model')`."
+        raise ConfigurationError(msg)
+    return lm if isinstance(lm, Model) else _Wrapped(lm)
+
+
+class _Wrapped(BaseLM):
+    """Somebody else's object with `complete` and perhaps more of the protocol."""
+
+    def __init__(self, lm: Any) -> None:
+        self._lm = lm
+        self.name = str(getattr(lm, "name", None) or type(lm).__name__)
+        capabilities = getattr(lm, "capabilities", None)
+        self.capabilities = capabilities if isinstance(capabilities, Capabilities) else Capabilities()
+
+    def complete(self, request: Request) -> Response:
+        return _checked(self._lm.complete(request), self.name)
+
+    async def acomplete(self, request: Request) -> Response:
+        if not callable(getattr(self._lm, "acomplete", None)):
+            return await super().acomplete(request)
+        return _checked(await self._lm.acomplete(request), self.name)
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        if callable(getattr(self._lm, "stream", None)):
+            yield from self._lm.stream(request)
+        else:
+            yield from whole(self.complete(request))
+
+    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+        if callable(getattr(self._lm, "astream", None)):
+            async for item in self._lm.astream(request):
+                yield item
+        else:
+            for item in whole(await self.acomplete(request)):
+                yield item
+
+
+def _odd_answer(lm: Any, found: Any) -> Response:
+    if isinstance(found, Response) and (found.text is None or isinstance(found.text, str)):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+        return found
+    inner: Any = lm
+    while inner is not None:  # what the house puts around a model is not what its author must mend
+        lm, inner = inner, getattr(inner, "_lm", None) if type(inner).__module__.startswith("ferrule.") else None
+    name = type(lm).__name__
+    _refuse_coroutine(found, name)
+    if isinstance(found, Response):
+        msg = f"`{name}` answered with a `Response` whose text is {shown(found.text)}: return a `Response` whose `text` is a `str` or None."
+    else:
+        msg = f"`{name}` answered with {shown(found)}, which is no `Response`: return a `Response`, such as `Response(text=...)`."
+    raise ConfigurationError(msg)
+
+
+def _refuse_coroutine(found: Any, name: str) -> None:
+    if callable(getattr(found, "close", None)) and hasattr(found, "__await__"):
+        found.close()  # a coroutine nobody awaits would warn later, and elsewhere
+        msg = f"`{name}.complete` is async. Name it `acomplete`, and write a `complete` beside it."
+        raise ConfigurationError(msg)
+
+
+def _checked(answer: Any, name: str) -> Response:
+    if isinstance(answer, Response):
+        return answer
+    if isinstance(answer, str):
+        return Response(answer)
+    _refuse_coroutine(answer, name)
+    from ferrule.models.wires.normal_form import is_answer, response_of
+
+    if is_answer(answer):
+        return response_of(answer)
+    msg = f"`{name}.complete` must return a `Response`, found {shown(answer)}."
+    raise BadRequest(msg)
+
+
+def _text(response: Response) -> str:
+    if not response.text and response.refusal:
+        raise Refused(response.refusal)
+    return response.text or ""
+
+
+def _shown_settings(settings: Mapping[str, Any]) -> str:
+    # Numbers tell; texts may be keys and headers.
+    return "".join(f", {name}={value if isinstance(value, (int, float)) else '…'}" for name, value in settings.items())

@@ -1,0 +1,220 @@
+"""The providers ferrule can name: where they listen, which variable holds the key, and how each bends its wire.  (Floor 3.)
+
+No entry was tried against the live service: there was no key to try it with. Where a rule below comes from a page or a report, it says so.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+from ferrule.errors import ConfigurationError, MissingKeyError, shown
+from ferrule.values.conversation.exchange import Capabilities
+from ferrule.values.record import Record, field, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Dialect(Record):
+    """How one provider's chat completions differ from the common form."""
+
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Settings that are called otherwise there: ours to theirs."""
+    stream_usage: bool = True
+    """Takes `stream_options` and then counts the tokens of a stream; the others count unasked, or refuse the field."""
+    wants_reasoning: bool = False
+    """Must be handed the reasoning of its earlier tool calls again."""
+    longest_id: int | None = None
+    """Of a call. Elsewhere ids go back as they came: gateways keep signatures in them (litellm, pull request 16895)."""
+
+
+class Provider(Record):
+    """One place that answers requests."""
+
+    name: str
+    base_url: str
+    """Up to and without what the wire appends: `/chat/completions`, say."""
+    key_variable: str | None = None
+    """The environment variable of its key; None for servers of one's own, which need none."""
+    other_variables: tuple[str, ...] = ()
+    """Further variables that are read where the first is not set."""
+    dialect: Dialect = Dialect()
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    wire: str = "openai_chat"
+    """The protocol it speaks at `base_url`."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Base URLs of other wires, where they differ."""
+
+
+_SEES = Capabilities(json_schema=True, images=True)
+_READS = Capabilities(json_schema=True)
+
+PROVIDERS: Mapping[str, Provider] = {
+    provider.name: provider
+    for provider in (
+        # OpenAI's reasoning models refuse `max_tokens`; all its models take the newer name. Longer ids: 400 (autogen, issue 6377).
+        Provider(
+            "openai",
+            "https://api.openai.com/v1",
+            "OPENAI_API_KEY",
+            dialect=Dialect({"max_tokens": "max_completion_tokens"}, longest_id=40),
+            capabilities=_SEES,
+        ),
+        # Over `openai_chat`, at the same address, it ignores the shape of an answer ("OpenAI SDK compatibility", November 2026).
+        Provider("anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", capabilities=_SEES, wire="anthropic"),
+        Provider(
+            "gemini",
+            "https://generativelanguage.googleapis.com/v1beta",
+            "GEMINI_API_KEY",
+            ("GOOGLE_API_KEY",),
+            capabilities=Capabilities(json_schema=True, images=True, audio=True),
+            wire="gemini",
+            elsewhere={"openai_chat": "https://generativelanguage.googleapis.com/v1beta/openai"},
+        ),
+        Provider("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", capabilities=_READS),
+        Provider("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+        # `stream_options` was answered with 422 (avante.nvim issue 2347, June 2025).
+        Provider(
+            "mistral",
+            "https://api.mistral.ai/v1",
+            "MISTRAL_API_KEY",
+            dialect=Dialect({"seed": "random_seed"}, stream_usage=False),
+            capabilities=_READS,
+        ),
+        # A call without its reasoning is answered with 400: api-docs.deepseek.com/guides/thinking_mode, as of November 2026.
+        Provider("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", dialect=Dialect(wants_reasoning=True)),
+        Provider("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", ("TOGETHERAI_API_KEY",), capabilities=_READS),
+        Provider("xai", "https://api.x.ai/v1", "XAI_API_KEY", capabilities=_SEES),
+        Provider("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", capabilities=_READS),
+        Provider("ollama", "http://localhost:11434/v1", capabilities=_READS),
+        Provider("vllm", "http://localhost:8000/v1", capabilities=_READS),
+        Provider("lmstudio", "http://localhost:1234/v1", capabilities=_READS),
+    )
+}
+
+_ELSEWHERE = {
+    "api_base": "It is called `base_url`.",
+    "timeout": "It is called `timeout_s` and is in seconds.",
+    "num_retries": "It is called `max_retries`.",
+    "cache": "ferrule caches no answers; `RecordLM` and `ReplayLM` replay them.",
+    "n": "ferrule reads one answer of each request; ask several times for several.",
+    "functions": "Tools go with a request: give them to the program.",
+    "apikey": "It is called `api_key`.",
+    "key": "It is called `api_key`.",
+    "token": "It is called `api_key`.",
+}
+
+_MAKERS = frozenset({
+    "model", "base_url", "wire", "api_key", "headers", "connect_timeout_s", "read_timeout_s", "timeout_s", "max_retries", "capabilities",
+    "strict_tools",
+})  # fmt: skip
+"""What `LM(...)` takes beside settings."""
+_NO_SETTINGS = _MAKERS.union(_ELSEWHERE)
+_SECRET = frozenset({"api_key", "apikey", "key", "token", "headers"})
+"""Those of them that hold a key."""
+
+
+def choose(model: object, base_url: str | None, model_at_url: object, wire: str | None = None) -> tuple[Provider, str]:
+    """The provider and the model's name there, out of `"provider/model"` or of an address and `model=`."""
+    provider, name = _chosen(model, base_url, model_at_url)
+    if wire is None or wire == provider.wire:
+        return provider, name
+    return replace(provider, wire=wire, base_url=provider.elsewhere.get(wire, provider.base_url) if base_url is None else base_url), name
+
+
+def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[Provider, str]:
+    if not isinstance(model, str) or not model.strip():
+        msg = f'A model is named by a string such as "openai/gpt-5-mini", found {shown(model)}.'
+        raise ConfigurationError(msg)
+    if "://" in model:
+        if base_url is not None:
+            raise ConfigurationError("The address was given twice: as the first argument and as `base_url`. Give one.")
+        if not isinstance(model_at_url, str) or not model_at_url:
+            msg = f'Which model at {public(model)}? Name it: LM("{public(model)}", model="...").'
+            raise ConfigurationError(msg)
+        return _at(model), model_at_url
+    if model_at_url is not None:
+        msg = f"The model was named twice: {model!r} and `model={shown(model_at_url)}`. Only an address goes with `model=`."
+        raise ConfigurationError(msg)
+    name, slash, there = model.partition("/")
+    provider = PROVIDERS.get(name)
+    if provider is not None and there:
+        return (provider if base_url is None else replace(provider, base_url=base_url)), there
+    if base_url is not None:
+        return _at(base_url), model
+    known = ", ".join(PROVIDERS)
+    found = f"no provider `{name}`" if slash else f'no provider named in "{model}"'
+    msg = f'There is {found}. Write "provider/model" with one of: {known}; or LM("http://host:port/v1", model="...") for any other server.'
+    raise ConfigurationError(msg)
+
+
+def _at(base_url: str) -> Provider:
+    return Provider(urlsplit(base_url).netloc.rpartition("@")[2], base_url, capabilities=Capabilities(json_schema=True))
+
+
+def address(base_url: str, path: str = "/chat/completions") -> str:
+    """Where a wire's requests go: its path, perhaps with a query, under a base URL that may end in it already."""
+    try:
+        parts = urlsplit(base_url)
+        _ = parts.port  # out of range, or no number
+    except ValueError as error:
+        msg = f"{public(base_url)} is no address: {error}."
+        raise ConfigurationError(msg) from error
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        msg = f'A base URL looks like "https://host/v1", found {public(base_url)}.'
+        raise ConfigurationError(msg)
+    if "@" in parts.netloc:
+        raise ConfigurationError(f"A base URL holds no user or password ({public(base_url)}): give the key as `api_key`.")
+    path, _, query = path.partition("?")
+    base = parts.path.rstrip("/")
+    return urlunsplit(
+        parts._replace(path=base if base.endswith(path) else f"{base}{path}", query="&".join(filter(None, (query, parts.query))))
+    )
+
+
+def public(base_url: object) -> str:
+    """An address without what may be secret in it: user, password, query."""
+    head, _, rest = str(base_url).partition("://")
+    place, slash, path = rest.partition("?")[0].partition("/")
+    return f"{head}://{place.rpartition('@')[2]}{slash}{path}"
+
+
+def check_settings(settings: Iterable[str]) -> None:
+    """Refuse settings that are meant for ferrule: the provider would get them, perhaps a key among them, and the wish be lost."""
+    if _NO_SETTINGS.isdisjoint(settings):
+        return
+    for name in settings:
+        if name in _MAKERS:
+            msg = f"`{name}` is no setting of a request. Make another model with it, `LM(..., {name}=...)`, or give it to your own client."
+            raise ConfigurationError(msg)
+        if name in _ELSEWHERE:
+            msg = f"`{name}` is no setting of a model. {_ELSEWHERE[name]}"
+            raise ConfigurationError(msg)
+
+
+def check_saved(settings: Iterable[str]) -> None:
+    """Refuse, of what is written to a file, the settings that hold a key, in the same words."""
+    check_settings(sorted(_SECRET.intersection(settings)))
+
+
+def key_for(provider: Provider, given: str | None, *, needed: bool) -> str | None:
+    """The key of a request: the one given (`""` for none), or what the environment holds now. Errors name the variable, never a value."""
+    where = "`api_key`"
+    key = given
+    if key is None:
+        variables = [name for name in (provider.key_variable, *provider.other_variables) if name]
+        found = next((name for name in variables if os.environ.get(name, "").strip()), None)
+        if found is None:
+            if needed and variables:
+                msg = f"No key for `{provider.name}`: set the environment variable {variables[0]}, or give `api_key=...`."
+                raise MissingKeyError(msg)
+            return None
+        where, key = f"The environment variable {found}", os.environ[found]
+    if not isinstance(key, str):
+        raise ConfigurationError(f"`api_key` is text, found a value of type `{type(key).__name__}`.")
+    key = key.strip()  # a line end at the end of a file of keys
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigurationError(f"{where} holds characters that no key has (spaces, line ends, or beyond ASCII).")
+    return key or None

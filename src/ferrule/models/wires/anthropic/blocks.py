@@ -1,0 +1,151 @@
+"""The blocks of Anthropic's messages: what a message of ours holds, in the provider's form.  (Floor 3.)
+
+For `anthropic`, which joins them, and `anthropic_server`, which writes answers of them.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.models.wires.payload import Json, listed, mapping, text_of
+from ferrule.models.wires.unsupported import left_out
+from ferrule.values.calls.from_answer import call_at
+from ferrule.values.content.parts import File, Image, Text
+from ferrule.values.conversation.message import safe_id, safe_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ferrule.values.calls.call import ToolCall
+    from ferrule.values.content.parts import Content, Part
+    from ferrule.values.conversation.message import Message
+
+WIRE = "anthropic"
+UNREADABLE = "INVALID_JSON"
+"""The key under which arguments stand that are no JSON, as a call's `input` must be an object (page "Fine-grained tool streaming")."""
+_PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_READABLE = re.compile(r"text/.*|application/(?:.*\+)?(?:json|xml|yaml)")
+
+
+def kind(block: Json) -> str:
+    """What a block says it is."""
+    return text_of(block.get("type")) or ""
+
+
+def content_blocks(content: Content, place: str) -> list[Json]:
+    """Content as blocks. Text of nothing but spaces is left away: the provider refuses it."""
+    parts = (Text(text=content),) if isinstance(content, str) else content
+    return [_block(part, place) for part in parts if not isinstance(part, Text) or part.text.strip()]
+
+
+def plain_text(message: Message, place: str) -> str:
+    """The content of a message where only text may stand."""
+    if isinstance(message.content, str):
+        return message.content
+    return "\n".join([part.text if isinstance(part, Text) else left_out(part, WIRE, place) for part in message.content])
+
+
+def result_block(message: Message) -> Json:
+    """What a tool returned. An error without a word is refused, so it says at least that it is one."""
+    block: Json = {"type": "tool_result", "tool_use_id": safe_id(message.tool_call_id)}
+    content = message.content
+    said = content if isinstance(content, str) else content_blocks(content, "tool results")
+    if said or message.is_error:
+        block["content"] = said or "error"
+    if message.is_error:
+        block["is_error"] = True
+    return block
+
+
+def assistant_blocks(message: Message) -> list[Json]:
+    """An answer as it goes back: as it came where the provider wants that, with the calls that the message has now."""
+    text = plain_text(message, "answers")
+    calls = [(call.id, call_block(call)) for call in message.tool_calls]
+    came = [block for each in listed(mapping((message.extra or {}).get(WIRE)).get("content")) if (block := mapping(each))]
+    if text != "".join([text_of(block.get("text")) or "" for block in came if kind(block) == "text"]):
+        came = [block for block in came if kind(block) in {"thinking", "redacted_thinking"}]
+        came += [{"type": "text", "text": text}]
+    blocks: list[Json] = []
+    for block in came:
+        match kind(block):
+            case "tool_use":
+                found = next((each for each in calls if each[0] == block.get("id")), None)
+                if found is not None:
+                    calls.remove(found)
+                    blocks.append({**block, **found[1]})
+            case _:
+                blocks.append(block)
+    return [*blocks, *[block for _, block in calls]]
+
+
+def said_in(blocks: Sequence[Json]) -> tuple[str | None, str | None, tuple[ToolCall, ...], Json | None]:
+    """Text, thoughts and calls of an answer, and what must go back with it: `Message.extra`.
+
+    Back go all its blocks in order, where there is more than plain text and calls: signed thoughts, the provider's own tools, citations.
+    The arguments of calls are left out, as the message holds them.
+    """
+    texts = [text_of(block.get("text")) or "" for block in blocks if kind(block) == "text"]
+    thoughts = [text_of(block.get("thinking")) or "" for block in blocks if kind(block) == "thinking"]
+    uses = [block for block in blocks if kind(block) == "tool_use"]
+    calls = tuple([call_in(block, index) for index, block in enumerate(uses)])
+    extra: Json | None = None
+    if any(kind(block) not in {"text", "tool_use"} or block.get("citations") for block in blocks):
+        as_sent = [{k: v for k, v in block.items() if k != "input"} if kind(block) == "tool_use" else block for block in blocks]
+        extra = {WIRE: {"content": as_sent}}
+    return "".join(texts) if texts else None, "".join(thoughts) or None, calls, extra
+
+
+def call_block(call: ToolCall) -> Json:
+    """A call as the provider takes it: arguments that are no JSON object go in one, and a name of other signs than its own is changed."""
+    arguments: Json = {UNREADABLE: call.arguments_text} if call.fault else call.args
+    return {"type": "tool_use", "id": safe_id(call.id), "name": safe_name(call.name), "input": arguments}
+
+
+def call_in(block: Json, index: int) -> ToolCall:
+    """The call in a block of an answer, or of a conversation."""
+    arguments = block.get("input")
+    if isinstance(arguments, dict) and list(cast("Json", arguments)) == [UNREADABLE]:
+        arguments = cast("Json", arguments)[UNREADABLE]
+    return call_at({"id": block.get("id"), "name": block.get("name"), "input": arguments}, index)
+
+
+def _block(part: Part, place: str) -> Json:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    block = _media(part) if isinstance(part, (Image, File)) else None
+    return block or {"type": "text", "text": left_out(part, WIRE, place)}
+
+
+def _media(part: Image | File) -> Json | None:
+    """A picture or a document by what is in it; None where the provider takes no such."""
+    media_type, data = _inside(part)
+    title: Any = {"title": part.name} if isinstance(part, File) and part.name != "file" else {}
+    if data is None:
+        source: Json = {"type": "url", "url": part.url}
+        if isinstance(part, Image):
+            return {"type": "image", "source": source}
+        is_paper = media_type in {"application/pdf", "application/octet-stream"}  # the second is what a file of no stated type has
+        return {"type": "document", "source": source, **title} if is_paper else None
+    if media_type in _PICTURES:
+        return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+    if media_type == "application/pdf":
+        return {"type": "document", "source": {"type": "base64", "media_type": media_type, "data": data}, **title}
+    if not _READABLE.fullmatch(media_type):
+        return None
+    try:
+        text = b64decode(data, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return None
+    return {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": text}, **title} if text.strip() else None
+
+
+def _inside(part: Image | File) -> tuple[str, str | None]:
+    """The type, and the base64 if it is carried along: in `data`, or in a `data:` address (RFC 2397)."""
+    media_type, data = part.media_type, part.data
+    head, comma, rest = (part.url or "").partition(",")
+    if comma and head.startswith("data:") and head.endswith(";base64"):
+        media_type, data = head[5:].partition(";")[0] or media_type, rest
+    return {"image/jpg": "image/jpeg"}.get(media_type, media_type), data

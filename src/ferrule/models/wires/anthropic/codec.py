@@ -1,0 +1,268 @@
+"""Anthropic's Messages, as pure functions: `Request` to body bytes, answer to `Response`.  (Floor 3.)
+
+Form: platform.claude.com, "Messages" of the API reference, November 2026. Messages come rendered and last, tools and system before them, so
+that a body begins with what the one before it ended with.
+
+Prompts are cached by markers: `cache_control` stands on the last tool, on the last block of the system prompt, and in conversations on the
+last message and on the one that the request before ended with. So they move along, and but for them no byte changes. A setting rules
+them: `prompt_cache=False` sends none, `prompt_cache="1h"` asks for the longer lifetime (its writes cost more).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import ConfigurationError, MissingContent, Refused, shown
+from ferrule.models.http import errors as failures
+from ferrule.models.providers import Dialect
+from ferrule.models.wires.anthropic.blocks import WIRE, assistant_blocks, content_blocks, kind, plain_text, result_block, said_in
+from ferrule.models.wires.payload import Json, count_of, decoded, listed, mapping, no_answer, refuse_settings, text_of
+from ferrule.values.conversation.exchange import Declarations, Request, Response, Usage
+from ferrule.values.encoding.encode import json_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ferrule.values.conversation.exchange import Shape
+    from ferrule.values.conversation.message import Message
+
+OURS = frozenset({"model", "messages", "system", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream"})
+"""Fields of the body (here or in OpenAI's form) that a `Request` or the model itself says; no setting may."""
+MAX_TOKENS = 16_000
+"""Of an answer, where no setting says: the field is required. A budget for thinking comes on top of it, as it counts too."""
+_NAMES = {"stop": "stop_sequences", "max_completion_tokens": "max_tokens"}
+_PLAIN = Dialect()
+_VERSION = "2023-06-01"
+_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+
+
+def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
+    """The body of a request. `settings` are the model's own; those of the request go first, None leaves a setting out."""
+    said = {**settings, **request.settings}
+    mark = _mark(said)
+    body = json_bytes(_head(request, model, said, stream, dialect))[:-1]
+    if request.tools:
+        body += b',"tools":' + _tools(request.tools)[:-2] + mark + b"}]"
+    messages = list(request.messages)
+    begin = next((place for place, message in enumerate(messages) if message.role != "system"), len(messages))
+    system = [block for message in messages[:begin] if (block := message.rendered(f"{WIRE}+system", _system))]
+    if system:
+        body += b',"system":[' + b",".join(system)[:-1] + mark + b"}]"
+    # A single question is not asked again, and to write it into the cache would cost a quarter more.
+    goes_on = bool(request.tools) or len(messages) > begin + 1
+    return body + b',"messages":[' + _joined(messages[begin:], mark if goes_on else b"") + b"]}"
+
+
+def _head(request: Request, model: str, settings: Json, stream: bool, dialect: Dialect) -> Json:
+    extra: Json = settings.pop("extra", None) or {}
+    refuse_settings(OURS.intersection(settings))
+    head: Json = {"model": model, "max_tokens": MAX_TOKENS + count_of(mapping(settings.get("thinking")).get("budget_tokens"))}
+    for name, value in settings.items():
+        match name:
+            case _ if value is None:
+                pass
+            case "stop" if isinstance(value, str):
+                head["stop_sequences"] = [value]
+            case "user":
+                head["metadata"] = {**mapping(head.get("metadata")), "user_id": value}
+            case "reasoning_effort":
+                head["output_config"] = {**mapping(head.get("output_config")), "effort": value}
+            case "metadata" | "output_config":
+                head[name] = {**value, **mapping(head.get(name))} if isinstance(value, dict) else value
+            case _:
+                head[dialect.names.get(name) or _NAMES.get(name, name)] = value
+    if request.tools and (choice := _choice(request.tool_choice, request.parallel)):
+        head["tool_choice"] = choice
+    if request.shape is not None and (form := _format(request.shape)):
+        head["output_config"] = {**mapping(head.get("output_config")), "format": form}
+    if stream:
+        head["stream"] = True
+    head.update(extra)
+    return head
+
+
+def _choice(choice: str | Mapping[str, Any] | None, parallel: bool | None) -> Json:
+    match choice:
+        case None:
+            said: Json = {}
+        case "auto" | "none":
+            said = {"type": choice}
+        case "required":
+            said = {"type": "any"}
+        case str():
+            said = {"type": "tool", "name": choice}
+        case {"function": {"name": name}}:
+            said = {"type": "tool", "name": name}
+        case _:
+            said = dict(choice)  # in Anthropic's own form
+    if parallel is False and choice != "none":
+        return {"type": "auto", **said, "disable_parallel_tool_use": True}
+    return said
+
+
+def _format(shape: Shape) -> Json | None:
+    """The form of an answer, where the provider can hold to it: there is none for any object at all, nor for every schema."""
+    if shape.kind == "json_object" or shape.schema is None or "properties" not in shape.schema:
+        return None
+    from ferrule.values.schema.lowering.lower import lower_schema
+
+    lowered = lower_schema(shape.schema, "anthropic")
+    return {"type": "json_schema", "schema": lowered.schema} if lowered.is_strict else None
+
+
+@lru_cache(maxsize=64)
+def _tools(declarations: Declarations) -> bytes:
+    """Tools in the provider's form. Kept: declarations know their JSON, and that is what they are compared by."""
+    tools: list[Json] = []
+    for declaration in declarations:
+        function: Json = declaration["function"]
+        tool: Json = {"name": function["name"]}
+        if function.get("description"):
+            tool["description"] = function["description"]
+        tool["input_schema"] = {"type": "object", **(function.get("parameters") or {})}
+        if function.get("strict"):
+            tool["strict"] = True
+        tools.append(tool)
+    return json_bytes(tools)
+
+
+# -- messages ---------------------------------------------------------------------------------------------------
+
+
+def _joined(messages: Sequence[Message], mark: bytes) -> bytes:
+    """Messages as a list's inside. Results of one turn go in one message of the user, as the provider demands."""
+    marked = _stations(messages) if mark else ()
+    pieces: list[bytes] = []
+    in_results = False
+    for place, message in enumerate(messages):
+        made = message.rendered(WIRE, _message)
+        if not made:
+            continue
+        is_result = message.role == "tool"
+        if place in marked:
+            end = -1 if is_result else -3  # before `}` of the result, or `}]}` of the message's last block
+            made = made[:end] + mark + made[end:]
+        if in_results:
+            pieces.append(b"," if is_result else b"]},")
+        elif pieces:
+            pieces.append(b",")
+        if is_result and not in_results:
+            pieces.append(b'{"role":"user","content":[')
+        pieces.append(made)
+        in_results = is_result
+    if in_results:
+        pieces.append(b"]}")
+    return b"".join(pieces)
+
+
+def _stations(messages: Sequence[Message]) -> tuple[int, ...]:
+    """Where the user's last two turns end.
+
+    The second is where the request before ended, and so where the cache was written: only twenty blocks are searched behind a marker
+    (platform.claude.com, "Prompt caching", November 2026), and a turn of many calls has more.
+    """
+    found: list[int] = []
+    answered = True
+    for place in range(len(messages) - 1, -1, -1):
+        if messages[place].role == "assistant":
+            answered = True
+        elif answered:
+            found.append(place)
+            answered = False
+            if len(found) == 2:  # noqa: PLR2004  with tools and system that is four markers, which is all there may be
+                break
+    return tuple(found)
+
+
+def _mark(settings: Json) -> bytes:
+    """What makes a block the end of a cached prompt; the setting that rules it is taken out."""
+    wish = settings.pop("prompt_cache", None)
+    match wish:
+        case False:
+            return b""
+        case None | True if "cache_control" in settings or "cache_control" in mapping(settings.get("extra")):
+            return b""  # at the top of the body it lets the provider place the markers
+        case None | True:
+            return b',"cache_control":{"type":"ephemeral"}'
+        case "5m" | "1h":
+            return b',"cache_control":{"type":"ephemeral","ttl":"%b"}' % wish.encode()
+        case _:
+            msg = f'`prompt_cache` is True, False, "5m" or "1h", found {shown(wish)}.'
+            raise ConfigurationError(msg)
+
+
+def _system(message: Message) -> bytes:
+    text = plain_text(message, "system messages")
+    return json_bytes({"type": "text", "text": text}) if text.strip() else b""
+
+
+def _message(message: Message) -> bytes:
+    """A message in the provider's form, or one block of a message for a result; nothing for an answer in which nothing is."""
+    match message.role:
+        case "tool":
+            return json_bytes(result_block(message))
+        case "assistant":
+            blocks = [block for block in assistant_blocks(message) if kind(block) != "text" or str(block.get("text")).strip()]
+            return json_bytes({"role": "assistant", "content": blocks}) if blocks else b""
+        case _:  # also an instruction in the midst: only some models take the role there, and at the top it would change what is cached
+            blocks = content_blocks(message.content, "messages") or [{"type": "text", "text": "(empty)"}]
+            return json_bytes({"role": "user", "content": blocks})
+
+
+def path(model: str, *, stream: bool = False) -> str:
+    """Where messages are asked for, under a base URL."""
+    del model, stream
+    return "/messages"
+
+
+def headers(key: str | None) -> dict[str, str]:
+    """How a request shows its key, and which version of the protocol it speaks."""
+    return {"anthropic-version": _VERSION} if key is None else {"anthropic-version": _VERSION, "x-api-key": key}
+
+
+# -- answers ----------------------------------------------------------------------------------------------------
+
+
+def read(payload: Json | bytes) -> Response:
+    """The answer in a body. Raises `BadRequest` if there is none, `MissingContent` if there is no content, `Refused` if it was withheld."""
+    body = decoded(payload) if isinstance(payload, bytes) else payload
+    if body.get("error") or body.get("type") == "error":
+        raise failures.told(body)
+    content = body.get("content")
+    reason = text_of(body.get("stop_reason"))
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    if not isinstance(content, list) or not (content or reason):
+        raise MissingContent(no_answer("no content", body), request_id=text_of(body.get("id")), raw=body)
+    blocks = [block for each in listed(content) if (block := mapping(each))]
+    text, thoughts, calls, extra = said_in(blocks)
+    refusal = text_of(mapping(body.get("stop_details")).get("explanation")) if reason == "refusal" else None
+    if reason == "refusal" and not text and not calls and not refusal:
+        msg = "the provider withheld the answer"
+        raise Refused(msg, request_id=text_of(body.get("id")))
+    return Response(
+        text,
+        calls,
+        thoughts,
+        _REASONS.get(reason, reason) if reason else None,
+        refusal,
+        _usage(mapping(body.get("usage"))),
+        text_of(body.get("model")),
+        extra=extra,
+        raw=body,
+    )
+
+
+def _usage(usage: Json) -> Usage:
+    cached = count_of(usage.get("cache_read_input_tokens"))
+    # The provider's own count of input is of neither what was read from the cache nor what was written to it.
+    entered = count_of(usage.get("input_tokens")) + count_of(usage.get("cache_creation_input_tokens")) + cached
+    return Usage(entered, count_of(usage.get("output_tokens")), cached, 1)

@@ -1,0 +1,123 @@
+"""A streamed message of Anthropic's: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.  (Floor 3.)
+
+Events are put together into the body of an unstreamed answer, which `anthropic.read` reads: there is one reader.
+Format: platform.claude.com, "Streaming messages", November 2026. Events of unknown types are passed over, as that page asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json
+
+from ferrule.models.http import errors as failures
+from ferrule.models.http.sse import Reading
+from ferrule.models.wires.anthropic.codec import read
+from ferrule.models.wires.payload import Json, decoded, mapping, text_of
+from ferrule.values.conversation.exchange import Delta, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature", "input_json_delta": "partial_json"}
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block that comes in pieces."""
+
+    start: Json
+    pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    citations: list[Any] = field(default_factory=list[Any])
+
+    def take(self, delta: Json) -> tuple[str, str]:
+        """Take a piece; returns which text it is of, and the piece."""
+        name = _PIECES.get(text_of(delta.get("type")) or "", "")
+        piece = text_of(delta.get(name)) or ""
+        if piece:
+            self.pieces.setdefault(name, []).append(piece)
+        if delta.get("type") == "citations_delta":
+            self.citations.append(delta.get("citation"))
+        return name, piece
+
+    def whole(self) -> Json:
+        block = dict(self.start)
+        for name, pieces in self.pieces.items():
+            if name != "partial_json":
+                block[name] = (text_of(block.get(name)) or "") + "".join(pieces)
+        arguments = "".join(self.pieces.get("partial_json", ()))
+        if arguments.strip():
+            block["input"] = _object_in(arguments)
+        if self.citations:
+            block["citations"] = self.citations
+        return block
+
+
+class Assembly(Reading):
+    """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._body: Json = {}
+        self._usage: Json = {}
+        self._blocks: dict[int, _Block] = {}
+
+    def response(self) -> Response:
+        """The whole answer; raises `Unavailable` where the stream broke off before its end."""
+        self._check_ended(self.is_done or text_of(self._body.get("stop_reason")), self._blocks)
+        content = [self._blocks[index].whole() for index in sorted(self._blocks)]
+        return read({**self._body, "content": content, "usage": self._usage})
+
+    def _event(self, data: bytes) -> Iterator[Delta]:
+        event = decoded(data)
+        if event.get("error") or event.get("type") == "error":
+            raise failures.told(event)
+        match event.get("type"):
+            case "message_start":
+                self._body = {**mapping(event.get("message"))}
+                self._count(self._body.get("usage"))
+            case "content_block_start":
+                yield from self._started(event)
+            case "content_block_delta":
+                block = self._blocks.get(_index(event))
+                if block is not None:
+                    yield from _told(*block.take(mapping(event.get("delta"))))
+            case "message_delta":
+                self._body.update(mapping(event.get("delta")))
+                self._count(event.get("usage"))
+            case "message_stop":
+                self.is_done = True
+            case _:  # a ping, the end of a block, what may be added
+                pass
+
+    def _started(self, event: Json) -> Iterator[Delta]:
+        block = mapping(event.get("content_block"))
+        self._blocks[_index(event)] = _Block(block)
+        for name in ("text", "thinking"):
+            yield from _told(name, text_of(block.get(name)) or "")
+
+    def _count(self, usage: Any) -> None:
+        """Counts are of all so far; a later event may leave some out."""
+        self._usage.update({name: count for name, count in mapping(usage).items() if count is not None})
+
+
+def _index(event: Json) -> int:
+    index = event.get("index")
+    return index if type(index) is int else 0
+
+
+def _told(name: str, piece: str) -> Iterator[Delta]:
+    if piece and name == "text":
+        yield Delta(piece)
+    elif piece and name == "thinking":
+        yield Delta("", piece)
+
+
+def _object_in(text: str) -> Any:
+    """The object in a call's arguments, or the text as it is where it is none: the reader of calls says what is wrong with it."""
+    try:
+        value = from_json(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, dict) else text  # pyright: ignore[reportUnknownVariableType]  any JSON object

@@ -1,0 +1,165 @@
+"""The parts that Gemini's contents are made of: a message as parts, and a model's parts as what they say.  (Floor 3.)
+
+Format: Gemini API reference, "Generating content" (`Part`), as of November 2026. A part with a thought signature goes back as the very part
+it came as: such turns keep their parts in `Response.extra`, from where `Message.extra` has them.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import re
+from typing import TYPE_CHECKING, Any
+
+from ferrule.models.wires.payload import Json, listed, mapping, text_of
+from ferrule.models.wires.unsupported import left_out
+from ferrule.values.calls.from_answer import call_at
+from ferrule.values.content.parts import Audio, File, Image, Text
+from ferrule.values.conversation.message import safe_name
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ferrule.values.calls.call import ToolCall
+    from ferrule.values.content.parts import Content, Part
+    from ferrule.values.conversation.message import Message
+
+WIRE = "gemini"
+UNSIGNED = "skip_thought_signature_validator"
+"""Stands for the signature of a call that Gemini did not make ("Thought signatures", section FAQs, as of November 2026)."""
+_IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
+"""What results can carry ("Function calling", section "Multimodal function responses", as of November 2026)."""
+_DATA = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
+
+
+# -- messages as parts ------------------------------------------------------------------------------------------
+
+
+def turn_parts(message: Message, *, signed: bool = False) -> list[Json]:
+    """A message of the model. Where calls must be `signed`, one that has no signature gets the word that stands for it."""
+    parts = _kept_parts(message)
+    if parts is None:
+        parts = content_parts(message.content) if message.content or not message.tool_calls else []
+        parts += [{"functionCall": _call(call)} for call in message.tool_calls]
+    if signed:
+        first = next((part for part in parts if "functionCall" in part), None)  # of parallel calls only the first is signed
+        if first is not None:
+            first.setdefault("thoughtSignature", UNSIGNED)
+    return parts
+
+
+def content_parts(content: Content) -> list[Json]:
+    """What a person, or the model, said."""
+    if isinstance(content, str):
+        return [{"text": content}]
+    return [{"text": part.text} if isinstance(part, Text) else _media(part) for part in content] or [{"text": ""}]
+
+
+def result_parts(message: Message, *, name: str | None, media: bool) -> list[Json]:
+    """A tool's result. `media` says whether the model takes pictures and documents in it: those before Gemini 3 do not."""
+    texts: list[str] = []
+    carried: list[Json] = []
+    for part in (Text(text=message.content),) if isinstance(message.content, str) else message.content:
+        if isinstance(part, Text):
+            texts.append(part.text)
+            continue
+        blob = _media(part)  # the API has no place for an address in a result (`FunctionResponseFileData`: not in the Gemini API)
+        if media and mapping(blob.get("inlineData")).get("mimeType") in _IN_RESULTS:
+            carried.append(blob)
+        else:
+            texts.append(left_out(part, WIRE, "tool results"))
+    # As text and never as an object: in an object a key `$ref` is taken for one of the API's own (vercel/ai issue 14369).
+    response: Json = {"error" if message.is_error else "output": "\n".join(texts)}
+    head: Json = {} if message.tool_call_id is None else {"id": message.tool_call_id}
+    found: Json = {**head, "name": safe_name(name), "response": response}
+    return [{"functionResponse": {**found, "parts": carried} if carried else found}]
+
+
+def _media(part: Image | Audio | File) -> Json:
+    match = _DATA.fullmatch(part.url or "")
+    if match is not None:
+        return {"inlineData": {"mimeType": match[1] or part.media_type, "data": match[2]}}
+    if part.url is None:
+        return {"inlineData": {"mimeType": part.media_type, "data": part.data}}
+    guessed, _ = mimetypes.guess_type(part.url.partition("?")[0])
+    kind = part.media_type if "media_type" in part.model_fields_set else guessed or part.media_type
+    return {"fileData": {"mimeType": kind, "fileUri": part.url}}
+
+
+def _call(call: ToolCall) -> Json:
+    head: Json = {} if call.id is None else {"id": call.id}
+    # The API takes objects only; the model shall see what it wrote where that was none.
+    args: Json = {"invalid_arguments": call.fault.raw} if call.fault is not None and call.fault.raw else call.args
+    return {**head, "name": safe_name(call.name), "args": args}
+
+
+def _kept_parts(message: Message) -> list[Json] | None:
+    """The parts a turn came as, with the calls as the message has them; None where it did not come from here, or was changed."""
+    kept = [mapping(part) for part in listed(mapping((message.extra or {}).get(WIRE)).get("parts"))]
+    if not kept or sum("functionCall" in part for part in kept) != len(message.tool_calls) or _text(kept) != message.text:
+        return None
+    calls = iter(message.tool_calls)
+    return [{**part, "functionCall": _call(next(calls))} if "functionCall" in part else dict(part) for part in kept]
+
+
+def _text(parts: Sequence[Mapping[str, Any]]) -> str:
+    return "".join([text_of(part.get("text")) or "" for part in parts if not part.get("thought")])
+
+
+# -- parts as what they say -------------------------------------------------------------------------------------
+
+
+class Turn(Record):
+    """What the parts of a model's turn say."""
+
+    text: str | None
+    reasoning: str | None
+    calls: tuple[ToolCall, ...]
+    extra: Json | None
+
+
+def said(parts: list[Any]) -> Turn:
+    """The text, thoughts and calls in a model's parts, and the parts themselves where they must come back."""
+    found = [present(part) for part in parts]
+    texts = [part["text"] for part in found if isinstance(part.get("text"), str) and not part.get("thought")]
+    calls = [part.get("functionCall") for part in found if "functionCall" in part]
+    blank: Json = {"functionCall": {}}  # the calls are the message's: a run may give them ids
+    kept = [{**part, **blank} if "functionCall" in part else part for part in found if part] if any(map(_opaque, found)) else None
+    return Turn(
+        "".join(texts) if texts else None,
+        "".join([text_of(part.get("text")) or "" for part in found if part.get("thought")]) or None,
+        tuple([call_at(call, index) for index, call in enumerate(calls)]),
+        {WIRE: {"parts": kept}} if kept else None,
+    )
+
+
+def present(part: Any) -> Json:
+    """A part without the fields that are null, as some gateways send them."""
+    return {key: value for key, value in mapping(part).items() if value is not None}
+
+
+def _opaque(part: Json) -> bool:
+    """Whether a part holds what a message has no place for: a signature, a picture, code that was run at the provider."""
+    return not part.keys() <= {"text", "thought", "functionCall"}
+
+
+def content_of(parts: list[Json]) -> Content:
+    """Text and media parts as content; raises `KeyError` or `ValueError` for what is no such part."""
+    texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+    if len(texts) == len(parts) <= 1:
+        return texts[0] if texts else ""
+    return tuple([_part(part) for part in parts])
+
+
+def _part(part: Json) -> Part:
+    if isinstance(part.get("text"), str):
+        return Text(text=part["text"])
+    blob = mapping(part.get("inlineData")) or mapping(part["fileData"])
+    kind = text_of(blob.get("mimeType")) or "application/octet-stream"
+    source: dict[str, str] = {"data": blob["data"]} if "data" in blob else {"url": blob["fileUri"]}
+    family = kind.partition("/")[0]
+    if family == "image":
+        return Image(**source, media_type=kind)
+    if family == "audio":
+        return Audio(**source, media_type=kind)
+    return File(**source, media_type=kind)

@@ -1,0 +1,72 @@
+"""A streamed answer of Gemini: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.  (Floor 3.)
+
+Events are put together into the body of an unstreamed answer, which `gemini.read` reads: there is one reader. Every event is an answer in
+small: texts come in pieces, calls whole, token counts as they stand by then. No event says that it is the last.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from ferrule.models.http import errors as failures
+from ferrule.models.http.sse import Reading
+from ferrule.models.wires.gemini.codec import block_of, finish_of, read
+from ferrule.models.wires.gemini.parts import present
+from ferrule.models.wires.payload import Json, decoded, listed, mapping, text_of
+from ferrule.values.conversation.exchange import Delta, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Assembly(Reading):
+    """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._body: Json = {}
+        self._candidate: Json = {}
+        self._parts: list[Json] = []
+
+    def response(self) -> Response:
+        """The whole answer; raises `Unavailable` where nothing said why it ended."""
+        self._check_ended(finish_of(self._candidate) or block_of(self._body), self._parts)
+        candidate: Json = {**self._candidate, "content": {"role": "model", "parts": _joined(self._parts)}}
+        return read({**self._body, "candidates": [candidate] if self._candidate else []})
+
+    def _event(self, data: bytes) -> Iterator[Delta]:
+        chunk = decoded(data)
+        if chunk.get("error"):
+            raise failures.told(chunk)
+        self._body.update({key: value for key, value in chunk.items() if key != "candidates" and value})
+        for candidate in map(mapping, listed(chunk.get("candidates"))):
+            if not candidate.get("index"):  # of several answers the first is ours
+                yield from self._piece(candidate)
+
+    def _piece(self, candidate: Json) -> Iterator[Delta]:
+        self._candidate.update({key: value for key, value in candidate.items() if key != "content" and value})
+        self._candidate.setdefault("index", 0)
+        for part in map(present, listed(mapping(candidate.get("content")).get("parts"))):
+            self._parts.append(part)
+            text = text_of(part.get("text"))
+            if text:
+                yield Delta("", text) if part.get("thought") else Delta(text)
+
+
+def _joined(parts: list[Json]) -> list[Json]:
+    """The parts with neighbouring pieces of text in one. What has a signature stays apart ("Thought signatures", as of November 2026)."""
+    joined: list[Json] = []
+    for kind, group in groupby(parts, _kind):
+        if kind is None:
+            joined += group
+        else:
+            text = "".join([part["text"] for part in group])
+            joined.append({"text": text, "thought": True} if kind == "thought" else {"text": text})
+    return joined
+
+
+def _kind(part: Any) -> str | None:
+    if not part.keys() <= {"text", "thought"} or not isinstance(part.get("text"), str):
+        return None
+    return "thought" if part.get("thought") else "text"

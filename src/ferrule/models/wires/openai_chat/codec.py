@@ -1,0 +1,237 @@
+"""OpenAI's chat completions, as pure functions: `Request` to body bytes, answer to `Response`.  (Floor 3.)
+
+The form is also spoken by vLLM, llama.cpp, Ollama, OpenRouter, Groq, Mistral, DeepSeek and most others; where they differ in what they
+send, all variants are read. Messages and tools come rendered, so that a body is joined, and messages come last: the body of one request
+begins with the whole of the one before it, but for its end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.errors import MissingContent, Refused, shown
+from ferrule.models.http import errors as failures
+from ferrule.models.providers import Dialect
+from ferrule.models.wires.payload import Json, count_of, decoded, mapping, no_answer, refuse_settings, text_of
+from ferrule.values.calls.call import CallFault, ToolCall
+from ferrule.values.calls.from_answer import call_at
+from ferrule.values.conversation.exchange import Request, Response, Shape, Usage
+from ferrule.values.conversation.message import Message, openai_content, safe_id, sent_message
+from ferrule.values.encoding.encode import json_bytes, json_text
+from ferrule.values.record import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+OURS = frozenset({"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream", "stream_options"})
+"""Fields of the body that a `Request` or the model itself says; no setting may."""
+WIRE = "openai_chat"
+_PLAIN = Dialect()
+
+
+def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
+    """The body of a request. `settings` are the model's own; those of the request go first, None leaves a setting out."""
+    head = json_bytes(_head(request, model, {**settings, **request.settings}, stream, dialect))
+    tools = b',"tools":' + request.tools.json if request.tools else b""
+    messages = b",".join(_conversation(request.messages, dialect))
+    return head[:-1] + tools + b',"messages":[' + messages + b"]}"
+
+
+def _head(request: Request, model: str, settings: Json, stream: bool, dialect: Dialect) -> Json:
+    extra: Json = settings.pop("extra", None) or {}
+    refuse_settings(OURS.intersection(settings))
+    head: Json = {"model": model}
+    for name, value in settings.items():
+        if value is not None:
+            head[dialect.names.get(name, name)] = value
+    if request.tools:
+        if request.tool_choice is not None:
+            head["tool_choice"] = _choice(request.tool_choice)
+        if request.parallel is not None:
+            head["parallel_tool_calls"] = request.parallel
+    if request.shape is not None:
+        head["response_format"] = _format(request.shape)
+    if stream:
+        head["stream"] = True
+        if dialect.stream_usage:
+            head["stream_options"] = {"include_usage": True}
+    head.update(extra)
+    return head
+
+
+def _choice(choice: str | Mapping[str, Any]) -> Any:
+    if isinstance(choice, str) and choice not in {"auto", "none", "required"}:
+        return {"type": "function", "function": {"name": choice}}
+    return choice
+
+
+def _format(shape: Shape) -> Json:
+    if shape.kind == "json_object" or shape.schema is None:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "json_schema": {"name": shape.name, "schema": shape.schema}}
+
+
+def _conversation(messages: Iterable[Message], dialect: Dialect) -> list[bytes]:
+    """The messages; and behind the results of one turn a message of the user with what they could not carry."""
+    name, form = (f"{WIRE}+reasoning", _with_reasoning) if dialect.wants_reasoning else (WIRE, _with_extra)
+    pieces: list[bytes] = []
+    media: list[bytes] = []
+    for message in messages if dialect.longest_id is None else [_with_short_ids(each, dialect.longest_id) for each in messages]:
+        if media and message.role != "tool":
+            pieces.append(_USER % b",".join(media))
+            media = []
+        if message.role == "tool" and type(message.content) is not str:
+            pieces.append(message.rendered(f"{WIRE}+text", _text_alone))
+            media += filter(None, [message.rendered(f"{WIRE}+media", _media)])
+        else:
+            pieces.append(message.rendered(name, form) if message.extra or dialect.wants_reasoning else message.json)
+    return [*pieces, _USER % b",".join(media)] if media else pieces
+
+
+def _with_short_ids(message: Message, longest: int) -> Message:
+    """The message, with ids of other providers that are too long made short."""
+    found = message.tool_call_id
+    calls = message.tool_calls
+    if (found is None or len(found) <= longest) and all(call.id is None or len(call.id) <= longest for call in calls):
+        return message
+    short = [call if call.id is None else call.with_id(safe_id(call.id, longest)) for call in calls]
+    return replace(message, tool_call_id=None if found is None else safe_id(found, longest), tool_calls=tuple(short))
+
+
+_USER = b'{"role":"user","content":[%b]}'
+
+
+def _text_alone(message: Message) -> bytes:
+    """A result with words in place of pictures, sounds and files: tool messages are text (API reference, "Create chat completion")."""
+    from ferrule.values.content.parts import Text
+
+    parts = [part if isinstance(part, Text) else Text(text=f"[{part!r}: see the message behind the results]") for part in message.content]
+    return json_bytes(sent_message(replace(message, content=tuple(parts))))
+
+
+def _media(message: Message) -> bytes:
+    """What `_text_alone` had to leave out, under a heading; nothing where it left out nothing."""
+    from ferrule.values.content.parts import Text
+
+    parts = [part for part in message.content if not isinstance(part, (str, Text))]
+    if not parts:
+        return b""
+    heading = Text(text=f"From the result of `{message.name or 'the tool'}` (call {message.tool_call_id}):")
+    return json_bytes(openai_content((heading, *parts)))[1:-1]
+
+
+def _with_extra(message: Message) -> bytes:
+    """A message with what its provider wants back: opaque fields of the message and of its calls."""
+    shape = sent_message(message)
+    kept: Mapping[str, Any] = (message.extra or {}).get(WIRE) or {}
+    shape.update(kept.get("message") or {})
+    calls: Mapping[str, Any] = kept.get("calls") or {}
+    for index, call in enumerate(shape.get("tool_calls") or ()):
+        call.update(calls.get(str(index)) or {})
+    return json_bytes(shape)
+
+
+def _with_reasoning(message: Message) -> bytes:
+    """Also an empty reasoning is said: DeepSeek was reported to refuse a call without the field (deepseek-harness, discussion 1850)."""
+    if not message.tool_calls:
+        return _with_extra(message) if message.extra else message.json
+    return _with_extra(message)[:-1] + b',"reasoning_content":' + json_bytes(message.reasoning) + b"}"
+
+
+def path(model: str, *, stream: bool = False) -> str:
+    """Where chat completions are asked for, under a base URL."""
+    del model, stream
+    return "/chat/completions"
+
+
+def headers(key: str | None) -> dict[str, str]:
+    """How a request shows its key (RFC 6750)."""
+    return {} if key is None else {"authorization": f"Bearer {key}"}
+
+
+# -- answers ----------------------------------------------------------------------------------------------------
+
+
+def read(payload: Json | bytes) -> Response:
+    """The answer in a body. Raises `BadRequest` if there is none, `MissingContent` if there is no message, `Refused` if it was withheld."""
+    body = decoded(payload) if isinstance(payload, bytes) else payload
+    if body.get("error"):
+        raise failures.told(body)
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None  # pyright: ignore[reportUnknownVariableType]
+    message = mapping(mapping(choice).get("message"))
+    if not message:
+        found = "no choices" if not choice else "a choice without a message"
+        raise MissingContent(no_answer(found, body), request_id=text_of(body.get("id")), raw=body)
+    text, thought = content_of(message.get("content"))
+    reasoning = text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")) or thought
+    calls = _calls(message)
+    reason = text_of(mapping(choice).get("finish_reason"))
+    refusal = text_of(message.get("refusal"))
+    if reason == "content_filter" and not text and not calls and not refusal:
+        msg = "the provider's content filter withheld the answer"
+        raise Refused(msg, request_id=text_of(body.get("id")))
+    usage = mapping(body.get("usage"))
+    return Response(
+        text,
+        calls,
+        reasoning,
+        "tool_calls" if reason == "function_call" else reason,
+        refusal,
+        _usage(usage),
+        text_of(body.get("model")),
+        _cost(usage.get("cost")),
+        _extra(message),
+        body,
+    )
+
+
+def content_of(content: Any) -> tuple[str | None, str | None]:
+    """Text and thoughts of a message; some providers send a list of parts."""
+    if isinstance(content, str) or content is None:
+        return content, None
+    if not isinstance(content, list):
+        return json_text(content), None
+    text: list[str] = []
+    thoughts: list[str] = []
+    for part in cast("list[Any]", content):
+        part = {"type": "text", "text": part} if isinstance(part, str) else mapping(part)  # noqa: PLW2901  the part in its full form
+        if part.get("type") == "thinking":
+            inner, _ = content_of(part.get("thinking"))
+            thoughts.append(inner or "")
+        else:
+            text.append(text_of(part.get("text")) or text_of(part.get("refusal")) or "")
+    return "".join(text), "".join(thoughts) or None
+
+
+def _calls(message: Json) -> tuple[ToolCall, ...]:
+    entries = message.get("tool_calls")
+    if isinstance(entries, list) and entries:
+        return tuple([call_at(entry, index) for index, entry in enumerate(cast("list[Any]", entries))])
+    if entries and not isinstance(entries, list):  # kept, so that whoever reads the answer can report it (E26)
+        reason = f"the calls must be a list of calls, found {shown(entries)}"
+        return (ToolCall(name="", fault=CallFault("invalid_tool_calls", reason, json_text(entries))),)
+    function = message.get("function_call")  # deprecated since 2023, still sent by some gateways
+    return (call_at(function, 0),) if isinstance(function, dict) else ()
+
+
+def _usage(usage: Json) -> Usage:
+    cached = mapping(usage.get("prompt_tokens_details")).get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
+    return Usage(count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens")), count_of(cached), 1)
+
+
+def _cost(value: Any) -> float | None:
+    return float(value) if type(value) in {int, float} else None
+
+
+def _extra(message: Json) -> Json | None:
+    """What must go back with the message: OpenRouter's `reasoning_details`, Gemini's signature of a call in its `extra_content`."""
+    kept: Json = {}
+    if message.get("reasoning_details"):
+        kept["message"] = {"reasoning_details": message["reasoning_details"]}
+    entries = message.get("tool_calls")
+    if isinstance(entries, list):
+        found = [mapping(entry).get("extra_content") for entry in cast("list[Any]", entries)]
+        if any(found):
+            kept["calls"] = {str(index): {"extra_content": each} for index, each in enumerate(found) if each}
+    return {WIRE: kept} if kept else None

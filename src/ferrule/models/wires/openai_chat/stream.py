@@ -1,0 +1,160 @@
+"""A streamed chat completion: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.  (Floor 3.)
+
+Chunks are put together into the body of an unstreamed answer, which `openai_chat.read` reads: there is one reader.
+Format: the chunk objects of OpenAI's API reference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic_core import from_json
+
+from ferrule.models.http import errors as failures
+from ferrule.models.http.sse import Reading
+from ferrule.models.wires.openai_chat.codec import content_of, read
+from ferrule.models.wires.payload import Json, decoded, mapping, text_of
+from ferrule.values.conversation.exchange import Delta, Response
+from ferrule.values.encoding.encode import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call that comes in pieces."""
+
+    index: int
+    id: str = ""
+    names: list[str] = field(default_factory=list[str])
+    arguments: list[str] = field(default_factory=list[str])
+    extra: Any = None
+
+    def take(self, entry: Json) -> None:
+        function = mapping(entry.get("function"))
+        call_id, name, arguments = entry.get("id"), function.get("name"), function.get("arguments")
+        repeated = isinstance(call_id, str) and call_id != "" and call_id == self.id
+        if isinstance(call_id, str) and call_id:
+            self.id = call_id
+        # Pieces of a name add up; but servers that repeat the id in every chunk, or send it once, may repeat the whole name too.
+        if isinstance(name, str) and not ((repeated or any(self.arguments)) and name == self.name):
+            self.names = [name] if any(self.arguments) and name in self.names else [*self.names, name]
+        if arguments is not None:
+            self.arguments.append(arguments if isinstance(arguments, str) else json_text(arguments))
+        self.extra = entry.get("extra_content") or self.extra
+
+    @property
+    def name(self) -> str:
+        return "".join(self.names)
+
+    def is_before(self, entry: Json) -> bool:
+        """Whether a piece without an index of its own begins another call: under another id, or under a name when this one has all."""
+        call_id, function = entry.get("id"), mapping(entry.get("function"))
+        if call_id and self.id:
+            return call_id != self.id
+        name = text_of(function.get("name"))
+        return name is not None and (name not in {self.name, *self.names} or bool(function.get("arguments"))) and self._is_whole()
+
+    def _is_whole(self) -> bool:
+        try:
+            return isinstance(from_json("".join(self.arguments)), dict)
+        except ValueError:
+            return False
+
+    def whole(self) -> Json:
+        shape: Json = {"type": "function", "function": {"name": self.name, "arguments": "".join(self.arguments)}}
+        head = {"id": self.id} if self.id else {}
+        return {**head, **shape, **({"extra_content": self.extra} if self.extra else {})}
+
+
+class Assembly(Reading):
+    """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._body: Json = {}
+        self._text: list[str] = []
+        self._thoughts: list[str] = []
+        self._refusal: list[str] = []
+        self._details: list[Any] = []
+        self._calls: list[_Call] = []
+        self._no_calls: Any = None  # what stood in the place of a list of calls (E26)
+        self._function: _Call | None = None
+        self._reason: str | None = None
+        self._answered = False
+
+    def response(self) -> Response:
+        """The whole answer; raises `Unavailable` where the stream broke off before its end."""
+        self._check_ended(self.is_done or self._reason, self._answered)
+        if not self._answered:
+            return read({**self._body, "choices": []})
+        text = "".join(self._text)
+        message: Json = {
+            "role": "assistant",
+            "content": text if text or not (self._calls or self._function) else None,
+            "reasoning": "".join(self._thoughts),
+            "refusal": "".join(self._refusal),
+            "reasoning_details": self._details,
+        }
+        message["tool_calls"] = [call.whole() for call in sorted(self._calls, key=lambda call: call.index)] or self._no_calls
+        if self._function is not None:
+            message["function_call"] = self._function.whole()["function"]
+        return read({**self._body, "choices": [{"index": 0, "message": message, "finish_reason": self._reason}]})
+
+    def _event(self, data: bytes) -> Iterator[Delta]:
+        if data.strip() == b"[DONE]":
+            self.is_done = True
+            return
+        chunk = decoded(data)
+        if chunk.get("error"):
+            raise failures.told(chunk)
+        for key in ("id", "model", "usage"):
+            if chunk.get(key):
+                self._body[key] = chunk[key]
+        choices = chunk.get("choices")
+        for choice in cast("list[Any]", choices) if isinstance(choices, list) else []:
+            if not mapping(choice).get("index"):  # of several choices the first is ours
+                yield from self._choice(mapping(choice))
+
+    def _choice(self, choice: Json) -> Iterator[Delta]:
+        if choice.get("error"):
+            raise failures.told(choice)
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            self._reason = reason
+        piece = mapping(choice.get("delta")) or mapping(choice.get("message"))
+        self._answered = self._answered or bool(piece) or self._reason is not None
+        content, thought = content_of(piece.get("content"))
+        thought = text_of(piece.get("reasoning_content")) or text_of(piece.get("reasoning")) or thought
+        if isinstance(piece.get("refusal"), str):
+            self._refusal.append(cast("str", piece["refusal"]))
+        if isinstance(piece.get("reasoning_details"), list):
+            self._details.extend(piece["reasoning_details"])
+        entries = piece.get("tool_calls")
+        if isinstance(entries, list):
+            for entry in cast("list[Any]", entries):
+                self._slot(mapping(entry)).take(mapping(entry))
+        else:
+            self._no_calls = entries or self._no_calls
+        if isinstance(piece.get("function_call"), dict):
+            self._function = self._function or _Call(0)
+            self._function.take({"function": piece["function_call"]})
+        if content or thought:
+            self._text.append(content or "")
+            self._thoughts.append(thought or "")
+            yield Delta(content or "", thought or "")
+
+    def _slot(self, entry: Json) -> _Call:
+        """The call a piece belongs to: by its index, or where a server sends none (or always 0) by its id or its name."""
+        index = entry.get("index")
+        if type(index) is int:
+            known = next((call for call in reversed(self._calls) if call.index == index), None)
+        else:
+            known = self._calls[-1] if self._calls else None
+            index = self._calls[-1].index + 1 if self._calls else 0
+        if known is None or known.is_before(entry):
+            known = _Call(index)
+            self._calls.append(known)
+        return known

@@ -1,0 +1,303 @@
+"""OpenAI's responses, as pure functions: `Request` to body bytes, answer to `Response`.  (Floor 3.)
+
+Nothing is kept at the provider: `store` is false, the whole conversation goes out each time, and reasoning comes back encrypted and is
+handed in again (settings may say otherwise). A message becomes one or more items, rendered once; items come last, so that the body of
+one request begins with the whole of the one before it, but for its end. Format: OpenAI's API reference, "Create a model response", as of
+November 2026.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import LMError, MissingContent, Refused
+from ferrule.models.http import errors as failures
+from ferrule.models.providers import Dialect
+from ferrule.models.wires.payload import Json, count_of, decoded, listed, mapping, no_answer, refuse_settings, text_of
+from ferrule.models.wires.unsupported import left_out
+from ferrule.values.calls.from_answer import call_at
+from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
+from ferrule.values.conversation.message import safe_id, safe_name
+from ferrule.values.encoding.encode import json_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ferrule.values.calls.call import ToolCall
+    from ferrule.values.content.parts import Content, Part
+    from ferrule.values.conversation.message import Message
+
+WIRE = "openai_responses"
+OURS = frozenset({
+    "model", "input", "messages", "previous_response_id", "conversation",
+    "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream",
+})  # fmt: skip
+"""Fields of the body, here or in chat completions, that a `Request` or the model itself says; no setting may."""
+_INCLUDED = ["reasoning.encrypted_content"]
+_THOUGHTLESS = re.compile(r"gpt-[34]|chatgpt|-chat-")
+"""Models that do not reason refuse to be asked for it (pydantic-ai, issues 2865 and 3326)."""
+_PLACES: Mapping[str, tuple[str, str]] = {
+    "max_tokens": ("max_output_tokens", ""),
+    "max_completion_tokens": ("max_output_tokens", ""),
+    "reasoning_effort": ("reasoning", "effort"),
+    "verbosity": ("text", "verbosity"),
+}
+"""Settings that have another name here: the field, and the key in it."""
+_LONGEST_ID = 64
+"""Of a call: "string too long. Expected a string with maximum length 64" (openclaw, pull request 137489)."""
+_PLAIN = Dialect()
+
+
+def path(model: str, *, stream: bool = False) -> str:
+    """Where responses are asked for, under a base URL."""
+    del model, stream
+    return "/responses"
+
+
+def headers(key: str | None) -> dict[str, str]:
+    """How a request shows its key (RFC 6750)."""
+    return {} if key is None else {"authorization": f"Bearer {key}"}
+
+
+def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
+    """The body of a request. `settings` are the model's own; those of the request go first, None leaves a setting out."""
+    del dialect  # it bends chat completions
+    head = json_bytes(_head(request, model, (settings, request.settings), stream))
+    tools = b',"tools":' + _tools(request.tools) if request.tools else b""
+    items = b",".join([message.rendered(WIRE, _rendered) for message in request.messages])
+    return head[:-1] + tools + b',"input":[' + items + b"]}"
+
+
+def _head(request: Request, model: str, layers: tuple[Mapping[str, Any], ...], stream: bool) -> Json:
+    head: Json = {"model": model, "store": False, **({} if _THOUGHTLESS.search(model) else {"include": _INCLUDED})}
+    extra: Json = {}
+    for settings in layers:
+        refuse_settings(OURS.intersection(settings))
+        for name, value in settings.items():
+            if name == "extra":
+                extra = value or {}
+            else:
+                _put(head, *_PLACES.get(name, (name, "")), value)
+    if request.tools:
+        if request.tool_choice is not None:
+            head["tool_choice"] = _choice(request.tool_choice)
+        if request.parallel is not None:
+            head["parallel_tool_calls"] = request.parallel
+    if request.shape is not None:
+        _put(head, "text", "format", _format(request.shape))
+    if stream:
+        head["stream"] = True
+    head.update(extra)
+    return head
+
+
+def _put(head: Json, name: str, key: str, value: Any) -> None:
+    """Set a field, or one key of it; None takes out what was set."""
+    within = mapping(head.get(name))
+    if key:
+        value = {**within, key: value} if value is not None else {each: within[each] for each in within if each != key} or None
+    elif within and isinstance(value, dict):
+        value = {**within, **mapping(value)}
+    if value is None:
+        head.pop(name, None)
+    else:
+        head[name] = value
+
+
+def _choice(choice: str | Mapping[str, Any]) -> Any:
+    if isinstance(choice, str):
+        return choice if choice in {"auto", "none", "required"} else {"type": "function", "name": choice}
+    function = choice.get("function")
+    return {"type": "function", "name": mapping(function).get("name")} if function else choice
+
+
+def _format(shape: Shape) -> Json:
+    if shape.kind == "json_object" or shape.schema is None:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "name": shape.name, "schema": shape.schema, "strict": False}
+
+
+@lru_cache(maxsize=64)
+def _tools(declarations: Declarations) -> bytes:
+    # Without `strict` a schema is made strict there: every optional argument would become a required one (guide "Function calling").
+    return json_bytes([{"type": "function", "strict": False, **declaration["function"]} for declaration in declarations])
+
+
+# -- messages ---------------------------------------------------------------------------------------------------
+
+
+def _rendered(message: Message) -> bytes:
+    return b",".join([json_bytes(item) for item in _items(message)])
+
+
+def _items(message: Message) -> list[Json]:
+    """The items that a message is in this protocol; never none."""
+    if message.role == "tool":
+        head = {"type": "function_call_output"} | _id(message.tool_call_id)
+        return [{**head, "output": _content(message.content, "tool results")}]
+    if message.role != "assistant":
+        return [{"role": message.role, "content": _content(message.content, "messages")}]
+    kept = _kept_items(message)
+    if kept:
+        return kept
+    text = message.content if isinstance(message.content, str) else _in_words(message.content)
+    said: list[Json] = [{"role": "assistant", "content": text}] if text or not message.tool_calls else []
+    return [*said, *map(call_item, message.tool_calls)]
+
+
+def call_item(call: ToolCall) -> Json:
+    """A call as an item."""
+    return {"type": "function_call", "name": safe_name(call.name), "arguments": call.arguments_text, **_id(call.id)}
+
+
+def _id(call_id: str | None) -> Json:
+    return {} if call_id is None else {"call_id": safe_id(call_id, _LONGEST_ID)}
+
+
+def _content(content: Content, place: str) -> str | list[Json]:
+    return content if isinstance(content, str) else [_part(part, place) for part in content]
+
+
+def _part(part: Part, place: str) -> Json:
+    from ferrule.values.content.parts import File, Image, Text
+
+    match part:
+        case Image():
+            return {"type": "input_image", "detail": "auto", "image_url": part.address}
+        case File() if part.url is not None:
+            return {"type": "input_file", "file_url": part.url}
+        case File():
+            return {"type": "input_file", "filename": part.name, "file_data": part.address}
+        case _:
+            return {"type": "input_text", "text": part.text if isinstance(part, Text) else left_out(part, WIRE, place)}
+
+
+def _in_words(parts: Iterable[Part]) -> str:
+    from ferrule.values.content.parts import Text
+
+    return "\n".join([part.text if isinstance(part, Text) else left_out(part, WIRE, "answers") for part in parts])
+
+
+def _kept_items(message: Message) -> list[Json]:
+    """What came with the answer, as it came, where the message still says the same; else nothing."""
+    kept = [mapping(item) for item in listed(mapping((message.extra or {}).get(WIRE)).get("output"))]
+    calls = [item for item in kept if item.get("type") == "function_call"]
+    if not kept or len(calls) != len(message.tool_calls) or (text_in(kept)[0] or "") != message.text:
+        return []  # a program left calls out, say: reasoning without what followed it would be refused
+    own = iter(message.tool_calls)
+    return [_kept_call(item, next(own)) if item.get("type") == "function_call" else item for item in kept]
+
+
+def _kept_call(item: Json, call: ToolCall) -> Json:
+    """A call as its model wrote it, to the letter if it can be, under the id that its result has."""
+    made = call_item(call)
+    is_same = call_at(item, 0).args == call.args and isinstance(item.get("arguments"), str)
+    return {**item, **made, "arguments": item["arguments"] if is_same else made["arguments"]}
+
+
+# -- answers ----------------------------------------------------------------------------------------------------
+
+
+def read(payload: Json | bytes) -> Response:
+    """The answer in a body. Raises `BadRequest` if there is none, `MissingContent` if nothing is in it, `Refused` if it was withheld."""
+    body = decoded(payload) if isinstance(payload, bytes) else payload
+    if body.get("error") or body.get("status") == "failed":
+        raise failed(body.get("error") or "the answer failed, and the provider says no more")
+    items = [item for each in listed(body.get("output")) if (item := mapping(each))]
+    status = text_of(body.get("status")) or "completed"
+    if not items and status != "incomplete":
+        raise MissingContent(no_answer(f"no output (its status is {status!r})", body), request_id=text_of(body.get("id")), raw=body)
+    text, refusal = text_in(items)
+    calls = calls_in(items)
+    reason = _reason(status, body, is_calling=bool(calls))
+    if reason == "content_filter" and not text and not calls and not refusal:
+        msg = "the provider's content filter withheld the answer"
+        raise Refused(msg, request_id=text_of(body.get("id")))
+    return Response(
+        text,
+        calls,
+        reasoning_in(items),
+        reason,
+        refusal,
+        _usage(mapping(body.get("usage"))),
+        text_of(body.get("model")),
+        None,
+        kept_of(items, is_stored=body.get("store") is True),
+        body,
+    )
+
+
+def failed(error: Any) -> LMError:
+    """The error that a body with a success status carries, or an event of a stream."""
+    code = text_of(mapping(error).get("code")) or ""
+    if "policy" in code:  # bio_policy, misalignment_policy_violation, image_content_policy_violation
+        error = {**error, "type": "content_policy_violation"}
+    elif "image" in code:  # empty_image_file, image_too_large, ...: there is nothing to wait for
+        error = {**error, "status": 400}
+    return failures.told({"error": error})
+
+
+def text_in(items: Iterable[Json]) -> tuple[str | None, str | None]:
+    """The text and the refusal that items of an answer say; None where there is no such part."""
+    parts = [part for item in items if item.get("type") == "message" for part in _parts(item.get("content"))]
+    texts = [part.get("text") for part in parts if part.get("type") in ("output_text", "text")]
+    refusals = [part.get("refusal") for part in parts if part.get("type") == "refusal"]
+    return _joined(texts), _joined(refusals) or None
+
+
+def _parts(content: Any) -> list[Json]:
+    return [{"type": "output_text", "text": content}] if isinstance(content, str) else [mapping(part) for part in listed(content)]
+
+
+def _joined(pieces: list[Any]) -> str | None:
+    texts = [piece for piece in pieces if isinstance(piece, str)]
+    return "".join(texts) if texts else None
+
+
+def calls_in(items: Iterable[Json]) -> tuple[ToolCall, ...]:
+    """The calls among items of an answer."""
+    return tuple([call_at(item, index) for index, item in enumerate(each for each in items if each.get("type") == "function_call")])
+
+
+def reasoning_in(items: Iterable[Json]) -> str | None:
+    """The thoughts among items of an answer: summaries (OpenAI), or the whole (models with open weights)."""
+    thoughts = [item for item in items if item.get("type") == "reasoning"]
+    pieces = [mapping(part).get("text") for item in thoughts for key in ("summary", "content") for part in listed(item.get(key))]
+    return "\n\n".join([piece for piece in pieces if isinstance(piece, str) and piece]) or None
+
+
+def _reason(status: str, body: Json, *, is_calling: bool) -> str:
+    if status == "completed":
+        return "tool_calls" if is_calling else "stop"
+    if status != "incomplete":
+        return status
+    reason = text_of(mapping(body.get("incomplete_details")).get("reason")) or status
+    return "length" if reason == "max_output_tokens" else reason
+
+
+def _usage(usage: Json) -> Usage:
+    # The input counts what came from the cache or was written to it, the output what was spent on reasoning.
+    cached = mapping(usage.get("input_tokens_details")).get("cached_tokens")
+    return Usage(count_of(usage.get("input_tokens")), count_of(usage.get("output_tokens")), count_of(cached), 1)
+
+
+_PLAIN_ITEMS: Mapping[str, frozenset[str]] = {
+    "message": frozenset({"type", "id", "role", "status", "content"}),
+    "function_call": frozenset({"type", "id", "status", "name", "arguments", "call_id"}),
+}
+"""Items that can be made again from a `Message`, if they have no further fields (`phase`, say)."""
+
+
+def kept_of(items: Iterable[Json], *, is_stored: bool) -> Json | None:
+    """What must go back with the message: all items of the answer in their order, if there is any that could not be made again.
+
+    Reasoning that neither is encrypted nor open goes by its id, which is only known to a provider that stored it; and reasoning that
+    nothing followed, as in an answer that was cut off, is refused.
+    """
+    kept = [item for item in items if item.get("type") != "reasoning" or item.get("encrypted_content") or item.get("content") or is_stored]
+    while kept and kept[-1].get("type") == "reasoning":
+        del kept[-1]
+    is_plain = all(set(item) <= _PLAIN_ITEMS.get(str(item.get("type")), frozenset()) for item in kept)
+    return None if is_plain else {WIRE: {"output": kept}}

@@ -1,0 +1,124 @@
+"""A streamed response of OpenAI's: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.  (Floor 3.)
+
+The last event carries the whole body, which `openai_responses.read` reads. Some servers leave its output out: then the items are put
+together from the events before. Format: OpenAI's API reference, "Streaming events" of responses, as of November 2026.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ferrule.models.http.sse import Reading
+from ferrule.models.wires.openai_responses.codec import failed, read
+from ferrule.models.wires.payload import Json, decoded, listed, mapping, text_of
+from ferrule.values.conversation.exchange import Delta, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_PIECES: Mapping[str, tuple[str, str, str, str]] = {
+    "response.output_text": ("message", "content", "output_text", "text"),
+    "response.refusal": ("message", "content", "refusal", "refusal"),
+    "response.reasoning_text": ("reasoning", "content", "reasoning_text", "text"),
+    "response.reasoning_summary_text": ("reasoning", "summary", "summary_text", "text"),
+    "response.function_call_arguments": ("function_call", "", "", "arguments"),
+}
+"""What comes in pieces, by the name of its events without `.delta` and `.done`: the item's type, its list, the part's type, the key."""
+_LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+@dataclass(slots=True)
+class _Item:
+    """An item of the output that comes in pieces."""
+
+    place: int
+    fields: Json = field(default_factory=dict[str, Any])
+    parts: dict[tuple[str, int], list[str]] = field(default_factory=dict[tuple[str, int], "list[str]"])
+    """By the name of their events and their index."""
+    is_whole: bool = False
+
+    def take(self, item: Json, *, is_whole: bool) -> None:
+        if item:
+            self.fields, self.is_whole = item, is_whole
+
+    def whole(self) -> Json:
+        if self.is_whole:
+            return self.fields
+        made = dict(self.fields)
+        for (name, _), pieces in sorted(self.parts.items(), key=lambda each: each[0][1]):
+            kind, among, part, key = _PIECES[name]
+            made.setdefault("type", kind)
+            if among:
+                made[among] = [*listed(made.get(among)), {"type": part, key: "".join(pieces)}]
+            else:
+                made[key] = "".join(pieces)
+        return made
+
+
+class Assembly(Reading):
+    """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._body: Json = {}
+        self._items: dict[int | str, _Item] = {}
+        self._thought: object = None
+
+    def response(self) -> Response:
+        """The whole answer; raises `Unavailable` where the stream broke off before its end."""
+        self._check_ended(self.is_done, self._items)
+        if listed(self._body.get("output")):
+            return read(self._body)
+        return read({**self._body, "output": [item.whole() for item in sorted(self._items.values(), key=lambda item: item.place)]})
+
+    def _event(self, data: bytes) -> Iterator[Delta]:
+        if data.strip() == b"[DONE]":  # some servers end so, after the last event or in its stead
+            self._body["status"] = None
+            self.is_done = True
+            return
+        event = decoded(data)
+        kind = text_of(event.get("type")) or ""
+        name, _, verb = kind.rpartition(".")
+        if kind == "error" or event.get("error"):
+            raise failed(event.get("error") or event)
+        if kind in _LAST or kind == "response.created":
+            self._body = {**self._body, **mapping(event.get("response"))}
+            self.is_done = kind in _LAST
+        elif name == "response.output_item":
+            self._item(event).take(mapping(event.get("item")), is_whole=verb == "done")
+        elif name in _PIECES:
+            yield from self._piece(event, name, verb)
+
+    def _item(self, event: Json) -> _Item:
+        """The item an event is of: by its place, or where a server says none by its id, or else the latest."""
+        index = event.get("output_index")
+        item_id = text_of(event.get("item_id")) or text_of(mapping(event.get("item")).get("id"))
+        key = index if type(index) is int else item_id or next(reversed(self._items), 0)
+        if key not in self._items:
+            self._items[key] = _Item(index if type(index) is int else len(self._items))
+        return self._items[key]
+
+    def _piece(self, event: Json, name: str, verb: str) -> Iterator[Delta]:
+        item = self._item(event)
+        index = event.get("summary_index" if name == "response.reasoning_summary_text" else "content_index")
+        part = (name, index if type(index) is int else 0)
+        pieces = item.parts.setdefault(part, [])
+        value = event.get("delta" if verb == "delta" else _PIECES[name][3])
+        if not isinstance(value, str):
+            return
+        if verb == "done":  # says all of the part; most of the time it came before
+            known = "".join(pieces)
+            pieces[:] = [value]
+            value = value.removeprefix(known) if value.startswith(known) else ""
+        else:
+            pieces.append(value)
+        if not value:
+            return
+        if name == "response.output_text":
+            yield Delta(value)
+        elif _PIECES[name][0] == "reasoning":
+            thought = (item.place, part)
+            gap = "\n\n" if self._thought not in {None, thought} else ""
+            self._thought = thought
+            yield Delta("", gap + value)

@@ -1,0 +1,134 @@
+"""The protocols that providers speak, behind one seam.  (Floor 3.)
+
+A wire is a module of pure functions (`Wire`); a served protocol is a module that reads requests and writes answers (`Spoken`), for
+`ferrule.testing.serve`. Both are imported when first used: a program mostly speaks one.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from ferrule.errors import ConfigurationError, shown
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ferrule.errors import FerruleError
+    from ferrule.models.providers import Dialect
+    from ferrule.values.conversation.exchange import Delta, Request, Response
+
+Json = dict[str, Any]
+
+WIRES: Mapping[str, tuple[str, str]] = {
+    "openai_chat": ("ferrule.models.wires.openai_chat.codec", "ferrule.models.wires.openai_chat.stream"),
+    "openai_responses": ("ferrule.models.wires.openai_responses.codec", "ferrule.models.wires.openai_responses.stream"),
+    "anthropic": ("ferrule.models.wires.anthropic.codec", "ferrule.models.wires.anthropic.stream"),
+    "gemini": ("ferrule.models.wires.gemini.codec", "ferrule.models.wires.gemini.stream"),
+}
+"""The module that is the `Wire`, and the one whose class `Assembly` puts its streams together."""
+
+
+class Assembly(Protocol):
+    """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
+
+    def feed(self, piece: bytes) -> Iterator[Delta]:
+        """The next bytes of the body, cut anywhere."""
+        ...
+
+    def end(self) -> Iterator[Delta]:
+        """The body has ended."""
+        ...
+
+    def response(self) -> Response:
+        """The whole answer, equal to that of the unstreamed body; raises `Unavailable` where the stream broke off before its end."""
+        ...
+
+
+class Wire(Protocol):
+    """One protocol, the asking side. A module satisfies it."""
+
+    def path(self, model: str, *, stream: bool = False) -> str:
+        """What comes behind the base URL, with a query if there must be one."""
+        ...
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        """How a request shows its key, and what else the protocol wants said."""
+        ...
+
+    def render(self, request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = ...) -> bytes:
+        """The body. `settings` are the model's own; those of the request go first, None leaves a setting out.
+
+        The same messages give the same bytes in every request, so that providers can cache what they have seen (L7).
+        """
+        ...
+
+    def read(self, payload: Json | bytes) -> Response:
+        """The answer in a body. Raises `BadRequest` if it is none, `MissingContent` if nothing is in it, `Refused` if it was withheld."""
+        ...
+
+
+def wire(name: str) -> Wire:
+    """The wire of that name."""
+    if name not in WIRES:
+        msg = f"`wire` is one of {', '.join(WIRES)}, found {shown(name)}."
+        raise ConfigurationError(msg)
+    return cast("Wire", import_module(WIRES[name][0]))
+
+
+def assembly(name: str) -> Assembly:
+    """What puts one streamed answer of that wire together."""
+    return import_module(WIRES[name][1]).Assembly()
+
+
+# -- the answering side -----------------------------------------------------------------------------------------
+
+
+class Asked(Record):
+    """A request as a server got it."""
+
+    request: Request
+    model: str | None = None
+    stream: bool = False
+    with_usage: bool = True
+    """Whether the client wants a stream to end with its token counts, where the protocol leaves that to it."""
+
+
+class Spoken(Protocol):
+    """One protocol, the answering side. A module satisfies it."""
+
+    def asked(self, body: Json, path: str) -> Asked:
+        """The request in a body; raises `InputError` with the place of what is wrong."""
+        ...
+
+    def answer(self, response: Response, *, model: str) -> Json:
+        """A whole answer."""
+        ...
+
+    def events(self, items: Iterable[Delta | Response], *, model: str, with_usage: bool = False) -> Iterator[bytes]:
+        """A stream as server-sent events; calls come in pieces, as they do from providers."""
+        ...
+
+    def error_body(self, error: FerruleError) -> tuple[int, Json]:
+        """The status and the body for an error of the model, or of whoever asked."""
+        ...
+
+    def error_event(self, body: Json) -> bytes:
+        """That body in the midst of a stream."""
+        ...
+
+
+SPOKEN: Mapping[str, str] = {
+    "/chat/completions": "ferrule.testing.server.openai_chat",
+    "/responses": "ferrule.testing.server.openai_responses",
+    "/messages": "ferrule.testing.server.anthropic",
+    ":generateContent": "ferrule.testing.server.gemini",
+    ":streamGenerateContent": "ferrule.testing.server.gemini",
+}
+"""By how the path of a request ends."""
+
+
+def spoken(path: str) -> Spoken | None:
+    """The protocol that is asked for at a path, if any."""
+    return next((cast("Spoken", import_module(module)) for ending, module in SPOKEN.items() if path.endswith(ending)), None)

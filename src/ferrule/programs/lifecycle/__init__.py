@@ -1,0 +1,1 @@
+"""Programs as tools, in batches, saved, loaded and resumed."""

@@ -1,0 +1,129 @@
+"""A program as a tool of another one: `program.as_tool()`.  (Floor 5.)
+
+In: a program with a signature. Out: a `Tool` whose arguments are the signature's inputs and whose result are its outputs. Called by an
+agent, the program runs as a part of that agent's run: its answers are in the same journal, its questions are asked by the same run, and
+both share one budget. So a stop in its middle loses nothing and repeats nothing. Called directly, it is called like the program itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ferrule import settings
+from ferrule.errors import ToolDefinitionError
+from ferrule.runs.driver.execute_program import aperform, perform
+from ferrule.runs.roles import Program
+from ferrule.settings import Scope
+from ferrule.tools.tool import Tool
+from ferrule.values.run.outcome import Prediction
+from ferrule.values.signatures.signature import Signature
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ferrule.runs.state import Frame
+
+_OWN = "ferrule."
+
+
+class Callee(Program, Protocol):
+    """What is called: a `Module`."""
+
+    def __call__(self, /, **inputs: Any) -> Any:
+        """Run it to its end."""
+        ...
+
+    async def acall(self, /, **inputs: Any) -> Any:
+        """Run it to its end on an event loop."""
+        ...
+
+
+def as_tool(program: Callee, name: str | None, description: str | None, **keywords: Any) -> Tool:
+    """The tool; `keywords` are those of `Tool`. Raises `ToolDefinitionError` for a program without a signature, or without a name."""
+    signature: Any = getattr(program, "signature", None)
+    if not (isinstance(signature, type) and issubclass(signature, Signature)):
+        msg = (
+            f"`{program.name}` cannot become a tool: it has no signature. Give it one: `self.signature = Signature('question -> answer')`."
+        )
+        raise ToolDefinitionError(msg)
+    found = name or _name(program, signature)
+    descriptions = {each: field.description for each, field in signature.input_fields.items() if field.description}
+    return Tool(
+        AgentTool(program, signature),
+        found,
+        signature.instructions if description is None else description,
+        arg_desc=descriptions,
+        **keywords,
+    )
+
+
+def _name(program: Callee, signature: type[Signature]) -> str:
+    """What the program is called where it was given a name of its own: its signature's, or its class's."""
+    name = signature.__name__
+    if name == "StringSignature":
+        if type(program).__module__.startswith(_OWN):
+            msg = f"A tool needs a name, and a `{program.name}` with a signature written as text has none: as_tool('research')."
+            raise ToolDefinitionError(msg)
+        name = type(program).__name__
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+class AgentTool:
+    """The function of such a tool."""
+
+    is_program = True
+    """To the driver: this is a program, with a place of its own in the journal."""
+
+    def __init__(self, program: Callee, signature: type[Signature]) -> None:
+        self.program = program
+        self.__signature__ = inspect.Signature(
+            [
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    annotation=field.annotation,
+                    default=inspect.Parameter.empty if field.is_required() else field.get_default(),
+                )
+                for name, field in signature.input_fields.items()
+            ]
+        )
+
+    def __call__(self, /, **inputs: Any) -> Any:
+        """Run the program and return its outputs."""
+        frame = _frame()
+        if frame is None:
+            return _outputs(self.program(**inputs))
+        with settings.entered(Scope(settings.scope().overrides, frame)):
+            return _outputs(perform(frame, self.program, (), inputs))
+
+    async def acall(self, /, **inputs: Any) -> Any:
+        """`__call__` on an event loop."""
+        frame = _frame()
+        if frame is None:
+            return _outputs(await self.program.acall(**inputs))
+        with settings.entered(Scope(settings.scope().overrides, frame)):
+            return _outputs(await aperform(frame, self.program, (), inputs))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AgentTool) and self.program is other.program
+
+    def __hash__(self) -> int:
+        return hash(id(self.program))
+
+
+def _frame() -> Frame | None:
+    """The frame that the driver made for this very call; None for a direct call, which is one of the program."""
+    here = settings.scope()
+    return here.frame if here.call is not None else None
+
+
+def _outputs(found: Any) -> Any:
+    """One output as it is, several by name; and why the program ended, where it ended early."""
+    if not isinstance(found, Prediction):
+        return found
+    outputs: Mapping[str, Any] = dict(found)
+    if "reason" not in outputs and found.reason is not None:
+        return {**outputs, "ended_early": found.reason}
+    return next(iter(outputs.values())) if len(outputs) == 1 else outputs

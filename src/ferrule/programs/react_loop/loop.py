@@ -1,0 +1,343 @@
+"""How `ReAct` works: what an agent is made of, and its loop.  (Floor 5.)
+
+One turn after another is asked for through a mode (`loop_modes.py`) and carried out; what cannot be carried out becomes an observation.
+When the model finishes without the outputs, or the steps run out, an extractor reads them off the trajectory.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ferrule.errors import BadRequest, ContextOverflow, DuplicateToolError, LimitReached, SignatureError, TooManyFaults
+from ferrule.programs.asking.ask import Asker, asker
+from ferrule.programs.asking.native_or_text import calls_natively, refuses_tools, with_memory
+from ferrule.programs.asking.options import at_least_one, split
+from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool, is_builtin
+from ferrule.programs.predict import ChainOfThought, Predict
+from ferrule.programs.react_loop.modes import Mode, Turn, clipped, fault_result, native_mode, text_mode
+from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView, changes
+from ferrule.programs.tool_use.inputs import declared
+from ferrule.programs.tool_use.use import Used, use
+from ferrule.tools.definition.intention import check_free
+from ferrule.tools.toolbox import LiveToolbox, Toolbox
+from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.content.convert import content_of
+from ferrule.values.conversation.history import History
+from ferrule.values.conversation.message import Message
+from ferrule.values.log import Log
+from ferrule.values.record import replace
+from ferrule.values.run import event as events
+from ferrule.values.run.act import Act, Flow, Tell, Within
+from ferrule.values.run.outcome import Prediction, Step, Trajectory
+from ferrule.values.signatures.signature import InputField, Signature, as_signature
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Mapping, Sequence
+
+    from ferrule.programs.tool_use.live import LiveTools
+    from ferrule.runs.limits import Limits
+    from ferrule.tools.tool import Tool
+    from ferrule.values.confirmation.policy import Policy
+    from ferrule.values.conversation.exchange import Request
+    from ferrule.values.conversation.message import Messages
+
+_OWN = ("lm", "config", "max_iters")
+_TRUNCATIONS = 3
+_HUGE = 2_000
+"""Characters from which an observation is worth shortening when the context overflows."""
+
+
+class Agent(Protocol):
+    """What the loop needs of `ReAct`."""
+
+    max_iters: int
+    native: bool | None
+    intention: bool
+    limits: Limits
+    enable_user_clarification: bool
+    policy: Policy | None
+    react: Predict
+    extract: ChainOfThought
+
+    def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
+        """What to show of a trajectory that no longer fits."""
+        ...
+
+
+def checked_signature(signature: type[Signature] | str) -> type[Signature]:
+    """The agent's signature; raises `SignatureError` for names the loop needs for itself."""
+    found = as_signature(signature)
+    _refuse_reserved(found)
+    return found
+
+
+def checked_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
+    """The agent's own tools; raises `DuplicateToolError` for one named like a built-in one."""
+    own = Toolbox.of(tools)
+
+    def check(box: Toolbox) -> None:
+        every = (*box, *(box.shelf or ()))
+        _refuse_builtin_names(every)
+        if intention:
+            check_free(every)
+
+    if isinstance(own, LiveToolbox):
+        own.when_made(check)
+    else:
+        check(own)
+    return own
+
+
+@lru_cache(maxsize=256)
+def with_builtin(signature: type[Signature], own: Toolbox, *, clarification: bool, native: bool) -> Toolbox:
+    """The agent's tools and the built-in ones: in native mode `finish` takes the outputs."""
+    builtin = (CLARIFY,) if clarification else ()
+    return Toolbox((*own, *builtin, finish_tool(signature, with_outputs=native)))
+
+
+class _WithoutReasoning(ChainOfThought):
+    """The extractor of an agent that has an input `reasoning`: there is no other place to reason in."""
+
+    @staticmethod
+    def _reasoned(signature: type[Signature]) -> type[Signature]:
+        return signature
+
+
+def extractor(signature: type[Signature]) -> ChainOfThought:
+    """What reads the outputs off the trajectory, reasoning first where no input has that name."""
+    made = _WithoutReasoning if "reasoning" in signature.input_fields else ChainOfThought
+    return made(extracting(signature))
+
+
+def extracting(signature: type[Signature]) -> type[Signature]:
+    """The signature of the extractor: the trajectory as one more input."""
+    trajectory = InputField(desc="The steps taken: thoughts, calls, and what came of them.")
+    return signature.append("trajectory", trajectory, str).with_instructions(extract_instructions(signature))
+
+
+def carry(agent: Agent, inputs: dict[str, Any]) -> Flow:
+    """One run of an agent."""
+    signature = agent.react.signature
+    own, inputs = split(signature, inputs, (*_OWN, "limits"))
+    given, tools = declared(signature, inputs, agent.react.toolbox)
+    if tools is not agent.react.toolbox:
+        _refuse_builtin_names(tools)
+    values = signature.check_inputs(given)
+    how = with_memory(asker(agent.react.lm, agent.react.config, own), agent.native)
+    limits: Limits = own.get("limits", agent.limits)
+    if limits.are_shared:
+        yield Within(limits)
+    loop = _Loop(agent, how, values, tools, limits, native=calls_natively(how, agent.native))
+    outputs, reason = yield from loop.flow(at_least_one("max_iters", own.get("max_iters", agent.max_iters)))
+    if outputs is None:
+        outputs = yield from _extracted(agent, how, values, loop)
+    # The answer stands in the conversation as an earlier turn's does: a call of `finish`, without a result, is taken by no provider.
+    said = Message("assistant", content_of(how.adapter.drawn_answer(outputs)))
+    return Prediction.of(outputs, trajectory=Trajectory(loop.steps), messages=loop.request.messages.then(said), reason=reason)
+
+
+def _extracted(agent: Agent, how: Asker, values: Mapping[str, Any], loop: _Loop) -> Generator[Act, Any, dict[str, Any]]:
+    """The outputs as the extractor reads them off the trajectory."""
+    own = {} if agent.extract.predict.lm is not None else {"lm": how.lm}
+    rounds = 0
+    while True:
+        steps = (how.adapter.step_message(_entries(step, i)).text for i, step in enumerate(loop.shown))
+        try:
+            found = yield from agent.extract.flow(**values, trajectory="\n\n".join(steps), **own)
+        except ContextOverflow:
+            rounds += 1
+            if not loop.shorten(rounds):
+                raise
+        else:
+            return {name: found[name] for name in agent.react.signature.output_fields}
+
+
+class _Loop:
+    """One run of the loop: what is kept, and what of it is shown to the model."""
+
+    mode: Mode
+    toolbox: Toolbox
+
+    def __init__(self, agent: Agent, how: Asker, values: Mapping[str, Any], tools: Toolbox, limits: Limits, *, native: bool) -> None:
+        self.agent = agent
+        self.limits = limits
+        self.tools = tools
+        self.shelf = agent.react.toolbox.shelf
+        self.how = how
+        self.values = values
+        self._choose(native=native)
+        self.host = Host(self)
+        self.live: LiveTools | None = None
+        if agent.react.toolbox.servers or agent.react.toolbox.has_remote:
+            from ferrule.programs.tool_use.live import live_tools  # late: most programs have no tools of servers
+
+            self.live = live_tools(agent.react.toolbox, self.host)
+        self.news = ""
+        """What the model is to be told of a change of tools, with the step that is being taken."""
+        self.steps: Log[Step] = Log()
+        self.shown = self.steps
+        self.request: Any = None
+        self.faults: list[str] = []
+
+    def _choose(self, *, native: bool) -> None:
+        self.native = native
+        clarification = self.agent.enable_user_clarification
+        self.toolbox = with_builtin(self.agent.react.signature, self.tools, clarification=clarification, native=native)
+        self.mode = self._mode()
+
+    def _mode(self) -> Mode:
+        agent, make = self.agent, native_mode if self.native else text_mode
+        limit = self.limits.observation_chars
+        return make(self.how, agent.react, self.values, self.toolbox, intention=agent.intention, observation_chars=limit)
+
+    @property
+    def module(self) -> Agent:
+        """See `dynamic.Owner`."""
+        return self.agent
+
+    def context(self, view: ModuleView) -> ModuleContext:
+        """See `dynamic.Owner`."""
+        said = [message for message in self.request.messages if message.role != "system"]
+        return ModuleContext(view, Trajectory(self.steps), dict(self.values), History(messages=said))
+
+    def check(self, tools: Sequence[Tool]) -> None:
+        """See `dynamic.Owner`."""
+        _refuse_builtin_names(tools)
+        if self.agent.intention:
+            check_free(tools)
+
+    def flow(self, max_iters: int) -> Generator[Act, Any, tuple[dict[str, Any] | None, str | None]]:
+        """The outputs, None where they have to be extracted; and why the loop ended, if not by `finish`."""
+        self.request = self.mode.request(self.shown)
+        for index in range(max_iters):
+            try:
+                turn = yield from self._turn(index)
+            except LimitReached as reached:
+                return None, reached.reason
+            if turn.outputs is not None:
+                return (dict(turn.outputs) or None), None
+            step, finished = yield from self._step(turn)
+            whole = self.shown is self.steps
+            self.steps = self.steps.then(step)
+            self.shown = self.steps if whole else self.shown.then(step)
+            yield Tell(events.StepFinished(index, step))
+            if finished is not None:
+                return self._outputs(finished), None
+            self._count(step)
+            if self.live is not None:
+                self.news = "\n".join(filter(None, (self.news, (yield from self.live.news()))))
+            messages = self.request.messages.then(*self.mode.shown(step, len(self.shown) - 1, turn, self.news))
+            self.request = self._with_other_tools(messages) if self.news else self.request.following(messages)
+        return None, "max_iters"
+
+    def _with_other_tools(self, messages: Messages) -> Request:
+        """The next request after a change of tools: what was said so far stays as it was."""
+        self.news = ""
+        self.tools = Toolbox(tool for tool in self.toolbox if not is_builtin(tool))
+        self.mode = self._mode()
+        return self.mode.request_after(messages)
+
+    def _turn(self, index: int) -> Generator[Act, Any, Turn]:
+        rounds = 0
+        while True:
+            try:
+                return (yield from self.mode.turn(self.request, self.shown, index))
+            except ContextOverflow:
+                rounds += 1
+                if not self.shorten(rounds):
+                    raise
+            except BadRequest as error:
+                # Capabilities are what is known of a model, not what is so: tried once more, with the tools in the text (E65).
+                if self.agent.native or not self.native or not refuses_tools(self.how, error):
+                    raise
+                self._choose(native=False)
+            self.request = self.mode.request(self.shown)
+
+    def shorten(self, rounds: int) -> bool:
+        """Show less than before; False where that is no use any more. One huge observation goes first, then the oldest steps."""
+        if not self.shown or rounds > _TRUNCATIONS + 1:
+            return False
+        longest = max((len(result.content) for step in self.shown for result in step.results), default=0)
+        if rounds == 1 and longest > _HUGE:
+            limit = longest // 4
+            self.shown = type(self.shown)(_clipped_step(step, limit) for step in self.shown)
+            return True
+        shorter = self.agent.truncate_trajectory(Trajectory(self.shown)).steps
+        changed = len(shorter) != len(self.shown) or shorter != self.shown
+        self.shown = shorter
+        return changed
+
+    def _step(self, turn: Turn) -> Generator[Act, Any, tuple[Step, ToolCall | None]]:
+        """Carry the turn out; the `finish` call, if there is one, comes last."""
+        if turn.problem:
+            return Step(turn.thought, (), (fault_result(turn.problem),)), None
+        named = [call for call in turn.calls if call.name == "finish"]
+        if not named:
+            results: list[ToolResult] = yield from self._used(turn, turn.calls)
+            if changes(results):
+                results, self.news = self.host.applied(results)
+            return Step(turn.thought, turn.calls, tuple(results)), None
+        finish = named[0]
+        others = tuple(call for call in turn.calls if call is not finish)
+        results = yield from self._used(turn, others) if others else _none()
+        calls = (*others, finish)
+        return Step(turn.thought, calls, (*results, ToolResult("finish", "Completed.", finish.id))), finish
+
+    def _used(self, turn: Turn, calls: Sequence[ToolCall]) -> Used:
+        return use(self.toolbox, calls, self.host, thought=turn.thought, policy=self.agent.policy)
+
+    def _outputs(self, finish: ToolCall) -> dict[str, Any] | None:
+        """The outputs that `finish` carried, typed; None where they are not all there or do not fit: then they are extracted."""
+        signature = self.agent.react.signature
+        try:
+            return {name: signature.check_output(name, finish.args[name], is_value=True) for name in signature.output_fields}
+        except (KeyError, ValueError):
+            return None
+
+    def _count(self, step: Step) -> None:
+        bad = [result.content for result in step.results if result.is_fault]
+        if bad and len(bad) == len(step.results):
+            self.faults.append(str(bad[0]))
+            if len(self.faults) >= self.limits.same_error:
+                raise TooManyFaults(self.faults)
+        else:
+            self.faults = []
+
+
+def _none() -> Generator[Act, Any, list[ToolResult]]:
+    return []
+    yield  # pyright: ignore[reportUnreachable]  makes this a generator
+
+
+def _clipped_step(step: Step, limit: int) -> Step:
+    return replace(step, results=tuple(replace(result, content=clipped(result.content, limit)) for result in step.results))
+
+
+def _entries(step: Step, i: int) -> dict[str, Any]:
+    return {f"{key}_{i}": step.entry(key) for key in ("thought", "tool_name", "tool_args", "observation")}
+
+
+def _refuse_reserved(signature: type[Signature]) -> None:
+    for name, field in signature.input_fields.items():
+        kept_for_history = name == "history" and field.annotation is not History
+        if name in {"trajectory", *_OWN} or name.startswith("next_") or kept_for_history:
+            why = "`ReAct` uses it itself" if name != "history" else "it is kept for the conversation: give it the type `History`"
+            msg = f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name."
+            raise SignatureError(msg)
+    if "trajectory" in signature.output_fields:
+        msg = (
+            "An output of a ReAct agent cannot be called `trajectory`: its prediction holds the steps taken under that name. "
+            "Choose another name, or read `prediction.trajectory`."
+        )
+        raise SignatureError(msg)
+
+
+def _refuse_builtin_names(own: Iterable[Tool]) -> None:
+    for tool in own:
+        if tool.name in {"finish", CLARIFY.name}:
+            msg = (
+                f"A tool cannot be called `{tool.name}`: `ReAct` has a built-in one of that name. "
+                f"Give yours another: Tool(function, name=...)."
+            )
+            raise DuplicateToolError(msg)

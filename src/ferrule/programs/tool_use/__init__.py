@@ -1,0 +1,1 @@
+"""From a model's calls to their results."""

@@ -1,0 +1,262 @@
+"""Tools that come and go while a program runs.  (Floor 5.)
+
+A flow that offers tools makes one `Host` a run and gives it to its calls. A tool that returns a `@module_callback`
+(`tools/execution/tool_changes.py`) is thereby shown a `ModuleView`: the user's program as this run sees it. What the callback did to the
+view is written into the call's result as names and digests. At the end of the turn the flow applies the changes of all its results, in the
+order of the calls. A replay makes the same changes from the recorded results, and runs no callback. The user's program is never changed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import ref
+
+from ferrule import settings
+from ferrule.errors import DuplicateToolError, RunCancelled, RunError, shown
+from ferrule.programs.instructions import is_builtin, new_tools
+from ferrule.tools.execution.tool_changes import digest
+from ferrule.tools.toolbox import Toolbox, as_tool
+from ferrule.values.conversation.history import History
+from ferrule.values.record import Record, field, replace
+from ferrule.values.run.outcome import Trajectory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ferrule.tools.shelf import Shelf
+    from ferrule.tools.tool import Tool
+    from ferrule.values.calls.call import ToolResult
+
+_MOST_RUNS = 256
+"""Of how many runs of this process the loaded tools are remembered, so that they can be resumed without being handed them again."""
+_Loaded = dict[tuple[str, str], "Tool"]
+_loaded: OrderedDict[tuple[bytes, str], _Loaded] = OrderedDict()
+"""By the random key of a run, as ids may be the same in two stores, and the path of the frame. A run that is done stays: loaded again, it
+is replayed for its prediction."""
+_loading = threading.Lock()
+
+
+class ModuleContext(Record):
+    """What a `@module_callback` is given."""
+
+    module: Any
+    """The program that the user made, as this run sees it: a `ModuleView`."""
+    trajectory: Trajectory = field(default_factory=Trajectory)
+    """The finished steps of the run; the turn that is going on is not among them."""
+    input_args: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The inputs of the run, by name."""
+    history: History = field(default_factory=History)
+    """The conversation up to the turn that is going on, without the system message."""
+
+
+class Owner(Protocol):
+    """What a host needs of the flow it belongs to."""
+
+    toolbox: Toolbox
+    """The tools that are offered now, the built-in ones included."""
+
+    @property
+    def module(self) -> Any:
+        """The program that the user made."""
+        ...
+
+    @property
+    def shelf(self) -> Shelf | None:
+        """Where tools are loaded from by name."""
+        ...
+
+    def context(self, view: ModuleView) -> ModuleContext:
+        """What a callback is given."""
+        ...
+
+    def check(self, tools: Sequence[Tool]) -> None:
+        """Raise `ToolDefinitionError` for tools that this program cannot offer."""
+        ...
+
+
+class ModuleView:
+    """A program as one call of one run sees it: `tools` are those of the run, and changing them changes nothing else.
+
+    Every other public attribute is the program's own, and can be read only.
+    """
+
+    __slots__ = ("_after", "_before", "_host", "_owner")
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._owner = host.owner  # a view that a callback keeps can be read after the run
+        self._before = self._after = self._owner.toolbox
+
+    @property
+    def toolbox(self) -> Toolbox:
+        """The tools in order, the built-in ones included."""
+        return self._after
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools by name, the built-in ones included: to be read; `init_module` changes them."""
+        return MappingProxyType(dict(self._after.items()))
+
+    def init_module(self, tools: Iterable[Tool | Callable[..., Any]] | None = None) -> None:
+        """Offer these tools, and the built-in ones, which may be among them or not; None offers the built-in ones only.
+
+        Raises `DuplicateToolError` for two tools of one name, `ToolDefinitionError` for what is no tool. Then nothing is changed.
+        """
+        named = Toolbox([tool for tool in Toolbox(() if tools is None else tools) if not is_builtin(tool)])
+        self._owner.check(named.tools)
+        self._after = Toolbox((*filter(is_builtin, self._before), *named))
+
+    def load(self, *names: str) -> str:
+        """Offer tools of the toolbox's shelf, by name or glob; returns what came of it, in words."""
+        return self._moved(names, self._owner.shelf, loading=True)
+
+    def unload(self, *names: str) -> str:
+        """Put tools back on the shelf, by name or glob; returns what came of it, in words."""
+        return self._moved(names, self._owner.shelf, loading=False)
+
+    def _moved(self, names: Iterable[str], shelf: Shelf | None, *, loading: bool) -> str:
+        there = {tool.name for tool in self.toolbox}
+        found: dict[str, Tool] = {}
+        lines: list[str] = []
+        for name in names:
+            fit = shelf.matching(name) if shelf is not None else []
+            if not fit:
+                lines.append(f"No tool on the shelf is called {name!r}.")
+            found.update((tool.name, tool) for tool in fit)
+        moved = {name: tool for name, tool in found.items() if (name in there) is not loading}
+        if loading:
+            self.init_module([*self.toolbox, *moved.values()])
+        else:
+            self.init_module([tool for tool in self.toolbox if tool.name not in moved])
+        if moved:
+            said = [
+                f"- {tool.name}: {tool.desc.strip().splitlines()[0] if tool.desc.strip() else ''}".rstrip(": ") for tool in moved.values()
+            ]
+            lines = ["Loaded, and ready to be called:" if loading else "No longer there:", *said, *lines]
+        if len(moved) < len(found):
+            rest = ", ".join(f"`{name}`" for name in found if name not in moved)
+            lines.append(f"{'There already' if loading else 'Not loaded'}: {rest}.")
+        return "\n".join(lines)
+
+    def settled(self) -> dict[str, Any] | None:
+        """What was changed, as a result carries it; None for nothing. The host remembers the tools themselves."""
+        added = [tool for tool in self.toolbox if self._before.get(tool.name) != tool]
+        removed = [tool.name for tool in self._before if self.toolbox.get(tool.name) != tool]
+        if not added and not removed:
+            return None
+        named = {tool.name: digest(tool) for tool in added}
+        self._host.remember({(tool.name, named[tool.name]): tool for tool in added})
+        return {"added": named, "removed": removed}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # above all `_host` itself, in a view that `copy` is just making
+            raise AttributeError(name)
+        return getattr(self._owner.module, name)
+
+    def __repr__(self) -> str:
+        return f"<{self._owner.module!r} in a run, with {', '.join(self.toolbox.names) or 'no tools'}>"
+
+
+class Host:
+    """The tools of one run, where calls change them."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = ref(owner)  # weak, as the owner holds the host: so the memory of a run is given back at its end
+        self._start = owner.toolbox
+        frame = settings.scope().frame
+        self._run = frame.run if frame is not None else None
+        self._key = (frame.run.key, frame.path) if frame is not None else None
+        self._mine: _Loaded = {}
+        self.elsewhere: Callable[[], Iterable[Tool]] = tuple
+        """Further tools that a resumed run may have had: those of its MCP servers as they list them now."""
+
+    @property
+    def owner(self) -> Owner:
+        """The flow whose tools these are. Raises `RunCancelled` once it is over."""
+        owner = self._owner()
+        if owner is None:
+            msg = "The program whose tools these are has ended: nothing can be changed in it any more."
+            raise RunCancelled(msg)
+        return owner
+
+    def context(self) -> ModuleContext:
+        """What a callback is given: a view of its own, so that calls of one turn do not see each other's changes halfway."""
+        return self.owner.context(ModuleView(self))
+
+    def remember(self, tools: _Loaded) -> None:
+        """Tools that were loaded, by name and digest: the run may need them again when it is resumed."""
+        self._mine.update(tools)
+        if self._key is None:  # acts answered by hand: no run, and nothing to resume
+            return
+        with _loading:
+            _loaded.setdefault(self._key, {}).update(tools)
+            _loaded.move_to_end(self._key)
+            while len(_loaded) > _MOST_RUNS:
+                _loaded.popitem(last=False)
+
+    def applied(self, results: Sequence[ToolResult]) -> tuple[list[ToolResult], str]:
+        """Make the changes that results carry, in their order: the results as the model shall see them, and the news of the tools in words.
+
+        Two calls of one turn may have loaded different tools of one name: the later one is told that it did not.
+        Raises `RunError` for a tool that a resumed run had loaded and that is not found again.
+        """
+        seen: list[ToolResult] = []
+        toolbox, before = self.owner.toolbox, self.owner.toolbox
+        for result in results:
+            if result.change is None:
+                seen.append(result)
+                continue
+            try:
+                toolbox = self._changed(toolbox, result.change)
+                seen.append(result)
+            except DuplicateToolError as error:
+                seen.append(replace(result, content=f"The tools were not changed. {error}", is_error=True, change=None))
+        self.owner.toolbox = toolbox
+        added = [tool for tool in toolbox if before.get(tool.name) is not tool]
+        return seen, new_tools(added, [tool.name for tool in before if toolbox.get(tool.name) is None])
+
+    def _changed(self, toolbox: Toolbox, change: Mapping[str, Any]) -> Toolbox:
+        removed: list[str] = change["removed"]
+        kept = [tool for tool in toolbox if tool.name not in removed]
+        gone = {name: toolbox.get(name) for name in removed}
+        added: dict[str, str] = change["added"]
+        there = {tool.name: digest(tool) for tool in kept if tool.name in added}
+        # What is new stands at the end, so that the beginning of the prompt stays as it was.
+        return Toolbox((*kept, *(self._found(name, sign, gone.get(name)) for name, sign in added.items() if there.get(name) != sign)))
+
+    def _found(self, name: str, sign: str, gone: Tool | None) -> Tool:
+        """A tool by name and digest: loaded by this run before, the program's own, on its shelf, or handed to `Run.load`.
+
+        The one that it took the place of is `gone`, and is not it, even where both are declared alike.
+        """
+        known = self._mine.get((name, sign))
+        if known is None and self._key is not None:
+            with _loading:
+                known = _loaded.get(self._key, {}).get((name, sign))
+        if known is not None and known != gone:
+            return known
+        handed = map(as_tool, getattr(self._run, "extra_tools", ()))
+        tools = [tool for tool in (*handed, *self._start, *(self.owner.shelf or ())) if tool.name == name]
+        alike = [tool for tool in tools if digest(tool) == sign]
+        found = next((tool for tool in alike if tool != gone), None)
+        if found is None:
+            found = next((tool for tool in self.elsewhere() if tool.name == name and digest(tool) == sign), None)
+        if found is None:
+            if alike:
+                why = "it took the place of one that is declared alike, and only that one is there"
+            else:
+                why = "what is declared of it is not what it was" if tools else "it is neither the program's own nor on its shelf"
+            msg = f"The run had loaded the tool {shown(name)}, and it is not found again: {why}. Hand it in: Run.load(..., tools=[{name}])."
+            raise RunError(msg)
+        return found
+
+
+def changes(results: Iterable[ToolResult]) -> bool:
+    """Whether one of these results changes the tools."""
+    for result in results:  # noqa: SIM110  a plain loop: every step of every run passes here
+        if result.change is not None:
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""Questions of a run, and who decides them."""

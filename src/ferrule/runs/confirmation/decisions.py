@@ -1,0 +1,267 @@
+"""Decisions from wherever they come, and the grants given along with them.  (Floor 4.)
+
+In: the id of a question, or a decision on one. Out: the decision put on its run, in the form in which it is kept; grants, with what is left
+of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import time
+from typing import TYPE_CHECKING, Any, Literal, cast
+from weakref import WeakValueDictionary
+
+from ferrule.errors import DecisionError, shown
+from ferrule.tools.execution.consent import asked_directly, decide_directly
+from ferrule.values.confirmation.form import described, read_form
+from ferrule.values.confirmation.question import Decision, Question, Status
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.record import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ferrule.runs.protocols import Store
+    from ferrule.runs.state import RunState
+    from ferrule.values.confirmation.policy import Grant
+
+_waiting: WeakValueDictionary[str, RunState] = WeakValueDictionary()
+"""The runs of this process by the ids of their questions, for as long as somebody holds them."""
+
+_deciding = threading.Lock()
+"""Held while a decision is put: of two people who press at once, one is told that the other was first."""
+
+
+# -- decisions ---------------------------------------------------------------------------------------------------
+
+
+def remember(run: RunState, questions: Iterable[Question]) -> None:
+    """A run waits for these: `respond_to_confirmation` finds it by their ids."""
+    for question in questions:
+        _waiting[question.id] = run
+
+
+def respond_to_confirmation(
+    confirmation_id: str,
+    approved: bool = True,
+    data: Any = None,
+    status: Literal["approved", "rejected", "edited", "feedback"] | None = None,
+    *,
+    store: Store | None = None,
+    by: str = "",
+    via: str = "api",
+) -> None:
+    """Decide on a question by its id: of a run of this process, of a direct call of a tool, or with `store` of any run kept there.
+
+    Without a `status`, a mapping as `data` edits the arguments, `approved=False` denies with `data` as the reason. Nothing runs here: the
+    run goes on with `run.resume()` or `agent.resume(...)`, a direct call when it is made again. Raises `DecisionError` for an id that was
+    never given, for what contradicts itself, and for a second decision that differs from the first.
+    """
+    said = _said(approved, data, status)
+    if store is not None:
+        run_id, question = _kept_question(store, confirmation_id)
+        store.decide(run_id, _decided(question, said).signed(by, via))
+        return
+    direct = asked_directly(confirmation_id)
+    if direct is not None:
+        decide_directly(replace(_decided(direct[0], said), by=by, via=via, at=time()))
+        return
+    run: Any = _waiting.get(confirmation_id)
+    if run is None:
+        msg = (
+            f"No question {confirmation_id!r} is known in this process. Of a run that is kept in a store, say `store=`; of any other, "
+            "keep the run, or the `ConfirmationRequired` that carries it: once nobody holds it, it is gone."
+        )
+        raise DecisionError(msg)
+    question = next((each for each in run.pending if each.id == confirmation_id), None)
+    decided = _first(run, confirmation_id)
+    if question is None and decided is not None and (decided.kind, decided.args or decided.text or None) == (said[0], said[1] or None):
+        return
+    run.answer(_decided(question, said).signed(by, via) if question is not None else Decision(confirmation_id, "approve"))
+
+
+def get_confirmation_status(confirmation_id: str) -> Status | None:
+    """How a question of this process stands: "pending", "approved", "rejected", "edited" or "feedback"; None for an id nobody was given."""
+    direct = asked_directly(confirmation_id)
+    if direct is not None:
+        return direct[1].status if direct[1] is not None else "pending"
+    run = _waiting.get(confirmation_id)
+    if run is None:
+        return None
+    found = _first(run, confirmation_id)
+    return found.status if found is not None else "pending"
+
+
+def _kept_question(store: Store, question_id: str) -> tuple[str, Question]:
+    for each in store.list(status="waiting"):
+        for question in each.questions:
+            if question.id == question_id:
+                return each.id, question
+    msg = f"No run in this store waits with a question {question_id!r}."
+    raise DecisionError(msg)
+
+
+Said = tuple[Literal["approve", "edit", "deny", "reply"], Any]
+
+
+def _said(approved: bool, data: Any, status: str | None) -> Said:
+    is_edit, is_text = isinstance(data, dict), isinstance(data, str)
+    status = status or (("edited" if is_edit else "approved") if approved else "rejected")
+    kinds: dict[str, tuple[Literal["approve", "edit", "deny", "reply"], bool]] = {
+        "approved": ("approve", approved and data is None),
+        "edited": ("edit", approved and is_edit),
+        "rejected": ("deny", not approved and (data is None or is_text)),
+        "feedback": ("reply", is_text),
+    }
+    kind, makes_sense = kinds.get(status, ("deny", False))
+    if not makes_sense:
+        found = f"approved={approved!r}, data={shown(cast('object', data))}, status={status!r}"
+        msg = (
+            "A response approves (`approved=True`), edits (`data={...}`), rejects (`approved=False`, with the reason as `data`) or gives "
+            f"feedback (`data='...', status='feedback'`); found {found}."
+        )
+        raise DecisionError(msg)
+    return kind, cast("Any", data)
+
+
+def _decided(question: Question, said: Said) -> Decision:
+    kind, data = said
+    match kind:
+        case "approve":
+            return question.approve()
+        case "edit":
+            return question.edit(data)
+        case "deny":
+            return question.deny(data or "")
+        case "reply":
+            return question.reply(data)
+
+
+def _first(run: RunState, question_id: str) -> Decision | None:
+    """What was decided on a question, if anything was."""
+    return run.tally.first(run.decisions, question_id)
+
+
+def refuse_malformed(decision: Any) -> None:
+    """Raise `DecisionError` for what no program could use: whatever is accepted is journalled."""
+    if not isinstance(decision, Decision):
+        msg = f"A decision comes from a question: question.approve(), .deny(), .reply(text); found {shown(decision)}."
+        raise DecisionError(msg)
+    args: Any = decision.args
+    named = isinstance(args, dict) and all(isinstance(name, str) for name in cast("dict[Any, Any]", args))
+    if decision.kind not in {"approve", "edit", "deny", "reply"} or not isinstance(decision.text, str) or not named:  # pyright: ignore[reportUnnecessaryIsInstance]
+        msg = f"A decision has one of the four kinds, a text, and arguments by name; found {shown(decision)}."
+        raise DecisionError(msg)
+    if bool(decision.args) != (decision.kind == "edit") or (decision.grant is not None and decision.kind != "approve"):
+        msg = f"An edit changes arguments and nothing else does; only an approval comes with a grant; found {shown(decision)}."
+        raise DecisionError(msg)
+
+
+def put(run: RunState, decision: Decision) -> None:
+    """Put a decision on a pending question of a run; see `Run.answer`."""
+    refuse_malformed(decision)
+    decision = plain(decision)
+    asked = decision.question_id
+    with _deciding:
+        first = _first(run, asked)
+        if first is not None:
+            if first == decision:
+                return
+            who = f" by {first.by}" if first.by else ""
+            msg = f"Question {asked!r} is decided already{who}: {first.status}."
+            raise DecisionError(msg)
+        question = next((each for each in run.pending if each.id == asked), None) if run.status == "waiting" else None
+        if question is None:
+            waiting = ", ".join(each.id for each in run.pending)
+            msg = f"No question {asked!r} waits in this run; waiting are: {waiting or 'none'}."
+            raise DecisionError(msg)
+        decision = fitting(question, decision, now=time())
+        if run.kept is not None:
+            run.kept.store.decide(run.id, decision)
+        run.answers[asked] = decision
+        run.decisions.append(decision)
+
+
+def fitting(question: Question, decision: Decision, *, now: float) -> Decision:
+    """A decision on a waiting question, with its time by the clock of who takes it, and as it comes back from its JSON.
+
+    Raises `DecisionError` if it comes too late, was made on something else, or is no decision on a question of this kind.
+    """
+    if question.expires_at is not None and now > question.expires_at:
+        msg = f"Question {question.id!r} is decided already: nobody decided in time, so the call counts as denied."
+        raise DecisionError(msg)
+    if decision.shown not in {"", question.digest}:
+        msg = f"This decision was made on something else than question {question.id!r} shows; look at it again."
+        raise DecisionError(msg)
+    if question.kind == "input":
+        _refuse_misfit(question, decision)
+    if decision.kind == "edit":
+        question.edit(decision.args)  # refuses where there is nothing to edit
+    if decision.grant is not None and decision.grant != question.bound(decision.grant):
+        msg = f"This grant was given for another call than question {question.id!r} is about: `approve(always=...)` fills it in."
+        raise DecisionError(msg)
+    return replace(plain(decision), at=now, shown=question.digest)
+
+
+def plain(decision: Decision) -> Decision:
+    """A decision of nothing but JSON data: what runs is what is kept, whatever becomes of the objects it was made of."""
+    if any(hasattr(each, "get_secret_value") for each in decision.args.values()):
+        msg = "An edit is kept with its run, where a secret would be masked: give the value itself as text."
+        raise DecisionError(msg)
+    from ferrule.runs.journal.encode import read_decision, read_object, record_form
+
+    return read_decision(read_object(json_text(record_form(decision)), "a decision"))
+
+
+def _refuse_misfit(question: Question, decision: Decision) -> None:
+    """Raise `DecisionError` for values that the form of an `input` question does not take."""
+    if decision.kind in {"approve", "edit"}:
+        msg = f"Question {question.id!r} asks for input: answer it with question.fill({{...}}), or deny it."
+        raise DecisionError(msg)
+    if decision.kind == "deny" or question.form is None:
+        return
+    from ferrule.tools.mcp.argument_check import SchemaCheck
+
+    problems = SchemaCheck(dict(question.form))(read_form(question.form, decision.text))
+    if problems:
+        msg = f"This does not fit what the server asks for: {'; '.join(problems)}. It takes {described(question.form)}."
+        raise DecisionError(msg)
+
+
+def decided(run: RunState) -> frozenset[str]:
+    """The ids of questions of a run on which a decision is put, here or in its store, and not yet taken up."""
+    from ferrule.runs.journal.encode import read_decision, read_object
+
+    kept = run.kept.store.load(run.id).decisions if run.kept is not None else ()
+    here = frozenset(key for key, each in run.answers.items() if each.kind != "revoke")
+    return here | {read_decision(read_object(text, "a decision")).question_id for text in kept}
+
+
+# -- grants ------------------------------------------------------------------------------------------------------
+
+
+def grants(run: RunState) -> dict[str, Grant]:
+    """The grants of a run that still hold, by the id of the question each was given with; `calls` is how many are left."""
+    now = time()
+    return {key: grant for key, grant in run.tally.grants(run.decisions).items() if grant.until is None or now < grant.until}
+
+
+def by_grant(run: RunState, question: Question) -> Decision | None:
+    """The approval that a grant gives, if one covers the call."""
+    for key, grant in grants(run).items() if run.decisions else ():
+        if question.kind == "confirm" and grant.covers(
+            question.call.name, question.fingerprint, question.call.args, inside=question.inside
+        ):
+            return Decision(question.id, "approve", shown=question.digest, via=f"grant:{key}", at=time())
+    return None
+
+
+def revoke(run: RunState, grant_id: str, *, by: str = "") -> None:
+    """End a grant; raises `DecisionError` if there is none of this id."""
+    known: Mapping[str, Grant] = grants(run)
+    if grant_id not in known:
+        msg = f"There is no grant {grant_id!r} in this run; there are: {', '.join(known) or 'none'}."
+        raise DecisionError(msg)
+    ended = Decision(f"revoke:{grant_id}", "revoke", by=by, via="api", at=time())
+    run.decisions.append(ended)
+    run.answers[ended.question_id] = ended  # no question takes it: there it is kept with the run

@@ -1,0 +1,1 @@
+"""The driver: it performs a program's acts."""

@@ -1,0 +1,216 @@
+"""What an MCP server wants to know from a person in the middle of a call.  (Floor 4.)
+
+In: the questions of one call, as the protocol words them (elicitation). Out: the answers that people gave, or a run that waits. A call that
+waits has no result: what was asked, and what the server wants back to go on from there, stands in the journal at the slot of the call, with
+`?i1` behind it, and what a person said at `?i1.0`. When the run goes on, the call is made again with the answers. How it is made, and how
+the server is told, is the business of whoever makes it (`bridges/mcp/client/elicitation.py`); here nothing of MCP is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import time
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+from urllib.parse import urlsplit
+
+from ferrule.errors import MCPProtocolError, Suspended
+from ferrule.runs.confirmation.decisions import remember
+from ferrule.runs.journal.journal import Entry
+from ferrule.tools.mcp.safety import scrubbed
+from ferrule.tools.sources.remote import origin
+from ferrule.values.confirmation.form import described, read_form
+from ferrule.values.confirmation.question import Decision, Question, fingerprint
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.record import Changing, field, replace
+from ferrule.values.run import event as events
+
+if TYPE_CHECKING:
+    from ferrule.runs.state import Frame
+    from ferrule.values.calls.call import CheckedCall
+
+MOST_ROUNDS = 10
+"""How often one call may come back with questions."""
+
+
+class _Round(Changing):
+    """What one execution of the call came back with."""
+
+    questions: dict[str, dict[str, Any]]
+    """Parameters of `elicitation/create`, by the server's key."""
+    goes_on: bool = False
+    """Whether the server goes on from where it was; else it starts again, and asks again."""
+    state: Any = None
+    """What the server wants back, word for word."""
+    answered: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What was answered without a person."""
+    expires_at: float | None = None
+    decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
+
+    def form(self) -> dict[str, Any]:
+        """As the journal has it."""
+        kept = ("questions", "goes_on", "state", "answered", "expires_at")
+        return {name: getattr(self, name) for name in kept}
+
+
+class Inputs:
+    """The questions of one call, and what was answered."""
+
+    def __init__(self, frame: Frame, slot: str, digest: str, checked: CheckedCall) -> None:
+        self._frame = frame
+        self._slot = slot
+        self._digest = digest
+        self._checked = checked
+        self._rounds: list[_Round] = []
+        self._used: set[int] = set()
+        self.wanted: _Round | None = None
+        """What this execution of the call came back with, if it did."""
+
+    # -- for whoever makes the call -----------------------------------------------------------------------------
+
+    def continuation(self) -> tuple[dict[str, Any] | None, Any]:
+        """The answers by the server's keys, and its state, with which the call goes on; `(None, None)` where it starts."""
+        last = self._rounds[-1] if self._rounds else None
+        if last is None or not last.goes_on:
+            return None, None
+        return {**last.answered, **{key: _response(params, last.decisions[key]) for key, params in last.questions.items()}}, last.state
+
+    def pushed(self, params: Mapping[str, Any], expires_s: float | None = None) -> dict[str, Any]:
+        """The answer to a question that the server asks while the call runs: what a person said to the same question before.
+
+        Nobody has yet: then it is `cancel`, and the call is to end in `wait`.
+        """
+        asked = _identity(params)
+        for at, each in enumerate(self._rounds):
+            if at not in self._used and not each.goes_on and _identity(each.questions[""]) == asked:
+                self._used.add(at)
+                return _response(params, each.decisions[""])
+        if self.wanted is None:
+            self.wanted = _Round({"": dict(params)}, expires_at=_ends(expires_s))
+        return {"action": "cancel"}
+
+    def want(self, questions: Mapping[str, Any], *, state: Any, answered: Mapping[str, Any], expires_s: float | None = None) -> None:
+        """Note what a server asks by the result of the call; `state` and `answered` go back to it with the answers."""
+        asked = {key: dict(params) for key, params in questions.items()}
+        self.wanted = _Round(asked, goes_on=True, state=state, answered=dict(answered), expires_at=_ends(expires_s))
+
+    def wait(self) -> NoReturn:
+        """Let the run wait for what is wanted. Raises `MCPProtocolError` where the server has asked too often."""
+        server, original = origin(self._checked.tool)
+        if len(self._rounds) >= MOST_ROUNDS:
+            msg = f"`{original}` of the MCP server `{server}` came back with questions {MOST_ROUNDS} times."
+            self.wanted = None
+            raise MCPProtocolError(msg, server=server, tool=original, phase="input", may_have_run=True)
+        raise Suspended(self._questions(len(self._rounds) + 1, cast("_Round", self.wanted)).values())  # pyright: ignore[reportArgumentType]
+
+    # -- for the driver -----------------------------------------------------------------------------------------
+
+    def keep(self) -> None:
+        """Write down what is wanted, before the run waits; a question that is asked for the first time is told."""
+        run, wanted = self._frame.run, self.wanted
+        if wanted is None:
+            return
+        number = len(self._rounds) + 1
+        run.journal.add(Entry(f"{self._slot}?i{number}", "once", self._digest, wanted.form()))
+        questions = list(self._questions(number, wanted).values())
+        remember(run, questions)
+        if self._frame.tell is not None:
+            for question in questions:
+                self._frame.tell(events.QuestionAsked(question))
+
+    def take(self) -> None:
+        """Read what earlier executions of the call asked, and what was decided; raises `Suspended` with what is not decided."""
+        journal, number = self._frame.run.journal, 1
+        while journal.has(slot := f"{self._slot}?i{number}"):
+            entry = journal.take(slot, "once", self._digest)
+            found = _Round(**cast("Entry", entry).value)
+            waiting: list[Question] = []
+            for k, (key, question) in enumerate(self._questions(number, found).items()):
+                decision = self._decision(f"{slot}.{k}", question)
+                if decision is None:
+                    waiting.append(question)
+                else:
+                    found.decisions[key] = decision
+            if waiting:
+                remember(self._frame.run, waiting)
+                raise Suspended(waiting)
+            self._rounds.append(found)
+            number += 1
+
+    def _decision(self, slot: str, question: Question) -> Decision | None:
+        run = self._frame.run
+        entry = run.journal.take(slot, "decision", question.digest) if run.journal.has(slot) else None
+        if entry is not None:
+            run.tally.note(run.decisions, entry.value)  # after a crash that left only the journal
+            return entry.value
+        decision, ends = run.decision(question.id), question.expires_at
+        if ends is not None and ((decision.at if decision is not None else None) or time()) > ends:
+            decision = Decision(question.id, "deny", "Nobody answered in time.", shown=question.digest, via="expiry", at=time())
+        if decision is None:
+            return None
+        run.journal.add(Entry(slot, "decision", question.digest, decision))
+        run.tally.note(run.decisions, decision)
+        if self._frame.tell is not None:
+            self._frame.tell(events.Decided(question, decision))
+        return decision
+
+    def _questions(self, number: int, found: _Round) -> dict[str, Question]:
+        return {
+            key: self._question(f"{self._slot}?i{number}.{k}", params, found.expires_at)
+            for k, (key, params) in enumerate(found.questions.items())
+        }
+
+    def _question(self, slot: str, params: Mapping[str, Any], expires_at: float | None) -> Question:
+        tool = self._checked.tool
+        server, original = origin(tool)
+        url = str(params["url"]) if params.get("mode") == "url" and params.get("url") else ""
+        form: Any = params.get("requestedSchema") if not url else None
+        message = scrubbed(str(params.get("message", "")))
+        wants = f"asks you to open a page on {urlsplit(url).hostname or '?'}: {scrubbed(url)}" if url else f"asks for {described(form)}"
+        bare = Question(
+            "input",
+            f"The MCP server {server!r} {wants}, before {original!r} goes on. It says: {message}",
+            self._checked.call.changed(args=self._checked.arguments.shown),
+            fingerprint=fingerprint(tool.declaration, tool.effect),
+            path=self._frame.path,
+            expires_at=expires_at,
+            server=server,
+            original=original,
+            form=form if isinstance(form, Mapping) else None,  # pyright: ignore[reportUnknownArgumentType]
+            url=url,
+        )
+        return replace(bare, id=self._frame.run.question_id(f"{slot} {bare.digest}"))
+
+
+def answered_inputs(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Inputs:
+    """What was asked and answered at a slot so far, before the call is made (again).
+
+    Raises `Suspended` where a person has not answered yet.
+    """
+    found = Inputs(frame, slot, digest, checked)
+    if frame.run.journal.is_paused(slot):
+        number = 1
+        while frame.run.journal.has(f"{slot}?{number}"):  # an earlier crash in this call, which was decided on
+            frame.run.journal.take(f"{slot}?{number}", "decision", f"unknown {digest}")
+            number += 1
+    found.take()
+    return found
+
+
+def _identity(params: Mapping[str, Any]) -> str:
+    return json_text([params.get(name) for name in ("mode", "message", "requestedSchema", "url")])
+
+
+def _response(params: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
+    """A decision as the protocol has it."""
+    if decision.via == "expiry":
+        return {"action": "cancel"}
+    if decision.kind == "deny":
+        return {"action": "decline"}
+    if params.get("mode") == "url":
+        return {"action": "accept"}
+    form: Any = params.get("requestedSchema")
+    return {"action": "accept", "content": read_form(form, decision.text)}
+
+
+def _ends(expires_s: float | None) -> float | None:
+    return None if expires_s is None else time() + expires_s

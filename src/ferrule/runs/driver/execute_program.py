@@ -1,0 +1,45 @@
+"""A program, executed in a frame of a run: as a flow by the drivers, or as the plain Python that it is.  (Floor 4.)"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ferrule.concurrency import offload
+from ferrule.errors import InputError, shown
+from ferrule.runs.driver.drive import adrive, drive
+from ferrule.runs.observers import held
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ferrule.runs.roles import Program
+    from ferrule.runs.state import Frame
+    from ferrule.values.run.act import Flow
+
+
+def perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+    """Execute a program in a frame of a run."""
+    frame.check()
+    if program.is_flow:
+        return drive(frame, _flow(program, args, inputs))
+    if program.is_only_async:
+        return offload.run_async(held(frame.life, program.aforward(*args, **inputs)), even_if_blocked=True)
+    return program.forward(*args, **inputs)
+
+
+async def aperform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+    """`perform` on this event loop; a program with a `forward` alone runs it in a worker thread."""
+    frame.check()
+    if program.is_flow:
+        return await adrive(frame, _flow(program, args, inputs))
+    if program.is_async:
+        return await program.aforward(*args, **inputs)
+    return await offload.in_worker_thread(partial(program.forward, *args, **inputs))
+
+
+def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Flow:
+    if args:
+        msg = f"`{program.name}` takes its inputs by name, found {shown(args)}: write {program.name}(...)(name=value)."
+        raise InputError(msg)
+    return program.flow(**inputs)

@@ -1,0 +1,102 @@
+"""Questions to a person: a decision that was made is taken, one that was not suspends the run.  (Floor 4.)
+
+A decision holds for the question as it was shown. Its id is made of the question's place in the run and of its digest (the tool's
+definition, the arguments), so that one on another question is not found here; each is taken once.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import time
+from typing import TYPE_CHECKING
+
+from ferrule.errors import Suspended
+from ferrule.runs.confirmation.decisions import by_grant, remember
+from ferrule.runs.journal.journal import Entry
+from ferrule.values.confirmation.question import Decision
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.record import replace
+from ferrule.values.run import event as events
+
+if TYPE_CHECKING:
+    from ferrule.runs.state import Frame, RunState
+    from ferrule.values.confirmation.question import Question
+    from ferrule.values.run.act import AskPerson
+
+_GRANTING = threading.Lock()
+"""Held while a grant is looked for and used: branches that run at once must not use its last call twice."""
+
+
+def decisions(frame: Frame, act: AskPerson) -> list[Decision]:
+    """One decision a question, in their order; raises `Suspended` with those that have none yet."""
+    run, slot = frame.run, frame.slot()
+    found: list[Decision] = []
+    waiting: list[Question] = []
+    for k, bare in enumerate(act.questions):
+        at = f"{slot}.{k}"
+        digest = f"{bare.kind} {bare.call.name} {json_text(bare.call.args)}"
+        asked = run.journal.take(f"{at}?", "once", digest) if run.journal.has(f"{at}?") else None
+        entry = run.journal.take(at, "decision", digest)
+        if entry is not None and not _is_void(run, entry, bare):
+            run.tally.note(run.decisions, entry.value)
+            found.append(entry.value)
+            continue
+        question = replace(bare, id=run.question_id(f"{at} {bare.digest}"), path=frame.path)
+        if bare.expires_s is not None or asked is not None:
+            if asked is None:
+                asked = Entry(f"{at}?", "once", digest, time() + (bare.expires_s or 0))
+                run.journal.add(asked)
+            question = replace(question, expires_at=asked.value)
+        denial = act.denials[k] if act.denials else None
+        decision = _decision(frame, question, at, digest, denial)
+        if decision is None:
+            waiting.append(question)
+            if frame.tell is not None:
+                frame.tell(events.QuestionAsked(question))
+        else:
+            found.append(decision)
+    if waiting:
+        remember(run, waiting)
+        raise Suspended(waiting)
+    return found
+
+
+def _decision(frame: Frame, question: Question, at: str, digest: str, denial: str | None) -> Decision | None:
+    """The decision on a question, taken and journalled; None where there is none. `denial` is why the rules decide it."""
+    run = frame.run
+    decision = run.decision(question.id)
+    ends = question.expires_at
+    if ends is not None and ((decision.at if decision is not None else None) or time()) > ends:
+        decision = Decision(question.id, "deny", "Nobody decided in time.", shown=question.digest, via="expiry", at=time())
+    if decision is not None and decision.shown and decision.shown != question.digest:
+        decision = None  # made on something else
+    if denial is not None:
+        decision = Decision(question.id, "deny", denial, shown=question.digest, via="policy", at=time())
+    if decision is not None:
+        _taken(run, at, digest, decision)
+    elif run.decisions:
+        with _GRANTING:
+            decision = by_grant(run, question)
+            if decision is not None:
+                _taken(run, at, digest, decision)
+    if decision is not None and frame.tell is not None:
+        frame.tell(events.Decided(question, decision))
+    return decision
+
+
+def _taken(run: RunState, at: str, digest: str, decision: Decision) -> None:
+    run.journal.add(Entry(at, "decision", digest, decision))
+    run.tally.note(run.decisions, decision)
+
+
+def _is_void(run: RunState, entry: Entry, bare: Question) -> bool:
+    """Whether a recorded decision was made on another definition of the tool, and nothing was done on it yet: then it is asked again."""
+    shown = entry.value.shown
+    if not shown or shown == bare.digest:
+        return False
+    for each in reversed(run.journal.entries):
+        if each is entry:
+            return True
+        if each.kind in {"begun", "result", "model"}:
+            return False
+    return True

@@ -1,0 +1,150 @@
+"""What calls do to the world, and what is done where a stop hides whether they did it.  (Floor 4.)
+
+In: calls that an earlier execution of the run began, of which the journal has no result. Out: for each a result that was found out, leave
+to run it (again), or a question to a person. A call that may not be repeated is never run a second time in silence (durability, the table).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.errors import RunError
+from ferrule.runs.confirmation.decisions import remember
+from ferrule.runs.journal.journal import Entry
+from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolResult, ToolSpec
+from ferrule.values.calls.context import NotDone, Unknown, key_of
+from ferrule.values.confirmation.question import Question
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.record import Record, replace
+from ferrule.values.run import event as events
+
+if TYPE_CHECKING:
+    from ferrule.runs.state import Frame
+
+REPEATABLE = frozenset({"read", "idempotent", "transactional"})
+"""Effects that a call may have twice: nothing, the same by its key, or none at all as what was half done was undone."""
+_NOBODY_KNOWS = (
+    "It is not known whether this call was carried out: the process stopped after it began and before its result was written down. "
+    "It was not run again."
+)
+
+
+class Left(Record):
+    """A call that an earlier execution began and did not finish."""
+
+    slot: str
+    digest: str
+    checked: CheckedCall
+    begun: tuple[Entry, ...]
+    """What was written each time it began, oldest first."""
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether it may run again unasked: by what the tool says now, and by what it said when it began."""
+        then: Any = self.begun[-1].value
+        return (
+            self.checked.tool.effect in REPEATABLE and isinstance(then, dict) and cast("dict[str, Any]", then).get("effect") in REPEATABLE
+        )
+
+
+def begun(run_id: str, slot: str, digest: str, checked: CheckedCall) -> Entry:
+    """The entry that says that a call begins: with its effect, if that is not `once`, and with its key, if anybody learns of it."""
+    tool = checked.tool
+    if tool.takes_context or tool.reconcile is not None:
+        return Entry(slot, "begun", digest, {"key": key_of(run_id, slot, tool.name, checked.arguments.shown), "effect": tool.effect})
+    return Entry(slot, "begun", digest, {"effect": tool.effect} if tool.effect != "once" else None)
+
+
+def reconciling(run_id: str, left: Left) -> CheckedCall | None:
+    """The tool's `reconcile=` as a call to run: with the key, then the tool's arguments by name. None where the tool has none."""
+    tool = left.checked.tool
+    if tool.reconcile is None:
+        return None
+    arguments = left.checked.arguments
+    asked = partial(tool.reconcile, key_of(run_id, left.slot, tool.name, arguments.shown))
+    named = CheckedArguments((), {**arguments.shown, **arguments.named}, arguments.shown)
+    return CheckedCall(left.checked.call, cast("ToolSpec", _Reconciling(tool.name, asked, tool.timeout_s)), named)
+
+
+class _Reconciling(Record):
+    """As much of a tool as running one needs."""
+
+    name: str
+    func: Any
+    timeout_s: float | None
+    takes_context: bool = False
+
+
+def settled(frame: Frame, left: Left, found: ToolResult | None) -> ToolResult | Question | None:
+    """What becomes of a call that was left: its result; the question that waits for a person; None to run it.
+
+    `found` is what the tool's `reconcile=` said: one that fails, or does not know, leaves it to `effect=` and `unknown=`.
+    """
+    decisions = [_recorded(frame, left, k) for k in range(1, len(left.begun) + 1)]
+    if found is not None and not found.is_error and not _is(found.value, Unknown):
+        return None if _is(found.value, NotDone) else found
+    if left.may_repeat:
+        return None
+    call, tool = left.checked.call, left.checked.tool
+    match tool.unknown:
+        case "tell":
+            return ToolResult(call.name, _NOBODY_KNOWS, call.id, is_error=True)
+        case "fail":
+            msg = (
+                f"It is not known whether `{call.name}` ran with {json_text(left.checked.arguments.shown)} (call {left.slot} of the run "
+                f"{frame.run.id}): it began, its result was never written down, and the tool says `unknown='fail'`."
+            )
+            raise RunError(msg)
+        case _:
+            return _asked(frame, left, decisions[-1])
+
+
+def _is(value: Any, kind: type) -> bool:
+    return value is kind or isinstance(value, kind)
+
+
+def _decision_slot(left: Left, number: int) -> tuple[str, str]:
+    return f"{left.slot}?{number}", f"unknown {left.digest}"
+
+
+def _recorded(frame: Frame, left: Left, number: int) -> Entry | None:
+    slot, digest = _decision_slot(left, number)
+    return frame.run.journal.take(slot, "decision", digest)
+
+
+def _asked(frame: Frame, left: Left, entry: Entry | None) -> ToolResult | Question | None:
+    """What a person decided about it; the question while they have not. It is another question each time the call was begun."""
+    run, call = frame.run, left.checked.call
+    if entry is None:
+        slot, digest = _decision_slot(left, len(left.begun))
+        bare = Question("unknown", _question(left), call.changed(args=left.checked.arguments.shown), path=frame.path)
+        question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"))
+        decision = run.decision(question.id)
+        if decision is None:
+            remember(run, [question])
+            if frame.tell is not None:
+                frame.tell(events.QuestionAsked(question))
+            return question
+        entry = Entry(slot, "decision", digest, decision)
+        run.journal.add(entry)
+        if frame.tell is not None:
+            frame.tell(events.Decided(question, decision))
+    else:
+        run.tally.note(run.decisions, entry.value)
+    match entry.value.kind:
+        case "approve":
+            return None
+        case "reply":
+            return ToolResult(call.name, entry.value.text, call.id)
+        case _:  # a denial; and an edit made by hand, as the call that may have run is the one that was shown
+            reason = f" A person says: {entry.value.text}" if entry.value.text else ""
+            return ToolResult(call.name, _NOBODY_KNOWS + reason, call.id, is_error=True)
+
+
+def _question(left: Left) -> str:
+    shown = json_text(left.checked.arguments.shown)
+    return (
+        f"{left.checked.call.name} may have run with args: {shown}. It began, and its result was never written down. "
+        "Run it (again)? Approve runs it, a reply is taken for its result, a denial leaves it."
+    )

@@ -1,0 +1,78 @@
+"""A program called as a tool: a frame of the same run below the call, so that it may wait, survive and be counted.  (Floor 4.)
+
+In: a call that is about to run. Out: the frame for what goes on inside it, and, when it ended, its spending on record at the slot of the
+call, with `.spent` behind it: a replay takes the result alone and does not go inside again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import RunError
+from ferrule.runs.journal.journal import Entry
+from ferrule.values.calls.call import ToolResult
+from ferrule.values.conversation.exchange import Usage
+
+if TYPE_CHECKING:
+    from ferrule.errors import ConfirmationRequired
+    from ferrule.runs.observers import CallPlace
+    from ferrule.runs.state import Frame
+    from ferrule.values.calls.call import CheckedCall
+
+
+def is_program(tool: Any) -> bool:
+    """Whether a tool is a program (`program.as_tool()`): to call it again after a stop repeats nothing, as all it did is in the journal."""
+    return getattr(tool.func, "is_program", False) is True
+
+
+def called(frame: Frame, slot: str, checked: CheckedCall, place: CallPlace) -> Frame | None:
+    """The frame for a program that is called as a tool; None for functions: a program that one of them calls is a run of its own."""
+    return frame.called(slot, checked.tool.name, place) if is_program(checked.tool) else None
+
+
+def left(frame: Frame, slot: str, inside: Frame, *, failed: bool) -> Entry | None:
+    """The program ended, with a result. Returns what it spent, to be written down before the result is; None where it is already."""
+    journal = frame.run.journal
+    journal.left(inside.path, unfinished=failed)
+    if journal.take(f"{slot}.spent", "once", "spent") is not None:
+        return None
+    counted = inside.budget.spent() if inside.budget is not None else {}
+    return Entry(f"{slot}.spent", "once", "spent", {"usage": [*inside.tokens], **counted})
+
+
+def recounted(frame: Frame, slot: str) -> None:
+    """Count again, in a replay, what a program spent whose result was taken from the journal."""
+    entry = frame.run.journal.take(f"{slot}.spent", "once", "spent")
+    if entry is None:
+        return
+    counted: dict[str, Any] = dict(entry.value)
+    frame.add_usage(Usage(*counted.pop("usage")))
+    if frame.budget is not None:
+        frame.budget.spend(**counted)
+
+
+def over_limit(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry:
+    """The result of a call for which the limits leave no room: written down, as another execution may count in another order."""
+    told = f"Call to `{checked.call.name}` was not run: the limit of tool calls is reached. Answer with what you know."
+    return not_run(frame, slot, digest, checked, told)
+
+
+def not_run(frame: Frame, slot: str, digest: str, checked: CheckedCall, told: str) -> Entry:
+    """What the model is told in place of a result, written down as the result of the call."""
+    entry = Entry(slot, "result", digest, ToolResult(checked.call.name, told, checked.call.id, is_error=True))
+    frame.run.journal.add(entry)
+    return entry
+
+
+def timed(frame: Frame, checked: CheckedCall) -> CheckedCall:
+    """The call with the timeout that the limits set for tools without one of their own; programs have none."""
+    return checked if frame.budget is None or is_program(checked.tool) else frame.budget.timed(checked)
+
+
+def cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:
+    """What to raise where a function called a program that waits: the function would have to run a second time to go on."""
+    name = checked.tool.name
+    return RunError(
+        f"`{name}` called the program `{error.run.program.name}`, which waits for a person ({error.question!r}). A function cannot wait in "
+        f"its middle: its own code would run a second time. Give the agent the program itself as a tool: `tools=[program.as_tool()]`."
+    )

@@ -1,0 +1,350 @@
+"""A batch of checked calls, run: begun and result journalled for each, results in call order.  (Floor 4.)
+
+One call runs in place. Several run at once: async tools as tasks, sync tools in the bounded pool, tools with `concurrent=False` one by one.
+Inside a worker of the pool everything runs in place, so that the pool cannot wait for itself.
+"""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from ferrule import settings
+from ferrule.concurrency import offload
+from ferrule.errors import ConfirmationRequired, Suspended, ToolError
+from ferrule.runs.driver.recovery import Left, begun, reconciling, settled
+from ferrule.runs.driver.subprogram import called, cannot_wait, is_program, not_run, over_limit, recounted, timed
+from ferrule.runs.driver.subprogram import left as left_program
+from ferrule.runs.journal.journal import Entry
+from ferrule.runs.observers import CallPlace, without_traces
+from ferrule.settings import Scope
+from ferrule.tools.execution.run import arun_call, failure, run_call
+from ferrule.tools.sources.remote import is_remote
+from ferrule.values.calls.call import ToolResult
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.run import event as events
+
+if TYPE_CHECKING:
+    from ferrule.runs.driver.elicitation import Inputs
+    from ferrule.runs.driver.transaction import Database
+    from ferrule.runs.state import Frame
+    from ferrule.values.calls.call import CheckedCall
+    from ferrule.values.run.act import CallTools
+
+    Live = tuple[int, str, CheckedCall]
+
+
+def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
+    """Run a batch from this thread."""
+    results, live, left = _recorded(frame, act)
+    waiting = _settle(frame, left, results, live) if left else {}
+    if len(live) == 1 and not waiting:
+        at, slot, checked = live[0]
+        results[at] = _run(frame, slot, checked)
+    elif live or waiting:
+        _run_together(frame, live, results, waiting)
+    return results  # pyright: ignore[reportReturnType]  every place is filled by now
+
+
+async def acall_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
+    """Run a batch without blocking the loop."""
+    results, live, left = _recorded(frame, act)
+    waiting = await _asettle(frame, left, results, live) if left else {}
+    if len(live) == 1 and not waiting:
+        at, slot, checked = live[0]
+        results[at] = await _arun(frame, slot, checked)
+    elif live or waiting:
+        await _arun_together(frame, live, results, waiting)
+    return results  # pyright: ignore[reportReturnType]  every place is filled by now
+
+
+def _run_together(frame: Frame, live: list[Live], results: list[ToolResult | None], waiting: dict[int, Suspended]) -> None:
+    def fill(at: int, slot: str, checked: CheckedCall) -> None:
+        try:
+            results[at] = _run(frame, slot, checked)
+        except Suspended as asking:  # the others go on: only this one waits
+            waiting[at] = asking
+
+    if offload.in_worker():
+        for each in live:
+            fill(*each)
+    else:
+        futures = {offload.submit(work): work for work in [partial(fill, *each) for each in live if each[2].tool.concurrent]}
+        try:
+            for each in live:
+                if not each[2].tool.concurrent:
+                    fill(*each)
+            for future, work in futures.items():
+                offload.helped(future, work)
+        except BaseException as error:
+            begun = [future for future in futures if not future.cancel()]
+            for future in begun if isinstance(error, Exception) else ():  # an interrupt (Ctrl-C) does not wait
+                future.exception()
+            raise
+    _wait_for_all(waiting)
+
+
+def _wait_for_all(waiting: dict[int, Suspended]) -> None:
+    if waiting:
+        raise Suspended([question for at in sorted(waiting) for question in waiting[at].questions])
+
+
+async def _arun_together(frame: Frame, live: list[Live], results: list[ToolResult | None], waiting: dict[int, Suspended]) -> None:
+    import asyncio
+
+    async def fill(at: int, slot: str, checked: CheckedCall) -> None:
+        try:
+            results[at] = await _arun(frame, slot, checked)
+        except Suspended as asking:  # the others go on: only this one waits
+            waiting[at] = asking
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # The tool itself raised it: nobody cancelled this call, and a task group would take it for done.
+            result = failure(checked.call, error)
+            await frame.run.journal.aadd(Entry(slot, "result", _digest(checked), result))
+            results[at] = _told(frame, checked, result)
+
+    async def one_by_one() -> None:
+        for at, slot, checked in live:
+            if not checked.tool.concurrent:
+                await fill(at, slot, checked)
+
+    # A `ToolStop` in one call ends the run: the group cancels the others and waits for them, so that none is left behind.
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one_by_one())
+            for at, slot, checked in live:
+                if checked.tool.concurrent:
+                    group.create_task(fill(at, slot, checked))
+    except BaseExceptionGroup as several:
+        raise several.exceptions[0] from None
+    _wait_for_all(waiting)
+
+
+def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, Left]]]:
+    """Results that the journal has, with None for the others; those others; and those of them that were begun, but not ended."""
+    journal, slot = frame.run.journal, frame.slot()
+    results: list[ToolResult | None] = []
+    live: list[Live] = []
+    left: list[tuple[int, Left]] = []
+    allowed = len(act.calls) if frame.budget is None else frame.budget.take_calls(len(act.calls))
+    for k, checked in enumerate(act.calls):
+        at = f"{slot}.{k}"
+        entry = journal.take(at, "result", _digest(checked)) if journal.replaying else None
+        has_begun = journal.has_begun(at)
+        if entry is None and k >= allowed:
+            entry = over_limit(frame, at, _digest(checked), checked)
+        elif entry is None and checked.refused is not None and not has_begun:
+            entry = not_run(frame, at, _digest(checked), checked, checked.refused)
+        results.append(entry.value if entry is not None else None)
+        if entry is not None:
+            if is_program(checked.tool):
+                recounted(frame, at)
+        elif has_begun and not is_program(checked.tool) and (cut_off := journal.take_begun(at)) and not journal.is_paused(at):
+            left.append((k, Left(at, _digest(checked), checked, cut_off)))
+        else:
+            live.append((k, at, checked))
+    frame.live = bool(live or left)
+    return results, live, left
+
+
+def _settle(frame: Frame, left: list[tuple[int, Left]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
+    """Sort the calls that an earlier execution left: those with a result, those to run, and (returned) those a person is asked about."""
+    waiting: dict[int, Suspended] = {}
+    for at, each in left:
+        call, place = _reconciled(frame, each)
+        found = copy_context().run(_in_scope, place, None, call) if call is not None else None
+        answer = settled(frame, each, found)
+        if isinstance(answer, ToolResult):
+            frame.run.journal.add(Entry(each.slot, "result", each.digest, answer))
+            results[at] = _told(frame, each.checked, answer)
+        elif answer is None:
+            live.append((at, each.slot, each.checked))
+        else:
+            waiting[at] = Suspended([answer])
+    live.sort(key=itemgetter(0))
+    return waiting
+
+
+async def _asettle(frame: Frame, left: list[tuple[int, Left]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
+    waiting: dict[int, Suspended] = {}
+    for at, each in left:
+        call, place = _reconciled(frame, each)
+        with settings.entered(Scope(settings.scope().overrides, None, place)):
+            found = await arun_call(call) if call is not None else None
+        answer = settled(frame, each, found)
+        if isinstance(answer, ToolResult):
+            await frame.run.journal.aadd(Entry(each.slot, "result", each.digest, answer))
+            results[at] = _told(frame, each.checked, answer)
+        elif answer is None:
+            live.append((at, each.slot, each.checked))
+        else:
+            waiting[at] = Suspended([answer])
+    live.sort(key=itemgetter(0))
+    return waiting
+
+
+def _reconciled(frame: Frame, each: Left) -> tuple[CheckedCall | None, CallPlace]:
+    """The tool's `reconcile=` as a call, if it has one, and the place it is run at."""
+    return reconciling(frame.run.id, each), CallPlace(frame.tell, each.checked.call.id or each.slot, frame.run.id, frame)
+
+
+def _digest(checked: CheckedCall) -> str:
+    return f"{checked.tool.name} {json_text(checked.arguments.shown)}"
+
+
+def _answered(frame: Frame, slot: str, checked: CheckedCall) -> Inputs:
+    from ferrule.runs.driver.elicitation import answered_inputs  # late, as `database` below: for tools of servers alone
+
+    return answered_inputs(frame, slot, _digest(checked), checked)
+
+
+def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
+    if checked.tool.effect == "transactional":
+        return _run_in_transaction(frame, slot, checked)
+    inputs = _answered(frame, slot, checked) if is_remote(checked.tool) else None
+    digest, entry = _begun(frame, slot, checked)
+    if entry is not None:
+        frame.run.journal.add(entry)
+        _tell_start(frame, checked)
+    result = _performed(frame, slot, checked, inputs=inputs)
+    frame.alive()  # the thread of a call that nobody waits for any more: what became of it is not known to the run
+    frame.run.journal.add(Entry(slot, "result", digest, result))
+    return _told(frame, checked, result)
+
+
+def _performed(frame: Frame, slot: str, checked: CheckedCall, database: Database | None = None, inputs: Inputs | None = None) -> ToolResult:
+    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
+    inside = called(frame, slot, checked, place)
+    try:
+        result = copy_context().run(_in_scope, place, inside, timed(frame, checked))
+        spent = left_program(frame, slot, inside, failed=result.is_error) if inside is not None else None
+        if spent is not None:
+            frame.run.journal.add(spent)
+    except Suspended:
+        if inputs is not None:
+            inputs.keep()
+        raise
+    except ConfirmationRequired as error:
+        if error.run is None:
+            raise
+        raise cannot_wait(checked, error) from error
+    finally:
+        place.over = True
+        if database is not None:
+            database.end()
+    return result
+
+
+def _in_scope(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> ToolResult:
+    # This is a copy of the caller's context: what is set in it, here or by the tool, is gone after the call.
+    settings.enter(Scope(settings.scope().overrides, inside, place))
+    return run_call(checked)
+
+
+def _run_in_transaction(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
+    """What the tool writes and its result are committed together; where it fails, what it wrote is undone."""
+    from ferrule.runs.driver.transaction import UNDONE, Database, transactions
+
+    where = transactions(frame.run, checked.tool)
+    digest, entry = _begun(frame, slot, checked)
+    if entry is not None:
+        frame.run.journal.add(entry)
+        _tell_start(frame, checked)
+    try:
+        with where.transaction() as connection:
+            database = Database(connection)
+            result = _performed(frame, slot, checked, database)
+            if database.undone and not result.is_error:
+                result = failure(checked.call, ToolError(UNDONE))
+            if result.is_error:
+                raise _Undone(result)
+            frame.alive()
+            ended = Entry(slot, "result", digest, result)
+            where(ended)
+    except _Undone as undone:
+        result = undone.result
+        frame.run.journal.add(Entry(slot, "result", digest, result))
+    else:
+        frame.run.journal.entries.append(ended)
+    return _told(frame, checked, result)
+
+
+class _Undone(Exception):  # noqa: N818  a way out of the transaction, seen by nobody
+    """The tool failed: its transaction is not to be committed."""
+
+    def __init__(self, result: ToolResult) -> None:
+        self.result = result
+
+
+async def _arun(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
+    if checked.tool.effect == "transactional":
+        return await _arun_in_transaction(frame, slot, checked)
+    journal = frame.run.journal
+    inputs = _answered(frame, slot, checked) if is_remote(checked.tool) else None
+    digest, entry = _begun(frame, slot, checked)
+    if entry is not None:
+        await journal.aadd(entry)
+        _tell_start(frame, checked)
+    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, inputs=inputs)
+    inside = called(frame, slot, checked, place)
+    try:
+        with settings.entered(Scope(settings.scope().overrides, inside, place)):
+            result = await arun_call(timed(frame, checked))
+        spent = left_program(frame, slot, inside, failed=result.is_error) if inside is not None else None
+        if spent is not None:
+            await journal.aadd(spent)
+    except Suspended:
+        if inputs is not None:
+            inputs.keep()
+        raise
+    except ConfirmationRequired as error:
+        if error.run is None:
+            raise
+        raise cannot_wait(checked, error) from error
+    finally:
+        place.over = True
+    frame.alive()
+    await journal.aadd(Entry(slot, "result", digest, result))
+    return _told(frame, checked, result)
+
+
+async def _arun_in_transaction(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
+    """In a worker thread, as it holds the database. Cancelling waits: it is either committed or undone before anybody may run it again."""
+    import asyncio
+
+    work = asyncio.ensure_future(offload.in_worker_thread(partial(_run_in_transaction, frame, slot, checked)))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait((work,))
+        if not work.cancelled():
+            work.exception()
+        raise
+
+
+def _begun(frame: Frame, slot: str, checked: CheckedCall) -> tuple[str, Entry | None]:
+    """The call's digest, and the entry to write before it runs. A call is claimed here, and can be once in an execution."""
+    frame.check()
+    digest = _digest(checked)
+    if frame.run.journal.has_begun(slot) and is_program(checked.tool):
+        return digest, None  # it goes on inside, where it stopped
+    frame.run.journal.dispatch(slot)
+    return digest, begun(frame.run.id, slot, digest, checked)
+
+
+def _tell_start(frame: Frame, checked: CheckedCall) -> None:
+    if frame.tell is not None:
+        frame.tell(events.CallStarted(checked.call))
+
+
+def _told(frame: Frame, checked: CheckedCall, result: ToolResult) -> ToolResult:
+    if frame.tell is not None:
+        frame.tell(events.CallFinished(checked.call, result))
+    if result.error is not None:
+        without_traces(result.error)
+    return result

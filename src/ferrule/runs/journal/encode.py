@@ -1,0 +1,192 @@
+"""Journal entries, decisions and questions as JSON, and back.  (Floor 4.)
+
+One entry is one JSON object on one line: `{"v": 1, "slot", "kind", "digest", "value"}`. There is no pickle and no class name that would be
+imported: what a value becomes is settled by the entry's kind. Left out are what only the process that was there can hold: a response's
+`raw`, a result's `value` and `error`, the `raw` of a model's error. A newer version is refused by name (durability, R11).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule import errors
+from ferrule.errors import LMError, RunError, StoreError, shown
+from ferrule.runs.journal.journal import Entry
+from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.calls.shapes import CallFault
+from ferrule.values.confirmation.question import Decision, Question
+from ferrule.values.content.parts import Audio, File, Image, Text
+from ferrule.values.conversation.exchange import Response, Usage
+from ferrule.values.encoding.encode import json_text, jsonable
+from ferrule.values.record import fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ferrule.values.content.parts import Content, Part
+    from ferrule.values.record import Record
+
+VERSION = 1
+PARTS: dict[str, type[Part]] = {"text": Text, "image": Image, "audio": Audio, "file": File}
+PART_NAMES: dict[Any, str] = {kind: name for name, kind in PARTS.items()}
+_LM_ERRORS = {name: found for name, found in vars(errors).items() if isinstance(found, type) and issubclass(found, LMError)}
+_PLAIN_ERRORS = {
+    name: found
+    for name, found in vars(errors).items()
+    if isinstance(found, type) and issubclass(found, RunError) and found.__init__ is RunError.__init__
+}
+_FACTS = ("provider", "status", "request_id", "retry_after_s")
+
+
+def entry_text(entry: Entry) -> str:
+    """One entry as a line of JSON. Raises `RunError` for a value that JSON would change, as a replay would then differ."""
+    return json_text(entry_form(entry))
+
+
+def entry_form(entry: Entry) -> dict[str, Any]:
+    """One entry as JSON data."""
+    return {"v": VERSION, "slot": entry.slot, "kind": entry.kind, "digest": entry.digest, "value": _value(entry)}
+
+
+def read_entry(line: Any) -> Entry:
+    """An entry out of its line, or of the data in it; raises `StoreError` for what is none, or is of a newer version."""
+    form = cast("dict[str, Any]", line) if isinstance(line, dict) else read_object(line, "an entry of a journal")
+    if form.get("v") != VERSION:
+        msg = f"This journal entry has version {form.get('v')!r}; this ferrule reads version {VERSION}. Use a newer ferrule."
+        raise StoreError(msg)
+    try:
+        kind = form["kind"]
+        read = _READERS.get(kind)
+        return Entry(form["slot"], kind, form["digest"], read(form["value"]) if read is not None else form["value"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        msg = f"This is no entry of a journal ({type(error).__name__}: {error}): found {shown(form)}."
+        raise StoreError(msg) from error
+
+
+def read_object(text: Any, what: str) -> dict[str, Any]:
+    """A JSON object; raises `StoreError` that says what it should have been."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else None  # not bytes, which may be a pickle
+    except ValueError as error:
+        msg = f"This is not {what}, which is JSON text: found {shown(text)}."
+        raise StoreError(msg) from error
+    if not isinstance(found, dict):
+        msg = f"This is not {what}, which is a JSON object: found {shown(text)}."
+        raise StoreError(msg)
+    return cast("dict[str, Any]", found)
+
+
+# -- one value -----------------------------------------------------------------------------------------------------
+
+
+def _value(entry: Entry) -> Any:
+    match entry.kind:
+        case "model":
+            return _response(entry.value)
+        case "failure":
+            return error_facts(entry.value)
+        case "result":
+            return _result(entry.value)
+        case "decision":
+            return record_form(entry.value)
+        case "begun" | "once" | "limit":
+            if entry.value is not None and jsonable(entry.value) != entry.value:
+                msg = f"What `Once` makes is kept as JSON, so it must be JSON data already; at {entry.slot} found {shown(entry.value)}."
+                raise RunError(msg)
+            return entry.value
+
+
+def _response(response: Response) -> dict[str, Any]:
+    form = {name: value for name, value in fields_of(response).items() if name != "raw" and value is not None and value != ()}
+    form["usage"] = list(fields_of(response.usage).values())
+    if response.tool_calls:
+        form["tool_calls"] = [call_form(call) for call in response.tool_calls]
+    return form
+
+
+def _read_response(form: dict[str, Any]) -> Response:
+    read: dict[str, Any] = {"usage": Usage(*form["usage"]), "tool_calls": tuple(map(read_call, form.get("tool_calls", ())))}
+    return Response(**{**form, **read})
+
+
+def call_form(call: ToolCall) -> dict[str, Any]:
+    """A call as JSON data, with all its fields."""
+    form: dict[str, Any] = {"name": call.name, "args": call.args, "id": call.id}
+    if call.intention is not None:
+        form["intention"] = call.intention
+    if call.fault is not None:
+        form["fault"] = asdict(call.fault)
+    if call.repairs:
+        form["repairs"] = call.repairs
+    return form
+
+
+def read_call(form: Mapping[str, Any]) -> ToolCall:
+    """A call out of `call_form`."""
+    fault, repairs = form.get("fault"), form.get("repairs")
+    read: dict[str, Any] = {"fault": CallFault(**fault) if fault is not None else None, "repairs": tuple(repairs or ())}
+    return ToolCall.unchecked(**{**form, **read})
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    form = {
+        name: value
+        for name, value in fields_of(result).items()
+        if name not in {"value", "error"} and value is not None and value is not False
+    }
+    return {**form, "content": _content(result.content)}
+
+
+def _content(content: Content) -> Any:
+    return content if isinstance(content, str) else [{"part": PART_NAMES[type(part)], **vars(part)} for part in content]
+
+
+def _read_result(form: dict[str, Any]) -> ToolResult:
+    content: Any = form["content"]
+    if not isinstance(content, str):
+        content = tuple([PARTS[part.pop("part")](**part) for part in content])
+    read: dict[str, Any] = {**form, "content": content}
+    return ToolResult(**read)
+
+
+def error_facts(error: BaseException) -> dict[str, Any]:
+    """What can be kept of an error: its class, its text, and for a model's error what the provider said."""
+    known = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _LM_ERRORS), None)
+    facts = {name: value for name in _FACTS if (value := getattr(error, name, None)) is not None} if known else {}
+    return {"type": known or type(error).__name__, "text": str(error), **facts}
+
+
+def read_error(facts: Mapping[str, Any]) -> BaseException:
+    """The error again: a model's error as its class, any other as a `RunError` that names its class."""
+    kind = _LM_ERRORS.get(facts["type"])
+    if kind is None:
+        plain = _PLAIN_ERRORS.get(facts["type"])
+        return plain(facts["text"]) if plain is not None else RunError(f"{facts['type']}: {facts['text']}")
+    # Its text is whole already: the class would put provider and status around it once more.
+    error = kind.__new__(kind, facts["text"])
+    error.__dict__.update({"raw": None, **{name: facts.get(name) for name in _FACTS}})
+    return error
+
+
+# -- decisions and questions ---------------------------------------------------------------------------------------
+
+
+def record_form(record: Record) -> dict[str, Any]:
+    """A decision or a question as JSON data, by its fields."""
+    return {name: call_form(value) if isinstance(value, ToolCall) else jsonable(value) for name, value in fields_of(record).items()}
+
+
+def read_decision(form: Mapping[str, Any]) -> Decision:
+    """A decision out of `record_form`."""
+    return Decision(**form)
+
+
+def read_question(form: Mapping[str, Any]) -> Question:
+    """A question out of `record_form`."""
+    read: dict[str, Any] = {**form, "call": read_call(form["call"])}
+    return Question(**read)
+
+
+_READERS: dict[str, Any] = {"model": _read_response, "failure": read_error, "result": _read_result, "decision": read_decision}

@@ -1,0 +1,237 @@
+"""Observers: who is told what goes on, and the wall that keeps them from changing it.  (Floor 4.)
+
+In: events. Out: calls of callbacks. One of the two places where any exception is caught: an observer that fails is reported as a warning,
+and the run goes on as if it had not been there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ferrule import settings
+from ferrule.values.calls.context import Context, key_of
+from ferrule.values.record import Changing, field
+from ferrule.values.run import event as events
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolSpec
+    from ferrule.values.conversation.exchange import Request, Response
+
+Observer = Callable[[events.Event], None]
+R = TypeVar("R")
+
+exchanges: deque[tuple[Any, Request, Response | str]] = deque(maxlen=100)
+"""The latest model calls of the process, for `inspect_history`: `(model, request, response)`; of a call that failed, its error as text."""
+
+
+class Observers:
+    """Tells every observer of a run, one event at a time."""
+
+    __slots__ = ("_lock", "each", "parent_id", "run_id")
+
+    def __init__(self, each: Iterable[Any], *, run_id: str, parent_id: str) -> None:
+        self.each = tuple(_observer(one) for one in each)
+        self._lock = threading.RLock()  # tools of one turn report from several threads
+        self.run_id = run_id
+        self.parent_id = parent_id
+
+    def inside(self, call_id: str) -> Observers:
+        """The same observers, told of what goes on inside one tool call of the run."""
+        inner = Observers((), run_id=self.run_id, parent_id=call_id)
+        inner.each, inner._lock = self.each, self._lock
+        return inner
+
+    def __call__(self, event: events.Event) -> None:
+        """Tell one event to all."""
+        event.run_id, event.parent_id = self.run_id, self.parent_id
+        with self._lock:
+            for observer in self.each:
+                try:
+                    observer(event)
+                except Exception as error:  # noqa: BLE001  the wall: an observer never changes the run
+                    message = f"an observer failed on {type(event).__name__} and was passed over: {error!r}"
+                    warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _observer(one: Any) -> Observer:
+    return _Hooks(one) if any(name.startswith("on_") for name in dir(one)) else one
+
+
+class _Hooks:
+    """A callback object with `on_module_start(call_id, instance, inputs)` and its like (DSPy's form), as an observer."""
+
+    __slots__ = ("_one",)
+
+    def __init__(self, one: Any) -> None:
+        self._one = one
+
+    def __call__(self, event: events.Event) -> None:
+        self._call("on_event", event)
+        match event:
+            case events.RunStarted():
+                self._call("on_module_start", event.run_id, event.program, dict(event.inputs))
+            case events.RunFinished():
+                self._call("on_module_end", event.run_id, event.prediction, event.error)
+            case events.ModelCalled():
+                self._call("on_lm_start", event.call_id, event.lm, {"request": event.request})
+            case events.ModelAnswered():
+                self._call("on_lm_end", event.call_id, event.response, event.error)
+            case events.Formatted():
+                self._call("on_adapter_format_end", event.request_id, {"messages": event.messages, "tools": event.tools}, None)
+            case events.ParseStarted():
+                self._call("on_adapter_parse_start", event.request_id, event.adapter, {"attempt": event.attempt, "calls": event.calls})
+            case events.ParseFinished():
+                self._call("on_adapter_parse_end", event.request_id, {"outputs": event.outputs, "calls": event.calls}, event.error)
+            case events.CallStarted():
+                self._call("on_tool_start", event.call.id, event.call.name, event.call.args)
+            case events.CallFinished():
+                self._call("on_tool_end", event.call.id, event.result, event.result.error)
+            case events.QuestionAsked():
+                self._call("on_question", event.question)
+            case _:
+                pass
+
+    def _call(self, name: str, *given: Any) -> None:
+        hook = getattr(self._one, name, None)
+        if hook is not None:
+            hook(*given)
+
+
+class Execution(Changing):
+    """One execution of a run. What it started and nobody waits for any more (a thread, say) sees here that it is over."""
+
+    outer: Any = None
+    """The tool call inside which this run was started; None for an outermost one."""
+    over: bool = False
+    left: bool = False
+    """Whether its stream was left: then what sync code waits for here is cancelled, and that is the run's own cancellation."""
+    awaited: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
+    """What sync code waits for, on the background loop."""
+
+
+async def held(life: Any, value: Awaitable[R]) -> R:
+    """Await something that sync code waits for, within reach of whoever leaves the stream of the run, or of one around it."""
+    import asyncio  # late: sync tools alone have no use for it
+
+    around: list[Execution] = []
+    while life is not None:
+        if type(life) is Execution:
+            around.append(life)
+        life = life.outer
+    task: Any = asyncio.current_task()
+    for each in around:
+        each.awaited.add(task)
+    try:
+        if any(each.left for each in around):  # just now: what did not begin does not begin
+            if inspect.iscoroutine(value):
+                value.close()
+            raise asyncio.CancelledError
+        return await value
+    finally:
+        for each in around:
+            each.awaited.discard(task)
+
+
+class CallPlace(Changing):
+    """The tool call that is executing; the scope carries it into the tool."""
+
+    tell: Observers | None
+    call_id: str
+    run_id: str
+    frame: Any = None
+    """The `Frame` that made the call (`state.py` stands on this module): programs inside the tool share its budget, and end with it."""
+    over: bool = False
+    """Whether the call ended: also where its thread goes on, after a timeout."""
+    slot: str = ""
+    checked: CheckedCall | None = None
+    db: Any = None
+    """What the tool writes through, in a transaction of the store, where it is transactional."""
+    inputs: Any = None
+    """What the server that the tool lives on asks a person during the call (`inputs.py`); None for local tools."""
+    direct_calls: int = 0
+    """How many tools that take a `Context` its function has called by hand."""
+
+    @property
+    def outer(self) -> Any:
+        """The execution, or the call of a program, that made this call."""
+        return self.frame.life if self.frame is not None else None
+
+    @property
+    def caller(self) -> Any:
+        """Who calls, in seed 004's form of a tool: the agent."""
+        return self.frame.run.program if self.frame is not None else None
+
+    def held(self, value: Awaitable[R]) -> Awaitable[R]:
+        """See `held`."""
+        return held(self, value)
+
+    def context(self, tool: ToolSpec, arguments: CheckedArguments) -> Context[Any]:
+        """What the tool is given: of this call, or of one that its function makes to another tool by hand."""
+        slot, db = self.slot, self.db
+        if self.checked is None or self.checked.arguments is not arguments:
+            slot, db = f"{slot}>{self.direct_calls}", None
+            self.direct_calls += 1
+        run = self.frame.run if self.frame is not None else None
+        return Context(
+            run_id=self.run_id,
+            call_id=self.call_id,
+            key=key_of(self.run_id, slot, tool.name, arguments.shown),
+            deps=run.deps if run is not None else None,
+            db=db,
+            tell=self.progress if self.tell is not None else None,
+            stopped=lambda: self.cancelled,
+        )
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run was cancelled, the call's time limit passed, or the call has ended."""
+        return self.over or (self.frame is not None and self.frame.run.cancelled)
+
+    def progress(self, message: str, done: float | None, total: float | None) -> None:
+        """Tell the run's observers how far the call is."""
+        if self.tell is not None:
+            self.tell(events.CallProgress(self.call_id, message, done, total))
+
+
+def without_traces(error: BaseException) -> None:
+    """Take the tracebacks off an error, and off those it came of: each keeps all callers alive, with everything that they hold."""
+    seen = {id(sys.exception())}  # what the caller is dealing with, in an `except` around the run, is the caller's own
+    todo: list[BaseException | None] = [error]
+    while todo:
+        each = todo.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        each.__traceback__ = None
+        todo += (each.__cause__, each.__context__)
+        if isinstance(each, BaseExceptionGroup):
+            todo += cast("tuple[BaseException, ...]", each.exceptions)
+
+
+def progress(message: str = "", *, done: float | None = None, total: float | None = None) -> None:
+    """From inside a tool: tell the run's observers how far the call is. Outside a run it does nothing."""
+    place = settings.scope().call
+    if place is not None:
+        place.progress(message, done, total)
+
+
+def is_cancelled() -> bool:
+    """From inside a tool: whether its result is no longer wanted. Sync tools check it, since a thread cannot be stopped from outside."""
+    place = settings.scope().call
+    return place is not None and place.cancelled
+
+
+def emit_event(name: str, payload: Any = None) -> None:
+    """From inside a tool or a program: tell the run's observers anything. Outside a run it does nothing."""
+    here = settings.scope()
+    tell = here.call.tell if here.call is not None else here.frame.tell if here.frame is not None else None
+    if tell is not None:
+        tell(events.Custom(name, payload))

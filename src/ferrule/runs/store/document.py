@@ -1,0 +1,292 @@
+"""A run as a JSON document: its head, which is all but the journal.  (Floor 4.)
+
+In: a `RunState`. Out: a head as JSON data, and a `RunState` filled from one. The fingerprint in it says with which program the run was
+made: class, signatures, tools with the digests of their schemas (durability, R12). Inputs are kept as JSON and read back as the types the
+program declares. An input that would not come back equal is refused when the run starts, not when it is resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
+
+from pydantic import BaseModel
+
+from ferrule.errors import ReplayMismatch, RunError, StoreError, shown
+from ferrule.models.providers import check_saved
+from ferrule.runs.journal.encode import (
+    PART_NAMES,
+    PARTS,
+    error_facts,
+    read_decision,
+    read_error,
+    read_question,
+    record_form,
+)
+from ferrule.tools.tool import Tool
+from ferrule.values.content.convert import marked_parts, read_marked
+from ferrule.values.conversation.history import History
+from ferrule.values.encoding.encode import json_bytes, jsonable, repr_text
+from ferrule.values.record import Changing, Record, fields_of
+from ferrule.values.signatures.fields import input_check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ferrule.runs.roles import Program
+    from ferrule.runs.state import RunState
+
+VERSION = 1
+_TAG = "$ferrule"
+_PLAIN_BITS = 64
+_SCALARS = (str, int, float, bool, type(None))
+
+
+def given_of(run: RunState) -> dict[str, Any]:
+    """What a run was given, as JSON data: `{"args": [...], "inputs": {name: ...}}`. Raises `RunError` for what would not come back."""
+    _check_config(run)
+    return {
+        "args": [_kept(run.program, k, value) for k, value in enumerate(run.args)],
+        "inputs": {name: _kept(run.program, name, value) for name, value in run.inputs.items()},
+    }
+
+
+def head_of(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a run but its journal, as JSON data; `given` is of `given_of`, made when the run began or now."""
+    return {
+        "ferrule_run": VERSION,
+        "id": run.id,
+        "program": run.program.name,
+        "fingerprint": fingerprint(run.program),
+        **given,
+        "key": run.key.hex(),
+        "status": run.status,
+        "error": error_facts(run.error) if run.error is not None else None,
+        "questions": [record_form(question) for question in run.pending],
+        # What was decided on a kept run stands in its store alone, where it is taken once: a copy does not bring it along.
+        "answers": [record_form(each) for each in run.answers.values() if run.kept is None or each.kind == "revoke"],
+    }
+
+
+def checked_head(head: Mapping[str, Any], program: Program, *, migrate: bool) -> Mapping[str, Any]:
+    """A head that this ferrule can read and that is of this program, or `StoreError`; `ReplayMismatch` shows what differs."""
+    if head.get("ferrule_run") != VERSION:
+        msg = f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {VERSION}. Use a newer ferrule."
+        raise StoreError(msg)
+    if head.get("redacted"):
+        msg = f"The run {head['id']} was redacted: neither its inputs nor its journal are there any more."
+        raise StoreError(msg)
+    now = fingerprint(program)
+    if not migrate and head["fingerprint"] != now:
+        then, now = _different(head["fingerprint"], now)
+        raise ReplayMismatch("start, in the fingerprint of the program", then, f"{now}; load it with `migrate=True` to try all the same")
+    return head
+
+
+def read_inputs(head: Mapping[str, Any], program: Program, tools: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional arguments and inputs of a run, as the program was given them. `tools` are those that inputs name."""
+    at_hand = {tool.name: tool for tool in map(Tool.of, tools)}
+    args = tuple([_again(program, k, form, at_hand) for k, form in enumerate(head["args"])])
+    return args, {name: _again(program, name, form, at_hand) for name, form in head["inputs"].items()}
+
+
+def restore(run: RunState, head: Mapping[str, Any]) -> None:
+    """Put what a head says of status, questions and decisions into a run that was made with its inputs."""
+    run.key = bytes.fromhex(head["key"])
+    run.status = head["status"]
+    run.error = read_error(head["error"]) if head["error"] is not None else None
+    run.pending = tuple(map(read_question, head["questions"]))
+    run.answers = {decision.question_id: decision for decision in map(read_decision, head["answers"])}
+    run.decisions = [*(entry.value for entry in run.journal.entries if entry.kind == "decision"), *run.answers.values()]
+
+
+# -- fingerprint ---------------------------------------------------------------------------------------------------
+
+
+def fingerprint(program: Program) -> dict[str, Any]:
+    """`{"program": class, "predictors": {path: {"signature", "digest", "tools": {name: digest}}}}`."""
+    # Not the module: a program that is defined in a script is in `__main__` there, and elsewhere when another process imports it.
+    found: dict[str, Any] = {"program": type(program).__qualname__, "predictors": {}}
+    named: Callable[[], Sequence[tuple[str, Any]]] | None = getattr(program, "named_predictors", None)
+    for path, predictor in named() if named is not None else ():
+        signature = predictor.signature
+        types = {name: repr_text(repr(field.annotation)) for name, field in signature.fields.items()}
+        found["predictors"][path] = {
+            "signature": signature.signature,
+            "digest": _digest((signature.dump_state(), types)),
+            "tools": {name: _digest(tool.declaration) for name, tool in predictor.tools.items()},
+        }
+    return found
+
+
+def _digest(value: Any) -> str:
+    return sha256(json_bytes(value)).hexdigest()[:16]
+
+
+def _different(then: Any, now: Any) -> tuple[str, str]:
+    """What differs between two fingerprints, each side in words."""
+    sides = [_lines(side) for side in (then, now)]
+    keys = [key for key in {**sides[0], **sides[1]} if sides[0].get(key) != sides[1].get(key)]
+    before, after = ("; ".join(f"{key} {side.get(key, 'absent')}" for key in keys) for side in sides)
+    return before, after
+
+
+def _lines(side: Any) -> dict[str, str]:
+    lines: dict[str, str] = {"program": str(side["program"])}
+    for path, predictor in side["predictors"].items():
+        lines[f"signature of `{path}`"] = f"({predictor['signature']}) {predictor['digest']}"
+        lines.update({f"tool `{name}` of `{path}`": digest for name, digest in predictor["tools"].items()})
+    return lines
+
+
+# -- inputs --------------------------------------------------------------------------------------------------------
+
+
+class _OfAType(Exception):  # noqa: N818  a signal within this module, no error
+    """A value that only its declared type can read back."""
+
+
+def _check_config(run: RunState) -> None:
+    """Refuse a call's `config=` that holds a key, unless the program calls an input of its own so."""
+    config = run.inputs.get("config")
+    fields: Any = getattr(getattr(run.program, "signature", None), "input_fields", None)
+    if isinstance(config, Mapping) and fields is not None and "config" not in fields:
+        check_saved(cast("Mapping[str, Any]", config))
+
+
+def _kept(program: Program, name: str | int, value: Any) -> Any:
+    try:
+        return _form(value)
+    except _OfAType:
+        pass
+    form = {_TAG: "typed", "value": jsonable(marked_parts(value))}
+    try:
+        again = _again(program, name, form, {})
+        is_same = _is_same(value, again) and jsonable(marked_parts(again)) == form["value"]
+    except (RunError, ValueError):
+        is_same = False
+    if not is_same:
+        msg = (
+            f"A run that is kept needs inputs that JSON can hold and give back. `{name}` is {shown(value)}, and the program declares no "
+            "type for it that would read all of it back. Declare one, pass plain data, or pass it as `deps=`, which is never kept."
+        )
+        raise RunError(msg)
+    return form
+
+
+def _form(value: Any) -> Any:
+    kind = cast("Any", type(value))
+    if kind in _SCALARS:
+        if not _is_exact(value):
+            raise _OfAType
+        return value
+    if kind is list:
+        return [_form(each) for each in value]
+    if kind is dict:
+        form: dict[Any, Any] = {key: _form(each) for key, each in value.items()}
+        if not all(type(key) is str and _is_exact(key) for key in form):
+            raise _OfAType
+        return {_TAG: "dict", "value": form} if _TAG in form else form
+    if kind is History:
+        return {_TAG: "history", **jsonable(value.format())}
+    if kind in PART_NAMES:
+        return {_TAG: PART_NAMES[kind], **value.__dict__}
+    if isinstance(value, Tool):
+        return {_TAG: "tool", "name": value.name, "digest": _digest(value.declaration)}
+    raise _OfAType
+
+
+def _is_exact(value: Any) -> bool:
+    """Whether a scalar is the same after JSON: not NaN, no integer of thousands of digits, no halves of one character side by side."""
+    match value:
+        case str():
+            return value.isascii() or jsonable(value) == value
+        case float():
+            return value - value == 0
+        case int():
+            return value.bit_length() < _PLAIN_BITS or jsonable(value) == value
+        case _:
+            return True
+
+
+def _is_same(value: Any, again: Any) -> bool:
+    """Whether a value came back: of the same types all the way down, with equal parts. Secrets come back masked; that is no difference."""
+    kind = cast("Any", type(value))
+    if type(again) is not kind:
+        return False
+    if hasattr(kind, "get_secret_value") or kind is History:  # a history is what it says, in messages or in turns
+        return True
+    if isinstance(value, (list, tuple)):
+        pairs: Any = zip(cast("Any", value), again, strict=True)
+        return len(cast("Any", value)) == len(again) and all(starmap(_is_same, pairs))
+    parts = _parts(value)
+    if parts is not None:
+        others = _parts(again)
+        return others is not None and parts.keys() == others.keys() and all(_is_same(each, others[key]) for key, each in parts.items())
+    if kind.__eq__ is object.__eq__:  # nothing more is known of it than its JSON
+        return True
+    return bool(value == again or (value != value and again != again))  # noqa: PLR0124  NaN, of any number type
+
+
+def _parts(value: Any) -> dict[Any, Any] | None:
+    """What a value is made of, also what is not in its JSON; None for one that is compared as a whole."""
+    if isinstance(value, BaseModel):
+        found = {name: getattr(value, name) for name in type(value).model_fields}
+        return {**found, **(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[Any, Any]", value))
+    if isinstance(value, (Record, Changing)):
+        return fields_of(value)
+    names: Mapping[str, Any] | None = getattr(cast("Any", type(value)), "__dataclass_fields__", None)
+    return {name: getattr(value, name, None) for name in names} if names is not None else None
+
+
+def _again(program: Program, name: str | int, form: Any, tools: Mapping[str, Tool]) -> Any:
+    if isinstance(form, list):
+        return [_again(program, name, each, tools) for each in cast("list[Any]", form)]
+    if not isinstance(form, dict):
+        return form
+    found = cast("dict[str, Any]", form)
+    rest = {key: value for key, value in found.items() if key != _TAG}
+    match found.get(_TAG):
+        case None:
+            return {key: _again(program, name, each, tools) for key, each in found.items()}
+        case "dict":
+            return {key: _again(program, name, each, tools) for key, each in rest["value"].items()}
+        case "typed":
+            return _reader(program, name)(read_marked(rest["value"]))
+        case "history":
+            return History(**rest)
+        case "tool":
+            return _tool(rest, tools)
+        case tag:
+            return PARTS[tag](**rest)
+
+
+def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
+    tool = tools.get(form["name"])
+    if tool is None:
+        msg = f"The run was started with the tool `{form['name']}` as an input. Pass it: Run.load(..., tools=[...])."
+        raise RunError(msg)
+    if (now := _digest(tool.declaration)) != form["digest"]:
+        raise ReplayMismatch("start, in the inputs", f"tool `{tool.name}` {form['digest']}", f"tool `{tool.name}` {now}")
+    return tool
+
+
+def _reader(program: Program, name: str | int) -> Callable[[Any], Any]:
+    """What makes the declared type of an input from JSON data: the signature's check, or the annotation of `forward`."""
+    signature = getattr(program, "signature", None)
+    field = signature.input_fields.get(name) if signature is not None else None
+    if field is not None:
+        return input_check(field) or (lambda value: value)
+    method = type(program).forward if not program.is_only_async else type(program).aforward
+    names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
+    kind = get_type_hints(method).get(names[name] if isinstance(name, int) and name < len(names) else str(name))
+    if kind is None:
+        msg = f"`{program.name}` declares no type for `{name}`."
+        raise RunError(msg)
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind).validate_python

@@ -1,0 +1,182 @@
+"""`Kept`: a run's place in a store, and the right to write to it while it executes.  (Floor 4.)
+
+It is the sink of the run's journal: an entry is on disk before the program sees the answer. After a write that failed nothing more is
+written in that execution, so that what is kept is always a beginning of what was done, and never has a gap.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from ferrule.errors import RunCancelled, RunError, StoreError
+from ferrule.runs.journal.encode import entry_text, read_decision, read_entry, read_object
+from ferrule.runs.store.document import given_of, head_of
+from ferrule.values.encoding.encode import json_text
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from ferrule.runs.journal.journal import Entry
+    from ferrule.runs.protocols import Lease, Store
+    from ferrule.runs.state import RunState
+
+
+_A_MOMENT_S = 5.0
+
+
+class Kept:
+    """The tie between one `Run` in this process and one run in a store."""
+
+    __slots__ = ("_broken", "_given", "_held", "_lease", "_one", "_unsure", "_waited", "_wrote", "is_new", "store")
+
+    def __init__(self, store: Store, run: RunState, *, is_new: bool) -> None:
+        self.store = store
+        self.is_new = is_new
+        self._held = ref(run)  # weak, as the run holds this: so its memory is given back without the garbage collector
+        self._lease: Lease | None = None
+        self._given: dict[str, Any] = {}
+        """The inputs as they were when the run was started, whatever the program did to them since."""
+        self._waited: str | None = None
+        """The head of a run that waited for a person when this execution took it up."""
+        self._wrote = False
+        self._broken: StoreError | None = None
+        self._unsure = False
+        """Whether a write was given up while it went on: what is in the store and what is in memory may differ."""
+        self._one = threading.Lock()
+
+    @property
+    def _run(self) -> RunState:
+        run = self._held()
+        assert run is not None  # noqa: S101  nobody works on a run without holding it
+        return run
+
+    # -- one execution -------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Lease the run, and take over what other processes did to it. Raises `StoreError` while one of them is at work on it."""
+        run = self._run
+        # Whoever saw that the run rests may be here before the one that carried it there has given back the lease.
+        if run.executing or run.status == "done" or not self._one.acquire(timeout=_A_MOMENT_S):
+            msg = f"The run {run.id} is {'done; start another one' if run.status == 'done' else 'executing already; wait for it'}."
+            raise RunError(msg)
+        try:
+            self._broken, self._waited, self._wrote = None, None, False
+            if self.is_new:
+                self._given = given_of(run)
+                self._lease = self.store.create(run.id, program=run.program.name, head=self._head())
+                self.is_new = False
+            else:
+                self._take()
+        except BaseException:
+            self._one.release()
+            raise
+        run.journal.sink = self
+
+    def _take(self) -> None:
+        run = self._run
+        stored = self.store.take(run.id, after=0 if self._unsure else len(run.journal.entries))
+        assert stored.lease is not None  # noqa: S101  what `take` is for
+        head = read_object(stored.head, "the head of a run")
+        if head["key"] != run.key.hex() or head.get("redacted"):
+            self.store.release(stored.lease, status=stored.status, head=stored.head)
+            msg = f"The run {run.id} was {'redacted' if head.get('redacted') else 'deleted, and another one has its id'}."
+            raise StoreError(msg)
+        if stored.status == "cancelled" != run.status or stored.status == "done":
+            self.store.release(stored.lease, status=stored.status, head=stored.head)
+            if stored.status == "cancelled":
+                run.status = "cancelled"
+                msg = f"The run {run.id} was cancelled from elsewhere; nothing was done. To go on all the same, resume it once more."
+                raise RunCancelled(msg)
+            msg = f"The run {run.id} was carried to its end elsewhere. Load it for its prediction."
+            raise RunError(msg)
+        self._lease = stored.lease
+        self._given = {name: head[name] for name in ("args", "inputs")}
+        self._waited = stored.head if stored.status == "waiting" else None
+        if self._unsure:
+            run.journal.entries.clear()
+            self._unsure = False
+        run.journal.entries.extend(map(read_entry, stored.entries))
+        for decision in map(read_decision, map(_decision_form, stored.decisions)):
+            if decision.question_id not in run.answers:
+                run.answers[decision.question_id] = decision
+                run.decisions.append(decision)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the lease is held."""
+        return self._lease is not None
+
+    def close(self) -> None:
+        """The run came to a rest: write that down, and give the lease back. Of two who close it at once, the first does."""
+        run, lease = self._run, self._lease
+        self._lease = None
+        if lease is None:
+            return
+        run.journal.sink = None
+        try:
+            if self._waited is not None and not self._wrote and run.status not in {"waiting", "done"} and not run.cancelled:
+                self.store.release(lease, status="waiting", head=self._waited)  # it got nowhere: it waits as before
+            else:
+                self.store.release(lease, status=run.status, head=self._head())
+        finally:
+            self._one.release()
+
+    def _head(self) -> str:
+        return json_text(head_of(self._run, self._given))
+
+    # -- the journal's sink --------------------------------------------------------------------------------------
+
+    def __call__(self, entry: Entry) -> None:
+        """Keep one entry."""
+        lease, text, more = self._ready(entry)
+        try:
+            going_on = self.store.append(lease, text, **more)
+        except StoreError as error:
+            self._broken = error
+            raise
+        self._heed(entry, going_on=going_on)
+
+    async def later(self, entry: Entry) -> None:
+        """`__call__` without blocking the event loop."""
+        lease, text, more = self._ready(entry)
+        try:
+            going_on = await self.store.aappend(lease, text, **more)
+        except StoreError as error:
+            self._broken = error
+            raise
+        except BaseException:  # cancelled while the writer has it: it may be on disk, or not
+            self._unsure = self._wrote = True
+            raise
+        self._heed(entry, going_on=going_on)
+
+    def _ready(self, entry: Entry) -> tuple[Lease, str, dict[str, Any]]:
+        if self._broken is not None:
+            raise self._broken
+        if self._lease is None:
+            msg = f"The run {self._run.id} is at rest; what came of {entry.slot} later is not kept."
+            raise StoreError(msg)
+        consumes = entry.value.question_id if entry.kind == "decision" else None
+        return self._lease, entry_text(entry), {"starts": entry.kind == "begun", "consumes": consumes}
+
+    def _heed(self, entry: Entry, *, going_on: bool) -> None:
+        """A run that was cancelled from elsewhere stops before its next act; a tool is not even begun (R15)."""
+        self._wrote = True
+        if going_on:
+            return
+        self._run.cancel()
+        if entry.kind == "begun":
+            msg = f"The run {self._run.id} was cancelled."
+            raise RunCancelled(msg)
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """See `Store.transaction`."""
+        if self._lease is None:
+            msg = f"The run {self._run.id} is at rest."
+            raise StoreError(msg)
+        return self.store.transaction(self._lease)
+
+
+def _decision_form(text: str) -> dict[str, Any]:
+    return read_object(text, "a decision")

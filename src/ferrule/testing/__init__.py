@@ -1,0 +1,38 @@
+"""Test equipment for programs that use ferrule: models that need no provider, a real server on loopback, and a blocked network.
+
+`serve(lm)` answers over HTTP with any model of ferrule (testing/server/server.py), in this process or in one of its own:
+`python -m ferrule.testing --port 8000 --lm offline`.  (Floor 4.)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ferrule.testing.network import NetworkBlocked, block_network
+    from ferrule.testing.offline.model import OfflineLM
+    from ferrule.testing.replay import RecordLM, ReplayLM
+    from ferrule.testing.scripted import AutoLM, ScriptedLM
+    from ferrule.testing.server.server import Served, serve
+
+__all__ = ["AutoLM", "NetworkBlocked", "OfflineLM", "RecordLM", "ReplayLM", "ScriptedLM", "Served", "block_network", "serve"]
+
+_MODELS = {
+    "AutoLM": "ferrule.testing.scripted",
+    "OfflineLM": "ferrule.testing.offline.model",
+    "RecordLM": "ferrule.testing.replay",
+    "ReplayLM": "ferrule.testing.replay",
+    "ScriptedLM": "ferrule.testing.scripted",
+    "NetworkBlocked": "ferrule.testing.network",
+    "Served": "ferrule.testing.server.server",
+    "block_network": "ferrule.testing.network",
+    "serve": "ferrule.testing.server.server",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODELS:
+        msg = f"module `ferrule.testing` has no attribute `{name}`"
+        raise AttributeError(msg)
+    return getattr(import_module(_MODELS[name]), name)

@@ -1,0 +1,32 @@
+"""`python -m ferrule.testing`: an OpenAI-compatible server on loopback, as a process of its own.  (Floor 4.)"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from ferrule.testing.offline.model import OfflineLM
+from ferrule.testing.scripted import AutoLM
+from ferrule.testing.server.server import serve
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Serve until interrupted; the first line written is the base URL."""
+    from argparse import ArgumentParser
+
+    parser = ArgumentParser("python -m ferrule.testing", description="An OpenAI-compatible server on 127.0.0.1 that needs no key.")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--lm", choices=["offline", "auto"], default="offline")
+    chosen = parser.parse_args(arguments)
+    lm = {"offline": OfflineLM, "auto": AutoLM}[chosen.lm]()
+    with serve(lm, port=chosen.port) as served:
+        sys.stdout.write(f"{served.base_url}\n")
+        sys.stdout.flush()
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""Answers of a real model kept in a file, and given again: `RecordLM` writes it, `ReplayLM` reads it.  (Floor 3.)
+
+The file is JSON lines. The first says whose answers they are; each other holds `key` (the request's digest), `asked` (the request as
+lines of text, to compare by), and `answer`. Keys of providers are never in a request, and are taken out should a text hold one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from difflib import SequenceMatcher, unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.errors import ConfigurationError, FerruleError, ScriptError, shown
+from ferrule.models.model import BaseLM, answer_of, as_model
+from ferrule.models.wires.payload import decoded
+from ferrule.testing.scripted import LocalLM
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
+from ferrule.values.encoding.encode import json_bytes, json_text
+from ferrule.values.record import fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+Json = dict[str, Any]
+_DIFF_LINES = 60
+
+
+class RecordLM(BaseLM):
+    """A model whose answers are added to a file as they come. Errors are passed on and not recorded."""
+
+    def __init__(self, lm: Any, path: str | Path) -> None:
+        self._lm = as_model(lm)
+        self._file = _File(Path(path), self._lm.name, self._lm.capabilities)
+        self.name = self._lm.name
+        self.capabilities = self._lm.capabilities
+
+    def complete(self, request: Request) -> Response:
+        """The model's answer, written down."""
+        response = answer_of(self._lm, self._lm.complete(request))
+        self._file.add(request, response)
+        return response
+
+    async def acomplete(self, request: Request) -> Response:
+        """The model's answer, written down."""
+        response = answer_of(self._lm, await self._lm.acomplete(request))
+        self._file.add(request, response)
+        return response
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """The model's answer as it comes; written down at its end."""
+        stream = self._lm.stream(request)
+        try:
+            for item in stream:
+                if isinstance(item, Response):
+                    self._file.add(request, item)
+                yield item
+        finally:
+            cast("Any", stream).close()
+
+    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+        """The model's answer as it comes; written down at its end."""
+        stream = self._lm.astream(request)
+        try:
+            async for item in stream:
+                if isinstance(item, Response):
+                    self._file.add(request, item)
+                yield item
+        finally:
+            await cast("Any", stream).aclose()
+
+
+class ReplayLM(LocalLM):
+    """The answers of a file, by request; asked anything else, it raises a `ScriptError` that shows the nearest recording as a diff.
+
+    A request that was recorded several times is answered in that order, and then no more; `repeat=True` goes on with its last answer.
+    """
+
+    def __init__(self, path: str | Path, *, repeat: bool = False) -> None:
+        self._path = Path(path)
+        self._repeat = repeat
+        self._lock = threading.Lock()
+        self._given: dict[str, int] = defaultdict(int)
+        head, entries = _read(self._path)
+        self._answers: dict[str, list[Response]] = defaultdict(list)
+        self._asked: dict[str, list[str]] = {}
+        for entry in entries:
+            self._answers[entry["key"]].append(_response(entry["answer"]))
+            self._asked.setdefault(entry["key"], entry["asked"])
+        self.name = str(head.get("lm") or "replay")
+        self.capabilities = Capabilities(**head.get("capabilities", {}))
+
+    def complete(self, request: Request) -> Response:
+        """The recorded answer."""
+        key = request.digest
+        answers = self._answers.get(key)
+        if answers is None:
+            raise ScriptError(self._missed(request))
+        with self._lock:
+            place = self._given[key]
+            self._given[key] = place + 1
+        if place >= len(answers):
+            if not self._repeat:
+                found = f"{self._path} holds {len(answers)} answers to this request, and it was asked {place + 1} times"
+                msg = f"{found}. Record it again, or use `repeat=True`."
+                raise ScriptError(msg)
+            place = -1
+        return answers[place]
+
+    def _missed(self, request: Request) -> str:
+        asked = _lines(request)
+        head = f"{self._path} holds no answer to this request"
+        if not self._asked:
+            return f"{head}, nor to any other: record one with `RecordLM`."
+        matcher = SequenceMatcher(b=asked, autojunk=False)
+
+        def likeness(lines: list[str]) -> float:
+            matcher.set_seq1(lines)
+            return matcher.ratio()
+
+        nearest = max(self._asked.values(), key=likeness)
+        diff = list(unified_diff(nearest, asked, "recorded", "asked now", n=1, lineterm=""))
+        if not diff:
+            return f"{head}: it differs from a recorded one only in what is not shown (values of settings). Record it again."
+        left = [f"... ({len(diff) - _DIFF_LINES} more lines)"] if len(diff) > _DIFF_LINES else []
+        return "\n".join([f"{head}. The nearest one differs:", *(line[:500] for line in diff[:_DIFF_LINES]), *left])
+
+
+class _File:
+    """A recording that grows."""
+
+    def __init__(self, path: Path, name: str, capabilities: Capabilities) -> None:
+        self._path = path
+        self._head = {"ferrule": "recording", "version": 1, "lm": name, "capabilities": fields_of(capabilities)}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"recording {self._path}"
+
+    def add(self, request: Request, response: Response) -> None:
+        entry = {"key": request.digest, "asked": _lines(request), "answer": _answer(response)}
+        line = _without_keys(json_bytes(entry)) + b"\n"
+        with self._lock, self._path.open("a+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size == 0:
+                line = json_bytes(self._head) + b"\n" + line
+            else:
+                file.seek(size - 1)
+                if file.read(1) != b"\n":  # whoever wrote last was killed in the middle of a line
+                    line = b"\n" + line
+            file.write(line)
+
+
+def _without_keys(line: bytes) -> bytes:
+    from ferrule.models.providers import PROVIDERS
+
+    names = {name for provider in PROVIDERS.values() for name in (provider.key_variable, *provider.other_variables) if name}
+    for name in names:
+        key = os.environ.get(name, "").strip()
+        if len(key) > 7:  # noqa: PLR2004  a shorter one is a stand-in, and might be a word
+            line = line.replace(json_bytes(key)[1:-1], b"[key]")
+    return line
+
+
+def _lines(request: Request) -> list[str]:
+    """A request as text to compare by; of settings only what cannot be secret."""
+    lines = [f"tool {json_text(tool)}" for tool in request.tools]
+    settings = {name: value if isinstance(value, (bool, int, float)) else "…" for name, value in sorted(request.settings.items())}
+    rest = {"tool_choice": request.tool_choice, "parallel": request.parallel, "shape": request.shape, "settings": settings}
+    lines += [f"{name} {json_text(value)}" for name, value in rest.items() if value]
+    for message in request.messages:
+        lines += [f"{message.role}: {line}" for line in message.text.splitlines() or [""]]
+        lines += [f"{message.role} calls {call}" for call in message.tool_calls]
+    return lines
+
+
+def _answer(response: Response) -> Json:
+    fields = {
+        "text": response.text,
+        "tool_calls": [call.model_dump() for call in response.tool_calls],
+        "reasoning": response.reasoning,
+        "finish_reason": response.finish_reason,
+        "refusal": response.refusal,
+        "usage": fields_of(response.usage),
+        "model": response.model,
+        "cost": response.cost,
+        "extra": response.extra,
+    }
+    return {name: value for name, value in fields.items() if value is not None and value != []}
+
+
+def _response(fields: Json) -> Response:
+    calls = tuple([ToolCall.read(call) for call in fields.get("tool_calls", ())])
+    known: Json = {**fields, "tool_calls": calls, "usage": Usage(**fields.get("usage", {}))}
+    return Response(**known)
+
+
+def _read(path: Path) -> tuple[Json, list[Json]]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        msg = f"The recording {path} cannot be read: {error.strerror or error}. Make one with `RecordLM(lm, {str(path)!r})`."
+        raise ConfigurationError(msg) from error
+    lines = content.split(b"\n")
+    head: Json = {}
+    entries: list[Json] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            entry = decoded(line)
+            if number == 1 and "ferrule" in entry:
+                head = entry
+            else:
+                entries.append({"key": entry["key"], "asked": entry["asked"], "answer": entry["answer"]})
+                _response(entry["answer"])
+        except (ValueError, KeyError, TypeError, AttributeError, FerruleError) as error:
+            if number == len(lines):  # the recorder was killed in the middle of its last line
+                break
+            msg = f"Line {number} of {path} is no recording: {shown(line)}."
+            raise ConfigurationError(msg) from error
+    return head, entries

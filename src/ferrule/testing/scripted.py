@@ -1,0 +1,272 @@
+"""Models for tests: `ScriptedLM` says what it was told to say, `AutoLM` calls every tool once.  (Floor 3.)"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from ferrule.errors import ConfigurationError, ScriptError, ToolCallError, shown
+from ferrule.models.model import BaseLM
+from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
+from ferrule.values.record import replace
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+
+    from ferrule.values.calls.call import ToolCall
+
+_ONE = Usage(calls=1)
+_ANSWER_KEYS = frozenset({"text", "tool_calls", "reasoning", "refusal", "finish_reason", "model", "usage"})
+_KINDS = (
+    "text, a call ({'name': ..., 'args': {...}} or `ToolCall`), a list of calls, {'text': ..., 'tool_calls': [...]}, a `Response`, "
+    "an exception to raise, or a function of the request that returns one of these"
+)
+_WORDS = re.compile(r"\S+\s*|\s+")
+
+
+class LocalLM(BaseLM):
+    """A model that needs nobody: it answers at once, so nothing is awaited, and it streams word by word."""
+
+    async def acomplete(self, request: Request) -> Response:
+        """The answer, at once: it takes a moment and waits for nothing."""
+        return self.complete(request)
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """The answer, word by word."""
+        yield from _in_words(self.complete(request))
+
+    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+        """The answer, word by word."""
+        for item in _in_words(self.complete(request)):
+            yield item
+
+
+class ScriptedLM(LocalLM):
+    """Answers in the order given, whatever it is asked; asking more is a `ScriptError`.
+
+    ```python
+    with ScriptedLM([{"name": "add", "args": {"a": 1, "b": 2}}, "It is 3."]) as lm: ...
+    ```
+    An answer is text, a call, a list of calls, `{"text": ..., "tool_calls": [...]}`, a `Response`, an exception (raised), or a function
+    of the `Request` that returns any of these. Calls without an id get `call_0`, `call_1` and so on. As a context manager it asserts at
+    a clean exit that every answer was asked for.
+
+    `by=function` answers every request by that function and holds no state, so that one instance serves any number of runs at once.
+    Requests are kept in `requests` for a script, and with `by` only if `record=True`: they would keep every conversation alive.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        answers: Iterable[Any] | Any = (),
+        *,
+        by: Callable[[Request], Any] | None = None,
+        capabilities: Capabilities | None = None,
+        record: bool | None = None,
+    ) -> None:
+        from ferrule.values.calls.call import ToolCall, ToolCalls
+
+        if isinstance(answers, (str, bytes, Mapping, ToolCall, ToolCalls, Response)) or not hasattr(answers, "__iter__"):
+            msg = f"`ScriptedLM` takes a list of answers, found {shown(cast('object', answers))}."
+            raise ConfigurationError(msg)
+        items: list[Any] = list(answers)
+        if by is not None and (items or not callable(by)):
+            msg = "`ScriptedLM` takes a list of answers or `by=function`, not both."
+            raise ConfigurationError(msg)
+        numbers = _Numbers("call_")
+        self._script = [_prepared(item, f"answers[{place}]", numbers) for place, item in enumerate(items)]
+        self._by = by
+        self._record = by is None if record is None else record
+        self._place = _Place()
+        self.requests: list[Request] = []
+        """The requests seen, in order."""
+        if capabilities is not None:
+            self.capabilities = capabilities
+
+    def complete(self, request: Request) -> Response:
+        """The next answer."""
+        by = self._by
+        if by is not None:
+            if self._record:
+                self.requests.append(request)
+            answer = by(request)
+            if type(answer) is Response and not answer.tool_calls:
+                return answer
+            return _said(_prepared(answer, "what `by` returned", _numbers(request)), request)
+        with self._place.lock:
+            place = self._place.asked
+            self._place.asked = place + 1
+            if self._record:
+                self.requests.append(request)
+        if place >= len(self._script):
+            raise ScriptError(_too_much(place + 1, len(self._script), request))
+        answer = self._script[place]
+        return answer if type(answer) is Response else _said(answer, request)
+
+    def assert_done(self) -> None:
+        """Raise `ScriptError` if an answer was not asked for."""
+        asked = self._place.asked
+        if asked < len(self._script):
+            left = self._script[asked]
+            msg = f"`ScriptedLM` was asked {asked} times and has {len(self._script)} answers; the next was {shown(left)}."
+            raise ScriptError(msg)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.assert_done()
+
+
+class AutoLM(LocalLM):
+    """Calls each tool it is offered once, with the smallest arguments that fit its schema, then answers.
+
+    It knows what it did from the conversation alone, so that one instance serves any number of runs. It uses declared tools, and where
+    there are none ferrule's text prompts (chat markers, JSON, XML). `answer` is the text of its answers, or a mapping of output fields to
+    values; fields it does not name get the smallest value of their type.
+    """
+
+    name = "auto"
+
+    def __init__(self, answer: Any = "done", *, capabilities: Capabilities | None = None) -> None:
+        self._answer = answer
+        if capabilities is not None:
+            self.capabilities = capabilities
+
+    def complete(self, request: Request) -> Response:
+        """The next call, or the answer."""
+        from ferrule.testing.simulate.example import example
+        from ferrule.testing.simulate.read_prompt import read_prompt
+        from ferrule.testing.simulate.turns import ended, taken
+
+        asked = read_prompt(request)
+        called = {call.name for call in asked.calls}
+        tool = next((tool for tool in asked.tools if tool.name not in called), None)
+        place = len(request.messages)
+        if tool is not None and request.tool_choice != "none":
+            return taken(asked, tool.name, example(tool.parameters), f"I call {tool.name}.", place)
+        return ended(asked, self._value, place)
+
+    def _value(self, name: str, schema: Any) -> Any:
+        from ferrule.models.wires.payload import mapping
+        from ferrule.testing.simulate.example import example
+
+        if isinstance(self._answer, Mapping):
+            answers = cast("Mapping[str, Any]", self._answer)
+            return answers[name] if name in answers else example(schema)
+        is_text = mapping(schema).get("type", "string") == "string" and not mapping(schema).keys() & {"enum", "const", "anyOf", "$ref"}
+        return self._answer if is_text or not isinstance(self._answer, str) else example(schema)
+
+
+def _in_words(response: Response) -> Iterator[Delta | Response]:
+    """An answer as a stream of words."""
+    for word in _WORDS.findall(response.reasoning or ""):
+        yield Delta(reasoning=word)
+    for word in _WORDS.findall(response.text or ""):
+        yield Delta(word)
+    yield response
+
+
+class _Place:
+    """How far a script has been told; copies of the model share it."""
+
+    __slots__ = ("asked", "lock")
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.lock = threading.Lock()
+
+
+class _Numbers:
+    """Ids for calls that have none."""
+
+    __slots__ = ("_next", "_stem")
+
+    def __init__(self, stem: str) -> None:
+        self._stem = stem
+        self._next = 0
+
+    def given(self, call: ToolCall) -> ToolCall:
+        if call.id:
+            return call
+        call = call.with_id(f"{self._stem}{self._next}")
+        self._next += 1
+        return call
+
+
+def _numbers(request: Request) -> _Numbers:
+    """Ids that are new in their conversation, without anything being counted anywhere else."""
+    return _Numbers(f"call_{len(request.messages)}_")
+
+
+def _prepared(item: Any, where: str, numbers: _Numbers) -> Any:
+    """An item of a script as a `Response`, or as it is where it says only when asked: an exception, a function."""
+    if type(item) is str:
+        return Response(item, finish_reason="stop", usage=_ONE)
+    if isinstance(item, Response):
+        calls = item.tool_calls
+        if not calls or (len(calls) == 1 and calls[0].id) or all(call.id for call in calls):
+            return item
+        return replace(item, tool_calls=tuple([numbers.given(call) for call in item.tool_calls]))
+    from ferrule.values.calls.call import ToolCall, ToolCalls
+
+    try:
+        match item:
+            case str():
+                return Response(str(item), finish_reason="stop", usage=_ONE)
+            case ToolCalls() if item:
+                return _calling(item.tool_calls, numbers)
+            case list() | tuple() if item:
+                return _calling(cast("list[Any]", item), numbers)
+            case dict() if item and item.keys() <= _ANSWER_KEYS:
+                return _answer(cast("dict[str, Any]", item), numbers)
+            case ToolCall() | dict():
+                return _calling([item], numbers)
+            case _ if isinstance(item, BaseException) or callable(item):
+                return item
+            case _:
+                msg = f"{where} is no answer: {shown(item)}. An answer is {_KINDS}."  # pyright: ignore[reportUnknownArgumentType]
+                raise ConfigurationError(msg)
+    except (ToolCallError, TypeError) as error:
+        msg = f"{where} is no answer: {error} An answer is {_KINDS}."
+        raise ConfigurationError(msg) from error
+
+
+def _calling(entries: Sequence[Any], numbers: _Numbers) -> Response:
+    from ferrule.values.calls.call import ToolCall
+
+    calls = tuple([numbers.given(ToolCall.read(entry)) for entry in entries])
+    return Response(None, calls, finish_reason="tool_calls", usage=_ONE)
+
+
+def _answer(fields: dict[str, Any], numbers: _Numbers) -> Response:
+    from ferrule.values.calls.call import ToolCall, ToolCalls
+
+    entries = fields.get("tool_calls") or ()
+    calls = tuple([numbers.given(ToolCall.read(entry)) for entry in (entries.tool_calls if isinstance(entries, ToolCalls) else entries)])
+    known: dict[str, Any] = {"finish_reason": "tool_calls" if calls else "stop", "usage": _ONE, **fields, "tool_calls": calls}
+    return Response(**known)
+
+
+def _said(answer: Any, request: Request) -> Response:
+    for _ in range(_DEEPEST):
+        if isinstance(answer, Response):
+            return answer
+        if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
+            raise answer
+        answer = _prepared(answer(request), "what a function of the script returned", _numbers(request))
+    msg = f"a function of the script returns functions without end: {shown(answer)}"
+    raise ConfigurationError(msg)
+
+
+_DEEPEST = 10
+
+
+def _too_much(asked: int, given: int, request: Request) -> str:
+    last = request.messages[-1] if request.messages else None
+    question = f"The last message was {last.role}: {shown(last.text)}" if last is not None else "The request has no messages"
+    return f"`ScriptedLM` has {given} answers and was asked {asked} times. {question}."

@@ -1,0 +1,1 @@
+"""Any model of ferrule behind a real HTTP server."""

@@ -1,0 +1,114 @@
+"""Answers written in OpenAI's chat form, whole and as a stream: what `ferrule.testing.serve` sends.  (Floor 3.)"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import AuthenticationFailed, ContextOverflow, FerruleError, InputError, LMError, RateLimited, Refused, Unavailable
+from ferrule.models.http.sse import event
+from ferrule.models.wires.openai_chat.read_request import read_request
+from ferrule.models.wires.payload import mapping, text_of
+from ferrule.models.wires.wire import Asked
+from ferrule.values.conversation.exchange import Delta, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ferrule.values.conversation.exchange import Usage
+
+Json = dict[str, Any]
+
+
+def asked(body: Json, path: str) -> Asked:
+    """The request in a body."""
+    del path
+    options = mapping(body.get("stream_options"))
+    return Asked(read_request(body), text_of(body.get("model")), bool(body.get("stream")), bool(options.get("include_usage")))
+
+
+def answer(response: Response, *, model: str) -> Json:
+    """A whole answer."""
+    message: Json = {"role": "assistant", "content": response.text}
+    if response.tool_calls:
+        message["tool_calls"] = [call.format() for call in response.tool_calls]
+    if response.reasoning:
+        message["reasoning_content"] = response.reasoning
+    if response.refusal:
+        message["refusal"] = response.refusal
+    choice = {"index": 0, "message": message, "finish_reason": _reason(response)}
+    return {**_head(model, "chat.completion"), "choices": [choice], "usage": _usage(response.usage)}
+
+
+def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = False) -> Iterator[bytes]:
+    """A stream as server-sent events; calls come in pieces, as they do from providers."""
+    head = _head(model, "chat.completion.chunk")
+
+    def chunk(delta: Json, reason: str | None = None) -> bytes:
+        return event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+
+    is_first = True
+    for item in items:
+        if is_first:  # not before: until then the model may still fail, and the answer be a status
+            is_first = False
+            yield chunk({"role": "assistant", "content": ""})
+        if isinstance(item, Delta):
+            reasoning = {"reasoning_content": item.reasoning} if item.reasoning else {}
+            yield chunk({**({"content": item.text} if item.text else {}), **reasoning})
+            continue
+        for index, call in enumerate(item.tool_calls):
+            shape = call.format()
+            function = shape["function"]
+            arguments: str = function["arguments"]
+            half = len(arguments) // 2
+            opening = {**shape, "index": index, "function": {"name": function["name"], "arguments": ""}}
+            yield chunk({"tool_calls": [opening]})
+            for piece in filter(None, (arguments[:half], arguments[half:])):
+                yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+        if item.refusal:
+            yield chunk({"refusal": item.refusal})
+        yield chunk({}, _reason(item))
+        if with_usage:
+            yield event({**head, "choices": [], "usage": _usage(item.usage)})
+    yield b"data: [DONE]\n\n"
+
+
+def error_body(error: FerruleError) -> tuple[int, Json]:
+    """The status and the body for an error of the model, or of whoever asked."""
+    status, code = next(((status, code) for kind, status, code in _STATUS if isinstance(error, kind)), (500, "server_error"))
+    if isinstance(error, LMError) and error.status is not None:
+        status = error.status
+    kind = "invalid_request_error" if status < 500 else "server_error"  # noqa: PLR2004  RFC 9110
+    return status, {"error": {"message": f"{type(error).__name__}: {error}", "type": kind, "code": code}}
+
+
+def error_event(body: Json) -> bytes:
+    """An error in the midst of a stream."""
+    return event(body)
+
+
+_STATUS: tuple[tuple[type[FerruleError], int, str], ...] = (
+    (InputError, 400, "invalid_request"),
+    (RateLimited, 429, "rate_limit_exceeded"),
+    (Unavailable, 503, "unavailable"),
+    (AuthenticationFailed, 401, "invalid_api_key"),
+    (ContextOverflow, 400, "context_length_exceeded"),
+    (Refused, 400, "content_filter"),
+    (LMError, 400, "invalid_request"),
+)
+
+
+def _head(model: str, kind: str) -> Json:
+    return {"id": "chatcmpl-ferrule", "object": kind, "created": 0, "model": model}
+
+
+def _reason(response: Response) -> str:
+    return response.finish_reason or ("tool_calls" if response.tool_calls else "stop")
+
+
+def _usage(usage: Usage) -> Json:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }

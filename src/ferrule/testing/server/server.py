@@ -1,0 +1,217 @@
+"""A real server on loopback that answers with a model of ferrule, in every protocol ferrule itself speaks.  (Floor 3.)
+
+For tests, through `ferrule.testing`; and for `ferrule ask` without a key, which so goes the whole way over HTTP. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.errors import FerruleError, InputError, shown
+from ferrule.models.hosted import LM
+from ferrule.models.model import as_model
+from ferrule.models.wires.wire import SPOKEN, spoken
+from ferrule.values.encoding.encode import json_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+    from ferrule.models.model import Model
+    from ferrule.models.wires.wire import Spoken
+
+
+class Served:
+    """A server that runs."""
+
+    def __init__(self, server: _Server) -> None:
+        self._server = server
+        self.base_url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        """What an OpenAI client wants as its base URL; any key will do."""
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """The bodies of the answers asked for, in order."""
+        return self._server.bodies
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """The same, as the bytes they came in."""
+        return self._server.raw
+
+    @property
+    def connections(self) -> int:
+        """How many connections were made so far: clients keep theirs open for the next request."""
+        return self._server.accepted
+
+    def lm(self, **settings: Any) -> LM:
+        """A model of ferrule that asks this server; `wire="anthropic"` and the like choose the protocol."""
+        settings.setdefault("model", "served")
+        return LM(self.base_url, **settings)
+
+
+@contextmanager
+def serve(lm: Any, *, port: int = 0) -> Generator[Served]:
+    """Answer on 127.0.0.1 with a model of ferrule, for a `with` block; port 0 takes a free one.
+
+    It speaks OpenAI's chat completions and responses, Anthropic's messages and Gemini's generateContent, each at its usual path.
+    """
+    server = _Server(as_model(lm), port)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, name="ferrule-serve", daemon=True)
+    thread.start()
+    try:
+        yield Served(server)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.hang_up()
+        server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = True
+    request_queue_size = 512
+
+    def __init__(self, lm: Model, port: int) -> None:
+        self.lm = lm
+        self.bodies: list[dict[str, Any]] = []
+        self.raw: list[bytes] = []
+        self.accepted = 0
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        super().__init__(("127.0.0.1", port), _Conversation)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self.accepted += 1
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients go away as they please; whatever else went wrong was answered with 500."""
+
+    def hang_up(self) -> None:
+        """End the connections that clients keep open: their threads wait for a next request."""
+        with self._lock:
+            for request in self._open:
+                try:
+                    request.shutdown(socket.SHUT_RDWR)
+                except OSError:  # the client was faster
+                    continue
+
+
+class _Conversation(BaseHTTPRequestHandler):
+    """One connection of a client."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # headers and body leave together
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]  it is served by no other
+
+    def do_GET(self) -> None:
+        """The list of models, which many clients ask for first."""
+        if self.path.partition("?")[0].endswith("/models"):
+            model = {"id": self.server.lm.name, "object": "model", "created": 0, "owned_by": "ferrule"}
+            self._send(200, {"object": "list", "data": [model]})
+        else:
+            self._send(404, self._nowhere())
+
+    def do_POST(self) -> None:
+        """An answer of the model, in the protocol that the path belongs to."""
+        body = self._body()
+        protocol = spoken(self.path.partition("?")[0])
+        if body is None:
+            self._send(411, _problem("a request needs a Content-Length"), last=True)
+        elif protocol is None:
+            self._send(404, self._nowhere())
+        else:
+            self._sent = is_answered = False
+            try:
+                self._complete(body, protocol)
+                is_answered = True
+            except FerruleError as error:
+                is_answered = True
+                self._fail(*protocol.error_body(error), protocol)
+            finally:
+                if not is_answered:  # the model raised something of its own, which goes on to `handle_error`
+                    self._fail(500, _problem("the model failed", "server_error"), protocol)
+
+    def _complete(self, body: bytes, protocol: Spoken) -> None:
+        try:
+            parsed = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            msg = f"the body is no JSON: {error}"
+            raise InputError(msg) from error
+        if not isinstance(parsed, dict):
+            msg = f"a request is a JSON object, found {shown(parsed)}"
+            raise InputError(msg)
+        asked = protocol.asked(cast("dict[str, Any]", parsed), self.path)
+        self.server.bodies.append(cast("dict[str, Any]", parsed))
+        self.server.raw.append(body)
+        model = asked.model or self.server.lm.name
+        if not asked.stream:
+            self._send(200, protocol.answer(self.server.lm.complete(asked.request), model=model))
+            return
+        stream = self.server.lm.stream(asked.request)
+        try:
+            self._send_events(protocol.events(stream, model=model, with_usage=asked.with_usage))
+        finally:
+            cast("Any", stream).close()
+
+    def _nowhere(self) -> dict[str, Any]:
+        return _problem(f"there is no {self.path}; this server knows /v1/models and paths that end in {', '.join(SPOKEN)}")
+
+    def _body(self) -> bytes | None:
+        length = self.headers.get("content-length", "")
+        return self.rfile.read(int(length)) if length.isdecimal() else None
+
+    def _send(self, status: int, body: dict[str, Any], *, last: bool = False) -> None:
+        self._sent = True
+        content = json_bytes(body)
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        if last:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(content)
+        self.wfile.flush()
+
+    def _send_events(self, events: Iterable[bytes]) -> None:
+        for event in events:
+            if not self._sent:  # only now is it known that the model answers at all
+                self._sent = True
+                self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream")
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+            self._chunk(event)
+        self._chunk(b"")
+
+    def _chunk(self, content: bytes) -> None:
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(content), content))
+        self.wfile.flush()
+
+    def _fail(self, status: int, body: dict[str, Any], protocol: Spoken) -> None:
+        if not self._sent:
+            self._send(status, body)
+            return
+        self._chunk(protocol.error_event(body))  # the status is out already: say it in the stream
+        self._chunk(b"")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: tests have enough to read."""
+
+
+def _problem(message: str, kind: str = "invalid_request_error") -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "code": None}}

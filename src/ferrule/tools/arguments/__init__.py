@@ -1,0 +1,1 @@
+"""Checking and repairing the arguments of a call."""

@@ -1,0 +1,345 @@
+"""Arguments of a call: mended, coerced, checked, explained.  (Floor 3.)
+
+In: arguments as a model wrote them, or as Python code passed them. Out: `CheckedArguments`, or one `ToolArgumentsError` that lists every
+problem. Coercion comes first, then the check (`spec/api.md` 1): "7" is an integer where one is wanted, "x" is not. A boolean is never a
+number. A number where text is wanted becomes text, under the name `number_to_string`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import PydanticSerializationError, PydanticUndefined, ValidationError, to_jsonable_python
+
+from ferrule.errors import ToolArgumentsError
+from ferrule.tools.arguments.given_schema import refused_by_hand, validator_of
+from ferrule.tools.arguments.iterators import Reread, again, owned, read
+from ferrule.tools.arguments.json_view import as_shown
+from ferrule.tools.arguments.non_finite import MODELS, infinite
+from ferrule.tools.arguments.problems import Problem, broken, dotted, refused, unknown
+from ferrule.tools.arguments.repairs import as_object, holds_boolean, mended, misplaced_booleans, unwrapped, with_whole_numbers
+from ferrule.tools.definition.inspect_function import field_of
+from ferrule.values.calls.call import CheckedArguments
+from ferrule.values.calls.edit import Coerced
+from ferrule.values.schema.fast_check import quick_check
+from ferrule.values.schema.nodes import is_object, kinds, mentions
+from ferrule.values.schema.words import form, phrase, shown_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ferrule.tools.definition.inspect_function import Described
+    from ferrule.tools.definition.parameters import Parameters
+
+_EXACT = frozenset({int, str, bool, type(None)})
+_NO_BOOLEANS = frozenset({int, str, type(None)})
+_NUMBERS = frozenset({int, float})
+_SCALARS = _EXACT | {float}
+_SCALAR_KINDS = frozenset({"string", "integer", "number", "boolean", "null"})
+_PLAIN = frozenset({*_EXACT, float, list, dict, tuple, set, frozenset})
+_NUMERIC = frozenset({"integer", "number"})
+# What pydantic raises, and what a validator of the user's own may raise beside it: the model wrote what it choked on.
+_REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError, AssertionError, OSError)
+
+
+class Checker:
+    """Checks the calls of one tool; everything that can be is made once."""
+
+    def __init__(self, tool: str, found: Described, parameters: Parameters) -> None:
+        self.tool = tool
+        self.parameters = parameters
+        self._found = found
+        self._positional = found.positional_only
+        self._names = parameters.names
+        self._aliased = any(name != own for name, own in parameters.names.items())
+        # Whether a call of plain scalars is done once pydantic has taken it.
+        self._is_plain = not (
+            parameters.by_hand
+            or self._positional
+            or self._aliased
+            or found.caller
+            or parameters.extra
+            or parameters.open
+            or "generator" in parameters.inside
+        )
+        self._exactly = parameters.plain if self._is_plain else ()
+
+    @cached_property
+    def expected(self) -> str:
+        """The form of the arguments, in one line."""
+        return form(self.parameters.schema)
+
+    @cached_property
+    def _validate(self) -> Callable[[Any], dict[str, Any]] | None:
+        adapter = self.parameters.adapter
+        return adapter().validator.validate_python if adapter is not None else None
+
+    def prepare(self, args: Any) -> CheckedArguments:
+        """Arguments that fit, or `ToolArgumentsError`."""
+        if self._exactly and (exact := self._exact(args)) is not None:
+            return CheckedArguments((), exact, exact)
+        validate = self._validate
+        if validate is None or not self._is_plain:
+            return self._thoroughly(self._owned(args))
+        own = args
+        if not self._is_scalar and type(args) is dict and not _SCALARS.issuperset(map(type, args.values())):  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+            own = self._owned(args)
+        try:
+            values: dict[str, Any] = validate(own)
+        except _REFUSALS:
+            return self._thoroughly(self._owned(own))
+        has_lists = False
+        for name, value in values.items():
+            kind = type(value)  # pyright: ignore[reportUnknownVariableType]
+            given = own.get(name, value)
+            if kind in _EXACT:
+                if type(given) is kind:
+                    continue
+            elif kind is float:
+                if value - value == 0.0 and type(given) in _NUMBERS:
+                    continue
+            elif kind is list and type(given) is list:
+                has_lists = True
+                held = set(map(type, value))  # pyright: ignore[reportUnknownArgumentType]
+                if held <= _NO_BOOLEANS and held == set(map(type, given)):  # pyright: ignore[reportUnknownArgumentType]
+                    continue
+            found = self._finished(own, values, [])
+            return found if isinstance(found, CheckedArguments) else self._thoroughly(own)
+        # A tool may change a list it was given: what is shown is another one.
+        shown: dict[str, Any] = values
+        if has_lists:
+            shown = {name: list(value) if type(value) is list else value for name, value in values.items()}  # pyright: ignore[reportUnknownArgumentType]
+        return Coerced((), values, shown, (), own, values)  # pyright: ignore[reportUnknownArgumentType]
+
+    def _exact(self, args: Any) -> dict[str, Any] | None:
+        """Plain arguments of exactly their types with the defaults filled in, in the function's order; None for any others."""
+        if type(args) is not dict:
+            return None
+        given: dict[str, Any] = args  # pyright: ignore[reportUnknownVariableType]
+        taken: dict[str, Any] = {}
+        for name, kind, default in self._exactly:
+            value = given.get(name, default)
+            if type(value) is not kind or (kind is float and value - value != 0.0):  # `plain.fits`, without a call
+                return None
+            taken[name] = value
+        return taken if given.keys() <= taken.keys() else None
+
+    def _owned(self, args: Any) -> Any:
+        return owned(args, self._takes_items)
+
+    def _takes_items(self, name: str) -> bool:
+        schema = self.parameters.schema
+        properties: Any = schema.get("properties", {})
+        found = kinds(properties.get(name, schema.get("additionalProperties")), schema)
+        return found is not None and "array" in found
+
+    @cached_property
+    def _is_scalar(self) -> bool:
+        """Whether no argument holds others."""
+        schema = self.parameters.schema
+        return all((found := kinds(each, schema)) is not None and found <= _SCALAR_KINDS for each in schema["properties"].values())
+
+    # -- the slow way -----------------------------------------------------------------------------------------
+
+    def _thoroughly(self, args: Any) -> CheckedArguments:
+        """As they are; mended; without a wrapping key. The problems told are those of the mended ones."""
+        notes: list[str] = []
+        given = as_object(args, notes)
+        if not is_object(given):
+            raise self._error([("", f"expected an object of arguments, got {shown_json(given)}")])
+        found = self._attempt(given, notes)
+        if isinstance(found, CheckedArguments):
+            return found
+        mended_notes = [*notes]
+        better = mended(given, self.parameters.schema, mended_notes)
+        if mended_notes != notes:
+            found = self._attempt(better, mended_notes)
+            if isinstance(found, CheckedArguments):
+                return found
+        inside = unwrapped(given, self.tool, notes)
+        if inside is not None:
+            inner = self._attempt(mended(inside, self.parameters.schema, notes), notes)
+            if isinstance(inner, CheckedArguments):
+                return inner
+        raise self._error(found)
+
+    def _error(self, problems: list[Problem]) -> ToolArgumentsError:
+        return ToolArgumentsError(self.tool, problems, self.expected)
+
+    def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
+        if self._wants_numbers:
+            args = with_whole_numbers(args, self.parameters.schema)
+        known = {name: value for name, value in args.items() if name in self._names}
+        others = {name: value for name, value in args.items() if name not in self._names}
+        problems = [self._unknown(name) for name in others if not self.parameters.open or not _is_name(name) or name == self._found.context]
+        problems += self._given_twice(known)
+        values: dict[str, Any] = {}
+        try:
+            if self._validate is not None:
+                values = self._validate(self._own(known))
+            if others and not problems:
+                values |= self.parameters.extra.validator.validate_python(others) if self.parameters.extra is not None else others
+            if "generator" in self.parameters.inside:
+                values = read(values)
+        except ValidationError as error:
+            problems += refused(error, args, self.parameters.schema, self._names)
+        except RecursionError:
+            problems.append(("", "the arguments are nested too deeply"))
+        except _REFUSALS as error:
+            problems.append(("", f"the arguments could not be checked: {type(error).__name__}: {error}"))
+        if problems:
+            more = self._boolean_problems(args)
+            if self.parameters.by_hand:
+                more += self._broken({name: value for name, value in known.items() if value is not None})
+            places = {path.partition(".")[0] for path, _ in problems}
+            return problems + [each for each in more if each[0].partition(".")[0] not in places]
+        return self._finished(args, values, notes)
+
+    def _own(self, known: dict[str, Any]) -> dict[str, Any]:
+        """What the function names itself; the rest is for its `**kwargs`."""
+        own = self._own_names
+        return known if own is None else {name: value for name, value in known.items() if self._names[name] in own}
+
+    @cached_property
+    def _own_names(self) -> frozenset[str] | None:
+        own = frozenset(each.name for each in self._found.parameters)
+        return own if any(each not in own for each in self._names.values()) else None
+
+    def _unknown(self, name: object) -> Problem:
+        return unknown(name, list(self._names))
+
+    def _given_twice(self, known: dict[str, Any]) -> list[Problem]:
+        if not self._aliased:
+            return []
+        seen: dict[str, str] = {}
+        problems: list[Problem] = []
+        for name in known:
+            own = self._names[name]
+            if own in seen:
+                problems.append((name, f"is the same argument as `{seen[own]}`: give one"))
+            seen[own] = name
+        return problems
+
+    def _boolean_problems(self, args: dict[str, Any]) -> list[Problem]:
+        if not self._wants_numbers or not holds_boolean(args):
+            return []
+        schema = self.parameters.schema
+        found: list[Problem] = []
+        for path, places in misplaced_booleans(args, schema):
+            value: Any = args
+            for step in path:
+                value = value[step]
+            found.append((dotted(path), f"expected {phrase({'anyOf': places}, schema)}, got {shown_json(value)}"))
+        return found
+
+    @cached_property
+    def _wants_numbers(self) -> bool:
+        return mentions(self.parameters.schema, _NUMERIC)
+
+    @cached_property
+    def _holds_models(self) -> bool:
+        return bool(self.parameters.inside & MODELS) and "float" in self.parameters.inside
+
+    # -- what was taken ---------------------------------------------------------------------------------------
+
+    def _finished(self, args: dict[str, Any], values: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
+        """Values that pydantic took, checked for what it does not look at, and split for the call."""
+        if self._own_names is not None:
+            values = {**values, **{name: value for name, value in args.items() if name not in values and self._names.get(name) == name}}
+        problems = self._boolean_problems(args)
+        if self._holds_models:
+            chosen = {self._names.get(name, name) for name in args}
+            problems += infinite({name: value for name, value in values.items() if name in chosen})
+        shown: dict[str, Any] = {}
+        for name, value in values.items():
+            plain = value if type(value) in _EXACT else as_shown(value)
+            # A default that has no JSON form is left out, so that what is shown can be passed again.
+            if plain is value or type(value) in _PLAIN or not self._is_formless(name, value):
+                shown[name] = plain
+        if not problems and self.parameters.by_hand:
+            problems = self._by_hand(args, shown)
+        if problems:
+            return problems
+        for name, given in args.items():
+            if type(given) is str and (note := _coercion(values.get(self._names.get(name, name)))):
+                notes.append(note)
+        if any(type(value) is Reread for value in values.values()):
+            values = {name: again(value) if type(value) is Reread else value for name, value in values.items()}
+        named, positional = values, ()
+        if self._positional:
+            named = dict(values)
+            positional = tuple([named.pop(name) for name in self._positional if name in named])
+        if self._found.caller:  # nobody calls yet: `Tool.call` puts the caller into the first place
+            positional = (None, *positional)
+        given = {self._names.get(name, name): value for name, value in args.items()}
+        return Coerced(positional, named, shown, tuple(dict.fromkeys(notes)) if notes else (), given, values)
+
+    def _is_formless(self, name: str, value: Any) -> bool:
+        default = self._defaults.get(name, PydanticUndefined)
+        if default is PydanticUndefined or default is not value:
+            return False
+        try:
+            to_jsonable_python(value)
+        except (PydanticSerializationError, ValueError, RecursionError):
+            return True
+        return False
+
+    @cached_property
+    def _defaults(self) -> Mapping[str, Any]:
+        from pydantic.fields import FieldInfo
+
+        found: dict[str, Any] = {}
+        for each in self._found.parameters:
+            default: Any = each.default
+            if default is PydanticUndefined or isinstance(default, FieldInfo):
+                default = field_of(each).default
+            found[each.name] = default
+        return found
+
+    def _by_hand(self, args: dict[str, Any], shown: dict[str, Any]) -> list[Problem]:
+        """What a schema that was given by hand refuses. Defaults that nobody passed are the function's own business."""
+        schema = self.parameters.schema
+        required: Any = schema.get("required") or ()
+        payload: dict[str, Any] = {}
+        given: dict[str, Any] = {}
+        for name, value in args.items():
+            own = self._names.get(name, name)
+            key = name if name in schema["properties"] else self._said_as.get(own, name)
+            taken = shown.get(own, shown.get(name))
+            is_default = own in self._defaults and self._defaults[own] is not PydanticUndefined and taken == as_shown(self._defaults[own])
+            if not is_default or key in required:
+                payload[key], given[key] = taken, value
+        return refused_by_hand(payload, given, schema, self._broken)
+
+    @cached_property
+    def _said_as(self) -> dict[str, str]:
+        """The name of each parameter in the schema, which may be its alias."""
+        return {own: name for name, own in self._names.items() if name in self.parameters.schema["properties"]}
+
+    def _broken(self, payload: dict[str, Any]) -> list[Problem]:
+        if self._quick is not None and self._quick(payload):
+            return []
+        try:
+            return broken(self._full.iter_errors(payload), self.parameters.schema)
+        except RecursionError:
+            return [("", "the arguments are nested too deeply")]
+
+    @cached_property
+    def _quick(self) -> Any:
+        return quick_check(self.parameters.schema)
+
+    @cached_property
+    def _full(self) -> Any:
+        return validator_of(self.tool, self.parameters.schema)
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str)
+
+
+def _coercion(taken: Any) -> str | None:
+    """The name of what coercion did to a text."""
+    if isinstance(taken, bool):
+        return "string_to_boolean"
+    return "string_to_number" if isinstance(taken, (int, float)) else None

@@ -1,0 +1,246 @@
+"""What is wrong with arguments, in words a model can act on.  (Floor 3.)
+
+In: what pydantic or `jsonschema` refused. Out: `(path, text)` pairs: the path dotted (`filters.0.name`), the text naming what was
+expected and what was there. No traceback, no address, no library's own wording where ours is clearer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from ferrule.values.schema.nodes import Schema, is_list, is_object, is_sequence, resolved
+from ferrule.values.schema.words import number, phrase, printable, shown_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pydantic_core import ErrorDetails, ValidationError
+
+Problem = tuple[str, str]
+Path = tuple[str | int, ...]
+
+_MISSING = object()
+_LONGEST_NAME = 100
+_OWN_WORDS = {
+    "greater_than_equal": "is under the minimum {ge}",
+    "less_than_equal": "is over the maximum {le}",
+    "greater_than": "must be greater than {gt}",
+    "less_than": "must be less than {lt}",
+    "multiple_of": "is no multiple of {multiple_of}",
+    "string_too_short": "has fewer than {min_length} characters",
+    "string_too_long": "has more than {max_length} characters",
+    "string_pattern_mismatch": "does not match the pattern {pattern}",
+    "finite_number": "is no finite number",
+    "decimal_max_digits": "has more than {max_digits} digits",
+    "decimal_max_places": "has more than {decimal_places} decimal places",
+}
+
+
+def dotted(path: Iterable[str | int]) -> str:
+    """A path as a model reads it."""
+    return printable(".".join(str(each) for each in path))
+
+
+def unknown(name: object, names: Iterable[str]) -> Problem:
+    """The problem of an argument that no parameter takes."""
+    text = name if isinstance(name, str) else repr(name)
+    short = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+    import difflib
+
+    near = difflib.get_close_matches(short, names, n=1)
+    return printable(short), f"there is no such argument{f', did you mean `{near[0]}`?' if near else ''}"
+
+
+def missing(name: str, schema: Any, root: Schema) -> Problem:
+    """The problem of an argument that is not there."""
+    wanted = phrase(schema, root)
+    return printable(name), "is missing" if wanted == "any value" else f"is missing, expected {wanted}"
+
+
+def refused(error: ValidationError, args: Mapping[str, Any], schema: Schema, names: Mapping[str, str]) -> list[Problem]:
+    """All that pydantic refused, one line a place."""
+    found: dict[Path, list[str]] = {}
+    details = error.errors(include_url=False, include_context=True)
+    for each in details:
+        path, is_in_union = _place(each, args)
+        place = _schema_at(path, schema, names)
+        if is_in_union and len({_label(one, args) for one in details if _label(one, args)[0] == path}) > 1:
+            text = _expected(place, schema, _value_at(path, args))
+        else:
+            path = _whole_place(each, args)
+            text = _said(each, _schema_at(path, schema, names), schema)
+        texts = found.setdefault(path, [])
+        if text not in texts:
+            texts.append(text)
+    return [(dotted(path), text) for path, texts in found.items() for text in texts]
+
+
+def broken(errors: Iterable[Any], schema: Schema) -> list[Problem]:
+    """All that `jsonschema` refused. `errors` are its `ValidationError`s."""
+    found: list[Problem] = []
+    for each in errors:
+        path: Path = tuple(each.absolute_path)
+        keyword, bound, value = each.validator, each.validator_value, each.instance
+        if keyword == "required":
+            gone = [name for name in bound if is_object(value) and name not in value]
+            node: Any = each.schema.get("properties", {}) if is_object(each.schema) else {}
+            # One error for each name that is missing; the library says which only in its message.
+            said = next((name for name in gone if each.message.startswith(repr(name))), gone[0] if gone else "")
+            found.append(missing(dotted((*path, said)), node.get(said, True), schema))
+        elif keyword == "additionalProperties" and is_object(value) and is_object(each.schema):
+            known: Any = each.schema.get("properties", {})
+            found += [_under(path, unknown(name, known)) for name in value if name not in known]
+        else:
+            found.append((dotted(path), _keyword_said(keyword, bound, value, each, schema)))
+    return list(dict.fromkeys(found))
+
+
+# -- pydantic -------------------------------------------------------------------------------------------------------
+
+
+def _place(each: ErrorDetails, args: Any) -> tuple[Path, bool]:
+    """The path up to the first step that is a union's label, no key or index of what was given; and whether there was one."""
+    path, rest = _walk(each["loc"], args, is_missing=each["type"] == "missing")
+    return path, bool(rest)
+
+
+def _walk(loc: Sequence[str | int], args: Any, *, is_missing: bool) -> tuple[Path, Sequence[str | int]]:
+    value: Any = args
+    for i, step in enumerate(loc):
+        if is_missing and i == len(loc) - 1:
+            return tuple(loc), ()
+        value = _inside(value, step)
+        if value is _MISSING:
+            return tuple(loc[:i]), loc[i:]
+    return tuple(loc), ()
+
+
+def _inside(value: Any, step: str | int) -> Any:
+    if is_object(value):
+        # Keys that pydantic turned into text or numbers on the way are found by their text.
+        return value[step] if step in value else next((each for key, each in value.items() if str(key) == str(step)), _MISSING)  # type: ignore[index]
+    if is_sequence(value) and isinstance(step, int):
+        return value[step] if step < len(value) else _MISSING
+    return getattr(value, step, _MISSING) if isinstance(step, str) and isinstance(value, BaseModel) else _MISSING
+
+
+def _label(each: ErrorDetails, args: Any) -> tuple[Path, str | int | None]:
+    path, rest = _walk(each["loc"], args, is_missing=each["type"] == "missing")
+    return path, rest[0] if rest else None
+
+
+def _whole_place(each: ErrorDetails, args: Any) -> Path:
+    """The path without the labels of unions on the way."""
+    path: list[str | int] = []
+    value: Any = args
+    loc = each["loc"]
+    for i, step in enumerate(loc):
+        inside = _inside(value, step)
+        if inside is not _MISSING:
+            path.append(step)
+            value = inside
+        elif i == len(loc) - 1 and each["type"] == "missing":
+            path.append(step)
+    return tuple(path)
+
+
+def _said(each: ErrorDetails, place: Any, root: Schema) -> str:
+    kind, value, context = each["type"], each["input"], each.get("ctx", {})
+    if kind == "missing":
+        return missing("", place, root)[1]
+    if kind in {"extra_forbidden", "invalid_key"}:
+        return "there is no such argument"
+    if kind in _OWN_WORDS:
+        return f"{shown_json(value)} {_OWN_WORDS[kind].format_map({key: _bound(each) for key, each in context.items()})}"
+    if kind == "float_type" and type(value) is int:
+        return f"{shown_json(value)} is no finite number"
+    if kind in {"too_short", "too_long"}:
+        bound = "at least {min_length}" if kind == "too_short" else "at most {max_length}"
+        return f"has {context.get('actual_length')} items, expected {bound.format_map(context)}"
+    if kind in {"value_error", "assertion_error"}:
+        return f"{shown_json(value)} is refused: {printable(str(context.get('error', each['msg'])))}"
+    if kind.endswith(("_type", "_parsing", "_error", "enum", "_size", "_from_float")) and phrase(place, root) != "any value":
+        return _expected(place, root, value)
+    return f"{printable(each['msg'])}, got {shown_json(value)}"
+
+
+def _bound(value: Any) -> str:
+    return number(value) if isinstance(value, (int, float)) else str(value)
+
+
+def _expected(place: Any, root: Schema, value: Any) -> str:
+    return f"expected {phrase(place, root)}, got {shown_json(value)}"
+
+
+def _value_at(path: Path, args: Any) -> Any:
+    value: Any = args
+    for step in path:
+        value = _inside(value, step)
+    return value
+
+
+def _schema_at(path: Path, schema: Schema, names: Mapping[str, str]) -> Any:
+    """The schema of the place a path leads to; True where it says nothing of it."""
+    place: Any = schema
+    for depth, step in enumerate(path):
+        place = _within(resolved(place, schema), step, schema)
+        if place is None and depth == 0:  # the path names the parameter, the schema its alias, or the other way round
+            own = names.get(str(step), step)
+            others = (name for name, each in names.items() if each == own)
+            place = next((each for each in (schema.get("properties", {}).get(name) for name in others) if each is not None), None)
+        if place is None:
+            return True
+    return place
+
+
+def _within(node: Any, step: str | int, root: Schema) -> Any:
+    if not is_object(node):
+        return None
+    found: Any = None
+    if isinstance(step, int):
+        places: Any = node.get("prefixItems")
+        found = places[step] if is_list(places) and step < len(places) else node.get("items")
+    elif is_object(node.get("properties")) and step in node["properties"]:
+        found = node["properties"][step]
+    elif is_object(node.get("additionalProperties")):
+        found = node["additionalProperties"]
+    if found is not None:
+        return found
+    for key in ("anyOf", "oneOf", "allOf"):
+        for each in node.get(key) or ():
+            found = _within(resolved(each, root), step, root)
+            if found is not None:
+                return found
+    return None
+
+
+# -- jsonschema -----------------------------------------------------------------------------------------------------
+
+
+def _under(path: Path, problem: Problem) -> Problem:
+    return (dotted((*path, problem[0])), problem[1])
+
+
+_KEYWORDS = {
+    "minimum": "{got} is under the minimum {bound}",
+    "maximum": "{got} is over the maximum {bound}",
+    "exclusiveMinimum": "{got} must be greater than {bound}",
+    "exclusiveMaximum": "{got} must be less than {bound}",
+    "minLength": "{got} has fewer than {bound} characters",
+    "maxLength": "{got} has more than {bound} characters",
+    "minItems": "has {count} items, expected at least {bound}",
+    "maxItems": "has {count} items, expected at most {bound}",
+    "pattern": "{got} does not match the pattern {bound}",
+}
+
+
+def _keyword_said(keyword: str, bound: Any, value: Any, error: Any, root: Schema) -> str:
+    got = shown_json(value)
+    if keyword in _KEYWORDS:
+        count = len(value) if is_sequence(value) else 0
+        return _KEYWORDS[keyword].format(got=got, bound=_bound(bound), count=count)
+    if keyword in {"type", "enum", "const", "anyOf", "oneOf"}:
+        return f"expected {phrase(error.schema, root)}, got {got}"
+    return f"{got} breaks the rule {shown_json({keyword: bound})}"

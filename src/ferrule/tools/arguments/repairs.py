@@ -1,0 +1,243 @@
+"""Arguments that nearly fit, mended by name.  (Floor 3.)
+
+In: arguments a validator refused, and the schema. Out: new arguments, and the names of the repairs. A repair is made only where the schema
+refuses the kind of value that is there and admits the kind that the value plainly stands for; what is doubtful is left to be refused.
+Nothing here loses anything of what the model wrote.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import Any
+
+from ferrule.values.schema.nodes import Schema, alternatives, is_list, is_object, is_sequence, json_kind, kinds
+
+WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "inputs", "kwargs"})
+"""Names under which models put all arguments once more."""
+_DEEPEST = 60
+_FAR = 200
+_LONGEST = 1_000_000
+"""Characters. A text longer than this is not looked into."""
+
+
+def as_object(value: Any, notes: list[str]) -> Any:
+    """All arguments as an object: None is none, and JSON text is what it says."""
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        if not value.strip():
+            return {}
+        found, made, _ = decoded(value, frozenset({"object", "string"}))
+        if made and isinstance(found, str):  # encoded twice over
+            found, made, _ = decoded(found, frozenset({"object"}))
+        if made and isinstance(found, dict):
+            notes.append("doubly_encoded")
+            return found  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def unwrapped(args: dict[str, Any], tool: str, notes: list[str]) -> dict[str, Any] | None:
+    """What is inside a single wrapping key, or None where there is none."""
+    if len(args) != 1:
+        return None
+    [(key, inside)] = args.items()
+    if key not in WRAPPERS and key != tool:
+        return None
+    inside = as_object(inside, notes)
+    if not isinstance(inside, dict):
+        return None
+    notes.append("single_key_wrapper")
+    return inside  # pyright: ignore[reportUnknownVariableType]
+
+
+def mended(args: dict[str, Any], schema: Schema, notes: list[str]) -> dict[str, Any]:
+    """Arguments with every value that stands for another kind turned into that kind."""
+    made: dict[str, Any] = {}
+    properties: Schema = schema.get("properties", {})
+    more: Any = schema.get("additionalProperties")
+    required: Any = schema.get("required") or ()
+    for name, value in args.items():
+        each: Any = properties.get(name, more) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]  models write anything
+        if value is None and name in properties and name not in required and not _admits(each, schema, "null"):
+            notes.append("null_as_default")
+            continue
+        made[name] = _mended(value, [each], schema, notes, 0)
+    return made
+
+
+def _admits(schema: Any, root: Schema, kind: str) -> bool:
+    found = kinds(schema, root)
+    return found is None or kind in found
+
+
+def decoded(text: str, wanted: frozenset[str]) -> tuple[Any, bool, bool]:
+    """A text as the JSON or the Python literal it is, whether it is one of the kinds wanted, and whether it was Python's form."""
+    if len(text) > _LONGEST or not text.strip():
+        return None, False, False
+    try:
+        found = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        pass
+    else:
+        return found, _is_one_of(found, wanted), False
+    try:
+        found = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None, False, False
+    # `1,2` is a tuple to Python; whether the model meant a list is a guess.
+    if not _is_plain(found) or (is_sequence(found) and text.strip()[0] not in "[("):
+        return None, False, False
+    return found, _is_one_of(found, wanted), True
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _is_one_of(value: Any, wanted: frozenset[str]) -> bool:
+    kind = json_kind(value)
+    if kind == "number" and value - value != 0.0:  # `1e999`: the text is what is told to be no number
+        return False
+    return kind in wanted or (kind == "integer" and "number" in wanted) or (kind == "number" and "integer" in wanted and value.is_integer())
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a Python literal is made of what JSON has."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if is_object(each):
+            if not all(isinstance(key, str) for key in each):
+                return False
+            waiting.extend(each.values())
+        elif is_sequence(each):
+            waiting.extend(each)
+        elif json_kind(each) == "other":
+            return False
+    return True
+
+
+_NOTES = {
+    "object": "stringified_object",
+    "array": "stringified_list",
+    "integer": "string_to_number",
+    "number": "string_to_number",
+    "boolean": "string_to_boolean",
+    "null": "string_to_null",
+}
+
+
+def _mended(value: Any, schemas: list[Any], root: Schema, notes: list[str], depth: int) -> Any:
+    """A value mended against the schemas one of which it has to fit."""
+    spread = [each for schema in schemas for each in alternatives(schema, root)]
+    admitted: set[str] = set()
+    for each in spread:
+        found = kinds(each, root)
+        if found is None:
+            return value
+        admitted |= found
+    if not admitted or depth > _DEEPEST:
+        return value
+    kind = json_kind(value)
+    if kind == "string" and "string" not in admitted:
+        made, is_wanted, is_python = decoded(value, frozenset(admitted))
+        if not is_wanted:
+            return value
+        notes.append("python_literal" if is_python else _NOTES[json_kind(made)])
+        return _mended(made, spread, root, notes, depth + 1)
+    if kind in {"integer", "number"} and "string" in admitted and not admitted & {"integer", "number"}:
+        notes.append("number_to_string")
+        return json.dumps(value)
+    if is_list(value) and "array" in admitted:
+        by_place = any(is_object(each) and "prefixItems" in each for each in spread)
+        items = [_item_schemas(spread, i) for i in range(len(value))] if by_place else None
+        plain = _item_schemas(spread, None)
+        return [_mended(each, items[i] if items else plain, root, notes, depth + 1) for i, each in enumerate(value)]
+    if is_object(value) and "object" in admitted:
+        return {name: _mended(each, _property_schemas(spread, name), root, notes, depth + 1) for name, each in value.items()}
+    return value
+
+
+def _item_schemas(schemas: list[Any], index: int | None) -> list[Any]:
+    found: list[Any] = []
+    for each in schemas:
+        if is_object(each) and each.get("type", "array") == "array":
+            places: Any = each.get("prefixItems")
+            found.append(places[index] if index is not None and is_list(places) and index < len(places) else each.get("items", True))
+    return found or [True]
+
+
+def _property_schemas(schemas: list[Any], name: str) -> list[Any]:
+    found: list[Any] = []
+    for each in schemas:
+        if is_object(each) and each.get("type", "object") == "object":
+            properties: Any = each.get("properties") or {}
+            found.append(properties.get(name, each.get("additionalProperties", True)))
+    return found or [True]
+
+
+# -- whole numbers --------------------------------------------------------------------------------------------------
+
+
+def with_whole_numbers(args: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    """Arguments in which a float is an integer where only that is wanted and it has no fraction: `7.0`, `1e20` (JSON Schema, 6.1.1)."""
+    return _whole(args, [schema], schema, 0) if _holds(args, float) else args
+
+
+def _whole(value: Any, schemas: list[Any], root: Schema, depth: int) -> Any:
+    if depth > _DEEPEST or not (isinstance(value, float) or is_object(value) or is_list(value)):
+        return value
+    spread = [each for schema in schemas for each in alternatives(schema, root)]
+    if not any(map(is_object, spread)):
+        return value
+    if isinstance(value, float):
+        admitted = [kinds(each, root) for each in spread]
+        is_wanted = any(each and "integer" in each for each in admitted) and not any(each is None or "number" in each for each in admitted)
+        return int(value) if is_wanted and value.is_integer() else value
+    if is_object(value):
+        return {name: _whole(each, _property_schemas(spread, name), root, depth + 1) for name, each in value.items()}
+    return [_whole(each, _item_schemas(spread, i), root, depth + 1) for i, each in enumerate(value)]
+
+
+# -- booleans -------------------------------------------------------------------------------------------------------
+
+
+def holds_boolean(args: dict[str, Any]) -> bool:
+    """Whether there is a boolean anywhere in the arguments."""
+    return _holds(args, bool)
+
+
+def _holds(args: dict[str, Any], kind: type) -> bool:
+    waiting: list[Any] = list(args.values())
+    seen: set[int] = set()  # a value that Python code passes may contain itself
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, kind):
+            return True
+        if (is_object(each) or is_sequence(each)) and id(each) not in seen:
+            seen.add(id(each))
+            waiting.extend(each.values() if is_object(each) else each)
+    return False
+
+
+def misplaced_booleans(args: dict[str, Any], schema: Schema) -> list[tuple[tuple[str | int, ...], list[Any]]]:
+    """Where a boolean stands and a number is wanted: pydantic would take `True` for 1. Each with the schemas of its place."""
+    found: list[tuple[tuple[str | int, ...], list[Any]]] = []
+    waiting: list[tuple[tuple[str | int, ...], Any, list[Any]]] = [((), args, [schema])]
+    while waiting:
+        path, value, schemas = waiting.pop()
+        if len(path) > _FAR or not (isinstance(value, bool) or is_object(value) or is_sequence(value)):
+            continue
+        spread = [each for one in schemas for each in alternatives(one, schema)]
+        if isinstance(value, bool):
+            admitted = [kinds(each, schema) for each in spread]
+            if not any(each is None or "boolean" in each for each in admitted) and any(
+                each and each & {"integer", "number"} for each in admitted
+            ):
+                found.append((path, spread))
+        elif is_object(value):
+            waiting.extend(((*path, name), each, _property_schemas(spread, name)) for name, each in value.items())
+        else:
+            waiting.extend(((*path, i), each, _item_schemas(spread, i)) for i, each in enumerate(value))
+    return found

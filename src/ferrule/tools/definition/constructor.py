@@ -1,0 +1,347 @@
+"""What a tool is made of, as it was given.  (Floor 3.)
+
+In: the arguments of `Tool(...)`, in DSPy's, udspy's or seed 004's order. Out: a `Given`, checked as far as it can be without building a
+schema. What is wrong is a `ToolDefinitionError` that names the tool.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from pydantic_core import PydanticUndefined
+
+from ferrule.errors import ToolDefinitionError, shown
+from ferrule.tools.definition.inspect_function import Described, Parameter, described, doc_of, field_of, is_required, name_of
+from ferrule.values.record import Record, field, replace
+from ferrule.values.schema.nodes import Schema, children, is_list, is_object, pointed
+
+if TYPE_CHECKING:
+    from ferrule.tools.definition.mcp import MCPDefinition
+
+EFFECTS = ("read", "idempotent", "transactional", "once")
+WHEN_UNKNOWN = ("ask", "tell", "fail")
+_TYPES = {"string", "integer", "number", "boolean", "object", "array", "null"}
+_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems")
+_FUNCTION_FIRST = ("func", "name", "description", "args", "arg_types", "arg_desc")
+_NAME_FIRST = ("name", "description", "callable", "schema", "mcp_server")
+
+
+class Given(Record):
+    """The arguments of `Tool(...)`, sorted."""
+
+    func: Callable[..., Any] | None
+    name: str
+    description: str
+    args: dict[str, str | Schema] = field(default_factory=dict[str, str | Schema])
+    """Per parameter: a text that describes it, or its whole schema."""
+    schema: Schema | None = None
+    """An object schema for all parameters, which replaces what the function says."""
+    arg_types: dict[str, Any] = field(default_factory=dict[str, Any])
+    arg_desc: dict[str, str] = field(default_factory=dict[str, str])
+    mcp_server: str | None = None
+    mcp: MCPDefinition | None = None
+    """What its MCP server says of it; its input schema is the tool's, as it was given."""
+    require_confirmation: Any = False
+    effect: str = "once"
+    says_effect: bool = False
+    """The effect was given, and not only taken for granted."""
+    reconcile: Callable[..., Any] | None = None
+    unknown: str = "ask"
+    timeout_s: float | None = None
+    concurrent: bool = True
+    with_caller: bool = False
+    """Seed 004's form: a first parameter named `self` or `caller` is the caller's, not the model's."""
+
+
+def named(positional: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+    """Positional arguments by name, in the order that the first of them chooses."""
+    if "func_or_name" in keywords:
+        keywords = dict(keywords)
+        positional = (keywords.pop("func_or_name"), *positional)
+    by_name = bool(positional) and isinstance(positional[0], str)
+    order = _NAME_FIRST if by_name else _FUNCTION_FIRST
+    if len(positional) > len(order):
+        msg = f"`Tool` takes at most {len(order)} arguments by position ({', '.join(order)}), found {len(positional)}."
+        raise ToolDefinitionError(msg)
+    found = dict(zip(order, positional, strict=False))
+    twice = sorted(found.keys() & keywords.keys())
+    if twice:
+        msg = f"`Tool` was given {', '.join(f'`{each}`' for each in twice)} twice: once by position and once by name."
+        raise ToolDefinitionError(msg)
+    return {**found, **keywords}
+
+
+def given(
+    *,
+    func: Any = None,
+    name: Any = None,
+    description: Any = None,
+    args: Any = None,
+    arg_types: Any = None,
+    arg_desc: Any = None,
+    desc: Any = None,
+    callable: Any = None,
+    schema: Any = None,
+    mcp_server: Any = None,
+    mcp: Any = None,
+    require_confirmation: Any = False,
+    effect: Any = None,
+    reconcile: Any = None,
+    unknown: Any = "ask",
+    timeout_s: Any = None,
+    concurrent: Any = True,
+) -> tuple[Given, Described]:
+    """What was given, checked, and what the function says of itself."""
+    function, with_caller = _function(func, callable, schema if mcp is None else mcp.input_schema, name)
+    if function is not None and getattr(function, "__confirm_first__", False):  # the tool asks by itself
+        asking: Any = function  # one layer only: what else the function was wrapped in stays
+        function, require_confirmation = asking.__wrapped__, require_confirmation or True
+    own_name = name if name is not None else name_of(function) if function is not None else ""
+    if not isinstance(own_name, str) or not own_name:
+        msg = f"A tool needs a name; {shown(function)} has none. Give one: Tool(function, name=...)."
+        raise ToolDefinitionError(msg)
+    text = _description(own_name, description, desc)
+    single, whole = _by_hand(own_name, args, schema, function)
+    types = _mapping(own_name, "arg_types", arg_types)
+    found = (
+        described(function, types, with_caller=with_caller, readable=whole is None)
+        if function is not None
+        else Described(own_name, "", (), extra=Any)
+    )
+    made = Given(
+        func=function,
+        name=own_name,
+        description=text if text is not None else doc_of(function) if function is not None else "",
+        args=single,
+        schema=whole,
+        arg_types=types,
+        arg_desc=_texts(own_name, "arg_desc", arg_desc),
+        mcp_server=mcp_server,
+        mcp=mcp,
+        require_confirmation=require_confirmation,
+        effect=_one_of(own_name, "effect", "once" if effect is None else effect, EFFECTS),
+        says_effect=effect is not None,
+        reconcile=_reconcile(own_name, reconcile),
+        unknown=_one_of(own_name, "unknown", unknown, WHEN_UNKNOWN),
+        timeout_s=_timeout(own_name, timeout_s),
+        concurrent=bool(concurrent),
+        with_caller=with_caller,
+    )
+    _agree(made, found)
+    return made, _with_typed_extras(found, single, types)
+
+
+# -- the pieces ---------------------------------------------------------------------------------------------------
+
+
+def _function(func: Any, also: Any, schema: Any, name: Any) -> tuple[Callable[..., Any] | None, bool]:
+    if func is not None and also is not None:
+        msg = "`Tool` was given a function twice: as `func` and as `callable`."
+        raise ToolDefinitionError(msg)
+    function = func if func is not None else also
+    if function is None:
+        if schema is None:
+            which = f" for {shown(name)}" if name else ""
+            msg = f"`Tool` needs a function, or, for a tool that lives elsewhere, `schema=`; found neither{which}."
+            raise ToolDefinitionError(msg)
+        return None, True
+    if not _is_callable(function):
+        msg = f"A tool is made of a function or another callable, found {shown(function)}."
+        raise ToolDefinitionError(msg)
+    return function, func is None
+
+
+def _is_callable(thing: Any) -> bool:
+    return callable(thing) or isinstance(thing, classmethod)
+
+
+def _description(name: str, description: Any, desc: Any) -> str | None:
+    if description is not None and desc is not None and description != desc:
+        msg = f"`{name}` was given two descriptions, {shown(description)} and {shown(desc)}: `desc` is `description`, give one."
+        raise ToolDefinitionError(msg)
+    text = description if description is not None else desc
+    if text is not None and not isinstance(text, str):
+        msg = f"The description of `{name}` must be text, found {shown(text)}."
+        raise ToolDefinitionError(msg)
+    return text
+
+
+def _by_hand(name: str, args: Any, schema: Any, function: Any) -> tuple[dict[str, str | Schema], Schema | None]:
+    """`args` and `schema` as single parameters, and as a schema of all."""
+    if schema is not None and args is not None:
+        msg = f"`{name}` was given both `args` and `schema`: give one."
+        raise ToolDefinitionError(msg)
+    if schema is not None:
+        return {}, _checked_object(name, copy.deepcopy(schema))
+    single: dict[str, Any] = copy.deepcopy(_mapping(name, "args", args))
+    if single.get("type") == "object" and is_object(single.get("properties", {})) and "properties" not in _names(function):
+        return {}, _checked_object(name, single)
+    for parameter, said in single.items():
+        if is_object(said):
+            check_schema(f"`{name}`, parameter `{parameter}`", said)
+        elif not isinstance(said, str):
+            msg = f"`args` of `{name}` says {shown(said)} of `{parameter}`; it takes a text or a JSON schema for each parameter."
+            raise ToolDefinitionError(msg)
+    return single, None
+
+
+def _names(function: Any) -> frozenset[str]:
+    try:
+        return frozenset(inspect.signature(function).parameters)
+    except (ValueError, TypeError, NameError):
+        return frozenset()
+
+
+def _checked_object(name: str, schema: Any) -> Schema:
+    if not is_object(schema) or schema.get("type", "object") != "object":
+        msg = f"`schema` of `{name}` must be the JSON schema of an object, found {shown(schema)}."
+        raise ToolDefinitionError(msg)
+    check_schema(f"`{name}`", schema)
+    if not is_object(schema.get("properties", {})):
+        msg = f"`properties` in the schema of `{name}` must be an object."
+        raise ToolDefinitionError(msg)
+    return schema
+
+
+def check_schema(where: str, schema: Schema) -> None:
+    """Raise `ToolDefinitionError` for a schema no call could be checked against: unknown types, broken patterns, references to nothing."""
+    waiting: list[tuple[str, Any]] = [("", schema)]
+    while waiting:
+        path, node = waiting.pop()
+        if isinstance(node, bool):
+            continue
+        problem = _problem(node, schema) if is_object(node) else f"is no schema: {shown(node)}"
+        if problem:
+            msg = f"The schema of {where} cannot be used: {path or 'it'} {problem}."
+            raise ToolDefinitionError(msg)
+        waiting.extend((f"{path}/{place}" if path else place, each) for place, each in children(node))
+
+
+def _problem(node: Schema, root: Schema) -> str:
+    kind = node.get("type")
+    if kind is not None and not set(_hashable(kind if is_list(kind) else [kind])) <= _TYPES:
+        return f"has the unknown type {shown(kind)}"
+    for key in ("properties", "patternProperties", "$defs", "definitions"):
+        if not is_object(node.get(key, {})):
+            return f"has {shown(node[key])} for `{key}`, which must be an object"
+    required: Any = node.get("required", [])
+    if not is_list(required) or not all(isinstance(each, str) for each in required):
+        return f"has {shown(required)} for `required`, which must be a list of names"
+    for key in ("enum", "anyOf", "oneOf", "allOf"):
+        if not is_list(node.get(key, [])):
+            return f"has {shown(node[key])} for `{key}`, which must be a list"
+    for key in _NUMBERS:
+        if isinstance(node.get(key, 0), bool) or not isinstance(node.get(key, 0), int | float):
+            return f"has {shown(node[key])} for `{key}`, which must be a number"
+    reference = node.get("$ref")
+    if reference is not None and not (isinstance(reference, str) and pointed(reference, root)[0]):
+        return f"refers to {shown(reference)}, which is not in it"
+    return _pattern_problem([node["pattern"]] if "pattern" in node else [], node.get("patternProperties", {}))
+
+
+def _pattern_problem(patterns: list[Any], more: Mapping[str, Any]) -> str:
+    for pattern in (*patterns, *more):
+        try:
+            re.compile(pattern)
+        except (re.error, TypeError, RecursionError, OverflowError) as error:
+            return f"has a broken pattern {shown(pattern)} ({error})"
+    return ""
+
+
+def _hashable(values: list[Any]) -> list[Any]:
+    return [each if isinstance(each, str) else shown(each) for each in values]
+
+
+def _mapping(name: str, what: str, value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not _is_mapping(value) or not all(isinstance(each, str) for each in value):
+        msg = f"`{what}` of `{name}` must be a dict by parameter name, found {shown(value)}."
+        raise ToolDefinitionError(msg)
+    return dict(value)
+
+
+def _is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
+    return isinstance(value, Mapping)
+
+
+def _texts(name: str, what: str, value: Any) -> dict[str, str]:
+    found = _mapping(name, what, value)
+    for parameter, text in found.items():
+        if not isinstance(text, str):
+            msg = f"`{what}` of `{name}` says {shown(text)} of `{parameter}`, which must be text."
+            raise ToolDefinitionError(msg)
+    return found
+
+
+def _one_of(name: str, what: str, value: Any, known: tuple[str, ...]) -> str:
+    if value not in known:
+        msg = f"`{what}` of `{name}` must be one of {', '.join(map(repr, known))}, found {shown(value)}."
+        raise ToolDefinitionError(msg)
+    return value
+
+
+def _reconcile(name: str, reconcile: Any) -> Callable[..., Any] | None:
+    if reconcile is not None and not callable(reconcile):
+        msg = f"`reconcile` of `{name}` is called with the call's key and its arguments; found {shown(reconcile)}."
+        raise ToolDefinitionError(msg)
+    return reconcile
+
+
+def _timeout(name: str, timeout_s: Any) -> float | None:
+    if timeout_s is None:
+        return None
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        msg = f"`timeout_s` of `{name}` must be a number of seconds above 0, or None for no limit; found {shown(timeout_s)}."
+        raise ToolDefinitionError(msg)
+    return float(timeout_s)
+
+
+def _agree(made: Given, found: Described) -> None:
+    """Raise where what was given by hand and the function contradict each other: no call could ever fit both."""
+    if made.effect == "transactional" and not (found.context and made.func is not None and not inspect.iscoroutinefunction(made.func)):
+        msg = (
+            f"`{made.name}` cannot be transactional: that takes a plain function (not an async one, which would hold the database while it "
+            "waits) with a parameter annotated `Context`, which writes through its `db`."
+        )
+        raise ToolDefinitionError(msg)
+    names = {each.name for each in found.parameters}
+    offered = set(made.schema.get("properties", {})) if made.schema is not None else set(made.args)
+    if found.context in {*offered, *made.arg_types, *made.arg_desc}:
+        msg = (
+            f"`{found.context}` of `{made.name}` is a `Context`, which the run fills: a model is not offered it, and nothing is said of it."
+        )
+        raise ToolDefinitionError(msg)
+    aliases = _aliases(found) if offered - names else {}
+    said = {"schema" if made.schema is not None else "args": offered, "arg_types": set(made.arg_types), "arg_desc": set(made.arg_desc)}
+    for what, mentioned in said.items():
+        unknown = sorted(mentioned - names - aliases.keys())
+        if unknown and found.extra is None:
+            known = ", ".join(f"`{each}`" for each in sorted(names)) or "none"
+            msg = f"`{what}` of `{made.name}` names {', '.join(f'`{each}`' for each in unknown)}; the function's parameters are: {known}."
+            raise ToolDefinitionError(msg)
+    if made.schema is not None:
+        covered = offered | {aliases[each] for each in offered & aliases.keys()}
+        missing = [each.name for each in found.parameters if each.name not in covered and is_required(each)]
+        if missing and made.schema.get("additionalProperties") in (None, False):
+            msg = f"The schema of `{made.name}` leaves out {', '.join(f'`{each}`' for each in missing)}, which the function requires."
+            raise ToolDefinitionError(msg)
+
+
+def _aliases(found: Described) -> dict[str, str]:
+    fields = {each.name: field_of(each) for each in found.parameters}
+    return {field.validation_alias: name for name, field in fields.items() if isinstance(field.validation_alias, str)}
+
+
+def _with_typed_extras(found: Described, single: Mapping[str, Any], types: Mapping[str, Any]) -> Described:
+    """`arg_types` may name what a `**kwargs` takes: such names are parameters like others."""
+    if found.extra is None:
+        return found
+    known = {each.name for each in found.parameters}
+    defaults = {name: said["default"] for name, said in single.items() if is_object(said) and "default" in said}
+    more = [Parameter(name, kind, defaults.get(name, PydanticUndefined)) for name, kind in types.items() if name not in known]
+    return replace(found, parameters=(*found.parameters, *more))

@@ -1,0 +1,340 @@
+"""A callable as data: its name, its docs, its parameters.  (Floor 3.)
+
+In: anything callable. Out: a `Described`. The signature and its types are read at once, so that what is wrong with them is said
+where the tool is made; what the docstring says of single parameters is read later, by whoever needs it.
+
+Rules: `*args` is ignored, since a model passes arguments by name. `**kwargs` admits further names. A parameter that a `partial` has
+bound by name is not offered, nor is one that is annotated `Context`. A bare text in `Annotated[int, "the page"]` is a description, as is
+a `Doc`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+import types
+import typing
+from typing import Any, cast
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from typing_extensions import ReadOnly, get_type_hints, is_typeddict
+
+from ferrule.errors import ToolDefinitionError, shown
+from ferrule.values.calls.context import Context
+from ferrule.values.record import Record
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_DOCUMENTS_PARAMETERS = re.compile(r"(?mi)^\s*(?:args|arguments|params|parameters|keyword args|other parameters)\s*:?\s*$|[:@]param\b")
+_PLAIN = (bool, int, float, str, list, dict)
+_LIBRARIES = sys.stdlib_module_names | {"pydantic", "pydantic_settings", "typing_extensions"}
+
+
+class Parameter(Record):
+    """One parameter that a model may fill."""
+
+    name: str
+    annotation: Any
+    """Its type, metadata included, never text; `Any` where nothing is known."""
+    default: Any = PydanticUndefined
+    """The default, a `FieldInfo` as it stands in the signature, or `PydanticUndefined`."""
+    may_be_missing: bool = False
+    """Whether the function does without it though there is no default (a key of an unpacked `TypedDict`)."""
+
+
+class Described(Record):
+    """What a callable says of itself."""
+
+    name: str
+    """Empty where it has none (a lambda)."""
+    doc: str
+    """The whole docstring, dedented; empty where there is none."""
+    parameters: tuple[Parameter, ...]
+    order: tuple[str, ...] = ()
+    """Names that Python takes by position, in that order."""
+    positional_only: tuple[str, ...] = ()
+    """Those of them that it takes in no other way."""
+    extra: Any = None
+    """The type of what `**kwargs` takes; None where there is no `**kwargs`."""
+    caller: bool = False
+    """Whether a first parameter named `self` or `caller` was left out, to be filled by whoever calls."""
+    context: str = ""
+    """The parameter that takes a `Context`, which was left out as well; empty where there is none."""
+    context_at: int | None = None
+    """Its place among the arguments by position, if Python takes it in no other way."""
+
+
+def described(
+    function: Callable[..., Any], types_given: Mapping[str, Any], *, with_caller: bool = False, readable: bool = True
+) -> Described:
+    """What a callable says of itself; `types_given` stand in for its annotations.
+
+    Raises `ToolDefinitionError` where a type cannot be found, or where the signature cannot be read, unless `readable` is False: then
+    it counts as `**kwargs`.
+    """
+    name, doc = name_of(function), doc_of(function)
+    try:
+        signature = inspect.signature(_bound(function))
+    except (ValueError, TypeError, NameError) as error:
+        if not readable:
+            return Described(name, doc, (), extra=Any)
+        msg = (
+            f"`{name or shown(function)}` cannot become a tool: its signature cannot be read ({error}). "
+            "Wrap it in a function of your own, or give `schema=`."
+        )
+        raise ToolDefinitionError(msg) from error
+    found = list(signature.parameters.values())
+    caller = with_caller and bool(found) and found[0].name in {"self", "caller"} and found[0].kind in _BY_POSITION
+    caller = caller and not _says_context(function, found[0].annotation)
+    if caller:
+        del found[0]
+    bound = _bound_names(function)
+    found = [each for each in found if each.name not in bound]
+    annotations = {each.name: each.annotation for each in found if each.annotation is not each.empty}
+    context = next((each for each, hint in annotations.items() if _says_context(function, hint)), "")
+    hints = _hints(function, name, {each: hint for each, hint in annotations.items() if each != context}, types_given)
+    context = context or next((each for each, hint in hints.items() if _is_context(hint)), "")
+    context_at = next((k for k, each in enumerate(found) if each.name == context and each.kind is each.POSITIONAL_ONLY), None)
+    found = [each for each in found if each.name != context]
+    parameters: list[Parameter] = []
+    extra: Any = None
+    for each in found:
+        if each.kind is each.VAR_KEYWORD:
+            more, extra = _unpacked(hints.get(each.name, Any))
+            parameters += more
+        elif each.kind is not each.VAR_POSITIONAL:
+            default = PydanticUndefined if each.default is each.empty else each.default
+            hint = hints.get(each.name, _type_of_default(default))
+            parameters.append(Parameter(each.name, hint, default))
+    order = tuple(each.name for each in found if each.kind in _BY_POSITION)
+    only = tuple(each.name for each in found if each.kind is each.POSITIONAL_ONLY)
+    return Described(name, doc, tuple(parameters), order, only, extra, caller, context, context_at)
+
+
+def name_of(function: Any) -> str:
+    """The name a callable goes by; empty for a lambda."""
+    inner = _inner(function)
+    name = getattr(inner, "__name__", None) or type(inner).__name__
+    return "" if name == "<lambda>" else str(name)
+
+
+def doc_of(function: Any) -> str:
+    """The docstring, whole and dedented."""
+    inner = _inner(function)
+    if isinstance(inner, type):
+        return _doc_of_class(inner)
+    doc = _inherited_doc(inner) if inspect.ismethod(inner) else inspect.getdoc(inner) or ""
+    if inspect.isroutine(inner):
+        return doc
+    kind = cast("type[Any]", type(inner))
+    is_own = doc and doc != inspect.getdoc(kind)
+    return doc if is_own else _written(kind, "__call__") or _doc_of_class(kind)
+
+
+def _doc_of_class(kind: type[Any]) -> str:
+    doc = inspect.getdoc(kind) or ""
+    holder = next((each for each in kind.__mro__ if vars(each).get("__doc__")), kind)
+    # `dataclass` writes the signature where a docstring is missing; what `object`, `dict` or `BaseModel` say, they say of themselves.
+    is_foreign = holder is not kind and holder.__module__.partition(".")[0] in _LIBRARIES
+    return "" if is_foreign or doc.startswith(f"{kind.__name__}(") else doc
+
+
+def _inherited_doc(method: types.MethodType) -> str:
+    # `inspect.getdoc` would ask the class for the method again, which a tool that is bound there answers by binding itself once more.
+    owner: type[Any] = method.__self__ if isinstance(method.__self__, type) else type(method.__self__)
+    return inspect.cleandoc(method.__doc__) if isinstance(method.__doc__, str) else _written(owner, method.__name__)
+
+
+def _written(owner: type[Any], name: str) -> str:
+    """The first docstring that a class or one above it gives to a method. Not by `inspect.getdoc`, to which every `__call__` has one."""
+    found: list[Any] = [getattr(vars(each).get(name), "__doc__", None) for each in owner.__mro__]
+    return next((inspect.cleandoc(each) for each in found if isinstance(each, str)), "")
+
+
+def documented(doc: str) -> dict[str, str]:
+    """What a docstring (Google, NumPy or Sphinx) says of each parameter, by name."""
+    if not _DOCUMENTS_PARAMETERS.search(doc):
+        return {}
+    import docstring_parser
+
+    try:
+        parsed = docstring_parser.parse(doc)
+    except docstring_parser.ParseError:
+        return {}
+    # `x, y : int` says the same of each.
+    said = [(name.strip(" *"), each.description) for each in parsed.params for name in each.arg_name.split(",")]
+    return {name: " ".join(text.split()) for name, text in said if text}
+
+
+def field_of(parameter: Parameter) -> FieldInfo:
+    """What annotation and default say together."""
+    if isinstance(parameter.default, FieldInfo):
+        return FieldInfo.from_annotated_attribute(parameter.annotation, parameter.default)
+    return FieldInfo.from_annotation(parameter.annotation)
+
+
+def is_required(parameter: Parameter) -> bool:
+    """Whether the function cannot be called without it."""
+    default = parameter.default
+    if parameter.may_be_missing or (default is not PydanticUndefined and not isinstance(default, FieldInfo)):
+        return False
+    return field_of(parameter).is_required()
+
+
+def description_in(field: FieldInfo) -> str | None:
+    """The description a field carries: its own, a bare text among the metadata, or a `Doc`."""
+    if field.description is not None:
+        return field.description
+    for each in field.metadata:
+        if isinstance(each, str):
+            return each
+        text = getattr(each, "documentation", None)
+        if isinstance(text, str):
+            return text
+    return None
+
+
+# -- below the surface --------------------------------------------------------------------------------------------
+
+_QUALIFIERS = (typing.Required, typing.NotRequired, ReadOnly)
+_WRAPPINGS = (functools.partial, staticmethod, classmethod)
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _inner(function: Any) -> Any:
+    while isinstance(function, _WRAPPINGS):
+        function = cast("Any", function).func if isinstance(function, functools.partial) else cast("Any", function).__func__
+    return function
+
+
+def _bound(function: Any) -> Any:
+    # A `classmethod` that is still in its class's body cannot be called yet: bound to any class it shows its signature.
+    return function.__get__(None, object) if isinstance(function, classmethod) else function  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _bound_names(function: Any) -> set[str]:
+    bound: set[str] = set()
+    while isinstance(function, functools.partial):
+        partial = cast("functools.partial[Any]", function)
+        bound |= partial.keywords.keys()
+        function = partial.func
+    return bound
+
+
+def _type_of_default(default: Any) -> Any:
+    value = default.default if isinstance(default, FieldInfo) else default
+    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+    return kind if kind in _PLAIN else Any
+
+
+def _is_context(hint: Any) -> bool:
+    """Whether a type is `Context`, `Context[Deps]`, `Context | None`, or one of these with metadata."""
+    if typing.get_origin(hint) in {typing.Annotated, typing.Union, types.UnionType}:
+        return any(_is_context(each) for each in typing.get_args(hint))
+    return hint is Context or typing.get_origin(hint) is Context
+
+
+def _says_context(function: Any, hint: Any) -> bool:
+    """Whether an annotation is a type of context, or a text that begins with a name of `Context`: what follows may not be known here."""
+    if not isinstance(hint, str):
+        return _is_context(hint)
+    if "Context" not in hint:
+        return False
+    first, *more = re.split(r"[^\w.]", hint.strip(" '\""), maxsplit=1)[0].split(".")
+    place: Any = next((space[first] for space in reversed(_namespaces(function)) if first in space), None)
+    for part in more:
+        place = getattr(place, part, None)
+    return place is Context
+
+
+def _unpacked(hint: Any) -> tuple[list[Parameter], Any]:
+    """`**kwargs: Unpack[Options]` as the parameters it stands for (PEP 692), else the type of further arguments."""
+    inside = typing.get_args(hint)
+    if not inside or not is_typeddict(inside[0]):
+        return [], hint
+    options: Any = inside[0]
+    hints = get_type_hints(options, include_extras=True)
+    more: list[Parameter] = []
+    for name, each in hints.items():
+        kept, is_needed = _unqualified(each)
+        # Python's own count does not read annotations that are text: of them it knows the class's `total` alone.
+        needed = is_needed if is_needed is not None else name in options.__required_keys__
+        more.append(Parameter(name, kept, may_be_missing=not needed))
+    return more, None
+
+
+def _unqualified(hint: Any) -> tuple[Any, bool | None]:
+    """The type of a `TypedDict`'s key without `Required`, `NotRequired` and `ReadOnly`, and what they say of its being required."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        inside, *metadata = typing.get_args(hint)
+        kept, is_needed = _unqualified(inside)
+        return (typing.Annotated[(kept, *metadata)] if kept is not inside else hint), is_needed
+    if origin not in _QUALIFIERS:
+        return hint, None
+    kept, is_needed = _unqualified(typing.get_args(hint)[0])
+    return kept, is_needed if origin is ReadOnly else origin is typing.Required
+
+
+def _hints(function: Any, name: str, annotations: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every annotation as a type; what was given stands in for what is written."""
+    written = {each: hint for each, hint in annotations.items() if each not in given}
+    if not any(_unread(hint) for hint in (*written.values(), *given.values())):
+        return {**written, **given}
+    everything = {**written, **given}
+    spaces = _namespaces(function)
+    try:
+        return _evaluated(everything, spaces)
+    except _UNREADABLE:
+        problems: list[str] = []
+        for each, hint in everything.items():
+            try:
+                _evaluated({each: hint}, spaces)
+            except _UNREADABLE as error:
+                problems.append(f"`{each}: {hint if isinstance(hint, str) else shown(hint)}` ({error})")
+        which = name or shown(function)
+        msg = (
+            f"`{which}` cannot become a tool: the type of {', '.join(problems)} is not known where the function is written. "
+            "Import it at module level (not only for type checking), or give `arg_types={...}`."
+        )
+        raise ToolDefinitionError(msg) from None
+
+
+_UNREADABLE = (NameError, SyntaxError, AttributeError, TypeError, ValueError)
+
+
+def _unread(hint: Any) -> bool:
+    """Whether a type is still text, or has text anywhere inside (`list["Node"]`)."""
+    if isinstance(hint, (str, typing.ForwardRef)):
+        return True
+    return any(_unread(each) for each in typing.get_args(hint) if not _is_data(hint, each))
+
+
+def _is_data(hint: Any, inside: Any) -> bool:
+    # The texts of `Literal["a"]` and `Annotated[int, "page"]` are no types.
+    return isinstance(inside, str) and (typing.get_origin(hint) is typing.Literal or hasattr(hint, "__metadata__"))
+
+
+def _evaluated(annotations: dict[str, Any], spaces: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
+    holder: Any = types.SimpleNamespace(__annotations__=annotations)
+    return get_type_hints(holder, *spaces, include_extras=True)
+
+
+def _namespaces(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Where the names in a callable's annotations are looked up: its module, and what it closes over."""
+    inner = _inner(function)
+    if isinstance(inner, type):
+        module = sys.modules.get(inner.__module__)
+        return dict[str, Any](vars(module)) if module else dict[str, Any](), dict[str, Any](vars(inner))
+    if not inspect.isroutine(inner) and not hasattr(inner, "__wrapped__"):
+        inner = type(inner).__call__
+    inner = inspect.unwrap(getattr(inner, "__func__", inner))
+    names = getattr(getattr(inner, "__code__", None), "co_freevars", ())
+    cells = getattr(inner, "__closure__", None) or ()
+    closed: dict[str, Any] = {name: cell.cell_contents for name, cell in zip(names, cells, strict=True) if cell != types.CellType()}
+    module_names: dict[str, Any] = getattr(inner, "__globals__", {})
+    return module_names, closed

@@ -1,0 +1,210 @@
+"""What an MCP server says of one of its tools.  (Floor 3.)
+
+In: an entry of `tools/list`, as the SDK's object (1.x or 2.x) or as plain data. Out: an `MCPDefinition` that keeps all of it, under the
+protocol's own names and with its schemas as they were given; or `ToolDefinitionError` with what makes the entry unusable. Nothing of the
+SDK is imported: entries are read by the names of their attributes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, cast
+
+from ferrule.errors import ToolDefinitionError, shown
+from ferrule.values.record import Record
+from ferrule.values.schema.fast_check import quick_check
+from ferrule.values.schema.nodes import Schema, children, is_list, is_object
+
+_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+_MISSING: Any = object()
+
+
+class MCPDefinition(Record):
+    """One tool as its server declares it. All of it is the server's word: hints are no protection."""
+
+    name: str
+    """The name on the wire; the tool's own name may have a prefix."""
+    input_schema: Schema
+    """As given, byte for byte."""
+    description: str = ""
+    title: str | None = None
+    """For people; `annotations["title"]` where there is no other."""
+    output_schema: Schema | None = None
+    annotations: dict[str, Any] | None = None
+    """`readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`, and whatever else was there."""
+    icons: list[dict[str, Any]] | None = None
+    meta: dict[str, Any] | None = None
+    """`_meta` of the protocol."""
+    execution: dict[str, Any] | None = None
+    """`{"taskSupport": ...}`, of revision 2025-11-25 only."""
+
+    def hint(self, name: str) -> bool | None:
+        """A hint of the annotations, None where it is not given."""
+        found: Any = (self.annotations or {}).get(name)
+        return found if isinstance(found, bool) else None
+
+    @property
+    def needs_task(self) -> bool:
+        """Whether it can only be called as a task, which no client on this SDK can do."""
+        return (self.execution or {}).get("taskSupport") == "required"
+
+    def as_json(self) -> dict[str, Any]:
+        """The entry of `tools/list` again: a copy, without what was not given."""
+        found = {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description or None,
+            "inputSchema": self.input_schema,
+            "outputSchema": self.output_schema,
+            "annotations": self.annotations,
+            "icons": self.icons,
+            "execution": self.execution,
+            "_meta": self.meta,
+        }
+        return copy.deepcopy({key: value for key, value in found.items() if value is not None})
+
+
+def read_definition(entry: Any) -> MCPDefinition:
+    """An entry of `tools/list`. Raises `ToolDefinitionError` for one that could not be called."""
+    if isinstance(entry, MCPDefinition):
+        return entry
+    name = _field(entry, "name")
+    if not isinstance(name, str) or not name.strip():
+        msg = f"An MCP tool has a name and an `inputSchema`, found {shown(entry)}."
+        raise ToolDefinitionError(msg)
+    where = f"The MCP tool {shown(name)} cannot be used:"
+    annotations = _mapping(where, "annotations", _field(entry, "annotations"))
+    for hint in _HINTS:
+        if (annotations or {}).get(hint) not in (None, True, False):
+            msg = f"{where} its annotation `{hint}` must be true or false, found {shown((annotations or {})[hint])}."
+            raise ToolDefinitionError(msg)
+    title = _text(where, "title", _field(entry, "title"))
+    own_title: Any = (annotations or {}).get("title")
+    return MCPDefinition(
+        name=name,
+        input_schema=_input_schema(where, _field(entry, "inputSchema", "input_schema", "parameters")),
+        description=_text(where, "description", _field(entry, "description")) or "",
+        title=title if title is not None else own_title if isinstance(own_title, str) else None,
+        output_schema=_output_schema(where, _field(entry, "outputSchema", "output_schema")),
+        annotations=annotations,
+        icons=_icons(_field(entry, "icons")),
+        meta=_mapping(where, "_meta", _field(entry, "_meta", "meta")),
+        execution=_mapping(where, "execution", _field(entry, "execution")),
+    )
+
+
+def as_plain(value: Any) -> Any:
+    """An object of the SDK as plain data, under the protocol's names; anything else as it is."""
+    dump = getattr(cast("object", type(value)), "model_dump", None)
+    if callable(dump):
+        return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if isinstance(value, (list, tuple)):
+        return [as_plain(each) for each in cast("list[Any]", value)]
+    return value
+
+
+# -- its fields -----------------------------------------------------------------------------------------------------
+
+
+def _field(entry: Any, *names: str) -> Any:
+    """The first of these names that the entry has; None for none."""
+    if isinstance(entry, Mapping):
+        found = cast("Mapping[str, Any]", entry)
+        return next((found[name] for name in names if name in found), None)
+    for name in names:
+        value = getattr(entry, name, _MISSING)
+        if value is not _MISSING:
+            return value
+    return None
+
+
+def _text(where: str, what: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        msg = f"{where} its {what} must be text, found {shown(value)}."
+        raise ToolDefinitionError(msg)
+    return value
+
+
+def _mapping(where: str, what: str, value: Any) -> dict[str, Any] | None:
+    plain = as_plain(value)
+    if plain is None:
+        return None
+    if not isinstance(plain, Mapping):
+        msg = f"{where} its `{what}` must be an object, found {shown(value)}."
+        raise ToolDefinitionError(msg)
+    return _own(where, dict(cast("Mapping[str, Any]", plain)))
+
+
+def _icons(value: Any) -> list[dict[str, Any]] | None:
+    # They are for a person's eyes: a broken one is no reason to do without the tool.
+    plain = as_plain(value)
+    return [copy.deepcopy(each) for each in plain if is_object(each)] if is_list(plain) else None
+
+
+def _input_schema(where: str, schema: Any) -> Schema:
+    if not is_object(schema) or schema.get("type") != "object":
+        msg = f'{where} its `inputSchema` must be a JSON schema with `"type": "object"`, found {shown(schema)}.'
+        raise ToolDefinitionError(msg)
+    properties = schema.get("properties", {})
+    problem = schema_problem(schema) if is_object(properties) else f"`properties` must be an object, found {shown(properties)}"
+    if problem:
+        msg = f"{where} its `inputSchema` is no JSON schema: {problem}."
+        raise ToolDefinitionError(msg)
+    return _own(where, schema)
+
+
+def _output_schema(where: str, schema: Any) -> Schema | None:
+    if schema is None:
+        return None
+    problem = schema_problem(schema) if is_object(schema) else f"found {shown(schema)}"
+    if problem:
+        msg = f"{where} its `outputSchema` is no JSON schema: {problem}."
+        raise ToolDefinitionError(msg)
+    return _own(where, schema)
+
+
+def _own(where: str, value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except RecursionError:
+        msg = f"{where} it is nested too deeply."
+        raise ToolDefinitionError(msg) from None
+
+
+def schema_problem(schema: Schema) -> str:
+    """What keeps a schema from being one, by its own draft's rules; empty for nothing. A reference that leads out of it is no problem."""
+    try:
+        if not isinstance(schema.get("$schema", ""), str):
+            return f"`$schema` must be text, found {shown(schema['$schema'])}"
+        plain = _is_plain(schema) and quick_check(schema) is not None  # which knows only well-formed ones, and costs far less
+        return "" if plain else _refused_by_draft(schema)
+    except RecursionError:
+        return "it is nested too deeply"
+
+
+def _is_plain(schema: Any) -> bool:
+    """Whether the words that `quick_check` takes on trust have values of the right kinds."""
+    waiting: list[Any] = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, bool):
+            continue
+        if not is_object(node) or not all(is_list(node.get(key, [])) for key in ("required", "anyOf", "enum")):
+            return False
+        if not all(isinstance(name, str) for name in node.get("required", [])):
+            return False
+        waiting.extend(each for _, each in children(node))
+    return True
+
+
+def _refused_by_draft(schema: Schema) -> str:
+    from jsonschema import Draft202012Validator, FormatChecker, SchemaError
+    from jsonschema.validators import validator_for
+
+    kind: Any = validator_for(schema, default=Draft202012Validator)  # pyright: ignore[reportUnknownVariableType]
+    try:
+        kind.check_schema(schema, format_checker=FormatChecker(formats=()))  # patterns of ECMA 262 need not be Python's
+    except SchemaError as error:
+        return f"{error.message} at {'/'.join(map(str, error.absolute_path)) or 'the top'}"
+    return ""

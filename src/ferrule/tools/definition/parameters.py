@@ -1,0 +1,258 @@
+"""Parameters to one validator and one JSON schema.  (Floor 3.)
+
+In: what a function says of itself, and what was given by hand. Out: `Parameters`. The validator is pydantic's, over a `TypedDict`, which
+takes any name for a parameter (`_x`, `model_config`, `schema`).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from functools import cache
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin
+
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from typing_extensions import TypedDict
+
+from ferrule.errors import ToolDefinitionError
+from ferrule.tools.arguments.iterators import eager, kinds_inside
+from ferrule.tools.definition.inspect_function import Described, Parameter, description_in, documented, field_of
+from ferrule.values.encoding.plain import TYPE_NAMES, fits, is_plain
+from ferrule.values.record import Record
+from ferrule.values.schema.nodes import Generator, Schema, inlined, is_object, untitled
+from ferrule.values.schema.words import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ferrule.tools.definition.constructor import Given
+
+
+_FORM: Schema = {"type": "object", "properties": {}, "required": []}
+
+
+class Parameters(Record):
+    """What a tool takes."""
+
+    schema: Schema
+    """The object schema that the model sees and calls are checked against."""
+    adapter: Callable[[], TypeAdapter[dict[str, Any]]] | None
+    """Gives what checks and coerces the arguments that the function names; None where it names none."""
+    extra: TypeAdapter[dict[str, Any]] | None
+    """Checks and coerces what goes to a typed `**kwargs`."""
+    by_hand: bool
+    """Whether the schema says more, or other things, than the adapter checks."""
+    names: Mapping[str, str]
+    """Every name an argument may come under (its own, its alias), to the name of its parameter."""
+    open: bool
+    """Whether other names are welcome."""
+    plain: tuple[tuple[str, type, Any], ...] = ()
+    """Name, type and default (`PydanticUndefined` for none) of each, where all are plain and nothing was given by hand."""
+    inside: frozenset[str] = frozenset()
+    """The kinds of validators in the adapter and in `extra`, by pydantic's names; none where all are plain."""
+
+
+def parameters_of(tool: str, found: Described, given: Given) -> Parameters:
+    """The validator and the schema of a tool. Raises `ToolDefinitionError` for a type that has no JSON form."""
+    docs = {**documented(found.doc), **given.arg_desc}
+    annotations = {each.name: _annotation(each, docs.get(each.name), each.name in given.arg_desc) for each in found.parameters}
+    plain = _plain(found)
+    made = _adapter(tool, annotations) if annotations and not plain else None
+    adapter = cache(lambda: _adapter(tool, annotations)) if plain else (lambda: made) if made is not None else None
+    extra = _adapter_of_extra(tool, annotations, found.extra)
+    inside = kinds_inside([each.core_schema for each in (made, extra) if each is not None])
+    names = {each.name: each.name for each in found.parameters}
+    for each in found.parameters:
+        alias = field_of(each).validation_alias
+        for choice in getattr(alias, "choices", (alias,)):  # of pydantic's `AliasChoices`
+            if isinstance(choice, str):
+                names[choice] = each.name
+    if given.schema is not None:
+        # An object schema that was given whole is shown and checked as it is.
+        schema = copy.deepcopy(_FORM | given.schema)
+        _describe(schema["properties"], {name: text for name, text in given.arg_desc.items() if name in schema["properties"]})
+        offered = {names.get(name, name) for name in schema["properties"]}
+        names = {name: own for name, own in names.items() if own in offered or name in offered}
+        names |= {name: names.get(name, name) for name in schema["properties"]}
+        is_open = found.extra is not None and schema.get("additionalProperties", True) is not False
+        return Parameters(schema, adapter, extra, by_hand=True, names=names, open=is_open, inside=inside)
+    schema = _plain_schema(plain, docs) if plain else _schema(tool, annotations, made, found.extra, extra)
+    by_hand = _override(schema, given, names)
+    names |= {name: name for name in schema["properties"] if name not in names}
+    is_open = found.extra is not None
+    plain = () if by_hand else plain
+    return Parameters(schema, adapter, extra, by_hand=by_hand, names=names, open=is_open, plain=plain, inside=inside)
+
+
+def type_of(parameter: Parameter) -> Any:
+    """The bare type of a parameter, without metadata."""
+    annotation = parameter.annotation
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+# -- one parameter ------------------------------------------------------------------------------------------------
+
+
+def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool) -> Any:
+    """A parameter as the annotation of a `TypedDict` key: its type, its metadata, its description, its default."""
+    field = field_of(parameter)
+    default: Any = parameter.default
+    annotation: Any = parameter.annotation
+    plain_default = default.default if isinstance(default, FieldInfo) else default
+    if plain_default is PydanticUndefined and not isinstance(default, FieldInfo):
+        plain_default = field.default
+    if plain_default is None and not _admits_none(annotation):
+        annotation = annotation | None if isinstance(annotation, type) else _optional(annotation)
+    metadata: list[Any] = []
+    if isinstance(default, FieldInfo):
+        metadata.append(default)
+    elif default is not PydanticUndefined:
+        metadata.append(Field(default=default))
+    if annotation is float and isinstance(plain_default, float) and not math.isfinite(plain_default):
+        metadata.append(Field(allow_inf_nan=True))  # what the function does without the argument may be said
+    own = description_in(field)
+    description = documented_as if insisted or own is None else own
+    if description and description != field.description:
+        metadata.append(Field(description=printable(description)))
+    for each in metadata:
+        annotation = Annotated[annotation, each]
+    annotation = eager(annotation)
+    return NotRequired[annotation] if parameter.may_be_missing else annotation
+
+
+def _optional(annotation: Any) -> Any:
+    import typing
+
+    return typing.Optional[annotation]  # noqa: UP045  works for what has no `|`
+
+
+def _admits_none(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _admits_none(get_args(annotation)[0])
+    return annotation in (Any, None, NoneType, object) or any(_admits_none(each) for each in get_args(annotation) if _is_union(annotation))
+
+
+def _is_union(annotation: Any) -> bool:
+    import types
+    import typing
+
+    return get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+# -- plain ones ---------------------------------------------------------------------------------------------------
+
+
+def _plain(found: Described) -> tuple[tuple[str, type, Any], ...]:
+    """The parameters, if each is of a plain type and its default, if any, of that type too."""
+    for each in found.parameters:
+        if not is_plain(each.annotation) or each.may_be_missing:
+            return ()
+        if each.default is not PydanticUndefined and not fits(each.annotation, each.default):
+            return ()
+    return tuple([(each.name, each.annotation, each.default) for each in found.parameters]) if found.extra is None else ()
+
+
+def _plain_schema(plain: tuple[tuple[str, type, Any], ...], docs: Mapping[str, str]) -> Schema:
+    """What pydantic would say of them, in its order of words."""
+    properties: Schema = {}
+    for name, kind, default in plain:
+        said = {} if default is PydanticUndefined else {"default": default}
+        if docs.get(name):
+            said["description"] = printable(docs[name])
+        properties[name] = {**said, "type": TYPE_NAMES[kind]}
+    return {"type": "object", "properties": properties, "required": [name for name, _, default in plain if default is PydanticUndefined]}
+
+
+# -- all of them --------------------------------------------------------------------------------------------------
+
+
+def _adapter(tool: str, annotations: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
+    arguments: Any = TypedDict("Arguments", annotations)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
+    arguments.__pydantic_config__ = ConfigDict(
+        # Also for a tool with `**kwargs`, whose further arguments are checked apart: dataclasses and `TypedDict`s inside inherit this.
+        extra="forbid",
+        validate_by_name=True,
+        validate_by_alias=True,
+        arbitrary_types_allowed=True,
+        allow_inf_nan=False,  # no number in JSON; a parameter that takes them says so with `Field(allow_inf_nan=True)`
+    )
+    try:
+        return TypeAdapter(arguments)
+    except (PydanticUserError, PydanticSchemaGenerationError, TypeError, ValueError, NameError) as error:
+        raise _no_form(tool, annotations, error) from error
+
+
+def _adapter_of_extra(tool: str, annotations: dict[str, Any], kind: Any) -> TypeAdapter[dict[str, Any]] | None:
+    if kind is None or kind in (Any, object):
+        return None
+    try:
+        return TypeAdapter(dict[str, eager(kind)], config=ConfigDict(allow_inf_nan=False))  # pyright: ignore[reportInvalidTypeForm, reportUnknownVariableType]
+    except (PydanticUserError, PydanticSchemaGenerationError, TypeError, NameError) as error:
+        raise _no_form(tool, {**annotations, "**": kind}, error) from error
+
+
+def _schema(
+    tool: str, annotations: dict[str, Any], adapter: TypeAdapter[Any] | None, extra: Any, extra_adapter: TypeAdapter[Any] | None
+) -> Schema:
+    try:
+        found = adapter.json_schema(schema_generator=Generator) if adapter is not None else {}
+        more = extra_adapter.json_schema(schema_generator=Generator) if extra_adapter is not None else {}
+    except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
+        raise _no_form(tool, annotations, error) from error
+    # `additionalProperties: false` goes unsaid in the seeds' form; unknown names are refused all the same.
+    schema: Schema = {"type": "object", "properties": found.get("properties", {}), "required": found.get("required", [])}
+    definitions = {**found.get("$defs", {}), **more.get("$defs", {})}
+    if extra is not None:
+        schema["additionalProperties"] = more.get("additionalProperties", True)
+    if definitions:
+        schema["$defs"] = definitions
+    return inlined(untitled(schema))
+
+
+def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDefinitionError:
+    culprits = [name for name, annotation in annotations.items() if not _has_form(annotation)]
+    which = ", ".join(f"`{name}`" for name in culprits) or "its parameters"
+    reason = str(error).splitlines()[0].split(". ")[0].rstrip(".")
+    return ToolDefinitionError(
+        f"`{tool}` cannot become a tool: the type of {which} has no JSON form ({reason}). "
+        "Give it a type that has one, bind it with `functools.partial`, or say `arg_types={...}`."
+    )
+
+
+def _has_form(annotation: Any) -> bool:
+    annotation = get_args(annotation)[0] if get_origin(annotation) is NotRequired else annotation
+    try:
+        TypeAdapter(annotation, config=None).json_schema(schema_generator=Generator)
+    except (PydanticInvalidForJsonSchema, PydanticUserError, PydanticSchemaGenerationError, TypeError, ValueError, NameError):
+        return False
+    return True
+
+
+def _override(schema: Schema, given: Given, names: Mapping[str, str]) -> bool:
+    """Lay what was given by hand over the properties; True where that is more than descriptions."""
+    properties: Schema = schema["properties"]
+    key_of = {own: name for name, own in names.items() if name in properties}
+    changed = False
+    for name, said in given.args.items():
+        key = key_of.get(name, name)
+        before: Any = properties.get(key)
+        if before is None and not (is_object(said) and "default" in said):
+            schema["required"] = [*schema["required"], key]  # a `**kwargs` says nothing; DSPy's rule is that what is listed is wanted
+        if is_object(said):
+            kept = {"description": before["description"]} if is_object(before) and "description" in before else {}
+            properties[key] = {**kept, **copy.deepcopy(said)}
+        else:
+            properties[key] = {**(before if is_object(before) else {}), "description": said}
+        changed = changed or before is None or is_object(said)
+    _describe(properties, {key_of.get(name, name): text for name, text in given.arg_desc.items()})
+    return changed
+
+
+def _describe(properties: Schema, texts: Mapping[str, str]) -> None:
+    for key, text in texts.items():
+        before: Any = properties.get(key, {})
+        properties[key] = {**(before if is_object(before) else {}), "description": text}

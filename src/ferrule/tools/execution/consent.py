@@ -1,0 +1,112 @@
+"""Consent to calls that are made directly, outside any program: asked for, decided elsewhere, and used once.  (Floor 3.)
+
+In: a tool and checked arguments. Out: the arguments to run with, or `ConfirmationRequired`, or `ConfirmationRejected`. What is asked and
+decided stands in one table of the process, so that a decision may be made in another thread or task; it is for the next call of the same
+tool with the same arguments, in the same run if there is one, and for no other.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ferrule import settings
+from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionError
+from ferrule.values.calls.call import CheckedArguments, ToolCall
+from ferrule.values.calls.edit import edited
+from ferrule.values.confirmation.policy import arguments_digest
+from ferrule.values.confirmation.question import Question, confirmation_text, fingerprint
+from ferrule.values.record import Changing, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from ferrule.values.calls.call import ToolSpec
+    from ferrule.values.confirmation.question import Decision
+
+_MOST = 10_000
+"""How many questions are remembered: the oldest go first, and with them what was decided on them."""
+_IN_THE_MIDDLE = (
+    "(`{name}` was called inside another tool, which cannot wait in its middle: its own code would run a second time. Give the agent "
+    "`{name}` itself as a tool; or decide with `respond_to_confirmation` and resume: then a person is asked whether to run the outer tool "
+    "again.)"
+)
+
+
+class _Asked(Changing):
+    """One direct call that a person is asked about."""
+
+    key: Hashable
+    question: Question
+    checked: CheckedArguments
+    prepare: Callable[[dict[str, Any]], CheckedArguments]
+    decision: Decision | None = None
+    is_used: bool = False
+
+
+_lock = threading.Lock()
+_table: dict[str, _Asked] = {}
+
+
+def needs_person(tool: ToolSpec, shown: dict[str, Any]) -> bool:
+    """Whether the tool itself wants a person to agree: always, by its arguments, or (`"destructive"`) unless it only reads."""
+    needs = tool.require_confirmation
+    if needs == "destructive":
+        return tool.effect != "read"
+    return bool(needs(shown) if callable(needs) else needs)
+
+
+def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
+    """What to run a direct call with: as it is, or as it was edited.
+
+    Raises `ConfirmationRequired` where nobody has decided yet, `ConfirmationRejected` where it was denied, or answered with words.
+    """
+    place = settings.scope().call
+    function: Hashable = tool.func if getattr(tool.func, "__hash__", None) is not None else id(tool.func)
+    bound = fingerprint(tool.declaration, tool.effect)
+    key = (function, bound, arguments_digest(checked.shown), tuple(checked.secrets.values()), place.run_id if place is not None else "")
+    call = ToolCall(name=tool.name, args=checked.shown)
+    with _lock:
+        found = next((each for each in _table.values() if each.key == key and each.decision is not None and not each.is_used), None)
+        if found is None:
+            question = Question("confirm", confirmation_text(tool.name, checked.shown), call, secrets.token_hex(10), bound)
+            _table[question.id] = _Asked(key, question, checked, tool.prepare)
+            while len(_table) > _MOST:
+                del _table[next(iter(_table))]
+            asking = ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=call)
+            if place is not None:
+                asking.args = (f"{question.text} {_IN_THE_MIDDLE.format(name=tool.name)}",)
+            raise asking
+        found.is_used = True
+    decision = found.decision
+    if decision is None or decision.kind not in {"approve", "edit"}:
+        said = decision.text if decision is not None else ""
+        message = said or f"A person decided against `{tool.name}`; it was not run."
+        raise ConfirmationRejected(message, confirmation_id=found.question.id, tool_call=call)
+    return checked if decision.kind == "approve" else edited(checked, decision.args, tool.prepare)
+
+
+def asked_directly(question_id: str) -> tuple[Question, Decision | None] | None:
+    """The question of a direct call and what was decided on it; None for an id that was not given for one."""
+    found = _table.get(question_id)
+    return (found.question, found.decision) if found is not None else None
+
+
+def decide_directly(decision: Decision) -> None:
+    """Put a decision on the question of a direct call.
+
+    Raises `DecisionError` if it was decided otherwise before, and `ToolArgumentsError` if edited arguments do not fit: then nothing is
+    decided.
+    """
+    asked = _table[decision.question_id]
+    if decision.kind == "edit":
+        edited(asked.checked, decision.args, asked.prepare)
+    if decision.grant is not None:
+        msg = "A grant lives as long as its run, and this call was made outside any: approve each call."
+        raise DecisionError(msg)
+    with _lock:
+        if asked.decision is not None and asked.decision != decision:
+            msg = f"Question {decision.question_id!r} is decided already: {asked.decision.status}."
+            raise DecisionError(msg)
+        asked.decision = asked.decision or replace(decision, args=dict(decision.args))

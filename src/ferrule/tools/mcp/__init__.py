@@ -1,0 +1,1 @@
+"""MCP tools and their results as ferrule's. No SDK, no socket."""

@@ -1,0 +1,173 @@
+"""The blocks of an MCP result, one by one.  (Floor 3.)
+
+In: a content block as a server sent it. Out: a `Block` that keeps it whole, and says how a model sees it: as text, as a part of ours, or as
+a line in its place. Bytes never become text.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from ferrule.tools.definition.mcp import as_plain
+from ferrule.values.content.parts import Audio, File, Image, Part, Text
+from ferrule.values.record import Record, field
+from ferrule.values.schema.nodes import is_list, is_object
+
+_IMAGES = frozenset({"image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"})
+"""What providers look at; a drawing or a TIFF in its place would make them refuse the whole request."""
+_FILES = frozenset({"application/pdf"})
+_UNKNOWN = "application/octet-stream"
+
+
+class Block(Record):
+    """One content block, in the place where it stood."""
+
+    raw: dict[str, Any]
+    """As the server sent it, under the protocol's names."""
+    part: Part | None
+    """Its content as a part of ours: text, picture, sound, file. None for a link, for what is damaged, and for kinds nobody knows."""
+    reader: Callable[[str], Any] | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        return f"Block({self.part!r})" if self.part is not None else f"Block({self._stand_in()})"
+
+    @property
+    def type(self) -> str:
+        """`text`, `image`, `audio`, `resource`, `resource_link`, or a kind that the server made up."""
+        found = self.raw.get("type")
+        return found if isinstance(found, str) else "unknown"
+
+    @property
+    def text(self) -> str | None:
+        """Its text, or that of the resource in it."""
+        return self.part.text if isinstance(self.part, Text) else None
+
+    @property
+    def uri(self) -> str | None:
+        """Where a link or a resource is at home."""
+        found = self.raw.get("uri", self._resource.get("uri"))
+        return found if isinstance(found, str) else None
+
+    @property
+    def media_type(self) -> str | None:
+        """Its MIME type as the server says it."""
+        found = self.raw.get("mimeType", self._resource.get("mimeType"))
+        return found if isinstance(found, str) else None
+
+    @property
+    def audience(self) -> tuple[str, ...]:
+        """Whom it is for, `user` and `assistant`; empty where nothing is said."""
+        found: Any = self._annotations.get("audience")
+        return tuple(each for each in found if isinstance(each, str)) if is_list(found) else ()
+
+    @property
+    def priority(self) -> float | None:
+        """From 0 (may be left out) to 1 (needed)."""
+        found = self._annotations.get("priority")
+        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+    @property
+    def is_for_user_only(self) -> bool:
+        """Whether the server means it for a person's eyes, not for the model's."""
+        return self.audience == ("user",)
+
+    @property
+    def _annotations(self) -> Mapping[str, Any]:
+        found = self.raw.get("annotations")
+        return found if is_object(found) else {}
+
+    @property
+    def _resource(self) -> Mapping[str, Any]:
+        found = self.raw.get("resource")
+        return found if is_object(found) else {}
+
+    def read(self) -> Any:
+        """What a link leads to, fetched from its server: whatever `read_resource` returns there, to be awaited where that is async.
+
+        Raises `ValueError` where there is no address, or no server to ask.
+        """
+        if self.uri is None or self.reader is None:
+            msg = f"A block of type `{self.type}` cannot be read: {'it has no `uri`' if self.uri is None else 'its server is not at hand'}."
+            raise ValueError(msg)
+        return self.reader(self.uri)
+
+    def shown(self) -> tuple[Part, ...]:
+        """How a model sees it: a text, a part, or a line that says what stands there. A resource's text has such a line before it."""
+        if self.part is None or (isinstance(self.part, File) and self.part.media_type not in _FILES):
+            return (Text(text=self._stand_in()),)
+        if isinstance(self.part, Image) and self.part.media_type.lower() not in _IMAGES:
+            return (Text(text=self._stand_in()),)
+        if self.type == "resource" and isinstance(self.part, Text):
+            return (Text(text=f"{self._stand_in()}\n{self.part.text}"),)
+        return (self.part,)
+
+    def _stand_in(self) -> str:
+        said = [self.type.replace("_", " "), *([self.uri] if self.uri else [])]
+        names = [each for each in (self.raw.get("name"), self.raw.get("title")) if isinstance(each, str) and each != self.uri]
+        said += dict.fromkeys(names)
+        said += [self.media_type] if self.media_type else []
+        size = _size(self.raw.get("data", self._resource.get("blob")), self.raw.get("size"))
+        said += [f"{size} bytes"] if size is not None else []
+        about = self.raw.get("description")
+        return f"[{', '.join(said)}{f': {about}' if isinstance(about, str) and about else ''}]"
+
+
+def block_of(raw: Any, reader: Callable[[str], Any] | None = None) -> Block:
+    """A content block, whatever the server sent. What is no object becomes a block of type `unknown` with the thing as its `value`."""
+    plain = as_plain(raw)
+    if not isinstance(plain, Mapping):
+        return Block({"type": "unknown", "value": plain}, None, reader)
+    found = dict(cast("Mapping[str, Any]", plain))
+    return Block(found, _part(found), reader)
+
+
+def _part(raw: dict[str, Any]) -> Part | None:
+    match raw:
+        case {"type": "text", "text": str(text)}:
+            return Text(text=text)
+        case {"type": "image", "data": str(data)} if _is_base64(data):
+            return Image(data=data, media_type=_mime(raw, "image/png"))
+        case {"type": "audio", "data": str(data)} if _is_base64(data):
+            return Audio(data=data, media_type=_mime(raw, "audio/wav"))
+        case {"type": "resource", "resource": resource} if is_object(resource):
+            return _resource_part(resource)
+        case _:
+            return None
+
+
+def _resource_part(resource: dict[str, Any]) -> Part | None:
+    match resource:
+        case {"text": str(text)}:
+            return Text(text=text)
+        case {"blob": str(data)} if _is_base64(data):
+            mime = _mime(resource, _UNKNOWN)
+            if mime.startswith("image/"):
+                return Image(data=data, media_type=mime)
+            if mime.startswith("audio/"):
+                return Audio(data=data, media_type=mime)
+            uri = resource.get("uri")
+            name = uri.rstrip("/").rpartition("/")[2] if isinstance(uri, str) else ""
+            return File(data=data, media_type=mime, name=name or "file")
+        case _:
+            return None
+
+
+def _mime(raw: dict[str, Any], otherwise: str) -> str:
+    found = raw.get("mimeType")
+    return found if isinstance(found, str) and "/" in found else otherwise
+
+
+def _is_base64(data: str) -> bool:
+    try:
+        binascii.a2b_base64(data, strict_mode=True)
+    except ValueError:  # `binascii.Error`, or a character beyond ASCII
+        return False
+    return True
+
+
+def _size(data: Any, told: Any) -> int | None:
+    if isinstance(data, str):
+        return len(data.rstrip("=")) * 3 // 4
+    return told if isinstance(told, int) and not isinstance(told, bool) else None

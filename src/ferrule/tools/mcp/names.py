@@ -1,0 +1,108 @@
+"""Which of a server's tools there are, and under which names.  (Floor 3.)
+
+In: the names that servers gave. Out: names that are all different, that every provider takes, and that are the same whenever the same
+servers are connected. The way back is kept beside each (`tool.mcp.name`): a call goes out under the server's own name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Literal
+
+from ferrule.errors import ToolDefinitionError, shown
+from ferrule.tools.definition.names import LONGEST, wire_name
+
+if TYPE_CHECKING:
+    from ferrule.tools.definition.mcp import MCPDefinition
+
+Prefix = Literal["auto"] | bool
+Choice = str | Iterable[str] | Callable[["MCPDefinition"], object] | None
+"""Which tools: a glob, several, or a function of the definition; None says nothing."""
+
+SEPARATOR = "__"
+_DIGEST = 8
+_OTHER = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def is_allowed(definition: MCPDefinition, allow: Choice = None, deny: Choice = None) -> bool:
+    """Whether a tool may be seen and called: among `allow`, if given, and not among `deny`.
+
+    Globs are matched with case, on the server's own name. To be asked when tools are listed, and again at each call.
+    """
+    return (allow is None or _is_among(definition, allow)) and not (deny is not None and _is_among(definition, deny))
+
+
+def _is_among(definition: MCPDefinition, choice: Choice) -> bool:
+    if callable(choice):
+        return bool(choice(definition))
+    globs = (choice,) if isinstance(choice, str) else tuple(choice or ())
+    if not all(isinstance(each, str) for each in globs):
+        msg = f"`allow` and `deny` take globs (`get_*`), or a function of the tool's definition; found {shown(choice)}."
+        raise ToolDefinitionError(msg)
+    return any(fnmatchcase(definition.name, each) for each in globs)
+
+
+def own_names(servers: Mapping[str, Sequence[str]], *, prefix: Prefix = "auto", taken: Iterable[str] = ()) -> dict[str, list[str]]:
+    """A name for each tool of each server, in the given order.
+
+    `auto` puts `server__` before a name that stands on two servers, or in `taken` (the names of local tools, which stay): before each that
+    collides, so that the order of the servers does not matter. A name that is too long for providers, or still not the only one, is cut
+    and ends in a digest of server and name.
+    """
+    used = {_wire(each) for each in taken}
+    counted: dict[str, int] = {}
+    for names in servers.values():
+        for name in dict.fromkeys(map(_wire, names)):
+            counted[name] = counted.get(name, 0) + 1
+    made: dict[str, list[str]] = {}
+    given: dict[tuple[str, str], str] = {}
+    for server in sorted(servers):
+        for name in sorted(set(servers[server])):
+            collides = counted[_wire(name)] > 1 or _wire(name) in used
+            wanted = f"{safe_server(server)}{SEPARATOR}{name}" if prefix is True or (prefix == "auto" and collides) else name
+            given[server, name] = _usable(wanted, server, name)
+    clashing = _clashing(given.values(), used)
+    for server, names in servers.items():
+        made[server] = [
+            _with_digest(given[server, name], server, name) if _wire(given[server, name]) in clashing else given[server, name]
+            for name in names
+        ]
+    return made
+
+
+def _clashing(names: Iterable[str], used: set[str]) -> set[str]:
+    seen, twice = set(used), set[str]()
+    for name in map(_wire, names):
+        (twice if name in seen else seen).add(name)
+    return twice
+
+
+def _usable(wanted: str, server: str, name: str) -> str:
+    """The name itself where providers take it or a form of it; a safe one else."""
+    try:
+        wire_name(wanted)
+    except ToolDefinitionError:
+        return _with_digest(wanted, server, name)
+    return wanted
+
+
+def _wire(name: str) -> str:
+    try:
+        return wire_name(name)
+    except ToolDefinitionError:
+        return name
+
+
+def _with_digest(wanted: str, server: str, name: str) -> str:
+    digest = hashlib.sha256(f"{server}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+    plain = _OTHER.sub("_", wanted)[: LONGEST - _DIGEST - 1].strip("_")
+    # `_x2f_` in what is left would be read as an escape and be written out once more, and so grow.
+    return f"{plain.replace('_x', '-x').replace('_dot_', '-dot-') or 'tool'}-{digest}"
+
+
+def safe_server(server: str) -> str:
+    """The name of a server as the beginning of a tool's name."""
+    return _OTHER.sub("_", server).strip("_") or "server"

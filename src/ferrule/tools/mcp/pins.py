@@ -1,0 +1,154 @@
+"""What a server's tools were when somebody looked at them: `ferrule.lock`.  (Floor 3.)
+
+In: the definitions that a server lists, and what stands in the file of them. Out: what is different, in words. The file is JSON in a fixed
+order, made to be kept beside the code and read in a review: for each server who it is, and for each tool a hash and what was hashed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from difflib import unified_diff
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from ferrule.errors import ConfigurationError, shown
+from ferrule.tools.mcp.safety import scrubbed
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ferrule.tools.definition.mcp import MCPDefinition
+
+VERSION = 1
+_PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+_writing = threading.Lock()
+
+
+class Drift(Record):
+    """One difference between a server and what is pinned of it."""
+
+    kind: Literal["identity", "new", "changed", "renamed", "gone"]
+    tool: str = ""
+    """The tool's name now; empty for `identity`."""
+    what: str = ""
+    """What is different, in lines `- was` and `+ is`."""
+
+    def __str__(self) -> str:
+        if self.kind == "identity":
+            return f"it is not the server that was pinned:\n{self.what}"
+        said = {"new": "is new", "changed": "changed", "renamed": "has another name", "gone": "is gone"}[self.kind]
+        return f"`{self.tool}` {said} since it was pinned{f':{chr(10)}{self.what}' if self.what else ''}"
+
+
+class Pins(Record):
+    """What stands in a lock file of one server."""
+
+    identity: dict[str, Any]
+    tools: dict[str, dict[str, Any]]
+    """By name: what was pinned of each."""
+
+    def drift(self, now: Pins) -> list[Drift]:
+        """What is different now, the server itself first."""
+        found: list[Drift] = []
+        if now.identity != self.identity:
+            found.append(Drift("identity", "", _diff(self.identity, now.identity)))
+        gone = {name: each for name, each in self.tools.items() if name not in now.tools}
+        for name, each in now.tools.items():
+            was = self.tools.get(name)
+            if was is None:
+                old = next((other for other, before in gone.items() if _nameless(before) == _nameless(each)), None)
+                found.append(Drift("new", name) if old is None else Drift("renamed", name, f"- {old}\n+ {name}"))
+                gone.pop(old or "", None)
+            elif was != each:
+                found.append(Drift("changed", name, _diff(was, each)))
+        return [*found, *(Drift("gone", name) for name in gone)]
+
+
+def pins_of(identity: Mapping[str, Any], definitions: Mapping[str, MCPDefinition]) -> Pins:
+    """What is pinned of a server as it is now."""
+    tools: dict[str, dict[str, Any]] = {}
+    for name in sorted(definitions):
+        entry = definitions[name].as_json()
+        tools[name] = {key: entry[key] for key in _PINNED if key in entry}
+    return Pins(dict(identity), tools)
+
+
+def pins_form(pins: Pins) -> dict[str, Any]:
+    """Pins as plain data: `Pins(**form)` reads them."""
+    return {"identity": pins.identity, "tools": pins.tools}
+
+
+def hash_of(pinned: Mapping[str, Any]) -> str:
+    """The SHA-256 of what is pinned of a tool: name, title, description, schemas, annotations."""
+    return f"sha256:{sha256(json.dumps(pinned, sort_keys=True, ensure_ascii=False, default=str).encode()).hexdigest()}"
+
+
+def read_pins(path: str | os.PathLike[str], server: str) -> Pins | None:
+    """What a lock file has of a server; None where there is no such file, or the server is not in it.
+
+    Raises `ConfigurationError` for a file that is none, or whose hashes do not fit what stands beside them.
+    """
+    found = _read(Path(path))["servers"].get(server)
+    if found is None:
+        return None
+    try:
+        tools = {name: each["definition"] for name, each in found["tools"].items()}
+        wrong = [name for name, each in found["tools"].items() if hash_of(each["definition"]) != each["hash"]]
+        made = Pins(found["identity"], tools)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _no_lock(path, shown(found)) from error
+    if wrong:
+        msg = f"In {Path(path).name} the hash of `{wrong[0]}` of the MCP server `{server}` does not fit what stands beside it. Pin it anew."
+        raise ConfigurationError(msg)
+    return made
+
+
+def write_pins(path: str | os.PathLike[str], server: str, pins: Pins) -> None:
+    """Put a server into a lock file, in the place of what was there of it."""
+    place = Path(path)
+    with _writing:
+        whole = _read(place)
+        tools = {name: {"hash": hash_of(each), "definition": each} for name, each in sorted(pins.tools.items())}
+        whole["servers"][server] = {"identity": pins.identity, "tools": tools}
+        text = json.dumps({**whole, "servers": dict(sorted(whole["servers"].items()))}, indent=1, ensure_ascii=False)
+        beside = place.with_name(f"{place.name}.{os.getpid()}.new")
+        beside.write_text(f"{text}\n", encoding="utf-8")
+        beside.replace(place)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {"ferrule_lock": VERSION, "servers": {}}
+    try:
+        found: Any = json.loads(text)
+    except ValueError as error:
+        raise _no_lock(path, shown(text)) from error
+    whole = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if whole.get("ferrule_lock") != VERSION or not isinstance(whole.get("servers"), dict):
+        raise _no_lock(path, shown(text))
+    return whole
+
+
+def _no_lock(path: str | os.PathLike[str], found: str) -> ConfigurationError:
+    return ConfigurationError(f"{Path(path).name} is no lock file of version {VERSION}: found {found}. Remove it, and pin anew.")
+
+
+def _nameless(pinned: Mapping[str, Any]) -> str:
+    return json_text({key: value for key, value in pinned.items() if key != "name"})
+
+
+def _diff(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    before, after = (_lines(each) for each in (was, now))
+    return "\n".join(line for line in unified_diff(before, after, n=0, lineterm="") if not line.startswith(("---", "+++", "@@")))
+
+
+def _lines(pinned: Mapping[str, Any]) -> list[str]:
+    """Scrubbed: what hides in a description must not hide in its diff either; that it was there is a finding."""
+    return scrubbed(json.dumps(pinned, indent=1, ensure_ascii=False, default=str)).replace("\\n", "\n").split("\n")

@@ -1,0 +1,97 @@
+"""Many tools behind two: look for one, load it.  (Floor 3.)
+
+In: tools that would fill a prompt. Out: `search_tools`, which gives names and one line each, and `load_tool`, which gives a tool's whole
+description and schema. A loaded tool is handed to `on_load`, so that a run can offer it from its next turn on; where there is nobody to do
+that, a third tool, `call_tool`, passes calls on, under the loaded tool's own checks and its own need for consent.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import ToolDefinitionError, ToolRetry
+from ferrule.tools.mcp.safety import scrubbed
+from ferrule.tools.sources.remote import result
+from ferrule.tools.tool import Tool
+from ferrule.tools.toolbox import Toolbox
+from ferrule.values.encoding.encode import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ferrule.values.calls.call import ToolResult
+
+_LONGEST_LINE = 120
+_MOST_FOUND = 20
+_WORD = re.compile(r"[a-z0-9]+")
+OWN_NAMES = ("search_tools", "load_tool", "call_tool")
+
+
+def defer_tools(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | None = None) -> list[Tool]:
+    """The tools that stand for all of these. Raises `ToolDefinitionError` where one of them has such a name itself."""
+    box = Toolbox(tools)
+    own = OWN_NAMES if on_load is None else OWN_NAMES[:2]
+    clashing = [each for each in own if each in box]
+    if clashing:
+        msg = f"`{clashing[0]}` is the name of a deferred tool and of what stands for them all. Give the tool another name."
+        raise ToolDefinitionError(msg)
+
+    def search_tools(query: str = "") -> str:
+        """Find tools by words of their name and description. Without words, the first of all tools. Gives names with one line each."""
+        found = _found(box, query)
+        lines = [f"{each.name}: {summary(each)}".rstrip(": ") for each in found[:_MOST_FOUND]]
+        more = [f"({len(found) - _MOST_FOUND} more; use other words)"] if len(found) > _MOST_FOUND else []
+        return "\n".join([*lines, *more]) or "No tool has these words."
+
+    def load_tool(name: str) -> str:
+        """Get a tool's description and the JSON schema of its arguments, and make it ready to be called."""
+        tool = _known(box, name)
+        if on_load is not None:
+            on_load(tool)
+        return json_text({"name": tool.name, "description": tool.desc, "parameters": tool.declaration["function"]["parameters"]})
+
+    def call_tool(name: str, arguments: dict[str, Any]) -> ToolResult:
+        """Call a tool that was loaded: its name, and the arguments as its schema wants them."""
+        tool = _known(box, name)
+        return result(tool, tool.prepare(arguments))
+
+    def asks(args: dict[str, Any]) -> bool:
+        tool = box.get(args["name"])
+        needs = tool.require_confirmation if tool is not None else False
+        return bool(needs(args["arguments"]) if callable(needs) else needs)
+
+    made = [Tool(search_tools, effect="read"), Tool(load_tool, effect="read")]
+    return made if on_load is not None else [*made, Tool(call_tool, require_confirmation=asks)]
+
+
+def summary(tool: Tool) -> str:
+    """The first sentence of a tool's description, in one line, shortened."""
+    said = " ".join(scrubbed(tool.desc).split())
+    first = re.split(r"(?<=[.!?]) ", said, maxsplit=1)[0]
+    return first if len(first) <= _LONGEST_LINE else f"{first[: _LONGEST_LINE - 1]}…"
+
+
+def _found(box: Toolbox, query: str) -> list[Tool]:
+    """The tools that have most of the words, best first; a word in the name counts twice. All of them for no words."""
+    words = set(_WORD.findall(query.lower()))
+    if not words:
+        return list(box.tools)
+    scored = [(_score(each, words), -i, each) for i, each in enumerate(box.tools)]
+    return [each for score, _, each in sorted(scored, key=lambda one: one[:2], reverse=True) if score]
+
+
+def _score(tool: Tool, words: set[str]) -> int:
+    name, said = tool.name.lower(), tool.desc.lower()
+    return sum(2 * (word in name) + (word in said) for word in words)
+
+
+def _known(box: Toolbox, name: str) -> Tool:
+    tool = box.get(name)
+    if tool is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, box.names, n=3)
+        hint = f" Did you mean {', '.join(f'`{each}`' for each in near)}?" if near else " Use `search_tools` to find its name."
+        raise ToolRetry(f"There is no tool `{name}`.{hint}")
+    return tool

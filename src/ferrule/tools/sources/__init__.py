@@ -1,0 +1,1 @@
+"""Tools from elsewhere: files, LangChain, remote servers."""

@@ -1,0 +1,135 @@
+"""Tools out of Python files.  (Floor 3.)
+
+A file `weather.py` holds one tool: the function, or `@tool`, named `weather`. Loading runs the file, so it happens only where a
+program says so. Each file becomes a module under a private name, out of the way of every other module; it is in no package, so relative
+imports in it fail. Names cannot leave the folder: neither by `..`, nor by an absolute path, nor by a link to a place outside.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ferrule.errors import DuplicateToolError, ToolLoadError, shown
+from ferrule.tools.execution.run import attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+
+T = TypeVar("T")
+
+DEFAULT_FOLDER = "tools"
+"""Where `Tool.load()` looks, seen from the current directory."""
+
+
+def load_file(path: str | Path, make: Callable[[str, Any], T], *, strict: bool = False) -> T | None:
+    """The tool in one file. What is no file of a tool gives None, and a warning where it looks like one; `strict` raises instead."""
+    file = Path(path)
+    if not file.is_file() or file.suffix != ".py" or file.stem.startswith("__"):
+        return _failed(f"`{file.name}` is no Python file of a tool.", strict=strict, quiet=True)
+    module, error = attempt(partial(_run, file))
+    if module is None:
+        return _failed(f"`{file.name}` could not be loaded: {type(error).__name__}: {error}", strict=strict, cause=error)
+    found = getattr(module, file.stem, None)
+    if found is None or isinstance(found, type) or not callable(found):
+        return _failed(f"`{file.name}` has no function `{file.stem}`; the tool is named like its file.", strict=strict)
+    made, error = attempt(partial(make, file.stem, found))
+    if error is not None:
+        return _failed(f"`{file.name}` holds no tool: {error}", strict=strict, cause=error)
+    return made
+
+
+def load_folder(
+    path: str | Path | None, names: str | Sequence[str] | None, make: Callable[[str, Any], T], name_of: Callable[[T], str], *, strict: bool
+) -> list[T]:
+    """The tools in a folder, or in one file, sorted by file name or in the order of `names`.
+
+    A name that is not there raises, as does a folder that is not there. A broken file is warned about and passed over, unless it was asked
+    for by name, or `strict`.
+    """
+    place = Path(path) if path is not None else Path(DEFAULT_FOLDER)
+    if names is None and not place.is_dir():
+        file = place if place.suffix == ".py" else place.with_name(f"{place.name}.py") if place.name else place
+        if not file.is_file():
+            msg = f"There is neither a folder `{place}` nor a file `{file}` to load tools from."
+            raise ToolLoadError(msg)
+        found = [load_file(file, make, strict=True)]
+    elif not place.is_dir():
+        msg = f"There is no folder `{place}` to load tools from."
+        raise ToolLoadError(msg)
+    elif names is not None:
+        found = [load_file(each, make, strict=True) for each in _named(place, [names] if not isinstance(names, (list, tuple)) else names)]
+    else:
+        files = sorted(each for each in place.glob("*.py") if not each.name.startswith("_"))
+        found = [load_file(each, make, strict=strict) if _is_inside(each, place) else _linked(each, strict=strict) for each in files]
+    tools = [each for each in found if each is not None]
+    _refuse_duplicates([name_of(each) for each in tools])
+    return tools
+
+
+def _named(folder: Path, names: Sequence[Any]) -> list[Path]:
+    files: list[Path] = []
+    for name in names:
+        if not isinstance(name, str) or not name or Path(name).name != name or "\\" in name:  # pyright: ignore[reportUnnecessaryIsInstance]
+            msg = f"{shown(name)} is no name of a tool's file: give the bare name, without a folder."
+            raise ToolLoadError(msg)
+        files.append(folder / (name if name.endswith(".py") else f"{name}.py"))
+    absent = [each.stem for each in files if not each.is_file()]
+    if absent:
+        there = ", ".join(sorted(each.stem for each in folder.glob("*.py") if not each.name.startswith("_"))) or "none"
+        msg = f"There is no tool {', '.join(f'`{each}`' for each in absent)} in `{folder}`. There are: {there}."
+        raise ToolLoadError(msg)
+    outside = [each.stem for each in files if not _is_inside(each, folder)]
+    if outside:
+        msg = f"{', '.join(f'`{each}`' for each in outside)} in `{folder}` is a link to a place outside; load it from there."
+        raise ToolLoadError(msg)
+    return files
+
+
+def _is_inside(file: Path, folder: Path) -> bool:
+    return file.resolve().is_relative_to(folder.resolve())
+
+
+def _linked(file: Path, *, strict: bool) -> None:
+    return _failed(f"`{file.name}` is a link to a place outside its folder and was not loaded.", strict=strict)
+
+
+def _run(file: Path) -> ModuleType:
+    """Run a file as a module of its own. It stays registered, under a name nobody else has: dataclasses and pickles look there."""
+    place = file.resolve()
+    name = f"_ferrule_tool_{sha256(str(place).encode()).hexdigest()[:12]}_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, place)
+    if spec is None or spec.loader is None:
+        msg = f"`{file.name}` is no Python file."
+        raise ToolLoadError(msg)
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        if before is not None:
+            sys.modules[name] = before
+        raise
+    return module
+
+
+def _failed(reason: str, *, strict: bool, quiet: bool = False, cause: BaseException | None = None) -> None:
+    if strict:
+        raise ToolLoadError(reason) from cause
+    if not quiet:
+        warnings.warn(reason, UserWarning, stacklevel=4)
+
+
+def _refuse_duplicates(names: list[str]) -> None:
+    twice = sorted({each for each in names if names.count(each) > 1})
+    if twice:
+        msg = f"Several files hold a tool named {', '.join(f'`{each}`' for each in twice)}."
+        raise DuplicateToolError(msg)

@@ -1,0 +1,77 @@
+"""Where a tool of an MCP server goes another way than one that is here.  (Floor 3.)
+
+`Tool` asks here, and what is about MCP is loaded when the first such tool is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.tools.arguments.checker import Checker
+from ferrule.tools.definition.parameters import parameters_of
+from ferrule.values.schema.nodes import is_object
+
+if TYPE_CHECKING:
+    from ferrule.tools.definition.constructor import Given
+    from ferrule.tools.definition.inspect_function import Described
+    from ferrule.values.calls.call import CheckedArguments, ToolResult, ToolSpec
+
+
+def checker_of(found: Described, given: Given) -> Checker:
+    """What checks the arguments: against the function's types and schema, or against the schema that the server gave."""
+    if given.mcp is None:
+        return Checker(given.name, found, parameters_of(given.name, found, given))
+    from ferrule.tools.mcp.argument_check import MCPChecker
+
+    return MCPChecker(given.name, given.mcp.input_schema, lenient=getattr(given.func, "lenient", True))
+
+
+def is_mcp_entry(thing: Any) -> bool:
+    """Whether a thing is an entry of `tools/list`, as a dict or as the SDK's object."""
+    if is_object(thing):
+        return "inputSchema" in thing
+    return type(thing).__module__.startswith(("mcp.", "mcp_types")) and hasattr(thing, "name")
+
+
+def is_remote(tool: Any) -> bool:
+    """Whether an MCP server runs the calls of a tool, and so may ask in their middle."""
+    return getattr(tool, "mcp", None) is not None
+
+
+def origin(tool: Any) -> tuple[str, str]:
+    """The MCP server of a tool, and its name there; two empty texts for a local tool."""
+    definition = getattr(tool, "mcp", None)
+    return ("", "") if definition is None else (getattr(tool, "mcp_server", None) or "?", definition.name)
+
+
+def asks_directly(given: Given) -> bool:
+    """Whether code that calls the tool by hand is asked for consent too: not where only a server's hints, or their absence, ask."""
+    return given.mcp is None or getattr(given.func, "asks_directly", True)
+
+
+def result(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
+    """A direct call from sync code, for the whole result."""
+    from ferrule.tools.mcp.tool import called
+
+    return called(tool, checked)
+
+
+async def aresult(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
+    """A direct call on a loop, for the whole result."""
+    from ferrule.tools.mcp.tool import acalled
+
+    return await acalled(tool, checked)
+
+
+def value(tool: ToolSpec, checked: CheckedArguments) -> Any:
+    """A direct call of a tool of a server from sync code, for what seed 000 says it returns."""
+    from ferrule.tools.mcp.tool import called, plain_value
+
+    return plain_value(called(tool, checked))
+
+
+async def avalue(tool: ToolSpec, checked: CheckedArguments) -> Any:
+    """As `value`, on a loop."""
+    from ferrule.tools.mcp.tool import acalled, plain_value
+
+    return plain_value(await acalled(tool, checked))

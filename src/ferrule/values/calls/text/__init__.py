@@ -1,0 +1,1 @@
+"""Tool calls written in plain text, in the dialects of models."""

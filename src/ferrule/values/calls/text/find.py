@@ -1,0 +1,73 @@
+"""Tool calls as models write them in text.  (Floor 2.)
+
+In: the text of an answer and the tools that were offered. Out: the calls in it, and the prose that is left. Forms are read, not models:
+what announces a call (a tag, a special token, a fence, a whole line), and what a call is made of (JSON, a name and JSON, Python, tags).
+The weaker the sign, the better the arguments must fit the tool; a tool that is only spoken of is not called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.values.calls.shapes import CallFault, unwritable
+from ferrule.values.calls.text.offers import offers_of
+from ferrule.values.calls.text.scan import Scan
+from ferrule.values.calls.text.tags import TAG, ends_calls, tag_of
+from ferrule.values.encoding.encode import json_text
+
+if TYPE_CHECKING:
+    import re
+
+    from ferrule.values.calls.text.offers import Draft
+
+_NAMESPACE = "]<]minimax[>["  # stands before each tag of one family of models, and means nothing by itself
+_MARKUP = frozenset({"call", "close", "stop"})
+_CHANNELS = frozenset({"channel", "start", "message", "constrain", "startofturn", "startheaderid"})
+
+
+def find(text: str, tools: Any) -> tuple[list[dict[str, Any]], str]:
+    """The fields of the `ToolCall`s in a text, in order, and what else it says. Without a call the text is left as it is.
+
+    `tools` are tools, declarations in OpenAI's form or bare, or `Declarations`: only their calls are found, under their own names.
+    """
+    offers = offers_of(tools)
+    if not offers or not text:
+        return [], text
+    if _NAMESPACE in text:
+        text = text.replace(_NAMESPACE, "")
+    scan = Scan(text, offers)
+    scan.run()
+    if not scan.drafts:
+        return [], text
+    return [_fields(each) for each in scan.drafts], _rest(text, scan.spans)
+
+
+def _fields(draft: Draft) -> dict[str, Any]:
+    # Fields, as `values.call` asks this module, and so cannot be imported by it.
+    if problem := unwritable(draft.args):
+        fault = CallFault("invalid_tool_call_arguments", f"the arguments of `{draft.offer.name}` {problem}", json_text(draft.args))
+        draft = draft._replace(args={}, fault=fault)
+    return {
+        "name": draft.offer.name,
+        "args": draft.args,
+        "id": draft.call_id,
+        "intention": draft.intention,
+        "fault": draft.fault,
+        "repairs": tuple(dict.fromkeys(draft.repairs)),
+    }
+
+
+def _rest(text: str, spans: list[tuple[int, int]]) -> str:
+    """What lies between the calls, without the tags that stood around them."""
+    pieces: list[str] = []
+    at = 0
+    for start, end in [*spans, (len(text), len(text))]:
+        pieces.append(TAG.sub(_without_markup, text[at:start]).strip())
+        at = max(at, end)
+    return "\n".join(filter(None, pieces))
+
+
+def _without_markup(found: re.Match[str]) -> str:
+    tag = tag_of(found[0])
+    is_markup = tag.kind in _MARKUP and (tag.kind != "close" or ends_calls(tag))
+    return "" if is_markup or (tag.stem in _CHANNELS and found[0].startswith("<|")) else found[0]

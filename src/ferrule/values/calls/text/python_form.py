@@ -1,0 +1,274 @@
+"""Calls that are written as Python: `f(a=1, b="x")`, lists of them, quoted or not.  (Floor 2.)
+
+In: a place in a text. Out: drafts and where they end, or None. Nothing is ever evaluated: values are literals, sums of literal numbers,
+or words without quotes, which stand for themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.values.calls.text.offers import Draft, Effort, Offer, Offers
+from ferrule.values.encoding.loose import LooseReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CALLEE = re.compile(r"(?P<name>[^\W\d](?:[\w.:/-]|\\_)*(?: [\w.:/-]+){0,6})[ \t]?\(")
+_KEYWORD = re.compile(r"((?:\w|\\_)+)\s*=(?!=)\s*")
+_BLANK = re.compile(r"\s*(?:#[^\n]{0,300}\n\s*){0,20}")
+_PLAIN = re.compile(
+    r"""(?:"([^"\\\n]*)"|'([^'\\\n]*)'|(-?(?:0|[1-9]\d{0,300})(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)|(True|False|None))(?=\s*[,)])"""
+)
+_TOKEN = re.compile(r"""'{3}.*?'{3}|"{3}.*?"{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[\[\](){},]|[^'"\[\](){},]+|.""", re.DOTALL)
+_BARE = re.compile(r"[^\W_][\w .:/@+&%$°-]*")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_KNOWN_ESCAPES = frozenset("\\'\"abfnrtv01234567xuUN\n")
+_BETWEEN = re.compile(r"[\s,;'\"`]*")
+_NATIVE = frozenset({"single_quotes", "python_literals", "numbers", "trailing_comma"})  # no slips in Python
+_CONSTANTS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
+_TYPE_NAMES = frozenset({"str", "string", "int", "integer", "float", "number", "bool", "boolean", "list", "dict", "array", "object", "any"})
+_SUMS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
+    ast.Pow: lambda a, b: a**b,
+}
+_LONGEST_EXPRESSION = 5_000
+_LARGEST = 1e15
+
+
+class NoCallError(ValueError):
+    """What was read is no call of an offered tool."""
+
+
+def read_call(text: str, at: int, offers: Offers, effort: Effort) -> tuple[Draft, int] | None:
+    """The call that begins at a place, and where it ends."""
+    callee = _CALLEE.match(text, at)
+    if callee is None or effort.left <= 0:
+        return None
+    offer = offers.get(callee["name"])
+    if offer is None:
+        return None
+    reader = _Arguments(text, offer, effort)
+    if "\\" in callee["name"]:
+        reader.note("escapes")
+    try:
+        end = reader.read(callee.end())
+    except (ValueError, RecursionError):
+        return None
+    return Draft(offer, reader.args, tuple(reader.repairs)), end
+
+
+def read_calls(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int]:
+    """The calls that follow one another from a place on, parted by blanks, commas or semicolons."""
+    drafts: list[Draft] = []
+    end = at
+    while True:
+        found = read_call(text, _BETWEEN.match(text, at).end(), offers, effort)  # pyright: ignore[reportOptionalMemberAccess]  matches always
+        if found is None:
+            return drafts, end
+        drafts.append(found[0])
+        at = end = found[1]
+
+
+def read_list(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int] | None:
+    """`[f(a=1), g()]`, and the same with quotes around the calls; a missing `]` is forgiven at the end of the text."""
+    drafts: list[Draft] = []
+    pos = at + 1
+    while True:
+        quote = _BETWEEN.match(text, pos).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
+        if drafts and text.startswith("]", quote):
+            return drafts, quote + 1
+        if drafts and quote >= len(text):
+            return [each._replace(repairs=(*each.repairs, "missing_closing_bracket")) for each in drafts], quote
+        found = read_call(text, quote, offers, effort)
+        if found is not None:
+            drafts.append(found[0])
+            pos = found[1]
+            continue
+        quoted = _quoted(text, quote - 1, offers, effort) if text[quote - 1] in "\"'" else None
+        if quoted is None:
+            return None
+        drafts += quoted[0]
+        pos = quoted[1]
+
+
+def _quoted(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int] | None:
+    """The calls inside of a string that has escapes."""
+    try:
+        inside, end = LooseReader(text).value(at, 0)
+    except ValueError:
+        effort.spend(len(text) - at)
+        return None
+    if not isinstance(inside, str):
+        return None
+    drafts, last = read_calls(inside, 0, offers, effort)
+    return (drafts, end) if drafts and not inside[last:].strip(" ;,") else None
+
+
+class _Arguments:
+    """One pass over what stands between the parentheses of a call."""
+
+    def __init__(self, text: str, offer: Offer, effort: Effort) -> None:
+        self.text = text
+        self.offer = offer
+        self.effort = effort
+        self.args: dict[str, Any] = {}
+        self.repairs: list[str] = []
+        self._positional: list[Any] = []
+
+    def note(self, repair: str) -> None:
+        if repair not in self.repairs:
+            self.repairs.append(repair)
+
+    def read(self, at: int) -> int:
+        """Read up to the closing parenthesis; returns the place behind it."""
+        at = self._blank(at)
+        while not self.text.startswith(")", at):
+            keyword = _KEYWORD.match(self.text, at)
+            if keyword is not None:
+                key = keyword[1]
+                if "\\" in key:
+                    self.note("escapes")
+                    key = key.replace("\\", "")
+                if key in self.args:
+                    raise NoCallError(key)
+                self.args[key], at = self._value(keyword.end(), key)
+            elif self.text.startswith("**{", at):
+                spread, at = self._value(at + 2, "")
+                self.args.update(cast("dict[str, Any]", spread))
+            else:
+                value, at = self._value(at, "")
+                self._positional.append(value)
+                if self.args:
+                    raise NoCallError("a value without a name behind one with a name")
+            at = self._blank(at)
+            if self.text.startswith(",", at):
+                at = self._blank(at + 1)
+            elif not self.text.startswith(")", at):
+                raise NoCallError(self.text[at : at + 20])
+        self._place()
+        return at + 1
+
+    def _blank(self, at: int) -> int:
+        return _BLANK.match(self.text, at).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
+
+    def _place(self) -> None:
+        """Give the values without a name the names of the parameters, in order."""
+        values = self._positional
+        names = list(self.offer.properties)
+        if len(values) == 1 and isinstance(values[0], dict) and not self.args and cast("dict[str, Any]", values[0]).keys() <= set(names):
+            self.args = cast("dict[str, Any]", values[0])
+            return
+        if len(values) > len(names) or set(names[: len(values)]) & self.args.keys():
+            raise NoCallError("more values than parameters")
+        self.args = {**dict(zip(names, values, strict=False)), **self.args}
+
+    def _value(self, at: int, key: str) -> tuple[Any, int]:
+        plain = _PLAIN.match(self.text, at)
+        if plain is not None:
+            double, single, number, word = plain.groups()
+            if word is not None:
+                return _CONSTANTS[word], plain.end()
+            if number is not None:
+                return (float(number) if any(mark in number for mark in ".eE") else int(number)), plain.end()
+            return (single if double is None else double), plain.end()
+        reader = LooseReader(self.text)
+        try:
+            value, end = reader.value(at, 0)
+        except ValueError:
+            return self._expression(at, key)
+        if not self.text.startswith((",", ")"), self._blank(end)):
+            return self._expression(at, key)
+        for repair in reader.repairs:
+            if repair not in _NATIVE:
+                self.note(repair)
+        return value, end
+
+    def _expression(self, at: int, key: str) -> tuple[Any, int]:
+        """A value that is no plain literal."""
+        end = self._end(at)
+        source = self.text[at:end].strip()
+        if not self.effort.spend(end - at) or not source or len(source) > _LONGEST_EXPRESSION:
+            raise NoCallError(source[:20])
+        try:
+            tree = ast.parse(source if "r'" in source or 'r"' in source else _ESCAPE.sub(_as_python, source), mode="eval").body
+        except (SyntaxError, ValueError, MemoryError):
+            return self._bare(source, key), end
+        try:
+            return self._literal(tree, key), end
+        except (ArithmeticError, TypeError) as error:
+            raise NoCallError(source[:20]) from error
+
+    def _end(self, at: int) -> int:
+        """Where the argument that begins at a place ends: before its comma, or before the closing parenthesis."""
+        depth = 0
+        for token in _TOKEN.finditer(self.text, at):
+            mark = token[0]
+            if mark in "([{":
+                depth += 1
+            elif depth == 0 and mark in ",)":
+                return token.start()
+            elif mark in ")]}":
+                depth -= 1
+            if token.end() - at > 2 * _LONGEST_EXPRESSION or depth < 0:
+                break
+        self.effort.spend(2 * _LONGEST_EXPRESSION)
+        raise NoCallError("no end")
+
+    def _bare(self, source: str, key: str) -> str:
+        """A word without quotes; a parameter's own name or a type's tells of a signature, not of a call."""
+        if not key or source == key or source in self.offer.properties or source.lower() in _TYPE_NAMES:
+            raise NoCallError(source)
+        if not _BARE.fullmatch(source) and not re.fullmatch(r"\w+(?:\.\w+|\[[\w'\".:-]*\])+", source):
+            raise NoCallError(source)
+        self.note("unquoted_strings")
+        return source
+
+    def _literal(self, node: ast.expr, key: str) -> Any:
+        match node:
+            case ast.Constant(value=str() | int() | float() | None):
+                return node.value
+            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+                return [self._literal(each, key) for each in items]
+            case ast.Dict(keys=keys, values=values):
+                if None in keys:
+                    raise NoCallError("a dict in a dict")
+                names = [self._literal(cast("ast.expr", each), "") for each in keys]
+                return {str(name): self._literal(each, key) for name, each in zip(names, values, strict=True)}
+            case ast.JoinedStr(values=pieces):
+                return "".join(str(self._literal(each, "")) for each in pieces)
+            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
+                value = _number(self._literal(operand, ""))
+                return -value if isinstance(sign, ast.USub) else value
+            case ast.BinOp(left=left, op=ast.Add(), right=right) if isinstance(first := self._literal(left, ""), str):
+                return first + str(self._literal(right, ""))
+            case ast.BinOp(left=left, op=sum_, right=right) if type(sum_) in _SUMS:
+                first, second = _number(self._literal(left, "")), _number(self._literal(right, ""))
+                if isinstance(sum_, ast.Pow) and abs(second) > 64:  # noqa: PLR2004  larger powers are no argument's plain value
+                    raise NoCallError("a power")
+                return _number(_SUMS[type(sum_)](first, second))
+            case ast.Name(id=word) if word in _CONSTANTS:
+                self.note("json_literals")
+                return _CONSTANTS[word]
+            case ast.Name() | ast.Attribute() | ast.Subscript():
+                return self._bare(ast.unparse(node), key)
+            case _:
+                raise NoCallError(type(node).__name__)
+
+
+def _as_python(escape: re.Match[str]) -> str:
+    """An escape Python does not know stands for itself, but not without a warning."""
+    return escape[0] if escape[1] in _KNOWN_ESCAPES else f"\\{escape[0]}"
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > _LARGEST:
+        raise NoCallError("no number of use")
+    return value

@@ -1,0 +1,335 @@
+"""One pass over a text in search of calls.  (Floor 2.)
+
+In: a text and the tools offered. Out: drafts of the calls, and the spans they cover. It stops at every mark a call could begin with, and
+asks there for each form; what it has read is never read again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ferrule.values.calls.text.forms import FENCE, PYTHON_LIST, Forms, past, repaired
+from ferrule.values.calls.text.json_form import drafts_of, drafts_of_args, read_value
+from ferrule.values.calls.text.offers import Effort
+from ferrule.values.calls.text.python_form import read_calls, read_list
+from ferrule.values.calls.text.tags import TAG, closes, read_tagged, tag_of
+from ferrule.values.encoding.repair import read_json
+
+if TYPE_CHECKING:
+    from ferrule.values.calls.text.offers import Draft, Offers
+
+_ANCHOR = re.compile(TAG.pattern + r"""|```|\[(?=\s*['"`{\w])|\{(?=\s*[\\"'\w}])|\(""")
+_JSON_LIST = re.compile(r"\[\s*\{")
+_BEFORE_NAME = re.compile(r"(?:.*[^\w.:/\\-])?[\d.:/\\-]*", re.DOTALL)
+_BEHIND_STRONG = (
+    ("to=", re.compile(r"\bto=(?P<name>[\w.:/-]+?)(?:<[^\n{]{0,80}|\s[^\n{]{0,80}|json)?\Z")),
+    ("\u273f", re.compile(r"\u273fFUNCTION\u273f:\s*(?P<name>[\w.:/-]+)\s*\n\u273fARGS\u273f:\s*\Z")),
+    ("<|content|>", re.compile(r"<\|recipient\|>\s*(?P<name>[\w.:/-]+)\s*<\|content\|>\s*\Z")),
+    (">>>", re.compile(r"(?:\A|[\n>}])>>>\s?(?P<name>[\w.:/-]+)\s*\n\s*\Z")),
+    (
+        "Action",
+        re.compile(
+            r"(?:\A|\n)\W{0,4}Action\W{0,4}:\W{0,4}(?P<name>[\w.:/ \\-]+?)\W{0,4}\n+\W{0,4}"
+            r"(?:Action[ _]?Input|Input|Arguments|Args|Parameters)\W{0,4}:\s*(?:```\w*\s*)?\Z"
+        ),
+    ),
+)
+_BEHIND_WEAK = re.compile(r"(?:\A|\n)[ \t]*[`*]*(?P<name>[^\W\d](?:[\w.:/-]|\\_)*)[`*]*[ \t]*(?:\r?\n)?[ \t]*(?:```\w*\s*)?\Z")
+_LIKE_EXAMPLE = re.compile(
+    r"\b(?:e\.\s?g\.|for (?:example|instance)|such as|usage|examples?\s*:"
+    r"|available (?:functions|tools)|(?:do not|don['\u2019]t|never) (?:\w+ ){0,3}?(?:run|call|execute|use|invoke))[^\n]*\n?[\s\W]*\Z",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"(?:>\s*)+")
+_THOUGHT_END = re.compile(r"(?:</think(?:ing)?>|\[/THINK\]|<\|end_of_thought\|>)(?=\s*\n|\s*\Z|\s*<)")  # else it stands in an argument
+_THOUGHT_START = re.compile(r"<think(?:ing)?>|\[THINK\]|<\|begin_of_thought\|>")
+_OBSERVATION = re.compile(r"^\W{0,4}Observation\W{0,4}:", re.MULTILINE)
+_CHANNEL_END = re.compile(r"<\|(?:end|start|channel|call|return)\|>")
+_QUOTES = " \t\r\n`*_'\""
+_BESIDE = " \t`*_'\"•-[,"
+_BEHIND = " \t\r`*_'\";.,])}"
+_BETWEEN = " \t\r\n,;|&"
+_NEAR = 240
+
+
+class _Edges(NamedTuple):
+    """How a place lies in its text."""
+
+    begins: bool
+    """Nothing stands before it on its line but a bullet, a number or a label with a colon."""
+    ends: bool
+    is_whole: bool
+    """It is all that the text says."""
+
+
+class Scan:
+    """The state of the pass: what was found, and where a weak sign does not count."""
+
+    __slots__ = (
+        "_effort",
+        "_example",
+        "_fence_close",
+        "_first",
+        "_forms",
+        "_last",
+        "_offers",
+        "_text",
+        "_unclosed",
+        "_weak_from",
+        "drafts",
+        "spans",
+    )
+
+    def __init__(self, text: str, offers: Offers) -> None:
+        self._text = text
+        self._offers = offers
+        self._effort = Effort(len(text))
+        self._forms = Forms(text, offers, self._effort)
+        self._weak_from = 0
+        self._fence_close = -1
+        self._unclosed: set[str] = set()
+        self._first = self._last = self._example = -1
+        self.drafts: list[Draft] = []
+        self.spans: list[tuple[int, int]] = []
+        """Beginning and end of what each call was written in, in order."""
+
+    def run(self) -> None:
+        """Go through the text once."""
+        at, end = self._start(), len(self._text)
+        if "Observation" in self._text and "Action" in self._text:
+            observation = _OBSERVATION.search(self._text, at)
+            end = observation.start() if observation is not None else end  # what follows is made up by the model
+        while self._effort.left > 0:
+            anchor = _ANCHOR.search(self._text, at)
+            if anchor is None or anchor.start() >= end:
+                return
+            at = max(self._visit(anchor), at + 1)
+
+    def _start(self) -> int:
+        """Behind the thoughts whose beginning the prompt held."""
+        if "/" not in self._text and "end_of" not in self._text:
+            return 0
+        end = _THOUGHT_END.search(self._text)
+        return end.end() if end is not None and _THOUGHT_START.search(self._text, 0, end.start()) is None else 0
+
+    def _visit(self, anchor: re.Match[str]) -> int:
+        mark = anchor[0]
+        start = anchor.start()
+        if mark == "(":
+            return self._line(start)
+        if mark == "```":
+            return self._fence(start)
+        if mark == "{":
+            return self._object(start)
+        if mark == "[":
+            return self._list(start)
+        return self._tag(anchor)
+
+    def _keep(self, drafts: list[Draft], start: int, end: int) -> int:
+        self.drafts += drafts
+        self.spans.append((start, end))
+        return end
+
+    # --- tags ---
+
+    def _tag(self, anchor: re.Match[str]) -> int:
+        start, end = anchor.span()
+        tag = tag_of(anchor[0])
+        if tag.kind in {"call", "tagged"} and self._in_a_sentence(start):
+            return max(end, self._text.find("`", end))
+        if tag.kind == "call":
+            drafts, last = self._forms.tool_code(end, len(self._text)) if tag.stem == "toolcode" else self._forms.calls(end, is_marked=True)
+            if drafts:
+                return self._keep(drafts, start, last)
+            self._effort.spend(0)
+        elif tag.kind == "tagged" or (tag.kind == "other" and self._offers.get(anchor[0].strip("<>")) is not None):
+            found = read_tagged(self._text, start, self._offers, self._effort)
+            if found is not None and (tag.kind == "tagged" or self._stands_alone(start, found[1])):
+                return self._keep(found[0], start, found[1])
+            self._effort.spend(0)
+        elif tag.kind == "aside":
+            return self._behind_aside(anchor)
+        elif tag.stem == "channel" and self._text.startswith("analysis", end):
+            closing = _CHANNEL_END.search(self._text, end)
+            return closing.start() if closing is not None else end
+        return end
+
+    def _in_a_sentence(self, start: int) -> bool:
+        """Shown as inline code: the tag is spoken of."""
+        return (
+            self._text[start - 1 : start] == "`" and self._text[max(0, start - 3) : start] != "```" and not self._edges(start, start).begins
+        )
+
+    def _behind_aside(self, anchor: re.Match[str]) -> int:
+        opening = tag_of(anchor[0])
+        if opening.stem in self._unclosed:
+            return anchor.end()
+        for found in TAG.finditer(self._text, anchor.end()):
+            tag = tag_of(found[0])
+            if closes(tag, opening) or (opening.stem.startswith("content") and found[0] == "<|end_message|>"):
+                return found.end()
+        self._unclosed.add(opening.stem)
+        if opening.is_thought:
+            self._weak_from = len(self._text)  # a cut thought: only what is marked as a call ends it
+            return anchor.end()
+        return len(self._text)
+
+    # --- weak signs ---
+
+    def _fence(self, start: int) -> int:
+        fence = FENCE.match(self._text, start)
+        if fence is None or start == self._fence_close:
+            return start + 3
+        close = self._text.find("```", fence.end())
+        last = close if close >= 0 else len(self._text)
+        behind = min(last + 3, len(self._text))
+        if start >= self._weak_from:
+            language = (fence[1] or fence[2] or "").lower()
+            if "tool" in language or "function" in language:
+                drafts, end = self._forms.tool_code(fence.end(), last)
+            else:
+                drafts, end = self._forms.calls(fence.end(), is_marked=False)
+            is_all = end <= last and not self._text[end:last].strip(" \t\r\n;,`}])")
+            if drafts and is_all and self._edges(start, start).begins and not self._like_example(start, behind):
+                return self._keep(drafts, start, behind)
+            self._weak_from = max(self._weak_from, behind)
+        self._fence_close = close
+        return fence.end()
+
+    def _line(self, at: int) -> int:
+        """`f(a=1)` as a line of its own."""
+        if not self._text[max(0, at - 2) : at].rstrip(" ")[-1:].isidentifier() and not self._text[at - 1 : at].isdigit():
+            return at + 1
+        low = max(self._text.rfind("\n", max(0, at - _NEAR), at) + 1, at - _NEAR)
+        head = self._text[low:at].removesuffix(" ")
+        start = low + past(_BEFORE_NAME, head, 0)
+        name = self._text[start:at]
+        if not name or low < self._weak_from:
+            return at + 1
+        if self._offers.get(name) is None:
+            colon = name.rfind(":") + 1
+            if self._offers.spaced and self._offers.get(head.lstrip(_BESIDE)) is not None:
+                start = at - len(head.lstrip(_BESIDE))
+            elif colon and self._offers.get(name[colon:]) is not None:
+                start += colon
+            else:
+                self._effort.spend(0)
+                return at + 1
+        drafts, end = read_calls(self._text, start, self._offers, self._effort)
+        if not drafts:
+            self._effort.spend(at - low)
+            return at + 1
+        edges = self._edges(start, end)
+        if edges.is_whole:
+            return self._keep(drafts, start, end)
+        fits = any(each.args for each in drafts) and all(each.offer.fits(each.args) for each in drafts)
+        if edges.begins and edges.ends and not self._like_example(start, end) and fits:
+            return self._keep(drafts, start, end)
+        return end
+
+    def _list(self, at: int) -> int:
+        if at < self._weak_from:
+            return at + 1
+        if PYTHON_LIST.match(self._text, at) is not None:
+            found = read_list(self._text, at, self._offers, self._effort)
+            if found is None:
+                self._effort.spend(0)
+                return at + 1
+            return self._weakly(found[0], at, found[1])
+        if _JSON_LIST.match(self._text, at) is None:
+            return at + 1
+        value = read_value(self._text, at, self._effort)
+        if value is None:
+            return at + 1
+        drafts = drafts_of(value[0], self._offers, marked=False) or []
+        return self._weakly([repaired(each, value[2]) for each in drafts], at, value[1])
+
+    def _object(self, at: int) -> int:
+        found = read_value(self._text, at, self._effort)
+        if found is None:
+            return self._broken_object(at)
+        value, end, repairs = found
+        drafts = (drafts_of(value, self._offers, marked=False) or []) if at >= self._weak_from else []
+        if drafts:
+            return self._weakly([repaired(each, repairs) for each in drafts], at, end)
+        before = self._text[max(0, at - _NEAR) : at]
+        if not isinstance(value, dict) or self._effort.left < 0:
+            return end
+        for sign, pattern in _BEHIND_STRONG:
+            named = pattern.search(before) if sign in before else None
+            draft = self._argued(named, value)
+            if named is not None and draft is not None:
+                return self._keep([repaired(draft, repairs)], at - len(before) + named.start(), end)
+        if not before.rstrip(" \t\r\n`*")[-1:].isalnum() and "```" not in before:
+            return end
+        self._effort.spend(32)
+        named = _BEHIND_WEAK.search(before)
+        draft = self._argued(named, value)
+        if named is not None and draft is not None and draft.offer.fits(draft.args):
+            start = at - len(before) + named.start("name")
+            edges = self._edges(start, end)
+            in_fence = "```" in named[0]
+            if edges.begins and edges.ends and (in_fence or start >= self._weak_from) and not self._like_example(start, end):
+                return self._keep([repaired(draft, repairs)], start, end)
+        return end
+
+    def _broken_object(self, at: int) -> int:
+        """A text that is one object, but for a lost brace, or with its quotes escaped."""
+        if self.spans or not self._edges(at, len(self._text)).is_whole:
+            return at + 1
+        drafts = self._forms.unclosed(at, self._last)
+        if drafts is None and self._text.startswith("{\\", at):
+            try:
+                value, repairs = read_json(self._text[at : self._last])
+            except ValueError:
+                return at + 1
+            drafts = [repaired(each, repairs) for each in drafts_of(value, self._offers, marked=False) or ()]
+        return self._keep(drafts, at, self._last) if drafts else at + 1
+
+    def _argued(self, named: re.Match[str] | None, args: Any) -> Draft | None:
+        offer = self._offers.get(named["name"]) if named is not None else None
+        return drafts_of_args(offer, args, self._offers) if offer is not None else None
+
+    def _weakly(self, drafts: list[Draft], start: int, end: int) -> int:
+        """Keep calls that only their own form tells of, unless a sentence goes on around them or they are said to be an example."""
+        if drafts and self._stands_alone(start, end):
+            self._keep(drafts, start, end)
+        return end
+
+    def _stands_alone(self, start: int, end: int) -> bool:
+        edges = self._edges(start, end)
+        return edges.is_whole or ((edges.begins or edges.ends) and not self._like_example(start, end))
+
+    def _edges(self, start: int, end: int) -> _Edges:
+        text = self._text
+        if self._first < 0:
+            self._first = len(text) - len(text.lstrip(_QUOTES))
+            last = text.rstrip(_QUOTES)
+            while last.endswith((">", "]")) and (tag := TAG.search(last, max(0, last.rfind("<", -40)))) is not None:
+                if tag.end() != len(last) or tag_of(tag[0]).kind != "stop":
+                    break
+                last = last[: tag.start()].rstrip(_QUOTES)
+            self._last = len(last)
+        is_whole = start <= self._first and end >= self._last - 1
+        low = text.rfind("\n", max(0, start - _NEAR), start) + 1
+        before = text[max(low, start - _NEAR) : start].strip(_BESIDE)
+        if _QUOTED.fullmatch(before):
+            return _Edges(begins=False, ends=False, is_whole=False)
+        begins = (
+            not before or before.endswith(":") or before.rstrip(".)").isdigit() or (before.endswith(">") and not before.endswith(">>>"))
+        )
+        behind = self.spans[-1][1] if self.spans else -_NEAR
+        begins = begins or (start - behind < _NEAR and not text[behind:start].strip(_BETWEEN))  # goes on where a call ended
+        line = text.find("\n", end, end + _NEAR)
+        after = text[end : line if line >= 0 else end + _NEAR].strip(_BEHIND)
+        return _Edges(begins, not after or after.startswith(("<", "[/")), is_whole)
+
+    def _like_example(self, start: int, end: int) -> bool:
+        """It is said to be one, or goes on in a list of them."""
+        text = self._text
+        found = _LIKE_EXAMPLE.search(text, max(0, start - 160), start) is not None
+        found = found or (0 <= self._example < start and not text[self._example : start].strip(_BETWEEN + _BESIDE))
+        if found:
+            self._example = end
+        return found

@@ -1,0 +1,1 @@
+"""Questions to a person, their decisions, and policies."""

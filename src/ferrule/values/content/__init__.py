@@ -1,0 +1,1 @@
+"""Content of messages: text, pictures, audio, files, and custom types."""

@@ -1,0 +1,189 @@
+"""Content out of the forms it comes in: OpenAI's lists of parts, and values that hold pictures and the like.  (Floor 2.)"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+
+from ferrule.errors import InputError, shown
+from ferrule.values.content.custom_type import PART_END, PART_START, Type, split_parts
+from ferrule.values.content.parts import Audio, Content, File, Image, Part, Text
+from ferrule.values.encoding.encode import json_text
+
+Piece = str | Part
+"""A stretch of text, or a part that is none."""
+_MARK = "$part"
+_KINDS: Mapping[str, Any] = {each.__name__: each for each in (Text, Image, Audio, File)}
+_DEEPEST = 20
+"""No sane value nests deeper."""
+
+
+def content_of(pieces: Iterable[Piece]) -> Content:
+    """Content of pieces in order: a text where there is nothing else; neighbouring texts become one."""
+    pieces = list(pieces)
+    try:
+        return "".join(cast("list[str]", pieces))  # nearly always there is nothing but text
+    except TypeError:
+        pass
+    joined: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, Text):
+            piece = piece.text  # noqa: PLW2901  from here on a text like any other
+        if isinstance(piece, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += piece
+        elif piece != "":
+            joined.append(piece)
+    if all(isinstance(piece, str) for piece in joined):
+        return "".join(cast("list[str]", joined))
+    return tuple(Text(text=piece) if isinstance(piece, str) else piece for piece in joined)
+
+
+def read_content(value: Any) -> Content:
+    """Content of a message as OpenAI writes it: a text, a list of parts, None. Raises `InputError` for what is none of these."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (Text, Image, Audio, File)):
+        return content_of([value])
+    if not isinstance(value, (list, tuple)):
+        msg = f"The content of a message is a text or a list of parts, found {shown(value)}."
+        raise InputError(msg)
+    return content_of(read_part(each) for each in cast("list[Any]", value))
+
+
+def read_part(value: Any) -> Part:
+    """One part, from OpenAI's form or as it is."""
+    if isinstance(value, (Text, Image, Audio, File)):
+        return value
+    if isinstance(value, str):
+        return Text(text=value)
+    part: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    try:
+        match part.get("type"):
+            case "text":
+                return Text(text=part["text"])
+            case "image_url":
+                address = part["image_url"]
+                return _media(Image, address if isinstance(address, str) else address["url"])
+            case "input_audio":
+                sound = part["input_audio"]
+                return Audio(data=sound["data"], media_type=f"audio/{sound.get('format', 'wav')}")
+            case "file":
+                return _media(File, part["file"]["file_data"], name=part["file"].get("filename") or "file")
+            case _:
+                pass
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        msg = f"A part of a message cannot be read ({type(error).__name__}: {error}): {shown(cast('object', value))}."
+        raise InputError(msg) from error
+    msg = f"A part of a message has the type 'text', 'image_url', 'input_audio' or 'file'; found {shown(cast('object', value))}."
+    raise InputError(msg)
+
+
+def _media(kind: Any, address: str, **more: Any) -> Any:
+    if not address.startswith("data:"):
+        return kind(url=address, **more)
+    head, _, data = address.removeprefix("data:").partition(",")
+    return kind(data=data, media_type=head.removesuffix(";base64") or "application/octet-stream", **more)
+
+
+def marked_parts(value: Any, depth: int = 0) -> Any:
+    """A value in which every picture and the like is an object that JSON holds, and `read_marked` knows; all else as it is."""
+    if isinstance(value, (Text, Image, Audio, File)):
+        return {_MARK: type(value).__name__, **value.__dict__}
+    if depth > _DEEPEST or not _count(value, depth):
+        return value
+    if isinstance(value, Mapping):
+        return {key: marked_parts(each, depth + 1) for key, each in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [marked_parts(each, depth + 1) for each in cast("list[Any]", value)]
+    # Models and sets as they say themselves in JSON (aliases, what is left out, order); the parts are packed there.
+    text = json_text(value)
+    is_sure = text.count(PART_START) == text.count(PART_END) == _count(value, depth)
+    return _unpacked(json.loads(text)) if is_sure else value
+
+
+def _unpacked(form: Any) -> Any:
+    if isinstance(form, str) and form.startswith(PART_START) and form.endswith(PART_END):
+        return {_MARK: split_parts(form)}
+    if isinstance(form, dict):
+        return {key: _unpacked(each) for key, each in cast("dict[str, Any]", form).items()}
+    return [_unpacked(each) for each in cast("list[Any]", form)] if isinstance(form, list) else form
+
+
+def read_marked(value: Any) -> Any:
+    """What `marked_parts` made, out of JSON: the objects that it marked are parts again."""
+    if isinstance(value, dict):
+        found = cast("dict[str, Any]", value)
+        if _MARK in found:
+            with suppress(InputError, ValidationError, TypeError):  # a field of a user's own may look like it
+                return _read_mark(found[_MARK], {name: each for name, each in found.items() if name != _MARK})
+        return {key: read_marked(each) for key, each in found.items()}
+    return [read_marked(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def _read_mark(mark: Any, fields: dict[str, Any]) -> Any:
+    if isinstance(mark, str) and mark in _KINDS and fields.keys() == _KINDS[mark].model_fields.keys():
+        return _KINDS[mark](**fields)
+    found = cast("list[Any]", mark) if isinstance(mark, list) and not fields else []
+    if not found:
+        msg = "no marked part"
+        raise TypeError(msg)
+    parts = [read_part(each) for each in found]
+    return parts[0] if len(parts) == 1 else parts
+
+
+def pieces_of(value: Any) -> list[Piece] | None:
+    """A value that holds parts as pieces, text between them as JSON; None for a value without any, which is most.
+
+    Only values of a `Type` become parts: text that merely looks like a packed part, from a tool or a user, stays text.
+    """
+    if value is None or isinstance(value, (str, int, float)):
+        return None
+    if isinstance(value, (Text, Image, Audio, File)):
+        return [value]
+    held = _count(value, 0)
+    if not held:
+        return None
+    if isinstance(value, (list, tuple)) and all(isinstance(each, Type) for each in cast("list[Any]", value)):
+        return [piece for each in cast("list[Any]", value) for piece in pieces_of(each) or [json_text(each)]]
+    if isinstance(value, Type):
+        return [_one_piece(each) for each in value.format()] if isinstance(_format(value), list) else _split(value, held)
+    return _split(value, held)
+
+
+def _one_piece(form: Any) -> Piece:
+    part = read_part(form)
+    return part.text if isinstance(part, Text) else part
+
+
+def _split(value: Any, held: int) -> list[Piece]:
+    text = json_text(value)
+    if text.count(PART_START) != held or text.count(PART_END) != held:
+        return [text]
+    # Inside JSON a packed part stands between quotes that belong to the text around it.
+    parts = split_parts(text)
+    return [text] if isinstance(parts, str) else [_one_piece(each) for each in parts]
+
+
+def _format(value: Type) -> Any:
+    return value.format()
+
+
+def _count(value: Any, depth: int) -> int:
+    """How many values inside are packed as parts when the whole is made JSON."""
+    if depth > _DEEPEST or value is None or isinstance(value, (str, bytes, int, float)):
+        return 0
+    if isinstance(value, Type) and isinstance(_format(value), list):
+        return 1
+    if isinstance(value, BaseModel):
+        return sum(_count(each, depth + 1) for each in value.__dict__.values())
+    if isinstance(value, Mapping):
+        return sum(_count(each, depth + 1) for each in cast("Mapping[Any, Any]", value).values())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return sum(_count(each, depth + 1) for each in cast("list[Any]", value))
+    return 0

@@ -1,0 +1,1 @@
+"""Messages, histories, requests and responses."""

@@ -1,0 +1,220 @@
+"""`History`: what was said before, as the value of an input field.  (Floor 2.)
+
+Holds turns of fields (`{"question": ..., "answer": ...}`, DSPy's form) and messages of a chat (`{"role": ..., "content": ...}`, or
+`Message`s), also mixed. Adapters put them before the current question as real messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from ferrule.errors import InputError, ToolCallError, shown
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.content.convert import marked_parts, read_content, read_marked
+from ferrule.values.content.custom_type import Type
+from ferrule.values.content.parts import content_text
+from ferrule.values.conversation.message import Message, Role, openai_message, tool_message
+from ferrule.values.record import replace
+
+if TYPE_CHECKING:
+    from ferrule.values.calls.call import ToolResult
+
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+_OF_MESSAGES = ("content", "tool_calls", "tool_call_id")
+_CARRIED = ("name", "is_error", "reasoning", "extra")
+
+
+class History(Type):
+    """Earlier turns of a conversation, oldest first. Its `add_...` methods change it; programs never change the one they are given."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    messages: list[Any] = Field(default_factory=list[Any])
+    """Turns of fields (mappings without a `role`) and messages (`Message`s, or mappings in OpenAI's form)."""
+
+    def __init__(self, messages: Iterable[Any] | None = None, **unknown: Any) -> None:
+        super().__init__(**{"messages": [] if messages is None else messages, **unknown})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_list(cls, given: Any) -> Any:
+        return {"messages": list(cast("Iterable[Any]", given))} if isinstance(given, (list, tuple)) else given
+
+    @field_validator("messages", mode="before")
+    @classmethod
+    def _each_is_a_turn(cls, given: Any) -> Any:
+        if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+            msg = f"takes a list of turns or messages, found {shown(cast('object', given))}"
+            raise ValueError(msg)  # noqa: TRY004  pydantic turns ValueError into a validation error
+        entries = list(cast("Iterable[Any]", given))
+        for i, entry in enumerate(entries):
+            if not isinstance(entry, (Mapping, Message)):
+                msg = f"message {i} is neither a mapping nor a `Message`: {shown(entry)}"
+                raise ValueError(msg)  # noqa: TRY004  as above
+        return [read_marked(entry) if isinstance(entry, dict) else entry for entry in entries]
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def add_message(
+        self,
+        role: Role | Message | Mapping[str, Any],
+        content: Any = "",
+        *,
+        tool_calls: Iterable[Any] | None = None,
+        tool_call_id: str | None = None,
+    ) -> None:
+        """Add a message, or a turn of fields as it is. A system message takes the place of the one there is."""
+        if isinstance(role, (Message, Mapping)):
+            added: Any = role
+            if _is_message(added) and _read(added, len(self.messages)).role == "system":
+                self._set_system(_read(added, 0))
+                return
+            self.messages.append(added)
+            return
+        if role not in _ROLES:
+            msg = f"A message has one of the roles {', '.join(sorted(_ROLES))}; found {shown(role)}."
+            raise InputError(msg)
+        calls = [each.format() if isinstance(each, ToolCall) else each for each in tool_calls or ()]
+        entry = {"role": role, "content": content, **({"tool_calls": calls} if calls else {})}
+        message = _read({**entry, **({"tool_call_id": tool_call_id} if tool_call_id is not None else {})}, len(self.messages))
+        if message.role == "system":
+            self._set_system(message)
+        else:
+            self.messages.append(message)
+
+    def add_user_message(self, content: Any) -> None:
+        """Add what the user said."""
+        self.add_message("user", content)
+
+    def add_assistant_message(self, content: Any = "", tool_calls: Iterable[Any] | None = None) -> None:
+        """Add what the model said, and the calls it made (in any form `ToolCall.read` knows)."""
+        self.add_message("assistant", content, tool_calls=tool_calls)
+
+    def add_tool_result(self, tool_call_id: str, content: Any) -> None:
+        """Add what came of a call; `content` that is no text or part is written as JSON."""
+        from ferrule.values.encoding.encode import json_text
+
+        parts: list[Any] = list(cast("tuple[Any, ...]", content)) if isinstance(content, tuple) else [content]
+        is_content = isinstance(content, str) or all(isinstance(part, Type) for part in parts)
+        self.add_message("tool", content if is_content else json_text(cast("object", content)), tool_call_id=tool_call_id)
+
+    def add_tool_results(self, results: Iterable[ToolResult]) -> None:
+        """Add what came of the calls of the last answer, as `ToolCalls.execute_all` gives it (E67).
+
+        Results of calls that the last assistant's message made are its tool messages. Calls that stood in its text get theirs as text.
+        """
+        found = list(results)
+        last = next((each for each in reversed(self.messages) if _is_message(each) and _role(each) == "assistant"), None)
+        made = {call.id for call in _read(last, 0).tool_calls} if last is not None else set[str | None]()
+        if all(result.call_id in made for result in found):
+            self.messages += map(tool_message, found)
+            return
+        from ferrule.values.encoding.encode import json_text
+
+        shown_ = [{"name": result.name, "result": content_text(result.content)} for result in found]
+        self.messages.append(Message("user", f"Results of your calls:\n{json_text(shown_)}"))
+
+    def set_system_message(self, content: Any) -> None:
+        """Put the system message first, in place of one that is there."""
+        self.add_message("system", content)
+
+    def _set_system(self, message: Message) -> None:
+        self.messages[:] = [message, *(each for each in self.messages if not (_is_message(each) and _role(each) == "system"))]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.messages.clear()
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def copy(self) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  udspy's name; pydantic's own is outdated
+        """A history of its own: changing one, or anything in it, never changes the other."""
+        return type(self)(messages=[each if isinstance(each, Message) else deepcopy(each) for each in self.messages])
+
+    def as_messages(self, render_turn: Callable[[Mapping[str, Any]], Iterable[Message]]) -> list[Message]:
+        """Real messages, turns of fields rendered by `render_turn`. Raises `InputError` for what no provider would accept."""
+        messages: list[Message] = []
+        for i, entry in enumerate(self.messages):
+            if _is_message(entry):
+                messages.append(_read(entry, i))
+            else:
+                messages.extend(render_turn(entry))
+        _check_results(messages)
+        return messages
+
+    def format(self) -> dict[str, Any]:
+        """`{"messages": [...]}` as JSON data, from which `History.model_validate` makes the same again."""
+        return {"messages": [_written(each) for each in self.messages]}
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __bool__(self) -> bool:
+        return True  # an empty history is a history
+
+    def __iter__(self) -> Iterator[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]  over messages, not over fields
+        return iter(self.messages)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.messages[index]
+
+    def __repr__(self) -> str:
+        return f"History({len(self.messages)} messages)"
+
+    __str__ = __repr__
+
+
+def _role(entry: Any) -> Any:
+    return entry.role if isinstance(entry, Message) else entry.get("role")
+
+
+def _is_message(entry: Any) -> bool:
+    """Whether an entry is a message of a chat; a turn may have a field called `role` as well."""
+    if isinstance(entry, Message):
+        return True
+    return entry.get("role") in _ROLES and any(key in entry for key in _OF_MESSAGES)
+
+
+def _read(entry: Any, index: int) -> Message:
+    if isinstance(entry, Message):
+        return entry
+    role = "system" if entry["role"] == "developer" else entry["role"]
+    try:
+        calls = tuple(ToolCall.read(each) for each in entry.get("tool_calls") or ())
+    except (ToolCallError, TypeError) as error:
+        msg = f"Message {index} of the history holds calls that cannot be read: {error}"
+        raise InputError(msg) from error
+    calls = tuple(call if call.id else call.with_id(f"call_{index}_{i}") for i, call in enumerate(calls))
+    carried = {key: entry[key] for key in _CARRIED if entry.get(key) is not None}
+    message = Message(role, read_content(entry.get("content")), calls, entry.get("tool_call_id"))
+    return replace(message, **carried) if carried else message
+
+
+def _written(entry: Any) -> Any:
+    if not isinstance(entry, Message):
+        return marked_parts(entry)
+    carried = {key: value for key in _CARRIED if (value := getattr(entry, key))}
+    return {**openai_message(entry), **carried}
+
+
+def _check_results(messages: list[Message]) -> None:
+    """Every call has one result behind it, and every result a call before it: providers refuse anything else."""
+    waiting: dict[str, str] = {}
+    for message in messages:
+        if message.role == "tool":
+            if message.tool_call_id not in waiting:
+                msg = f"The history holds a result for the call {message.tool_call_id!r}, but no such call before it that waits for one."
+                raise InputError(msg)
+            del waiting[message.tool_call_id]
+            continue
+        if waiting:
+            break
+        waiting = {call.id or "": call.name for call in message.tool_calls}
+    if waiting:
+        calls = ", ".join(f"`{name}` ({call_id})" for call_id, name in waiting.items())
+        msg = f"The history holds calls without a result: {calls}. Add each with `add_tool_result(id, content)`."
+        raise InputError(msg)

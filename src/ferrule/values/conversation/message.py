@@ -1,0 +1,182 @@
+"""Messages of a conversation, and the append-only log of them.  (Floor 2.)
+
+A message is rendered once: `Message.json` is its OpenAI chat form as bytes (the house's canonical form), kept on the message, joined by
+the wires and chained into the digest of the log. Other wires keep their own form beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic_core import to_json
+
+from ferrule.values.encoding.encode import json_bytes
+from ferrule.values.log import Log
+from ferrule.values.record import Record, field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ferrule.values.calls.call import ToolCall, ToolResult
+    from ferrule.values.content.parts import Content
+Role = Literal["system", "user", "assistant", "tool"]
+UNNAMED = "unnamed"
+"""Stands for the name of a call that had none."""
+_LONGEST_NAME = 64
+_SAFE = re.compile(r"[a-zA-Z0-9_-]+")
+_ODD = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+class Message(Record):
+    """One message."""
+
+    role: Role
+    content: Content = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls an assistant message makes; each has an id by then."""
+    tool_call_id: str | None = None
+    """The call a tool message answers."""
+    name: str | None = None
+    """The tool a tool message comes from."""
+    is_error: bool = False
+    """A tool message that reports a failure."""
+    reasoning: str = ""
+    """What the model thought before it answered, where the provider tells."""
+    extra: Mapping[str, Any] | None = None
+    """What one provider wants back unchanged (signed reasoning blocks and the like), by provider."""
+    _rendered: dict[str, bytes] = field(default_factory=dict[str, bytes], init=False, repr=False, compare=False)
+
+    def rendered(self, wire: str, render: Callable[[Message], bytes]) -> bytes:
+        """The message in one wire's form: made by `render` the first time, kept from then on."""
+        found = self._rendered.get(wire)
+        if found is None:
+            found = self._rendered[wire] = render(self)
+        return found
+
+    @property
+    def json(self) -> bytes:
+        """OpenAI's chat form as JSON bytes, with names of calls that can be sent."""
+        return self.rendered("openai", _openai)
+
+    @property
+    def text(self) -> str:
+        """The content as plain text."""
+        if isinstance(self.content, str):
+            return self.content
+        from ferrule.values.content.parts import content_text
+
+        return content_text(self.content)
+
+
+def tool_message(result: ToolResult) -> Message:
+    """The message that hands a result back to the model."""
+    return Message("tool", result.content, tool_call_id=result.call_id, name=result.name, is_error=result.is_error)
+
+
+def openai_content(content: Content) -> Any:
+    """Content in OpenAI's form: a string, or a list of parts."""
+    return content if isinstance(content, str) else [each for part in content for each in part.format()]
+
+
+def openai_message(message: Message) -> dict[str, Any]:
+    """A message in OpenAI's chat form."""
+    shape: dict[str, Any] = {"role": message.role, "content": openai_content(message.content)}
+    if message.tool_calls:
+        shape["content"] = shape["content"] or None
+        shape["tool_calls"] = [call.format() for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        shape["tool_call_id"] = message.tool_call_id
+    return shape
+
+
+def sent_message(message: Message) -> dict[str, Any]:
+    """`openai_message` as it can be sent: with calls under names that providers take."""
+    shape = openai_message(message)
+    for call in shape.get("tool_calls", ()):
+        call["function"]["name"] = safe_name(call["function"]["name"])
+    return shape
+
+
+def safe_name(name: str | None) -> str:
+    """The name of a call as every provider takes it, in at most 64 letters, digits, `_` and `-`.
+
+    What a model called goes back to it, and may be anything: a single odd name has the whole request refused.
+    """
+    if name and len(name) <= _LONGEST_NAME and _SAFE.fullmatch(name):
+        return name
+    return _ODD.sub("_", name or "")[:_LONGEST_NAME] or UNNAMED
+
+
+def safe_id(call_id: str | None, longest: int | None = None) -> str:
+    """The id of a call in letters, digits, `_` and `-`, as it is where it has no others and is not too long.
+
+    Ids of other providers may be anything. Equal ids stay equal, so that a result keeps its call, and different ones different.
+    """
+    known = call_id or ""
+    if _SAFE.fullmatch(known) and (longest is None or len(known) <= longest):
+        return known
+    ending = f"_{sha256(known.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    return _ODD.sub("_", known)[: None if longest is None else longest - len(ending)] + ending
+
+
+def _openai(message: Message) -> bytes:
+    """`sent_message` as JSON. Text alone, as nearly every message is, is put together piece by piece: every step renders two."""
+    content, calls, call_id = message.content, message.tool_calls, message.tool_call_id
+    if type(content) is str:
+        try:
+            text = to_json(content) if content or not calls else b"null"
+            made = b",".join([_call_json(call) for call in calls]) if calls else b""
+            return b"".join((
+                _HEADS[message.role], text, b',"tool_calls":[%b]' % made if calls else b"",
+                b',"tool_call_id":%b}' % to_json(call_id) if call_id is not None else b"}",
+            ))  # fmt: skip
+        except ValueError:  # a lone surrogate: the careful way knows what to do
+            pass
+    return json_bytes(sent_message(message))
+
+
+_HEADS = {role: b'{"role":"%b","content":' % role.encode() for role in ("system", "user", "assistant", "tool")}
+
+
+def _call_json(call: ToolCall) -> bytes:
+    arguments = to_json(call.arguments_text)
+    function = b'"type":"function","function":{"name":%b,"arguments":%b}}' % (to_json(safe_name(call.name)), arguments)
+    return b'{"id":%b,%b' % (to_json(call.id), function) if call.id is not None else b"{" + function
+
+
+class Messages(Log[Message]):
+    """A conversation so far; `then` adds to it, `digest` names its whole content in 32 bytes."""
+
+    __slots__ = ("_digests",)
+
+    def __init__(self, items: Iterable[Message] = ()) -> None:
+        super().__init__(items)
+        self._digests: list[bytes] = []
+
+    def _view(self) -> Messages:
+        view = object.__new__(Messages)
+        view._items, view._length, view._digests = self._items, self._length, self._digests
+        return view
+
+    def _fork(self, items: tuple[Message, ...]) -> None:
+        self._digests = self._digests[: self._length]
+        super()._fork(items)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 chained over the rendered messages: each message is hashed once, however often the log grows."""
+        digests, length = self._digests, self._length
+        while (at := len(digests)) < length:
+            before = digests[at - 1] if at else b""
+            # In its place, not at the end: another thread may be at the same message, and finds the same.
+            digests[at : at + 1] = [sha256(before + _all_of(self._items[at])).digest()]
+        return digests[length - 1] if length else b""
+
+
+def _all_of(message: Message) -> bytes:
+    """A message as JSON with what OpenAI's form has no place for, but other wires send."""
+    if message.is_error or message.reasoning or message.extra:
+        return message.json + json_bytes((message.is_error, message.reasoning, message.extra))
+    return message.json

@@ -1,0 +1,202 @@
+"""What a run leaves behind: `Step`, `Trajectory`, `Prediction`.  (Floor 2.)"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from ferrule.values.calls.call import ToolCall, ToolCalls
+from ferrule.values.content.parts import content_text
+from ferrule.values.conversation.exchange import Usage
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.log import Log
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from ferrule.values.calls.call import ToolResult
+    from ferrule.values.conversation.history import History
+    from ferrule.values.conversation.message import Messages
+
+_KEYS = ("thought", "tool_name", "tool_args", "observation")
+_KEY = re.compile(rf"({'|'.join(_KEYS)})_(0|[1-9][0-9]{{0,8}})")
+
+
+class Step(Record):
+    """One turn of a loop: what the model thought, the calls it made, what came of each (in the same order)."""
+
+    thought: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[ToolResult, ...] = ()
+
+    def entry(self, key: str) -> Any:
+        """One of `thought`, `tool_name`, `tool_args`, `observation`: a list each where the turn had several calls."""
+        if key == "thought":
+            return self.thought
+        found: list[Any]
+        if key == "tool_name":
+            found = [call.name for call in self.calls]
+        elif key == "tool_args":
+            found = [call.args for call in self.calls]
+        else:
+            found = [content_text(result.content) for result in self.results]
+        # A step without a call (an answer that could not be read) still has its four entries.
+        return found[0] if len(found) == 1 else found or (None if key != "tool_args" else {})
+
+
+class Trajectory(Mapping[str, Any]):
+    """The steps of a run, also readable as DSPy's mapping: `thought_0`, `tool_name_0`, `tool_args_0`, `observation_0`, `thought_1`, ..."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self, steps: Iterable[Step] = ()) -> None:
+        self.steps: Log[Step] = steps if isinstance(steps, Log) else Log(steps)
+        """The steps in order."""
+
+    def then(self, step: Step) -> Self:
+        """All this and one more step."""
+        return type(self)(self.steps.then(step))
+
+    def __getitem__(self, key: str) -> Any:
+        # Untyped callers may ask for anything with `in`; and only `thought_7` is a key, not `thought_07` beside it.
+        found = _KEY.fullmatch(key) if isinstance(key, str) else None
+        if found is None or int(found[2]) >= len(self.steps):
+            raise KeyError(key)
+        return self.steps[int(found[2])].entry(found[1])
+
+    def __iter__(self) -> Iterator[str]:
+        return (f"{key}_{i}" for i in range(len(self.steps)) for key in _KEYS)
+
+    def __len__(self) -> int:
+        return len(_KEYS) * len(self.steps)
+
+    def __eq__(self, other: object) -> bool:
+        # By the mapping: call ids may differ between equal runs over different protocols.
+        return isinstance(other, Mapping) and dict(self) == dict(other)  # pyright: ignore[reportUnknownArgumentType]
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  compared by content
+
+    def __repr__(self) -> str:
+        return f"Trajectory({dict(self)!r})"
+
+
+class Prediction(Mapping[str, Any]):
+    """Typed outputs by name, as attributes and as items: `Prediction(answer=42).answer`.
+
+    Its keys are the outputs only. Beside them stand `trajectory`, `usage`, `messages` and `reason`, unless an output has that name. An
+    output that is named like a method of a mapping (`items`, `keys`, ...) is reached as an item.
+    """
+
+    __slots__ = ("_calls", "_history", "_messages", "_outputs", "_reason", "_trajectory", "_usage")
+
+    if TYPE_CHECKING:
+        trajectory: Trajectory
+        """The steps of the run."""
+        usage: Usage
+        """Tokens of all model calls of the run."""
+        messages: Messages
+        """The conversation up to and including this answer."""
+        history: History
+        """The same as a `History`, the input of the next call: one object, to which results may be added."""
+        tool_calls: ToolCalls
+        """Calls the model wants and nobody ran (`auto_execute_tools=False`)."""
+        reason: str | None
+        """Why the run ended before the model finished (`max_iters`, a limit); None for a normal end."""
+
+    def __init__(self, /, **outputs: Any) -> None:
+        self._outputs = outputs
+        self._trajectory = Trajectory()
+        self._usage = Usage()
+        self._messages: Messages | None = None
+        self._reason: str | None = None
+        self._calls: tuple[ToolCall, ...] = ()
+        self._history: History | None = None
+
+    @classmethod
+    def of(
+        cls,
+        outputs: Mapping[str, Any],
+        *,
+        trajectory: Trajectory | None = None,
+        messages: Messages | None = None,
+        reason: str | None = None,
+        calls: Sequence[ToolCall] = (),
+    ) -> Self:
+        """A prediction with what stands beside its outputs."""
+        made = cls(**outputs)
+        if trajectory is not None:
+            made._trajectory = trajectory
+        made._messages = messages
+        made._reason = reason
+        made._calls = tuple(calls)
+        return made
+
+    def counted(self, usage: Usage) -> None:
+        """Note what the run cost; called by its driver once, at the end."""
+        self._usage = usage
+
+    def __getitem__(self, key: str) -> Any:
+        return self._outputs[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            if name in self._outputs:
+                return self._outputs[name]
+            if name == "history":
+                return self._made_history()
+            if name == "tool_calls":
+                return ToolCalls(tool_calls=list(self._calls))
+            if name in _BESIDE:
+                return getattr(self, f"_{name}")
+        known = ", ".join(self._outputs) if not name.startswith("_") else ""
+        msg = f"`{name}` is no output of this prediction; it has: {known or 'none'}."
+        raise AttributeError(msg)
+
+    def _made_history(self) -> History:
+        if self._history is None:
+            from ferrule.values.conversation.history import History
+
+            self._history = History(messages=[message for message in self._messages or () if message.role != "system"])
+        return self._history
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Prediction):
+            return NotImplemented
+        return self._outputs == other._outputs and self._trajectory == other._trajectory
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  compared by content
+
+    def toDict(self) -> dict[str, Any]:  # noqa: N802  DSPy's name
+        """The outputs as a plain dict."""
+        return dict(self._outputs)
+
+    def to_json(self) -> str:
+        """The outputs as JSON text."""
+        return json_text(self._outputs)
+
+    def get_lm_usage(self) -> Usage:
+        """`usage`, under DSPy's name."""
+        return self._usage
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        beside = {"trajectory": self._trajectory, "messages": self._messages, "reason": self._reason, "calls": self._calls}
+        return (_again, (self._outputs, self._usage, beside))
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={value!r}" for name, value in self._outputs.items())
+        return f"Prediction({inside})"
+
+
+_BESIDE = frozenset({"trajectory", "usage", "messages", "reason"})
+
+
+def _again(outputs: dict[str, Any], usage: Usage, beside: dict[str, Any]) -> Prediction:
+    made = Prediction.of(outputs, **beside)
+    made.counted(usage)
+    return made

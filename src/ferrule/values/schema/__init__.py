@@ -1,0 +1,1 @@
+"""JSON Schema: its nodes, its checks, and schemas in words."""

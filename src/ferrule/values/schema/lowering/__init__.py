@@ -1,0 +1,1 @@
+"""Schemas rewritten into the subset that a provider accepts."""

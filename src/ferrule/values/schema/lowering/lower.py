@@ -1,0 +1,257 @@
+"""Lowering: a tool's schema in the dialect that a provider's strict mode takes, and what a model wrote under it, back again.  (Floor 2.)
+
+In: a JSON schema, or the declarations of tools, and a target. Out: a lowered copy, and a `SchemaLoss` for each thing that the copy does not
+say. What came in is never changed. Arguments written under the lowered schema go through `restored` before they are checked against the
+tool.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+from ferrule.values.record import Record
+from ferrule.values.schema.lowering.rules import (
+    RULES,
+    Schema,
+    SchemaLoss,
+    Target,
+    is_list,
+    is_object,
+    kind_of,
+    kinds_of,
+    members,
+    pointed,
+    step,
+)
+from ferrule.values.schema.lowering.walk import Pass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+__all__ = ["TARGETS", "LoweredSchema", "LoweredTools", "SchemaLoss", "Target", "lower_schema", "lower_tools"]
+
+TARGETS: tuple[Target, ...] = get_args(Target)
+
+_PROPERTIES, _LEVELS, _ENUM_VALUES, _CHARACTERS, _LONG_ENUM = 5_000, 10, 1_000, 120_000, (250, 15_000)
+"""OpenAI's limits of one strict schema ("Structured model outputs", section "Supported schemas", 2026-08)."""
+_STRICT_TOOLS, _OPTIONAL, _UNIONS = 20, 24, 16
+"""Anthropic's limits of all strict tools of one request together ("Structured outputs", section "Schema complexity limits", 2026-10)."""
+
+
+class LoweredSchema(Record):
+    """A schema as one target takes it."""
+
+    schema: Schema
+    """Shared by all who ask; not to be changed."""
+    losses: tuple[SchemaLoss, ...]
+    target: Target
+    stand_ins: frozenset[str] = frozenset()
+    """JSON pointers into `schema`: properties in which null stands for being left out."""
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the target's strict mode takes the schema. A target that has no strict mode never does."""
+        return RULES[self.target].strict and not any(loss.breaking for loss in self.losses)
+
+    def restored(self, arguments: Any) -> Any:
+        """What a model wrote under `schema`, as the schema before lowering has it: nulls that stand for being left out are left out."""
+        try:
+            return self._restored(arguments, self.schema, "") if self.stand_ins else arguments
+        except RecursionError:
+            return arguments  # too deep for whoever checks them, too, and it is theirs to say so
+
+    def _restored(self, value: Any, schema: Any, at: str) -> Any:
+        if not is_object(schema):
+            return value
+        if isinstance(schema.get("$ref"), str):
+            reference: str = schema["$ref"]
+            return self._restored(value, pointed(reference, self.schema), reference[1:])
+        if "anyOf" in schema:
+            branch = self._branch(value, schema["anyOf"])
+            return value if branch is None else self._restored(value, schema["anyOf"][branch], f"{at}/anyOf/{branch}")
+        if is_list(value):
+            return [self._restored(each, schema.get("items"), f"{at}/items") for each in value]
+        if not is_object(value):
+            return value
+        made: dict[str, Any] = {}
+        for name, each in value.items():
+            place = f"{at}/properties/{step(name)}"
+            if each is not None or place not in self.stand_ins:
+                made[name] = self._restored(each, members(schema, "properties").get(name), place)
+        return made
+
+    def _branch(self, value: Any, branches: list[Any]) -> int | None:
+        """Which form of a union the model wrote: the only one of its type, else the first that fits."""
+        kind = kind_of(value)
+        possible = [i for i, each in enumerate(branches) if not (kinds := kinds_of(self._followed(each))) or kind in kinds]
+        if len(possible) < 2:  # noqa: PLR2004  one or none: there is nothing to choose
+            return possible[0] if possible else None
+        from jsonschema import Draft202012Validator
+
+        fits: Any = Draft202012Validator(self.schema)
+        return next((i for i in possible if fits.evolve(schema=branches[i]).is_valid(value)), None)
+
+    def _followed(self, schema: Schema) -> Schema:
+        seen: set[str] = set()
+        while "$ref" in schema and schema["$ref"] not in seen:
+            seen.add(schema["$ref"])
+            schema = pointed(schema["$ref"], self.schema) or {}
+        return schema
+
+
+class LoweredTools(Record):
+    """Declarations as one target takes them."""
+
+    tools: tuple[dict[str, Any], ...]
+    """Canonical declarations, in order. `"strict": True` stands in the `function` of each that goes in strict mode; a tool that
+    strict mode does not take is as it was."""
+    losses: Mapping[str, tuple[SchemaLoss, ...]]
+    """By name, of the tools that lose something."""
+    lowered: Mapping[str, LoweredSchema]
+    """By name, of the tools that go lowered."""
+
+    def restored(self, name: str, arguments: Any) -> Any:
+        """What a model wrote for a tool, as the tool's own schema has it. Of a name that is not there: as it is."""
+        lowered = self.lowered.get(name)
+        return arguments if lowered is None else lowered.restored(arguments)
+
+
+def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
+    """The schema of a tool's arguments for one target, on a copy. Costs a walk: callers keep it (once a `Declarations`)."""
+    try:
+        return _lowered(schema, target)
+    except RecursionError:
+        why = "this is nested too deeply to be lowered"
+    except (TypeError, ValueError, AttributeError, KeyError):
+        problem = _problem(schema)
+        if problem is None:
+            raise
+        why = f"this is no JSON schema, and cannot be lowered: {problem}"
+    return LoweredSchema(dict(schema), (SchemaLoss("", "$schema", why, breaking=RULES[target].strict),), target)
+
+
+def lower_tools(declarations: Iterable[Mapping[str, Any]], target: Target) -> LoweredTools:
+    """Tools in the canonical form for one target. Costs a walk over every schema: callers keep it (once a `Declarations`)."""
+    tools: list[dict[str, Any]] = []
+    losses: dict[str, tuple[SchemaLoss, ...]] = {}
+    lowered: dict[str, LoweredSchema] = {}
+    budget = _Budget()
+    for declaration in declarations:
+        function: dict[str, Any] = declaration["function"]
+        made = lower_schema(function.get("parameters") or {}, target)
+        found = made.losses
+        if RULES[target].strict:
+            # A tool that goes as it was loses nothing of what strict mode merely does not check.
+            found = found if made.is_strict else (*(loss for loss in found if loss.breaking), _UNSTRICT)
+            if made.is_strict and target == "anthropic" and not budget.has_room(made.schema):
+                found = (_CROWDED,)
+        if found:
+            losses[function["name"]] = found
+        if _UNSTRICT in found or _CROWDED in found:
+            tools.append(dict(declaration))
+            continue
+        strict = {"strict": True} if RULES[target].strict else {}
+        tools.append({**declaration, "function": {**function, "parameters": made.schema, **strict}})
+        lowered[function["name"]] = made
+    return LoweredTools(tuple(tools), losses, lowered)
+
+
+def _problem(schema: Mapping[str, Any]) -> str | None:
+    """Why something is no JSON schema; None if it is one."""
+    from jsonschema import Draft202012Validator, SchemaError
+
+    try:
+        Draft202012Validator.check_schema(dict(schema))
+    except SchemaError as error:
+        return error.message
+    return None
+
+
+def _lowered(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
+    walk = Pass(dict(schema), RULES[target])
+    made = walk.lowered()
+    losses = [*walk.losses, *(_beyond_limits(made) if target == "openai-strict" else ())]
+    stand_ins = {id(each) for each in walk.stand_ins}
+    places = frozenset(place for place, each in _nodes(made, "") if id(each) in stand_ins)
+    return LoweredSchema(made, tuple(dict.fromkeys(losses)), target, places)
+
+
+_UNSTRICT = SchemaLoss("", "strict", "strict mode does not take this schema: the tool is sent as it is, without strict mode", breaking=True)
+_CROWDED = SchemaLoss(
+    "",
+    "strict",
+    "the tools before it use up what strict mode takes in one request: the tool is sent as it is, without strict mode",
+    breaking=True,
+)
+
+
+class _Budget:
+    """What is left of Anthropic's limits for the strict tools of one request."""
+
+    def __init__(self) -> None:
+        self._left = (_STRICT_TOOLS, _OPTIONAL, _UNIONS)
+
+    def has_room(self, schema: Schema) -> bool:
+        """Whether one more tool fits; if so, its share is taken."""
+        nodes = [each for _, each in _nodes(schema, "")]
+        optional = sum(len(set(each.get("properties") or ()) - set(each.get("required") or ())) for each in nodes)
+        unions = sum("anyOf" in each or is_list(each.get("type")) for each in nodes)
+        left = tuple(have - want for have, want in zip(self._left, (1, optional, unions), strict=True))
+        if min(left) < 0:
+            return False
+        self._left = left
+        return True
+
+
+def _nodes(schema: Any, at: str) -> Iterator[tuple[str, Schema]]:
+    """Every schema in a lowered one, with the JSON pointer to it."""
+    if not is_object(schema):
+        return
+    yield at, schema
+    for key in ("properties", "$defs"):
+        for name, each in members(schema, key).items():
+            yield from _nodes(each, f"{at}/{key}/{step(name)}")
+    for key in ("anyOf", "prefixItems"):
+        for i, each in enumerate(schema.get(key) or ()):
+            yield from _nodes(each, f"{at}/{key}/{i}")
+    for key in ("items", "additionalProperties"):
+        yield from _nodes(schema.get(key), f"{at}/{key}")
+
+
+def _beyond_limits(schema: Schema) -> Iterator[SchemaLoss]:
+    nodes = [each for _, each in _nodes(schema, "")]
+    names = [name for each in nodes for key in ("properties", "$defs") for name in each.get(key) or ()]
+    enums: list[list[Any]] = [each["enum"] for each in nodes if "enum" in each]
+    texts = [[value for value in enum if isinstance(value, str)] for enum in enums]
+    counted = (
+        (sum(len(each.get("properties") or ()) for each in nodes), _PROPERTIES, "properties", "properties in all"),
+        (_depth(schema), _LEVELS, "properties", "levels of objects"),
+        (sum(map(len, enums)), _ENUM_VALUES, "enum", "values of enumerations in all"),
+        (
+            sum(map(len, [*names, *(value for each in texts for value in each)])),
+            _CHARACTERS,
+            "properties",
+            "characters of names and values",
+        ),
+        (
+            max((sum(map(len, each)) for each in texts if len(each) > _LONG_ENUM[0]), default=0),
+            _LONG_ENUM[1],
+            "enum",
+            "characters of one enumeration",
+        ),
+    )
+    for found, most, keyword, what in counted:
+        if found > most:
+            yield SchemaLoss("", keyword, f"strict mode takes {most} {what}, and there are {found}", breaking=True)
+
+
+def _depth(schema: Any) -> int:
+    if not is_object(schema):
+        return 0
+    inside: list[Any] = [
+        *members(schema, "properties").values(),
+        *members(schema, "$defs").values(),
+        *(schema.get("anyOf") or ()),
+        schema.get("items"),
+    ]
+    return (1 if "properties" in schema else 0) + max(map(_depth, inside), default=0)

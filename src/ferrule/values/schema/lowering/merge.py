@@ -1,0 +1,199 @@
+"""Schemas that must all fit, made one schema.  (Floor 2.)
+
+In: the parts of an `allOf`, or a schema and one branch of its union. Out: one new schema that says the same, and the keywords of which it
+cannot say the same. What came in is never changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.schema.lowering.rules import KIND_OF, Schema, fits_kind, is_list, is_object, kinds_of, members, pointed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_GREATER = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})
+_SMALLER = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
+_FIRST = frozenset({"title", "default", "examples"})
+_BOTH: dict[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(_GREATER, max),
+    **dict.fromkeys(_SMALLER, min),
+    "uniqueItems": lambda one, other: one or other,
+    "required": lambda one, other: [*one, *(each for each in other if each not in one)],
+    "description": lambda one, other: one if other in one else f"{one} {other}",
+    "items": lambda one, other: {"allOf": [one, other]},
+}
+"""How two values of a keyword become one; of any other keyword they must be equal."""
+
+
+def without_all_of(schema: Schema, root: Schema) -> tuple[Schema, list[str]]:
+    """The schema with its `allOf` merged into it, however deep, and the keywords that could not be."""
+    return merged(_parts(schema, root, frozenset()), root)
+
+
+def merged(parts: Iterable[Schema], root: Schema) -> tuple[Schema, list[str]]:
+    """One schema that says what all of these say, and the keywords of which it does not."""
+    made: Schema = {}
+    clashes: list[str] = []
+    for part in (inner for each in parts for inner in _parts(each, root, frozenset())):
+        if _closes(made, part) or _closes(part, made):
+            clashes.append("additionalProperties")
+        if _shifts(made, part) or _shifts(part, made):
+            clashes.append("items")
+        for key, value in _one_way(part).items():
+            if key not in made:
+                made[key] = value
+            elif not _joined(made, key, value):
+                clashes.append(key)
+    return made, list(dict.fromkeys(clashes))
+
+
+def resolved(schema: Any, root: Schema) -> Any:
+    """What a schema says once its `$ref` is followed, the keywords beside the reference laid over; `{}` for a circle."""
+    seen: set[str] = set()
+    while is_object(schema) and isinstance(schema.get("$ref"), str):
+        reference: str = schema["$ref"]
+        if reference in seen:
+            return {}
+        seen.add(reference)
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        target = pointed(reference, root)
+        schema = {**target, **beside} if is_object(target) else beside
+    return schema
+
+
+def inlines(schema: Schema) -> Iterator[str]:
+    """The references that merging writes out in place: those in an `allOf`, and in a union that other keywords stand beside."""
+    beside = schema.keys() & (KIND_OF.keys() | {"type", "enum", "const", "allOf"})
+    for key in ("allOf", *(("anyOf", "oneOf") if beside else ())):
+        for each in schema.get(key) or ():
+            if is_object(each):
+                if isinstance(each.get("$ref"), str):
+                    yield each["$ref"]
+                yield from inlines({"allOf": each["allOf"]} if "allOf" in each else {})
+
+
+def takes_null(schema: Any, root: Schema, seen: frozenset[str] = frozenset()) -> bool:
+    """Whether null fits, as far as types and constants say."""
+    if not is_object(schema):
+        return schema is not False
+    kinds, values = kinds_of(schema), _values(schema)
+    if (kinds and "null" not in kinds) or (values is not None and None not in values):
+        return False
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and (reference in seen or not takes_null(pointed(reference, root), root, seen | {reference})):
+        return False
+    if not all(takes_null(each, root, seen) for each in schema.get("allOf") or ()):
+        return False
+    return all(any(takes_null(each, root, seen) for each in schema[key]) for key in ("anyOf", "oneOf") if is_list(schema.get(key)))
+
+
+def exclusive(branches: list[Any], root: Schema) -> bool:
+    """Whether no value can fit two of these schemas, as far as types and constants show it."""
+    seen = [without_all_of(found, root)[0] if is_object(found := resolved(each, root)) else {} for each in branches]
+    return all(_apart(one, other, root) for i, one in enumerate(seen) for other in seen[i + 1 :])
+
+
+def _parts(schema: Schema, root: Schema, seen: frozenset[str]) -> Iterator[Schema]:
+    """A schema as schemas without `allOf` and `$ref` that must all fit; a reference that leads nowhere stays."""
+    yield {key: value for key, value in schema.items() if key not in {"allOf", "$ref"}}
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference not in seen:
+        yield from _every([pointed(reference, root)], root, seen | {reference}, {"$ref": reference})
+    yield from _every(schema.get("allOf") or (), root, seen, {})
+
+
+def _every(schemas: Iterable[Any], root: Schema, seen: frozenset[str], otherwise: Schema) -> Iterator[Schema]:
+    for each in schemas:
+        if is_object(each):
+            yield from _parts(each, root, seen)
+        else:
+            yield {"enum": []} if each is False else otherwise
+
+
+def _one_way(schema: Schema) -> Schema:
+    """The schema with a constant said as an enumeration."""
+    return {("enum" if key == "const" else key): [value] if key == "const" else value for key, value in schema.items()}
+
+
+def _joined(made: Schema, key: str, value: Any) -> bool:
+    """Join a keyword's second value to its first; False where the two cannot be said as one."""
+    before = made[key]
+    if key in _FIRST or json_text(before) == json_text(value):
+        return True
+    if key == "items" and (is_list(before) or is_list(value)):
+        return False  # a tuple as draft 7 writes it
+    if key in _BOTH:
+        made[key] = _BOTH[key](before, value)
+    elif key == "properties":
+        made[key] = {**before, **{name: {"allOf": [before[name], each]} if name in before else each for name, each in value.items()}}
+    elif key == "enum":
+        texts = {json_text(each) for each in value}
+        made[key] = [each for each in before if json_text(each) in texts]
+    elif key == "type":
+        kinds = [kind for kind in kinds_of(made) if _admits(kind, value)] + (["integer"] if _narrows(before, value) else [])
+        if not kinds:
+            return False
+        made[key] = kinds[0] if len(kinds) == 1 else kinds
+    else:
+        return False
+    return True
+
+
+def _admits(kind: str, types: Any) -> bool:
+    admitted = kinds_of({"type": types})
+    return kind in admitted or (kind == "integer" and "number" in admitted)
+
+
+def _narrows(before: Any, after: Any) -> bool:
+    return "number" in kinds_of({"type": before}) and "integer" in (found := kinds_of({"type": after})) and "number" not in found
+
+
+def _closes(one: Schema, other: Schema) -> bool:
+    """Whether the first forbids or bounds properties that the second names."""
+    if one.get("additionalProperties", True) is True or one.get("additionalProperties") == {}:
+        return False
+    return bool(set(other.get("properties") or ()) - set(one.get("properties") or ()))
+
+
+def _shifts(one: Schema, other: Schema) -> bool:
+    """Whether `items` means the items after the first few in one of them, and all items in the other."""
+    return "prefixItems" in one and "prefixItems" not in other and "items" in other
+
+
+def _apart(one: Schema, other: Schema, root: Schema) -> bool:
+    values, others = _values(one), _values(other)
+    if values is not None and others is not None:
+        return {json_text(each) for each in values}.isdisjoint(json_text(each) for each in others) and not _look_equal(values, others)
+    if values is not None or others is not None:
+        listed, kinds = (values, kinds_of(other)) if values is not None else (others or [], kinds_of(one))
+        return bool(kinds) and not any(fits_kind(each, kinds) for each in listed)
+    kinds, more = kinds_of(one), kinds_of(other)
+    if not kinds or not more:
+        return False
+    if not any(_admits(kind, more) for kind in kinds) and not any(_admits(kind, kinds) for kind in more):
+        return True
+    if kinds != ["object"] or more != ["object"]:
+        return False
+    both = set(one.get("required") or ()) & set(other.get("required") or ())
+    return any(_apart(_property(one, name, root), _property(other, name, root), root) for name in both)
+
+
+def _property(schema: Schema, name: str, root: Schema) -> Schema:
+    found = resolved(members(schema, "properties").get(name), root)
+    return {} if not is_object(found) or _values(found) is None else found
+
+
+def _values(schema: Schema) -> list[Any] | None:
+    if "const" in schema:
+        return [schema["const"]]
+    listed: Any = schema.get("enum")
+    return listed if is_list(listed) else None
+
+
+def _look_equal(values: list[Any], others: list[Any]) -> bool:
+    # `1` and `1.0` are one value in JSON Schema (section 4.2.2), and two texts.
+    numbers = {each for each in values if type(each) in {int, float}}
+    return any(type(each) in {int, float} and each in numbers for each in others)

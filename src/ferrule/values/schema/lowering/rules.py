@@ -1,0 +1,228 @@
+"""What each provider takes of JSON Schema, and how the rest is put into words.  (Floor 2.)
+
+A table for each target, with the page that it is taken from. `SchemaLoss` is at home here, because all who lower report in it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Schema = dict[str, Any]
+Target = Literal["openai-strict", "anthropic", "gemini"]
+
+ANNOTATIONS = frozenset({"title", "description", "default", "examples"})
+"""They say nothing of what fits; other words that say nothing (`$comment`, `deprecated`, `x-...`) are left out."""
+DESCRIBED = frozenset({"title", "description"})
+KIND_OF = {
+    **dict.fromkeys(["minLength", "maxLength", "pattern", "format"], "string"),
+    **dict.fromkeys(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"], "number"),
+    **dict.fromkeys(["items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems"], "array"),
+    **dict.fromkeys(["contains", "minContains", "maxContains", "unevaluatedItems"], "array"),
+    **dict.fromkeys(["properties", "required", "additionalProperties", "patternProperties", "propertyNames"], "object"),
+    **dict.fromkeys(["minProperties", "maxProperties", "dependentRequired", "dependentSchemas"], "object"),
+    **dict.fromkeys(["dependencies", "unevaluatedProperties"], "object"),
+}
+"""The JSON type that each of these keywords speaks of. It says nothing of values of other types."""
+STRUCTURE = frozenset({"items", "prefixItems", "additionalItems", "properties", "required", "additionalProperties", "patternProperties"})
+"""Keywords that make the form of an array or an object; they are lowered together."""
+ELSEWHERE = frozenset({"not", "if", "then", "else"})
+"""Keywords of any type that no target takes."""
+
+
+class SchemaLoss(Record):
+    """Something that a schema says and its lowered form does not."""
+
+    path: str
+    """A JSON pointer (RFC 6901) into the schema as it was. What stands in an `allOf` is told as if it stood in its
+    owner, and what stands beside a union as if it stood in the branches: it is there that it goes."""
+    keyword: str
+    """The keyword concerned; `strict` where it is strict mode itself that is lost."""
+    lost: str
+    """What happens to it, as words for the author of the tool."""
+    breaking: bool = False
+    """Whether the target's strict mode cannot take such a schema at all, so that the tool goes without it."""
+
+
+class Rules(Record, kw_only=True):
+    """What one target takes."""
+
+    strict: bool
+    """Objects are closed, and whatever has no said form cannot be had."""
+    all_required: bool = False
+    """Every property must be required; one that may be left out becomes nullable."""
+    recursive: bool = False
+    """A definition may contain itself."""
+    keeps: frozenset[str]
+    """The keywords that bound a value, and others that only some take."""
+    formats: frozenset[str]
+    enums: frozenset[str]
+    """The JSON types that an `enum` may hold."""
+    most_min_items: int | None = None
+    """The greatest `minItems`; None for any."""
+
+
+_SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
+_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+
+RULES: dict[Target, Rules] = {
+    # OpenAI, guide "Structured model outputs", section "Supported schemas", as of 2026-08.
+    "openai-strict": Rules(
+        strict=True, all_required=True, recursive=True, formats=_FORMATS, enums=_SCALARS,
+        keeps=_NUMBERS | {"pattern", "format", "minItems", "maxItems"},
+    ),
+    # Anthropic, "Structured outputs", section "JSON Schema limitations"; "Strict tool use". As of 2026-10.
+    "anthropic": Rules(
+        strict=True, formats=_FORMATS | {"uri"}, enums=_SCALARS, most_min_items=1,
+        keeps=frozenset({"pattern", "format", "minItems", "default"}),
+    ),
+    # Gemini, `parametersJsonSchema` of a FunctionDeclaration, with the keywords that the API reference lists for `responseJsonSchema`,
+    # as of 2026-08. Not the older `parameters`: there one unknown keyword fails the whole request, and tuples and `$ref` cannot be said.
+    "gemini": Rules(
+        strict=False, formats=frozenset({"date-time", "date", "time"}), enums=frozenset({"string", "integer", "number"}),
+        keeps=frozenset({"minimum", "maximum", "minItems", "maxItems", "format", "prefixItems"}),
+    ),
+}  # fmt: skip
+
+_WORDS = {
+    "minimum": "At least {}.",
+    "maximum": "At most {}.",
+    "exclusiveMinimum": "More than {}.",
+    "exclusiveMaximum": "Less than {}.",
+    "multipleOf": "A multiple of {}.",
+    "minLength": "At least {} characters.",
+    "maxLength": "At most {} characters.",
+    "pattern": "Matches the pattern {}",  # no full stop: it would read as a part of the pattern
+    "format": "In the format {}.",
+    "minItems": "At least {} items.",
+    "maxItems": "At most {} items.",
+    "minProperties": "At least {} properties.",
+    "maxProperties": "At most {} properties.",
+    "default": "Default: {}.",
+    "enum": "One of {}.",
+    "prefixItems": "Items in this order: {}.",
+    "not": "Must not fit {}.",
+    "contains": "Holds an item that fits {}.",
+    "examples": "Examples: {}.",
+}
+_LONGEST = 300
+"""Characters of a schema in words: a model reads a hint, not a specification."""
+_BEYOND_AUTOMATA = re.compile(r"\(\?(?!:)|\\[1-9bBkpP]")
+
+
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    """Whether a value is a JSON object, for the type checker's eyes too."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Whether a value is a JSON array, for the type checker's eyes too."""
+    return isinstance(value, list)
+
+
+def members(schema: Schema, keyword: str) -> dict[str, Any]:
+    """The named schemas under a keyword (`properties`, `$defs`); empty where there are none."""
+    found: Any = schema.get(keyword)
+    return found if is_object(found) else {}
+
+
+def word(keyword: str, value: Any) -> str:
+    """What a keyword means, as a sentence for the model."""
+    if keyword == "uniqueItems":
+        return "No item twice."
+    text = value if isinstance(value, str) and keyword in {"pattern", "format"} else json_text(value)
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return _WORDS.get(keyword, f"{keyword}: {{}}.").replace("{}", text)
+
+
+def described(schema: Schema, *notes: str) -> Schema:
+    """The schema with these sentences at the end of its description."""
+    if not notes:
+        return schema
+    before = str(schema.get("description") or "").rstrip()
+    if before and before[-1] not in ".!?:)`":
+        before += "."
+    return {**schema, "description": " ".join([before, *notes]).strip()}
+
+
+def keeps(rules: Rules, keyword: str, value: Any) -> bool:
+    """Whether the target takes this keyword with this value."""
+    if keyword not in rules.keeps:
+        return False
+    match keyword:
+        case "format":
+            return value in rules.formats
+        case "pattern":
+            # A grammar is a regular language at most: no looking around, no references back, no word borders.
+            return isinstance(value, str) and not _BEYOND_AUTOMATA.search(value)
+        case "minItems":
+            return rules.most_min_items is None or value <= rules.most_min_items
+        case _:
+            return True
+
+
+def kind_of(value: Any) -> str:
+    """The JSON type of a value. An integral float is a `number` here, though it fits `integer` too."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list() | tuple():
+            return "array"
+        case _:
+            return "object"
+
+
+def fits_kind(value: Any, kinds: Iterable[str]) -> bool:
+    """Whether a value is of one of these JSON types."""
+    admitted = set(kinds)
+    kind = kind_of(value)
+    return (
+        kind in admitted or (kind == "integer" and "number" in admitted) or (kind == "number" and "integer" in admitted and value % 1 == 0)
+    )
+
+
+def kinds_of(schema: Schema) -> list[str]:
+    """The JSON types that a schema names by `type`; empty where it names none."""
+    kind: Any = schema.get("type")
+    return [kind] if isinstance(kind, str) else list(kind) if is_list(kind) else []
+
+
+def speaks_of(keyword: str, kinds: Iterable[str]) -> bool:
+    """Whether a keyword of `KIND_OF` says anything of values of these JSON types."""
+    kind = KIND_OF[keyword]
+    return kind in kinds or (kind == "number" and "integer" in kinds)
+
+
+def step(name: object) -> str:
+    """A name as a step of a JSON pointer."""
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
+def pointed(pointer: str, root: Any) -> Any:
+    """What a local reference (`#`, `#/$defs/Node`) points at; None where there is nothing."""
+    if not pointer.startswith("#") or (len(pointer) > 1 and pointer[1] != "/"):
+        return None
+    place = root
+    for name in (each.replace("~1", "/").replace("~0", "~") for each in pointer[1:].split("/")[1:]):
+        if is_object(place) and name in place:
+            place = place[name]
+        elif is_list(place) and name.isdecimal() and int(name) < len(place):
+            place = place[int(name)]
+        else:
+            return None
+    return place

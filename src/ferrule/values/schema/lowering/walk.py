@@ -1,0 +1,344 @@
+"""One walk over a schema that lowers it for one target.  (Floor 2.)
+
+In: a schema and the target's rules. Out: a new schema, what was lost, and which properties were made nullable to stand for being left out.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from ferrule.values.schema.lowering.merge import exclusive, inlines, merged, takes_null, without_all_of
+from ferrule.values.schema.lowering.rules import (
+    ANNOTATIONS,
+    DESCRIBED,
+    ELSEWHERE,
+    KIND_OF,
+    STRUCTURE,
+    Rules,
+    Schema,
+    SchemaLoss,
+    described,
+    fits_kind,
+    is_list,
+    is_object,
+    keeps,
+    kind_of,
+    kinds_of,
+    members,
+    pointed,
+    speaks_of,
+    step,
+    word,
+)
+
+_UNIONS = ("anyOf", "oneOf")
+_LARGEST = 8_000
+"""Schemas, counting what is written out in place: a small schema of a stranger can unfold into an endless one."""
+_ANY = "a value of any form cannot be had: strict mode wants every form said"
+
+
+class Pass:
+    """The walk and what it found: `Pass(schema, rules)`, then `lowered()` once."""
+
+    def __init__(self, root: Schema, rules: Rules) -> None:
+        self._root = root
+        self._rules = rules
+        self.losses: list[SchemaLoss] = []
+        self.stand_ins: list[Schema] = []
+        """The lowered properties, themselves, in which null stands for being left out."""
+        self._definitions: dict[str, Schema] = {}
+        self._names: dict[str, str] = {"#": ""}
+        """Of each definition in use, by the reference that leads to it."""
+        self._open = {"#"}
+        self._inlined: set[str] = set()
+        """References whose targets are being written out in place, merged with something."""
+        self._left = _LARGEST
+
+    def lowered(self) -> Schema:
+        """The whole schema: always an object at its root, as every provider demands of a tool."""
+        made = self._node(self._without_union_at_root(), "")
+        if self._definitions:
+            made["$defs"] = self._definitions
+        return made
+
+    def _lose(self, path: str, keyword: str, lost: str, *, breaking: bool = False) -> None:
+        self.losses.append(SchemaLoss(path, keyword, lost, breaking and self._rules.strict))
+
+    # -- what a schema is ---------------------------------------------------------------------------------------
+
+    def _schema(self, schema: Any, at: str) -> Schema:
+        if schema is False:
+            self._lose(at, "false", "that nothing fits here cannot be said", breaking=True)
+            return {}
+        if not is_object(schema):
+            schema = {}
+        if len(schema.get("allOf") or ()) == 1 and is_object(schema["allOf"][0]) and not schema.keys() & schema["allOf"][0].keys():
+            schema = {**{key: value for key, value in schema.items() if key != "allOf"}, **schema["allOf"][0]}  # keeps a lone `$ref` one
+        if isinstance(schema.get("$ref"), str):
+            return self._reference(schema, at)
+        inlined = set(inlines(schema))
+        self._left -= 1
+        if inlined & self._inlined or self._left < 0:
+            self._lose(at, "$ref", "what is here contains itself, or unfolds into very much; its form is open", breaking=True)
+            return {}
+        self._inlined |= inlined
+        schema = self._flat(schema, at)
+        union = next((key for key in _UNIONS if is_list(schema.get(key))), None)
+        made = self._node(schema, at) if union is None else self._union(schema, union, at)
+        self._inlined -= inlined
+        return made
+
+    def _flat(self, schema: Schema, at: str) -> Schema:
+        """Without `allOf`, with `const` as `enum`, and with a type where the other keywords show it."""
+        schema, clashes = without_all_of(schema, self._root)
+        for key in clashes:
+            self._lose(at, "allOf", f"the parts of `allOf` speak of `{key}` in ways that cannot be merged; one of them is kept")
+        if "$ref" in schema:
+            self._lose(at, "$ref", f"`{schema['$ref']}` is not in the schema", breaking=True)
+        if "const" in schema:
+            schema = {("enum" if key == "const" else key): [value] if key == "const" else value for key, value in schema.items()}
+        if "type" not in schema and "enum" not in schema and not any(key in schema for key in _UNIONS):
+            kinds = list(dict.fromkeys(KIND_OF[key] for key in schema if key in KIND_OF))
+            if len(kinds) == 1:
+                schema = {"type": kinds[0], **schema}
+        return schema
+
+    def _without_union_at_root(self) -> Schema:
+        """The root as one object: no provider takes a union of arguments. What any of its branches names may be given."""
+        schema = self._flat({"type": "object", **self._root}, "")
+        for key in _UNIONS:
+            branches = [merged([each], self._root)[0] for each in schema.pop(key, None) or () if is_object(each)]
+            if not branches:
+                continue
+            self._lose("", key, "which arguments go together is not enforced: a tool takes one object, and no union")
+            properties = {name: found for each in reversed(branches) for name, found in members(each, "properties").items()}
+            wanted: list[list[str]] = [each.get("required") or [] for each in branches]
+            required = [*(schema.get("required") or ()), *(name for name in wanted[0] if all(name in each for each in wanted))]
+            schema |= {"properties": {**properties, **members(schema, "properties")}, "required": list(dict.fromkeys(required))}
+        if not schema.get("properties") and not schema.get("patternProperties") and "additionalProperties" not in schema:
+            schema["properties"] = {}  # a tool without arguments is often declared by a bare `{"type": "object"}`
+        return {**schema, "type": "object"}
+
+    # -- references and unions ----------------------------------------------------------------------------------
+
+    def _reference(self, schema: Schema, at: str) -> Schema:
+        reference: str = schema["$ref"]
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        target = pointed(reference, self._root)
+        if target is None:
+            self._lose(at, "$ref", f"`{reference}` is not in the schema", breaking=True)
+            return self._node(self._flat(beside, at), at)
+        if reference in self._open and not self._rules.recursive:
+            self._lose(at, "$ref", f"`{reference}` contains itself; from the second time on its form is open", breaking=True)
+            return self._annotated({"type": target["type"]} if is_object(target) and "type" in target else {}, schema)
+        if not beside.keys() <= ANNOTATIONS and (KIND_OF.keys() | ELSEWHERE | {*_UNIONS, "type", "enum", "const", "allOf"}) & beside.keys():
+            return self._schema({"allOf": [{"$ref": reference}, beside]}, at)  # both must fit
+        name = self._defined(reference, target)
+        return self._annotated({"$ref": f"#/$defs/{step(name)}" if name else "#"}, schema)
+
+    def _defined(self, reference: str, target: Any) -> str:
+        """The name of a definition, which is lowered when it is first needed."""
+        if reference in self._names:
+            return self._names[reference]
+        plain = reference.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+        name = next(each for each in (plain, *(f"{plain}_{i}" for i in range(2, 10_000))) if each not in self._definitions)
+        self._names[reference] = name
+        self._definitions[name] = {}  # holds its place: definitions stand in the order in which they are met
+        self._open.add(reference)
+        self._definitions[name] = self._schema(target, reference[1:])
+        self._open.discard(reference)
+        return name
+
+    def _annotated(self, made: Schema, schema: Schema) -> Schema:
+        """The lowered schema under the title, description and so on of the one that it was made of."""
+        notes, own = self._annotations(schema)
+        if ("$ref" in made and (notes or own)) or own.keys() & made.keys():
+            made = {"anyOf": [made]}  # nothing may stand beside `$ref`, and of two descriptions both stay
+        return described({**own, **made}, *notes)
+
+    def _annotations(self, schema: Schema) -> tuple[list[str], Schema]:
+        notes = [word(key, schema[key]) for key in ("default", "examples") if key in schema and key not in self._rules.keeps]
+        own = {key: schema[key] for key in schema if key in DESCRIBED or (key in ANNOTATIONS and key in self._rules.keeps)}
+        return notes, copy.deepcopy(own)
+
+    def _union(self, schema: Schema, key: str, at: str) -> Schema:
+        branches: list[Any] = [each for each in schema[key] if each is not False]
+        for other in _UNIONS[_UNIONS.index(key) + 1 :]:
+            if other in schema:
+                self._lose(at, other, f"`{other}` beside `{key}` is not enforced")
+        for other in sorted(ELSEWHERE & schema.keys()):
+            self._lose(at, other, f"not enforced: {word(other, schema[other])}")
+        if key == "oneOf" and not exclusive(branches, self._root):
+            self._lose(at, "oneOf", "that no more than one of the forms fits is not enforced")
+        shared = {name: value for name, value in schema.items() if name in KIND_OF or name in {"type", "enum"}}
+        lowered: list[Schema] = []
+        for i, each in enumerate(branches):
+            branch: Any = each
+            if shared:
+                branch, clashes = merged([each if is_object(each) else {}, shared], self._root)
+                for clash in clashes:
+                    self._lose(at, clash, f"`{clash}` beside `{key}` cannot be merged with that of branch {i}, which is kept")
+            lowered.append(self._schema(branch, f"{at}/{key}/{i}"))
+        return self._annotated(_any_of(lowered), schema) if lowered else self._schema(False, at)
+
+    # -- one form -----------------------------------------------------------------------------------------------
+
+    def _node(self, schema: Schema, at: str) -> Schema:
+        made: Schema = {}
+        notes, own = self._annotations(schema)
+        if is_list(schema.get("enum")):
+            schema = self._enumerated(schema, at, notes)
+        kinds = kinds_of(schema)
+        if not kinds and self._rules.strict:
+            self._lose(at, "type", _ANY, breaking=True)
+        for key, value in schema.items():
+            if key in own:
+                made[key] = own[key]
+            elif key in {"type", "enum"}:
+                made[key] = copy.deepcopy(value)
+            elif key in STRUCTURE or (key in KIND_OF and kinds and not speaks_of(key, kinds)):
+                continue
+            elif key in KIND_OF or key in ELSEWHERE:
+                self._bound(made, key, value, at, notes, whole=kinds == ["integer"] and type(value) is int)
+        if "object" in kinds:
+            self._object(made, schema, at)
+        if "array" in kinds:
+            self._array(made, schema, at, notes)
+        made = described(made, *notes)
+        if "null" in kinds and None in (made.get("enum") or ()) and "null" not in self._rules.enums:
+            return _null_apart(made)
+        return made
+
+    def _bound(self, made: Schema, key: str, value: Any, at: str, notes: list[str], *, whole: bool) -> None:
+        if keeps(self._rules, key, value):
+            made[key] = copy.deepcopy(value)
+            return
+        if key == "unevaluatedProperties" and value is False and self._rules.strict:
+            return  # closed as it is
+        if key == "exclusiveMinimum" and whole and "minimum" in self._rules.keeps:
+            made["minimum"] = max(value + 1, made.get("minimum", value + 1))
+        elif key == "exclusiveMaximum" and whole and "maximum" in self._rules.keeps:
+            made["maximum"] = min(value - 1, made.get("maximum", value - 1))
+        else:
+            if key == "minItems" and key in self._rules.keeps:
+                made[key] = self._rules.most_min_items
+            notes.append(word(key, value))
+            self._lose(at, key, f"not enforced; the description says it: {notes[-1]}")
+
+    def _enumerated(self, schema: Schema, at: str, notes: list[str]) -> Schema:
+        """With types where none are named, and without an enumeration that the target does not take."""
+        kinds = kinds_of(schema)
+        values: list[Any] = [each for each in schema["enum"] if not kinds or fits_kind(each, kinds)]
+        if not values:
+            self._lose(at, "enum", "that no value fits cannot be said", breaking=True)
+            return {key: value for key, value in schema.items() if key != "enum"}
+        kinds = kinds or list(dict.fromkeys(kind_of(each) for each in values))
+        typed = {"type": kinds[0] if len(kinds) == 1 else kinds, **{key: value for key, value in schema.items() if key != "type"}}
+        strange = {kind_of(each) for each in values} - self._rules.enums - {"null"}
+        open_ = {key: value for key, value in typed.items() if key != "enum"}
+        if values == [None]:
+            return {**open_, "type": "null"}
+        if kinds == ["boolean"] and set(values) == {True, False}:
+            return open_
+        if strange:
+            notes.append(word("enum", values))
+            self._lose(at, "enum", f"not enforced; the description says it: {notes[-1]}")
+            return open_
+        return {**typed, "enum": values}
+
+    def _object(self, made: Schema, schema: Schema, at: str) -> None:
+        properties: dict[str, Any] = dict(members(schema, "properties"))
+        required: list[str] = list(schema.get("required") or ())
+        more: Any = schema.get("additionalProperties")
+        patterns: dict[str, Any] = members(schema, "patternProperties")
+        properties |= {name: more if is_object(more) else {} for name in required if name not in properties}
+        if self._rules.strict:
+            if patterns or more is True or is_object(more):
+                key = "patternProperties" if patterns else "additionalProperties"
+                self._lose(at, key, "properties with names of the model's own choice cannot be given", breaking=True)
+            elif more is None and "properties" not in schema:
+                self._lose(at, "properties", "an object of any form cannot be had: strict mode wants every property named", breaking=True)
+            properties = {name: each for name, each in properties.items() if each is not False or name in required}
+        elif patterns:
+            self._lose(at, "patternProperties", "not enforced; properties of any name and form are taken")
+            more = None
+        lowered = {name: self._schema(each, f"{at}/properties/{step(name)}") for name, each in properties.items()}
+        if self._rules.all_required:
+            lowered = {
+                name: each if name in required else self._optional(each, properties[name], f"{at}/properties/{step(name)}")
+                for name, each in lowered.items()
+            }
+            required = list(lowered)
+        if lowered or self._rules.strict:
+            made["properties"] = lowered
+        if required or self._rules.all_required:
+            made["required"] = required
+        if self._rules.strict:
+            made["additionalProperties"] = False
+        elif more is not None:
+            made["additionalProperties"] = self._schema(more, f"{at}/additionalProperties") if is_object(more) else more
+
+    def _optional(self, made: Schema, schema: Any, at: str) -> Schema:
+        """A property that may be left out, as one that must be there: null says that it is left out."""
+        if takes_null(schema, self._root):
+            if not is_object(schema) or "default" not in schema:
+                self._lose(at, "required", "null and left out are one: the model can only write null")
+            return made
+        nullable = described(_nullable(made), "Null: left out.")
+        self.stand_ins.append(nullable)
+        return nullable
+
+    def _array(self, made: Schema, schema: Schema, at: str, notes: list[str]) -> None:
+        listed = next((key for key in ("prefixItems", "items") if schema.get(key) and is_list(schema[key])), None)
+        if listed is not None:
+            self._tuple(made, schema, listed, at, notes)
+        elif schema.get("items") is not None and schema["items"] is not True:
+            made["items"] = self._schema(schema["items"], f"{at}/items")
+        elif self._rules.strict:
+            self._lose(at, "items", "a list of anything cannot be had: strict mode wants the form of its items said", breaking=True)
+
+    def _tuple(self, made: Schema, schema: Schema, listed: str, at: str, notes: list[str]) -> None:
+        prefix: list[Any] = schema[listed]
+        rest: Any = schema.get("items" if listed == "prefixItems" else "additionalItems", True)
+        if schema.get("maxItems", len(prefix) + 1) <= len(prefix):
+            rest = False
+        lowered = [self._schema(each, f"{at}/{listed}/{i}") for i, each in enumerate(prefix)]
+        after = [] if rest is False else [self._schema(rest, f"{at}/{'items' if listed == 'prefixItems' else 'additionalItems'}")]
+        if rest is False and "maxItems" in self._rules.keeps:
+            made["maxItems"] = min(len(prefix), schema.get("maxItems", len(prefix)))
+        if "prefixItems" in self._rules.keeps:
+            made["prefixItems"] = lowered
+            if after and after != [{}]:
+                made["items"] = after[0]
+            return
+        made["items"] = _any_of([*lowered, *after])
+        if any(each != lowered[0] for each in [*lowered, *after]) or (rest is False and "maxItems" not in self._rules.keeps):
+            notes.append(word(listed, [each if is_object(each) else {} for each in prefix]))
+            self._lose(at, listed, f"which item stands where is not enforced; the description says it: {notes[-1]}")
+
+
+def _any_of(forms: list[Schema]) -> Schema:
+    """One of these; unions in it spread out, and each form once."""
+    spread = [inner for each in forms for inner in (each["anyOf"] if each.keys() == {"anyOf"} else [each])]
+    distinct = [each for i, each in enumerate(spread) if each not in spread[:i]]
+    return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
+
+
+def _nullable(made: Schema) -> Schema:
+    """A lowered schema that admits null too."""
+    if "anyOf" in made:
+        return {**made, "anyOf": [*made["anyOf"], {"type": "null"}]}
+    if "$ref" in made:
+        return {"anyOf": [made, {"type": "null"}]}
+    enum = {"enum": [*made["enum"], None]} if "enum" in made else {}
+    kinds = kinds_of(made)
+    return {**made, **({"type": [*kinds, "null"]} if kinds and "null" not in kinds else {}), **enum}
+
+
+def _null_apart(made: Schema) -> Schema:
+    """An enumeration with null among it, where enumerations may not hold null."""
+    kinds = [kind for kind in kinds_of(made) if kind != "null"]
+    listed = {**made, "type": kinds[0] if len(kinds) == 1 else kinds, "enum": [each for each in made["enum"] if each is not None]}
+    own = {key: listed.pop(key) for key in ("title", "description") if key in listed}
+    return {**own, "anyOf": [listed, {"type": "null"}]}

@@ -1,0 +1,156 @@
+"""JSON schemas as Python types.  (Floor 3.)
+
+In: a schema that a server gave. Out: for each argument its schema, its type and its description (seed 000, "MCP bridge"); or a pydantic
+model of an output schema. A schema that says more than a type can is still checked as a schema: the types are for people's code.
+"""
+
+from __future__ import annotations
+
+import keyword
+from typing import Any, Literal, Union
+
+from ferrule.values.schema.nodes import Schema, inlined, is_list, is_object, resolved
+
+_TYPES: dict[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+}
+_DEEPEST = 12
+"""Levels of models inside models; below, a value stays as it came. A recursive schema would never end."""
+_UNSET: Any = object()
+
+
+def convert_input_schema_to_tool_args(schema: Schema) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+    """`(args, arg_types, arg_desc)`, each by argument: its schema with references put in place, its Python type, its description.
+
+    Only what the schema describes is in `arg_desc`. A type is as far as `typing` can say it: `int | None`, `list[str]`, `dict[str, Any]`.
+    """
+    whole = inlined(schema)
+    properties: Any = whole.get("properties")
+    args: dict[str, Any] = dict(properties) if is_object(properties) else {}
+    types = {name: python_type(each, whole) for name, each in args.items()}
+    said = {name: resolved(each, whole) for name, each in args.items()}
+    texts = {name: each["description"] for name, each in said.items() if is_object(each) and isinstance(each.get("description"), str)}
+    return args, types, texts
+
+
+def python_type(schema: Any, root: Schema, depth: int = 0) -> Any:
+    """The type of what a schema admits; `Any` where it says nothing, or more than a type can."""
+    node = resolved(schema, root)
+    if not is_object(node) or depth > _DEEPEST:
+        return Any
+    if "const" in node:
+        return _literal([node["const"]])
+    if is_list(node.get("enum")):
+        return _literal(node["enum"])
+    for key in ("anyOf", "oneOf"):
+        if is_list(node.get(key)):
+            return _union([python_type(each, root, depth + 1) for each in node[key]])
+    kind: Any = node.get("type")
+    if is_list(kind):
+        return _union([_of_kind(each, node, root, depth) for each in kind])
+    return _of_kind(kind, node, root, depth)
+
+
+def _of_kind(kind: Any, node: Schema, root: Schema, depth: int) -> Any:
+    if kind == "array" and "items" in node and not is_list(node["items"]):
+        held: Any = python_type(node["items"], root, depth + 1)
+        return list if held is Any else list[held]
+    if kind == "object" and "properties" not in node and is_object(node.get("additionalProperties")):
+        held = python_type(node["additionalProperties"], root, depth + 1)
+        return dict[str, held]
+    return _TYPES.get(kind, Any) if isinstance(kind, str) else Any
+
+
+def _literal(values: list[Any]) -> Any:
+    plain = [each for each in values if each is None or isinstance(each, (str, int, bool))]
+    if not plain or len(plain) < len(values):
+        return Any
+    return Literal[tuple(plain)]  # pyright: ignore[reportReturnType]  made of values, as no annotation can be
+
+
+def _union(types: list[Any]) -> Any:
+    return Any if Any in types or not types else Union[tuple(types)]  # noqa: UP007  works for what has no `|`
+
+
+# -- typed results --------------------------------------------------------------------------------------------------
+
+
+def typed_value(value: Any, schema: Schema | None, wanted: Any = None) -> Any:
+    """A structured value as an instance of the wanted type, or of a model made of its schema. As it came where it does not fit.
+
+    `x-fastmcp-wrap-result` in a schema says that the server put the value into an object under `result`: it is taken out.
+    """
+    from pydantic import TypeAdapter, ValidationError
+    from pydantic.errors import PydanticUserError
+
+    inside, part = value, schema
+    if schema is not None and schema.get("x-fastmcp-wrap-result") is True and is_object(value) and "result" in value:
+        properties: Any = schema.get("properties")
+        inside, part = value["result"], properties.get("result") if is_object(properties) else None
+    target = wanted
+    if target is None:
+        target = model_of(part, schema) if is_object(part) else None
+    if target is None:
+        return inside
+    try:
+        return TypeAdapter(target).validate_python(inside)
+    except (ValidationError, PydanticUserError, RecursionError):
+        return inside
+
+
+def model_of(schema: Schema, root: Schema | None = None) -> Any:
+    """A type for an output schema: pydantic models for its objects, other types as `python_type` has them. None where there is none.
+
+    `root` is the schema that references are looked up in, where it is not the same.
+    """
+    made = _model(schema, root if root is not None else schema, "Result", 0)
+    return None if made is Any else made
+
+
+def _model(schema: Any, root: Schema, name: str, depth: int) -> Any:
+    node = resolved(schema, root)
+    if not is_object(node) or depth > _DEEPEST:
+        return Any
+    for key in ("anyOf", "oneOf"):
+        if is_list(node.get(key)):
+            return _union([_model(each, root, f"{name}{i}", depth + 1) for i, each in enumerate(node[key])])
+    if node.get("type") == "array" and is_object(node.get("items")):
+        held: Any = _model(node["items"], root, f"{name}Item", depth + 1)
+        return list[held]
+    properties: Any = node.get("properties")
+    if node.get("type") != "object" or not is_object(properties) or not all(map(_is_field, properties)):
+        return python_type(node, root)
+    from pydantic import ConfigDict, create_model
+    from pydantic import Field as FieldOf
+
+    required: Any = node.get("required") or ()
+    fields: dict[str, Any] = {}
+    for i, (key, each) in enumerate(properties.items()):
+        kind: Any = _model(each, root, f"{name}{_camel(key)}", depth + 1)
+        optional = key not in required
+        own = key if not _clashes(key) else f"field_{i}"
+        default: Any = FieldOf(default=None, alias=key) if optional else FieldOf(alias=key)
+        fields[own] = (_union([kind, type(None)]) if optional and kind is not Any else kind, default)
+    title = node.get("title")
+    label = title if isinstance(title, str) and title.isidentifier() else name
+    return create_model(label, __config__=ConfigDict(extra="allow", populate_by_name=True, protected_namespaces=()), **fields)
+
+
+def _is_field(name: str) -> bool:
+    return bool(name)
+
+
+def _clashes(name: str) -> bool:
+    from pydantic import BaseModel
+
+    return not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_") or hasattr(BaseModel, name)
+
+
+def _camel(name: str) -> str:
+    return "".join(each.capitalize() for each in name.replace("-", "_").split("_") if each.isidentifier())

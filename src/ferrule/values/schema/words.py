@@ -1,0 +1,207 @@
+"""A schema in words: one short line for a whole form, a phrase for what one value should have been.  (Floor 3.)
+
+Written for models: `{"query": string, "limit": integer 1-50 = 10, "tags": [string] = []}`, and `a list of strings`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.schema.nodes import Schema, alternatives, is_list, is_object, resolved
+
+_DEEPEST = 6
+_LONGEST = 80
+_EXACT = 2**53
+"""Above it a float is no sure integer."""
+_MARKER = re.compile(r"\[\[(?=\s*##)")
+
+
+def form(schema: Any, root: Schema | None = None) -> str:
+    """A schema in one short line."""
+    return _form(schema, root if root is not None else schema, ())
+
+
+def phrase(schema: Any, root: Schema) -> str:
+    """What a value should be, to follow "expected": `an integer 1-50`, `a list of strings`, `one of "a", "b"`."""
+    found = list(dict.fromkeys(_phrase(each, root, 0) for each in alternatives(schema, root)))
+    return " or ".join(found) if "any value" not in found else "any value"
+
+
+def shown_json(value: object, longest: int = _LONGEST) -> str:
+    """A value as the model wrote it, as JSON, shortened."""
+    text = printable(json_text(value))
+    return text if len(text) <= longest else f"{text[: longest - 1]}… ({len(text)} characters)"
+
+
+def printable(text: str) -> str:
+    """Text that any encoder takes: half a surrogate pair is written as its escape."""
+    return text.encode("utf-8", "backslashreplace").decode() if not text.isascii() else text
+
+
+def harmless(text: str) -> str:
+    """Text that cannot pass for a marker of a prompt, whoever wrote it."""
+    return _MARKER.sub("[ [", text) if "[[" in text else text
+
+
+# -- the short line -----------------------------------------------------------------------------------------------
+
+
+def _form(schema: Any, root: Schema, above: tuple[str, ...]) -> str:
+    reference = schema.get("$ref") if is_object(schema) else None
+    if isinstance(reference, str):
+        if reference in above:
+            return reference.rpartition("/")[2] or "the same again"
+        above = (*above, reference)
+    node = resolved(schema, root)
+    if not is_object(node):
+        return "nothing" if node is False else "any"
+    default = f" = {shown_json(node['default'])}" if "default" in node else ""
+    return _form_of(node, root, above) + default
+
+
+def _form_of(node: Schema, root: Schema, above: tuple[str, ...]) -> str:
+    if "const" in node:
+        return shown_json(node["const"])
+    if is_list(node.get("enum")):
+        return " | ".join(shown_json(each) for each in node["enum"])
+    for key in ("anyOf", "oneOf"):
+        if is_list(node.get(key)):
+            return " or ".join(dict.fromkeys(_form(each, root, above) for each in node[key]))
+    if is_list(node.get("allOf")) and "type" not in node:
+        return " and ".join(dict.fromkeys(_form(each, root, above) for each in node["allOf"]))
+    kind: Any = node.get("type", "object" if "properties" in node else None)
+    if is_list(kind):
+        return " or ".join(_form_of({**node, "type": each}, root, above) for each in kind)
+    return _form_of_kind(kind, node, root, above)
+
+
+def _form_of_kind(kind: Any, node: Schema, root: Schema, above: tuple[str, ...]) -> str:
+    match kind:
+        case "object":
+            return _object(node, root, above)
+        case "array":
+            return _array(node, root, above)
+        case "integer" | "number":
+            return f"{kind}{_bounds(node)}"
+        case "string":
+            return f"string{_string_limits(node)}"
+        case str():
+            return kind
+        case _:
+            return "any"
+
+
+def _object(node: Schema, root: Schema, above: tuple[str, ...]) -> str:
+    properties: Any = node.get("properties")
+    more: Any = node.get("additionalProperties")
+    if len(above) > _DEEPEST or (not properties and not is_object(more)):
+        return "{}" if properties == {} and more in (None, False) else "object"
+    required: Any = node.get("required") or ()
+    entries: list[str] = []
+    for name, each in properties.items() if is_object(properties) else ():
+        said = _form(each, root, (*above, ""))
+        # An optional entry without a default would otherwise read like a required one.
+        mark = "" if name in required or (is_object(each) and "default" in each) else "?"
+        entries.append(f"{shown_json(name)}{mark}: {said}")
+    if is_object(more):
+        entries.append(f"any other name: {_form(more, root, (*above, ''))}")
+    return "{" + ", ".join(entries) + "}"
+
+
+def _array(node: Schema, root: Schema, above: tuple[str, ...]) -> str:
+    if len(above) > _DEEPEST:
+        return "list"
+    inside = (*above, "")
+    places: Any = node.get("prefixItems")
+    if is_list(places):
+        return "[" + ", ".join(_form(each, root, inside) for each in places) + "]"
+    items = node.get("items")
+    held = _form(items, root, inside) if is_object(items) else "any"
+    return f"[{held}]{_counts(node, 'minItems', 'maxItems', 'items')}"
+
+
+def _bounds(node: Schema) -> str:
+    low, high = node.get("minimum"), node.get("maximum")
+    said: list[str] = []
+    if isinstance(low, int | float) and isinstance(high, int | float):
+        said.append(f"{number(low)}-{number(high)}" if low >= 0 else f"from {number(low)} to {number(high)}")
+    else:
+        said += [f"{sign} {number(bound)}" for sign, bound in ((">=", low), ("<=", high)) if isinstance(bound, int | float)]
+    for sign, key in ((">", "exclusiveMinimum"), ("<", "exclusiveMaximum")):
+        if isinstance(node.get(key), int | float):
+            said.append(f"{sign} {number(node[key])}")
+    if isinstance(node.get("multipleOf"), int | float):
+        said.append(f"in steps of {number(node['multipleOf'])}")
+    return "".join(f" {each}" for each in said)
+
+
+def number(value: float) -> str:
+    """A number without a fraction that says nothing."""
+    return shown_json(int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT else value)
+
+
+def _string_limits(node: Schema) -> str:
+    said = _counts(node, "minLength", "maxLength", "characters")
+    if isinstance(node.get("format"), str):
+        said += f" ({node['format']})"
+    if isinstance(node.get("pattern"), str):
+        said += f" matching {shown_json(node['pattern'])}"
+    return said
+
+
+def _counts(node: Schema, least: str, most: str, what: str) -> str:
+    low, high = node.get(least), node.get(most)
+    if isinstance(low, int) and isinstance(high, int):
+        return f" of {low} {what}" if low == high else f" of {low}-{high} {what}"
+    if isinstance(low, int) and low > 0:
+        return f" of at least {low} {what}"
+    return f" of at most {high} {what}" if isinstance(high, int) else ""
+
+
+# -- the phrase ---------------------------------------------------------------------------------------------------
+
+_ONE = {"integer": "an integer", "number": "a number", "string": "a string", "boolean": "true or false", "null": "null"}
+_MANY = {"integer": "integers", "number": "numbers", "string": "strings", "boolean": "booleans", "array": "lists", "object": "objects"}
+
+
+def _phrase(node: Any, root: Schema, depth: int) -> str:
+    if not is_object(node):
+        return "any value"
+    if "const" in node:
+        return shown_json(node["const"])
+    if is_list(node.get("enum")):
+        return "one of " + ", ".join(shown_json(each) for each in node["enum"])
+    kind: Any = node.get("type")
+    if is_list(kind):
+        return " or ".join(_phrase({**node, "type": each}, root, depth) for each in kind)
+    match kind:
+        case "array":
+            return f"a list{_held(node, root, depth)}"
+        case "object":
+            said = _object(node, root, ())
+            return "an object" if said == "object" else f"an object {said}"
+        case "integer" | "number":
+            return _ONE[kind] + _bounds(node)
+        case "string":
+            return _ONE[kind] + _string_limits(node)
+        case str():
+            return _ONE.get(kind, "any value")
+        case _:
+            return "any value"
+
+
+def _held(node: Schema, root: Schema, depth: int) -> str:
+    """` of strings`, ` of lists of integers`; nothing where any value may be in the list."""
+    if is_list(node.get("prefixItems")):
+        return f" {_array(node, root, ())}"
+    items = resolved(node.get("items"), root)
+    if not is_object(items) or depth > _DEEPEST:
+        return ""
+    kind = items.get("type")
+    limits = _counts(node, "minItems", "maxItems", "items").replace(" of ", ", ", 1)
+    if isinstance(kind, str) and kind in _MANY and "enum" not in items and "const" not in items:
+        return f" of {_MANY[kind]}{_held(items, root, depth + 1) if kind == 'array' else ''}{limits}"
+    said = _form(items, root, ())
+    return f" of {said}{limits}" if said != "any" else limits

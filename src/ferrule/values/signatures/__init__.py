@@ -1,0 +1,1 @@
+"""Signatures: fields, types, and checks of outputs."""

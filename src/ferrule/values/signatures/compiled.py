@@ -1,0 +1,192 @@
+"""What is derived of a signature's fields, made once and kept with the signature.  (Floor 2.)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+
+from ferrule.errors import InputError, SignatureError
+from ferrule.values.calls.call import ToolCalls
+from ferrule.values.encoding.encode import without_modules
+from ferrule.values.encoding.plain import TYPE_NAMES, is_plain
+from ferrule.values.signatures.fields import Check, adapter_of, allows_none, description_of, input_check, role_of
+from ferrule.values.signatures.output_checks import OutputCheck, output_check
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+
+class Plan:
+    """The fields of one signature by role, and what is made of them. Everything but the roles is made on first use."""
+
+    __slots__ = ("_input_checks", "_output_checks", "_schema", "content", "inputs", "instructions", "kept", "optional", "outputs", "said")
+
+    def __init__(self, fields: Mapping[str, FieldInfo], instructions: str | None) -> None:
+        self.inputs = {name: field for name, field in fields.items() if role_of(field) == "input"}
+        self.outputs = {name: field for name, field in fields.items() if role_of(field) == "output"}
+        self.said = instructions
+        """The instructions somebody wrote; None where there are none."""
+        self.instructions = instructions if instructions is not None else default_instructions(self.inputs, self.outputs)
+        self.content = (self.instructions, *(_content(name, field) for name, field in {**self.inputs, **self.outputs}.items()))
+        """What makes two signatures equal. An open type counts as text, which is what a model sees."""
+        self.optional = {name: field for name, field in self.outputs.items() if not field.is_required() or allows_none(field.annotation)}
+        """Outputs that an answer may leave out."""
+        self.kept: dict[Any, Any] = {}
+        """What others derived of this signature, by a key of theirs."""
+        self._input_checks: dict[str, Check | None] | None = None
+        self._output_checks: dict[str, OutputCheck] | None = None
+        self._schema: dict[str, Any] | None = None
+
+    def defaults(self) -> dict[str, Any]:
+        """Name to default of the inputs that have one; changeable defaults are fresh at every call."""
+        fields = ((name, field) for name, field in self.inputs.items() if not field.is_required())
+        return {name: field.get_default(call_default_factory=True, validated_data={}) for name, field in fields}
+
+    @property
+    def output_checks(self) -> dict[str, OutputCheck]:
+        """What checks each output."""
+        if self._output_checks is None:
+            self._output_checks = {name: _made(name, field, output_check) for name, field in self.outputs.items()}
+        return self._output_checks
+
+    def check_inputs(self, signature: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs, typed, defaults filled in; raises `InputError` that names everything wrong at once."""
+        checks = self._input_checks
+        if checks is None:
+            checks = self._input_checks = {name: _made(name, field, input_check) for name, field in self.inputs.items()}
+        if not isinstance(given, Mapping):
+            msg = f"The inputs of `{signature}` are given by name, as a mapping; found {type(given).__name__}."
+            raise InputError(msg)
+        problems = [self._unknown(name) for name in given if name not in checks]
+        checked: dict[str, Any] = {}
+        for name, check in checks.items():
+            if name not in given:
+                field = self.inputs[name]
+                if field.is_required():
+                    problems.append(f"`{name}` is missing")
+                else:
+                    checked[name] = field.get_default(call_default_factory=True, validated_data={})
+                continue
+            try:
+                checked[name] = given[name] if check is None else check(given[name])
+            except ValueError as error:
+                problems.append(f"`{name}` {error}")
+        if problems:
+            takes = ", ".join(f"`{name}`" for name in checks) or "none"
+            msg = f"Wrong inputs for `{signature}`: {'; '.join(problems)}. Its inputs are: {takes}."
+            raise InputError(msg)
+        return checked
+
+    def _unknown(self, name: Any) -> str:
+        from difflib import get_close_matches
+
+        close = get_close_matches(str(name), list(self.inputs), n=1)
+        if close:
+            return f"`{name}` is unknown (did you mean `{close[0]}`?)"
+        return f"`{name}` is an output, not an input" if name in self.outputs else f"`{name}` is unknown"
+
+    def output_schema(self) -> dict[str, Any]:
+        """The outputs as the JSON Schema of an object; shared, not to be changed."""
+        if self._schema is None:
+            self._schema = _schema_of(self.outputs, [name for name in self.outputs if name not in self.optional])
+        return self._schema
+
+
+def default_instructions(inputs: Iterable[str], outputs: Iterable[str]) -> str:
+    """What a model is told where nobody wrote instructions."""
+    given, wanted = (", ".join(f"`{name}`" for name in fields) for fields in (inputs, outputs))
+    if not wanted:
+        return f"You are given the fields {given}." if given else ""
+    return f"Given the fields {given}, produce the fields {wanted}." if given else f"Produce the fields {wanted}."
+
+
+def planned(cls: Any) -> Plan:
+    """The plan of a signature's class; raises `SignatureError` for fields that make no sense."""
+    if not cls.__pydantic_fields_complete__ and not cls.model_rebuild(raise_errors=False):
+        unknown = [name for name, field in cls.__pydantic_fields__.items() if not field._complete]  # noqa: SLF001
+        msg = f"`{cls.__name__}`: the type of {', '.join(f'`{name}`' for name in unknown)} names something that is not defined."
+        raise SignatureError(msg)
+    fields: dict[str, FieldInfo] = cls.__pydantic_fields__
+    for name, field in fields.items():
+        if role_of(field) is None:
+            msg = f"`{cls.__name__}.{name}` is neither input nor output. Write `{name}: ... = InputField()` or `OutputField()`."
+            raise SignatureError(msg)
+    plan = Plan(fields, cls.__instructions__)
+    receiving = [name for name, field in plan.outputs.items() if ToolCalls.extract_custom_type_from_annotation(field.annotation)]
+    if len(receiving) > 1:
+        msg = f"`{cls.__name__}` has {len(receiving)} outputs for tool calls ({', '.join(receiving)}); an answer's calls go to one."
+        raise SignatureError(msg)
+    for name in receiving:
+        if not _holds_all_calls(plan.outputs[name].annotation):
+            msg = f"`{cls.__name__}.{name}` receives an answer's tool calls, all of them: its type is `ToolCalls` or `ToolCalls | None`."
+            raise SignatureError(msg)
+    return plan
+
+
+def _holds_all_calls(annotation: Any) -> bool:
+    if get_origin(annotation) not in {Union, UnionType}:
+        return isinstance(annotation, type)
+    return [isinstance(each, type) for each in get_args(annotation) if each is not NoneType] == [True]
+
+
+def _made(name: str, field: FieldInfo, make: Callable[[FieldInfo], Any]) -> Any:
+    from pydantic import PydanticUserError
+
+    try:
+        return make(field)
+    except (PydanticUserError, NameError, TypeError) as error:
+        msg = f"Field `{name}`: values of the type {field.annotation!r} cannot be checked: {str(error).splitlines()[0]}"
+        raise SignatureError(msg) from error
+
+
+def _content(name: str, field: FieldInfo) -> tuple[Any, ...]:
+    default = field.default_factory if field.default_factory is not None else field.default
+    return (name, role_of(field), field.annotation, tuple(field.metadata), description_of(field), default)
+
+
+def _schema_of(fields: Mapping[str, FieldInfo], required: list[str]) -> dict[str, Any]:
+    others = {name: field for name, field in fields.items() if field.metadata or not is_plain(field.annotation)}
+    found, definitions = _schemas_of(others) if others else ({}, {})
+    properties: dict[str, Any] = {}
+    for name, field in fields.items():
+        properties[name] = found[name] if name in others else {"type": TYPE_NAMES[field.annotation]}
+        if description_of(field):
+            properties[name]["description"] = description_of(field)
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def _schemas_of(fields: Mapping[str, FieldInfo]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Each field's schema, and the definitions they share."""
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticInvalidForJsonSchema
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Untitled(GenerateJsonSchema):
+        """Fields keep their names as keys; a title beside each would say the same again."""
+
+        def field_title_should_be_set(self, schema: Any) -> bool:
+            del schema
+            return False
+
+        def normalize_name(self, name: str) -> str:
+            """Two classes of one name are told apart by their modules; where ferrule keeps its own must not show."""
+            return super().normalize_name(without_modules(name))
+
+    adapters = {name: adapter_of(field) for name, field in fields.items()}
+    try:
+        found, shared = TypeAdapter.json_schemas([(name, "validation", each) for name, each in adapters.items()], schema_generator=Untitled)
+    except PydanticInvalidForJsonSchema:
+        # A type that JSON Schema cannot express leaves its place open; the value is checked all the same.
+        return {name: _open_where_inexpressible(each, Untitled) for name, each in adapters.items()}, {}
+    return {name: dict(found[(name, "validation")]) for name in fields}, shared.get("$defs") or {}
+
+
+def _open_where_inexpressible(adapter: Any, generator: Any) -> dict[str, Any]:
+    from pydantic.errors import PydanticInvalidForJsonSchema
+
+    try:
+        return adapter.json_schema(schema_generator=generator)
+    except PydanticInvalidForJsonSchema:
+        return {}

@@ -1,0 +1,237 @@
+"""What checks the outputs of an answer: values that came typed out of JSON, and the texts that models write for values.  (Floor 2.)
+
+In: a field of a signature. Out: one function that takes a value or a text, and returns the typed value or raises `ValueError` with a text
+that a model can read. A value is taken as it is first, and read as a text only where it does not fit so. Of a type that a text fits as it
+is, a text is that text, and is read as JSON only for `null`, an object or an array.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_args, get_origin
+
+from pydantic import ValidationError
+
+from ferrule.errors import shown
+from ferrule.values.encoding.encode import json_bytes, json_text
+from ferrule.values.encoding.plain import fits, is_plain
+from ferrule.values.encoding.repair import kind_of, read_json, strict_json
+from ferrule.values.signatures.fields import adapter_of, explained
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic import TypeAdapter
+    from pydantic.fields import FieldInfo
+
+_QUOTES = "`\"'*"
+_FIRST_OF_JSON = frozenset('{["-0123456789')
+_FIRST_OF_MANY = ("{", "[", "`")
+"""How an object or an array begins, in a fence too."""
+_JSON_WORDS = frozenset({"true", "false", "null"})
+
+
+class OutputCheck(Protocol):
+    """Takes a value or a text, returns the typed value, raises `ValueError`."""
+
+    def __call__(self, value: Any, *, is_value: bool = False) -> Any:
+        """With `is_value` a string came as one out of JSON; else it is the text that a model wrote."""
+        ...
+
+
+def output_check(field: FieldInfo) -> OutputCheck:
+    """Checks what a model gave for an output, be it a parsed value or the text it wrote."""
+    if field.annotation is str:
+        return _check_text(adapter_of(field) if field.metadata else None)
+    if field.annotation is Any and not field.metadata:
+        return _check_anything
+    return _quick(field) if is_plain(field.annotation) and not field.metadata else _Typed(field)
+
+
+def _quick(field: FieldInfo) -> OutputCheck:
+    """Takes values of the field's very type as they are; the first of another makes the check of all others."""
+    kind: Any = field.annotation
+    made: list[OutputCheck] = []
+
+    def check(value: Any, *, is_value: bool = False) -> Any:
+        if fits(kind, value):
+            return value
+        if not made:
+            made.append(_Typed(field))
+        return made[0](value, is_value=is_value)
+
+    return check
+
+
+def _check_text(adapter: TypeAdapter[Any] | None) -> OutputCheck:
+    def check(value: Any, *, is_value: bool = False) -> Any:
+        del is_value
+        if type(value) is not str and not isinstance(value, str):
+            # The same word in every form of answer: a bare number in a JSON answer is the text a chat answer would hold.
+            if not isinstance(value, (bool, int, float)):
+                msg = f"should be a text, got {kind_of(value)}"
+                raise ValueError(msg)
+            value = json_text(value)
+        if adapter is None:
+            return value
+        try:
+            return adapter.validate_python(value)
+        except ValidationError as error:
+            raise ValueError(explained(error)) from None
+
+    return check
+
+
+def _check_anything(value: Any, *, is_value: bool = False) -> Any:
+    if is_value or not isinstance(value, str):
+        return value
+    text = value.strip()
+    if not text:
+        return value
+    first = text[0]
+    if first not in _FIRST_OF_JSON and first != "`" and text not in _JSON_WORDS:
+        return value
+    try:
+        return strict_json(text)
+    except ValueError:
+        if first not in _FIRST_OF_MANY:
+            return value
+    try:
+        found, _ = read_json(text)
+    except ValueError:
+        return value
+    return found if isinstance(found, (dict, list)) else value  # pyright: ignore[reportUnknownVariableType]
+
+
+class _Typed:
+    """The check of any type but text and `Any`."""
+
+    __slots__ = ("_has_more", "_in_json", "_in_python", "_no_booleans", "_takes_text", "_words")
+
+    def __init__(self, field: FieldInfo) -> None:
+        adapter = adapter_of(field)
+        self._in_json, self._in_python = adapter.validate_json, adapter.validate_python
+        members = list(_members(field.annotation))
+        self._takes_text = any(each is str for each in members)
+        self._has_more = not all(each is str or each is type(None) for each in members)
+        # pydantic takes true as 1, and here a boolean is never a number.
+        self._no_booleans = any(each is int or each is float for each in members) and not any(map(_holds_booleans, members))
+        self._words = _words(members)
+
+    def __call__(self, value: Any, *, is_value: bool = False) -> Any:
+        if self._no_booleans and _is_boolean(value):
+            if not self._takes_text:
+                msg = f"should be a number, got {shown(value)}"
+                raise ValueError(msg)
+            value = value if isinstance(value, str) else json_text(value)
+        if is_value or not isinstance(value, str):
+            return self._of_value(value)
+        return self._of_text(value)
+
+    def _of_value(self, value: Any) -> Any:
+        try:
+            return self._in_python(value)
+        except ValidationError as error:
+            problem = explained(error)
+        # What a strict model refuses as Python values it may take as JSON.
+        try:
+            return self._in_json(json_bytes(value))
+        except (ValueError, TypeError):
+            pass
+        if isinstance(value, str):
+            return self._of_text(value)
+        if self._takes_text and isinstance(value, (bool, int, float)):
+            return self._of_text(json_text(value))  # as `_check_text`
+        raise ValueError(problem)
+
+    def _of_text(self, text: str) -> Any:
+        if self._takes_text:
+            return self._text_itself(text)
+        if text in self._words:
+            return self._words[text]
+        problem = ""
+        try:
+            return self._in_json(text)
+        except ValidationError as error:
+            # An answer that is JSON, but of a wrong type, is told by its own error; of other texts the repaired reading tells most.
+            problem = "" if _is_bad_json(error) else explained(error)
+        except (ValueError, TypeError):
+            pass
+        for candidate in _readings(text.strip(), self._words):
+            try:
+                return self._in_python(candidate)
+            except ValidationError as error:
+                problem = problem or explained(error)
+        raise ValueError(problem)
+
+    def _text_itself(self, text: str) -> Any:
+        bare = text.strip()
+        others: list[Any] = [None] if bare == "null" else []
+        if self._has_more and bare.startswith(_FIRST_OF_MANY):
+            try:
+                return self._in_json(bare)
+            except (ValueError, TypeError):
+                others = [each for each in _readings(bare, {}) if isinstance(each, (dict, list))]
+        for each in others:
+            try:
+                return self._in_python(each)
+            except ValidationError:
+                continue
+        try:
+            return self._in_python(text)
+        except ValidationError as error:
+            raise ValueError(explained(error)) from None
+
+
+def _is_boolean(value: Any) -> bool:
+    return value.strip().lower() in {"true", "false"} if isinstance(value, str) else isinstance(value, bool)
+
+
+def _members(annotation: Any) -> Iterator[Any]:
+    """The types of a union, without their constraints; of any other type, itself."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _members(get_args(annotation)[0])
+    elif origin in {Union, UnionType}:
+        for each in get_args(annotation):
+            yield from _members(each)
+    else:
+        yield annotation
+
+
+def _holds_booleans(member: Any) -> bool:
+    if get_origin(member) is Literal:
+        return any(isinstance(each, bool) for each in get_args(member))
+    return member is bool or member is Any
+
+
+def _words(members: list[Any]) -> dict[str, Any]:
+    """The words of every `Literal` and every `Enum` of texts, as they are written, with their values; empty where there are none."""
+    words: dict[str, Any] = {}
+    for each in members:
+        if get_origin(each) is Literal:
+            words |= {word: word for word in get_args(each) if isinstance(word, str)}
+        elif isinstance(each, type) and issubclass(each, Enum) and all(isinstance(one.value, str) for one in each):
+            words |= {one.value: one for one in each}
+    return words
+
+
+def _readings(text: str, words: dict[str, Any]) -> list[Any]:
+    """What a text that is not the JSON of a fitting value may stand for, the likeliest first."""
+    bare = text.strip(_QUOTES + " .").casefold() if words else ""
+    alike = [value for word, value in words.items() if word.casefold() == bare]
+    from html import unescape
+
+    repaired: list[Any] = []
+    for each in dict.fromkeys((text, unescape(text) if "&" in text else text)):
+        try:
+            repaired.append(read_json(each)[0])
+        except ValueError:
+            continue
+    readings = [*repaired, text] if text.startswith(_FIRST_OF_MANY) else [text, *repaired]
+    return [*alike, *readings] if len(alike) == 1 else readings
+
+
+def _is_bad_json(error: ValidationError) -> bool:
+    return error.errors(include_url=False, include_input=False, include_context=False)[0]["type"] in {"json_invalid", "string_unicode"}

@@ -1,0 +1,216 @@
+"""The string form of a signature: `"question, k: int = 3 -> answer: list[str]"`.  (Floor 2.)
+
+In: text, and the user's own types by name. Out: one `Written` a field. Types are looked up among Python's own, `typing`, ferrule's and
+those given; nobody's frames or imports are searched, so the same text means the same everywhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import datetime as dt
+import decimal
+import keyword
+import typing
+import uuid
+from importlib import import_module
+from typing import Any, NoReturn, Union
+
+from ferrule.errors import SignatureError, shown
+from ferrule.values.content.custom_type import Type
+from ferrule.values.record import Record
+
+if typing.TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MISSING: Any = object()
+"""No default was written."""
+
+_TYPES_OF_PYTHON = ("str", "int", "float", "bool", "bytes", "list", "dict", "tuple", "set", "frozenset", "object", "complex", "None")
+_KNOWN: dict[str, Any] = {
+    **{name: getattr(builtins, name) for name in _TYPES_OF_PYTHON if hasattr(builtins, name)},
+    **{name: getattr(typing, name) for name in vars(typing) if name[0].isupper()},
+    **{kind.__name__: kind for kind in (dt.date, dt.datetime, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID)},
+}
+_MODULES = {"typing": typing, "datetime": dt}
+_OPENERS, _CLOSERS = "([{", ")]}"
+
+
+class Written(Record):
+    """One field of a string form."""
+
+    name: str
+    role: str
+    """`input` or `output`."""
+    annotation: Any
+    is_untyped: bool
+    default: Any = MISSING
+
+
+def read_signature(text: str, custom_types: Mapping[str, Any] | None = None) -> list[Written]:
+    """The fields in order, inputs first. Raises `SignatureError` that names the field and what is wrong with it."""
+    sides = list(_split(text, "->"))
+    if len(sides) != 2:  # noqa: PLR2004  inputs and outputs
+        found = "no `->`" if len(sides) < 2 else f"{len(sides) - 1} of them"  # noqa: PLR2004
+        msg = f"A signature is written `inputs -> outputs` with one `->`; found {found} in {shown(text)}."
+        raise SignatureError(msg)
+    fields = [
+        _field(piece, role, text, custom_types or {})
+        for side, role in zip(sides, ("input", "output"), strict=True)
+        if side.strip()
+        for piece in _split(side.strip().removesuffix(","), ",")
+    ]
+    seen: dict[str, str] = {}
+    for field in fields:
+        if field.name in seen:
+            where = f"twice among the {field.role}s" if seen[field.name] == field.role else "as an input and as an output"
+            msg = f"Field `{field.name}` stands {where} of the signature {shown(text)}. Give each field a name of its own."
+            raise SignatureError(msg)
+        seen[field.name] = field.role
+    return fields
+
+
+def _split(text: str, separator: str) -> Iterator[str]:
+    """The pieces between separators that stand outside brackets and quotes."""
+    depth, quote, start, at = 0, "", 0, 0
+    while at < len(text):
+        mark = text[at]
+        if quote:
+            if mark == "\\":
+                at += 1
+            elif mark == quote:
+                quote = ""
+        elif mark in "\"'":
+            quote = mark
+        elif mark in _OPENERS:
+            depth += 1
+        elif mark in _CLOSERS:
+            depth -= 1
+        elif depth == 0 and text.startswith(separator, at):
+            yield text[start:at]
+            at += len(separator)
+            start = at
+            continue
+        at += 1
+    yield text[start:]
+
+
+def _field(piece: str, role: str, text: str, custom_types: Mapping[str, Any]) -> Written:
+    declared, *defaults = _split(piece, "=")
+    name, colon, annotation = declared.partition(":")
+    name = name.strip()
+    if not name.isidentifier() or keyword.iskeyword(name):
+        msg = f"{shown(name)} is no name for an {role} of the signature {shown(text)}: a field is called like a Python variable."
+        raise SignatureError(msg)
+    if colon and not annotation.strip():
+        msg = f"Field `{name}` of the signature {shown(text)} has a `:` but no type behind it."
+        raise SignatureError(msg)
+    default = _default(name, "=".join(defaults), text) if defaults else MISSING
+    if not colon:
+        return Written(name, role, str, is_untyped=True, default=default)
+    return Written(name, role, _Resolver(name, custom_types).read(annotation.strip()), is_untyped=False, default=default)
+
+
+def _default(name: str, written: str, text: str) -> Any:
+    try:
+        return ast.literal_eval(written.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        msg = f"The default of field `{name}` in the signature {shown(text)} is no Python literal: {shown(written.strip())}."
+        raise SignatureError(msg) from None
+
+
+class _Resolver:
+    """Turns the text of a type into the type, without evaluating anything."""
+
+    def __init__(self, field: str, custom_types: Mapping[str, Any]) -> None:
+        self.field = field
+        self.custom_types = custom_types
+
+    def read(self, written: str) -> Any:
+        try:
+            return self.of(ast.parse(written, mode="eval").body)
+        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+            if isinstance(error, SignatureError):
+                raise
+            self.refuse(f"{shown(written)} is no type")
+        except TypeError as error:
+            self.refuse(f"{shown(written)} is no type: {error}")
+
+    def refuse(self, why: str) -> NoReturn:
+        msg = f"Field `{self.field}`: {why}."
+        raise SignatureError(msg)
+
+    def of(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=None):
+                return None
+            case ast.Constant(value=str(written)):
+                return self.read(written)
+            case ast.Name(id=name):
+                return self.named(name)
+            case ast.Attribute():
+                return self.dotted(ast.unparse(node))
+            case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+                return Union[_for_union(self.of(left)), _for_union(self.of(right))]  # noqa: UP007  made while running
+            case ast.Subscript(value=generic, slice=inside):
+                return self.parametrised(self.of(generic), inside)
+            case ast.List(elts=parts):
+                return [self.of(part) for part in parts]  # the arguments of a `Callable`
+            case _:
+                self.refuse(f"`{ast.unparse(node)}` is no type")
+        return None
+
+    def parametrised(self, generic: Any, inside: ast.expr) -> Any:
+        parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
+        if generic is typing.Literal:
+            return typing.Literal[tuple(self.literal(part) for part in parts)]  # pyright: ignore[reportInvalidTypeArguments]
+        arguments = tuple(... if isinstance(part, ast.Constant) and part.value is ... else self.of(part) for part in parts)
+        return generic[arguments if isinstance(inside, ast.Tuple) else arguments[0]]
+
+    def literal(self, node: ast.expr) -> Any:
+        try:
+            return ast.literal_eval(node)
+        except ValueError:
+            self.refuse(f"`{ast.unparse(node)}` is no literal; a text wants quotes: Literal['{ast.unparse(node)}']")
+
+    def named(self, name: str) -> Any:
+        if name in self.custom_types:
+            return self.custom_types[name]
+        if name in _KNOWN:
+            return _KNOWN[name]
+        own = _types_of_the_house().get(name)
+        if own is not None:
+            return own
+        self.refuse(f"there is no type `{name}`; a type of your own is given by name: custom_types={{{name!r}: {name}}}")
+        return None
+
+    def dotted(self, name: str) -> Any:
+        if name in self.custom_types:
+            return self.custom_types[name]
+        first, *rest = name.split(".")
+        holder = self.custom_types.get(first, _MODULES.get(first))
+        for part in rest:
+            holder = None if part.startswith("_") else getattr(holder, part, None)
+        if holder is None:
+            self.refuse(f"there is no type `{name}`; a type of your own is given by name: custom_types={{{name!r}: {name}}}")
+        return holder
+
+
+def _for_union(kind: Any) -> Any:
+    return type(None) if kind is None else kind
+
+
+def _types_of_the_house() -> dict[str, Any]:
+    """Ferrule's own types that are loaded by now: whoever has a `Tool` to pass has loaded its module."""
+    # These are known always, loaded or not.
+    for always in ("calls.call", "conversation.history", "content.parts"):
+        import_module(f"ferrule.values.{always}")
+
+    found: dict[str, Any] = {}
+    waiting: list[type[Any]] = [Type]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.__module__.startswith("ferrule.") and not kind.__name__.startswith("_"):
+            found.setdefault(kind.__name__, kind)
+    return found

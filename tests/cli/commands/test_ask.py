@@ -1,0 +1,305 @@
+"""`ferrule ask` and `ferrule tools`, as a person at a terminal or a script meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stamina
+
+from ferrule import ScriptedLM
+from ferrule.cli import arguments as choose
+from ferrule.cli.main import main
+from ferrule.testing import serve
+
+NEEDS_YES = '''
+import pathlib
+from ferrule import tool
+
+@tool(require_confirmation=True)
+def guarded(path: str) -> str:
+    """Delete the file at a path."""
+    pathlib.Path(path).unlink()
+    return f"{path} is gone"
+'''
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("COLUMNS", "120")
+    for variable in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "OPENAI_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    return tmp_path
+
+
+def served(*answers: Any):
+    return serve(ScriptedLM(list(answers)))
+
+
+def ask(server: Any, *words: str) -> int:
+    return main(["ask", *words, "--lm", "m", "--base-url", server.base_url])
+
+
+def test_a_question_without_anything_else_is_answered_offline_over_http(here, capsys) -> None:
+    """Issue 7: no key, OfflineLM behind the loopback server, and one line that says so."""
+    assert main(["ask", "What is (0.1 + 0.2) * 10**20?"]) == 0
+    out, err = capsys.readouterr()
+    places = [out.index(found) for found in ("calculate(", "→ 30000000000000000000", "answer")]
+    assert places == sorted(places)
+    assert err == f"{choose.OFFLINE}\n"
+
+
+@pytest.mark.parametrize("adapter", ["chat", "json", "xml", "native"])
+def test_every_adapter_answers(here, capsys, adapter: str) -> None:
+    """Issue 7: --adapter."""
+    assert main(["ask", "How many days are there between 2024-02-28 and 2026-03-03?", "--adapter", adapter, "--json"]) == 0
+    out, _ = capsys.readouterr()
+    document = json.loads(out)
+    assert "734" in document["answer"]
+    assert document["trajectory"]["tool_name_0"] == "days_between"
+
+
+@pytest.mark.parametrize(("question", "answer"), [("What is (0.1 + 0.2)*10**20?", "30000000000000000000"), ("What is 2 + 3 * 4?", "14")])
+def test_arithmetic_is_taken_whole_out_of_the_question(here, capsys, question: str, answer: str) -> None:
+    """L9, as seen from the terminal: half a sum would be a wrong answer that looks right."""
+    main(["ask", question, "--json"])
+    assert json.loads(capsys.readouterr().out)["answer"] == answer
+
+
+def test_the_json_adapter_answers(here, capsys) -> None:
+    """Issue 7: --adapter json, with a model that writes JSON."""
+    with served(
+        {"text": '{"next_thought": "I add.", "next_tool_name": "calculate", "next_tool_args": {"expression": "1+1"}}'},
+        {"text": '{"next_thought": "Done.", "next_tool_name": "finish", "next_tool_args": {}}'},
+        {"text": '{"reasoning": "Read off.", "answer": "2"}'},
+    ) as server:
+        assert ask(server, "1+1?", "--adapter", "json") == 0
+        assert not server.requests[0].get("tools")
+    out = capsys.readouterr().out
+    places = [out.index(found) for found in ("• I add.", 'calculate(expression="1+1")', "→ 2", "• Read off.", "answer")]
+    assert places == sorted(places)
+
+
+def test_a_key_in_the_environment_chooses_no_model(here, capsys, monkeypatch) -> None:
+    """Brief: no environment configuration (U168)."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    assert main(["ask", "What is 2 + 2?"]) == 0
+    assert choose.OFFLINE in capsys.readouterr().err
+
+
+def test_json_is_one_document_and_nothing_else(here, capsys) -> None:
+    """Issue 7: --json."""
+    with served(
+        {"text": "t", "tool_calls": [{"name": "calculate", "args": {"expression": "1+1"}}]},
+        {"name": "finish", "args": {"answer": 2, "why": "\x1b[31m\ud83d\ude00"}},
+    ) as server:
+        code = ask(server, "1+1?", "--signature", "question -> answer: int, why", "--json")
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert code == 0
+    assert err == ""
+    assert set(document) == {"answer", "why", "trajectory", "usage", "reason"}
+    assert document["answer"] == 2
+    assert document["trajectory"]["observation_0"] == "2"
+    assert document["usage"]["calls"] == 2
+    assert document["reason"] is None
+    assert out.isascii()
+    assert "\x1b" not in out
+
+
+def test_further_inputs_reach_the_model(here, capsys) -> None:
+    """Brief: --input name=value."""
+    with served({"name": "finish", "args": {"answer": True}}) as server:
+        code = ask(server, "Swim?", "--signature", "question, city, k: int -> answer: bool", "--input", "city=Utrecht", "--input", "k=3")
+        assert code == 0
+        assert "Utrecht" in json.dumps(server.requests[0])
+
+
+def test_a_server_that_is_down_is_one_line_that_names_the_address(here, capfd, monkeypatch) -> None:
+    """Ours: nothing but that line, and no key."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    stamina.set_testing(True, attempts=2)
+    try:
+        assert main(["ask", "x", "--lm", "openai/gpt-5", "--base-url", "http://127.0.0.1:1/v1"]) == 1
+    finally:
+        stamina.set_testing(False)
+    _, err = capfd.readouterr()
+    assert err.startswith("The run failed. openai: the connection failed: ")
+    assert "Is the server running" in err
+    assert "Asked `gpt-5` at http://127.0.0.1:1/v1/chat/completions. Tried 2 times" in err
+    assert err.count("\n") == 1
+    assert "sk-very-secret" not in err
+
+
+def test_a_failed_run_is_one_message_and_code_1(here, capsys) -> None:
+    """Brief: exit codes; no traceback."""
+    with served(RuntimeError("never shown")) as server:
+        assert ask(server, "?") == 1
+    out, err = capsys.readouterr()
+    assert err.startswith("The run failed. ")
+    assert "Traceback" not in out + err
+
+
+def test_a_missing_key_is_named(here, capsys) -> None:
+    """L1: the variable, never a value."""
+    assert main(["ask", "?", "--lm", "openai/gpt-5-mini"]) == 1
+    assert "OPENAI_API_KEY" in capsys.readouterr().err
+
+
+WRONG = {
+    "no_command": [],
+    "unknown_command": ["answer"],
+    "no_question": ["ask"],
+    "unknown_option": ["ask", "?", "--model", "x"],
+    "unknown_provider": ["ask", "?", "--lm", "nobody/x"],
+    "unknown_adapter": ["ask", "?", "--adapter", "yaml"],
+    "bad_signature": ["ask", "?", "--signature", "question"],
+    "bad_iters": ["ask", "?", "--max-iters", "0"],
+    "bad_input": ["ask", "?", "--input", "x"],
+    "unknown_input": ["ask", "?", "--input", "x=1"],
+    "missing_input": ["ask", "?", "--signature", "question, city -> answer"],
+    "no_tools": ["ask", "?", "--tools", "nowhere.py"],
+    "tools_twice": ["ask", "?", "--tools", "ferrule.cli.sample_tools", "--tools", "ferrule.cli.sample_tools"],
+    "reserved_output": ["ask", "?", "--json", "--signature", "question -> usage"],
+    "url_alone": ["ask", "?", "--base-url", "http://localhost:1/v1"],
+    "nothing_to_list": ["tools", "no_such_module_here"],
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_command_line_is_code_2_and_says_why(here, capsys, arguments: list[str]) -> None:
+    """Brief: exit codes."""
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert err or not arguments  # without a command, the help is the message
+    assert "Traceback" not in out + err
+
+
+def test_with_nobody_to_ask_nothing_runs_and_the_question_is_printed(here, capsys) -> None:
+    """Brief: code 3; without a terminal it never waits for input."""
+    (here / "guarded.py").write_text(NEEDS_YES)
+    (here / "victim").write_text("still here")
+    with served({"name": "guarded", "args": {"path": "victim"}}) as server:
+        assert ask(server, "Delete it", "--tools", "guarded.py") == 3
+    assert 'Confirm execution of guarded with args: {"path":"victim"}? (yes/no)' in capsys.readouterr().err
+    assert (here / "victim").exists()
+
+
+@pytest.mark.parametrize(("said", "left", "code"), [("y\n", False, 0), ("\nno\n", True, 0), ("rather not\n", True, 0), ("", True, 3)])
+def test_at_a_terminal_the_person_is_asked(here, said: str, left: bool, code: int) -> None:
+    """Brief: y, n or text in a panel; the run goes on with the decision. A real terminal: a pseudo one."""
+    (here / "guarded.py").write_text(NEEDS_YES)
+    (here / "victim").write_text("still here")
+    with served({"name": "guarded", "args": {"path": "victim"}}, {"name": "finish", "args": {"answer": "so be it"}}) as server:
+        arguments = ["ask", "Delete it", "--tools", "guarded.py", "--lm", "m", "--base-url", server.base_url]
+        found, shown = at_a_terminal(arguments, said, "what to do instead")
+        asked = json.dumps(server.requests[-1])
+    assert (found, (here / "victim").exists()) == (code, left), shown
+    assert "May this run?" in shown
+    if code == 0:
+        assert "so be it" in shown
+    assert ("rather not" in asked) == ("rather" in said)
+
+
+def at_a_terminal(arguments: list[str], said: str, prompt: str) -> tuple[int, str]:
+    """Run the command on a pseudo terminal; type `said` when `prompt` is there, and Ctrl-D where it is empty."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb", "COLUMNS": "100"}
+    command = [sys.executable, "-m", "ferrule.cli.main", *arguments]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown, typed = "", False
+        while True:
+            try:
+                piece = os.read(ours, 65536).decode(errors="replace")
+            except OSError:  # the other end is closed
+                piece = ""
+            if not piece:
+                break
+            shown += piece
+            if prompt in shown and not typed:
+                os.write(ours, said.encode() or b"\x04")
+                typed = True
+    os.close(ours)
+    return process.returncode, shown
+
+
+def test_ctrl_c_is_one_line_and_code_130(here) -> None:
+    """Brief: 130, no traceback."""
+    (here / "hang.py").write_text("import time\ndef hang() -> str:\n    print('hanging', flush=True)\n    time.sleep(60)\n    return ''\n")
+    with served({"name": "hang", "args": {}}) as server:
+        command = [sys.executable, "-m", "ferrule.cli.main", "ask", "?", "--tools", "hang.py", "--lm", "m", "--base-url", server.base_url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            while "hanging" not in process.stdout.readline():
+                pass
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate()
+    assert process.returncode == 130
+    assert err.strip() == "Interrupted."
+
+
+def test_tools_are_listed_with_their_schemas(here, capsys) -> None:
+    """Issue 7: `ferrule tools FILE`."""
+    (here / "guarded.py").write_text(NEEDS_YES)
+    assert main(["tools", "guarded.py"]) == 0
+    out, _ = capsys.readouterr()
+    assert all(found in out for found in ("guarded", "Delete the file at a path.", '"path"', '"string"'))
+
+
+def test_tools_are_listed_as_json(here, capsys) -> None:
+    """Ours: the declarations as models get them."""
+    assert main(["tools", "--json"]) == 0
+    declared = json.loads(capsys.readouterr().out)
+    assert [each["function"]["name"] for each in declared] == ["calculate", "days_between", "date_after", "search_documents"]
+
+
+def test_a_broken_file_in_a_folder_is_a_note_and_no_end(here, capsys) -> None:
+    """P27 at the terminal."""
+    (here / "kit").mkdir()
+    (here / "kit" / "bad.py").write_text("1 +\n")
+    (here / "kit" / "good.py").write_text("def good() -> int:\n    return 1\n")
+    assert main(["tools", "kit"]) == 0
+    out, err = capsys.readouterr()
+    assert "good" in out
+    assert err.startswith("Note: `bad.py` could not be loaded")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_encoding_of_the_terminal_will_do(here, encoding: str) -> None:
+    """Ours."""
+    with served({"name": "finish", "args": {"answer": "漢字 \ud83d\ude00 →"}}) as server:
+        command = [sys.executable, "-m", "ferrule.cli.main", "ask", "?", "--lm", "m", "--base-url", server.base_url]
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        run = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert run.returncode == 0, run.stderr
+    assert b"answer" in run.stdout
+
+
+def test_help_is_help(here, capsys) -> None:
+    """Ours."""
+    for arguments in (["--help"], ["ask", "--help"], ["tools", "--help"]):
+        assert main(arguments) == 0
+        assert "Usage: ferrule" in capsys.readouterr().out
+
+
+def test_the_folder_one_stands_in_is_found_by_the_installed_command(here) -> None:
+    """Ours: `ferrule` has no current folder on its path, `python -m` has."""
+    (here / "tools_of_mine.py").write_text("def mine() -> int:\n    return 1\n")
+    program = (
+        "import sys; sys.path = [p for p in sys.path if p]; from ferrule.cli.main import main; sys.exit(main(['tools', 'tools_of_mine']))"
+    )
+    run = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False, cwd=Path.cwd())
+    assert run.returncode == 0, run.stderr
+    assert "mine" in run.stdout

@@ -1,0 +1,208 @@
+"""`ferrule runs`, `show`, `approve`, `deny`, `reply`, `cancel`, `resume`: another process, another day, no terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ferrule
+from ferrule.cli.main import main
+from ferrule.programs.react import ReAct
+from ferrule.runs.store.sqlite import SQLiteStore
+from ferrule.testing.scripted import ScriptedLM
+
+PROGRAM = '''
+import ferrule
+
+@ferrule.tool(require_confirmation=True)
+def pay(euros: int, to: str = "ann") -> str:
+    """Pay."""
+    return f"paid {euros} to {to}"
+
+class Finishing(ferrule.ScriptedLM):
+    def complete(self, request):
+        return ferrule.ScriptedLM([{"name": "finish", "args": {"answer": "ok"}}]).complete(request)
+
+agent = ferrule.ReAct("task -> answer", [pay])
+agent.set_lm(Finishing([]))
+no_program = 7
+'''
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "billing", raising=False)
+    (tmp_path / "billing.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def agent() -> ReAct:
+    @ferrule.tool(require_confirmation=True)
+    def pay(euros: int, to: str = "ann") -> str:
+        """Pay."""
+        return f"paid {euros} to {to}"
+
+    return ReAct("task -> answer", [pay])
+
+
+def waiting(*ids: str, calls: int = 1) -> None:
+    """Runs that wait, in `ferrule.db`."""
+    store = SQLiteStore()
+    for each in ids:
+        asked = [{"name": "pay", "args": {"euros": 3 + k}} for k in range(calls)]
+        with ferrule.context(lm=ScriptedLM([asked])):
+            assert agent().start(task="the \x1b[31mbill\u202e", store=store, run_id=each).status == "waiting"
+    store.close()
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    assert main(words) == code
+    out, err = capsys.readouterr()
+    assert (out == "") == (code in {1, 2})
+    return out or err
+
+
+def question_ids(capsys: Any) -> list[str]:
+    return [each["id"] for each in json.loads(said(capsys, "runs", "--json"))[0]["questions"]]
+
+
+def test_a_run_is_listed_approved_and_resumed_without_a_terminal(here: Path, capsys: Any) -> None:
+    """A13, R19, V11: ids are printed, codes tell how it ended, and nothing blocks."""
+    waiting("bill-7")
+    listed = said(capsys, "runs")
+    assert "bill-7  waiting" in listed
+    assert 'waiting  Confirm execution of pay with args: {"euros":3,"to":"ann"}? (yes/no)' in listed
+    assert question_ids(capsys)[0] in said(capsys, "resume", "bill-7", "--program", "billing:agent", code=3)
+    assert "approved. It takes effect when the run is resumed" in said(capsys, "approve", "bill-7")
+    assert "  decided  Confirm" in said(capsys, "runs", "--status", "waiting")
+    assert said(capsys, "resume", "bill", "--program", "billing:agent") == 'bill-7: done\n{"answer":"ok"}\n'
+    assert "paid 3 to ann" in said(capsys, "show", "bill-7")
+
+
+def test_an_edit_changes_arguments_and_a_file_names_the_program(here: Path, capsys: Any) -> None:
+    """A5, A13."""
+    waiting("r")
+    said(capsys, "approve", "r", "--edit", "euros=5", "--edit", "to=7")
+    said(capsys, "resume", "r", "--program", "billing.py:agent")
+    assert "paid 5 to 7" in said(capsys, "show", "r")
+
+
+def test_a_denial_is_told_to_the_model_with_its_reason_and_its_author(here: Path, capsys: Any, monkeypatch: Any) -> None:
+    """V2, A7: who, from where."""
+    monkeypatch.setattr("ferrule.cli.commands.runs.user_name", lambda: "ann")
+    waiting("r")
+    said(capsys, "deny", "r", "--why", "too dear")
+    assert "decided already by ann: rejected" in said(capsys, "approve", "r", code=1)
+    said(capsys, "resume", "r", "--program", "billing:agent")
+    [decision] = [each["value"] for each in json.loads(said(capsys, "show", "r", "--json"))["journal"] if each["kind"] == "decision"]
+    assert (decision["kind"], decision["text"], decision["by"], decision["via"]) == ("deny", "too dear", "ann", "cli")
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "kind"),
+    [
+        (("approve",), {}, "approve"),
+        (("approve", "--edit", "euros=5"), {"data": {"euros": 5}}, "edit"),
+        (("deny", "--why", "too dear"), {"approved": False, "data": "too dear"}, "deny"),
+        (("reply", "ask ann"), {"data": "ask ann", "status": "feedback"}, "reply"),
+    ],
+    ids=["approve", "edit", "deny", "reply"],
+)
+def test_a_decision_leaves_the_same_record_by_whatever_way_it_comes(here: Path, capsys: Any, words: Any, said: Any, kind: str) -> None:
+    """V2: the command line, an id, and the run itself, one way of deciding each."""
+    waiting("cli", "id", "run")
+    store = SQLiteStore()
+    assert main([words[0], "cli", *words[1:]]) == 0
+    ferrule.respond_to_confirmation(_waits(store, "id"), **said, store=store)
+    run = ferrule.Run.load(store, "run", agent())
+    [question] = run.pending
+    run.answer(getattr(question, kind)(*([said["data"]] if "data" in said else [])))
+    left: list[Any] = []
+    for each in ("cli", "id", "run"):
+        run = ferrule.Run.load(store, each, agent())
+        with ferrule.context(lm=ScriptedLM([{"name": "finish", "args": {"answer": "ok"}}])):
+            run.resume()
+        [decision] = run.decisions
+        assert decision.at is not None
+        left.append((decision.kind, decision.text, decision.args, decision.shown, decision.grant, run.trajectory["observation_0"]))
+    store.close()
+    capsys.readouterr()
+    assert left[0][0] == kind
+    assert left == [left[0]] * 3
+
+
+def _waits(store: SQLiteStore, run_id: str) -> str:
+    return next(each.questions[0].id for each in store.list() if each.id == run_id)
+
+
+def test_a_reply_is_what_the_model_gets_for_the_call(here: Path, capsys: Any) -> None:
+    """R9, A9."""
+    waiting("r")
+    said(capsys, "reply", "r", "it was paid on Monday")
+    said(capsys, "resume", "r", "--program", "billing:agent")
+    assert "decision reply it was paid on Monday" in said(capsys, "show", "r")
+
+
+def test_of_several_questions_one_is_named_by_the_beginning_of_its_id(here: Path, capsys: Any) -> None:
+    """A12, A13: each is answered by id."""
+    waiting("r", calls=2)
+    first, second = question_ids(capsys)
+    assert "Several questions" in said(capsys, "approve", "r", code=1)
+    said(capsys, "approve", "r", second[:6])
+    said(capsys, "reply", "r", "no", "--question", first)
+    assert "decided already" in said(capsys, "deny", "r", second, code=1)
+
+
+def test_a_run_is_cancelled_from_the_command_line(here: Path, capsys: Any) -> None:
+    """R15, R19."""
+    waiting("r")
+    assert said(capsys, "cancel", "r") == "r: cancelled\n"
+    assert "r  cancelled" in said(capsys, "runs")
+
+
+def test_what_a_model_wrote_cannot_steer_the_terminal(here: Path, capsys: Any) -> None:
+    """V9: escapes and turned text are shown, or gone."""
+    waiting("r")
+    for words in (("runs",), ("show", "r")):
+        assert not {"\x1b", "\u202e"} & set(said(capsys, *words))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        pytest.param(("runs", "--store", "other.db"), 2, "There is no file 'other.db'", id="no file"),
+        pytest.param(("show", "x"), 1, "No run of the id 'x'; there are: r2, r1", id="no run"),
+        pytest.param(("cancel", ""), 1, "No run of the id ''", id="no name of a run"),
+        pytest.param(("approve", "r1", ""), 1, "No question of the id ''", id="no name of a question"),
+        pytest.param(("runs", "--status", "bogus"), 2, "running, waiting, done, failed, cancelled; found 'bogus'", id="no status"),
+        pytest.param(("show", "r"), 1, "Several runs of the id 'r'", id="two runs"),
+        pytest.param(("approve", "r1", "--edit", "euros"), 1, "cannot be read at 'euros'", id="no edit"),
+        pytest.param(("resume", "r1", "--program", "billing"), 2, "module:attribute", id="no attribute"),
+        pytest.param(("resume", "r1", "--program", "billing:no_program"), 2, "names no program: found 7", id="no program"),
+        pytest.param(("resume", "r1", "--program", "absent.py:agent"), 2, "cannot be loaded", id="no file of a program"),
+        pytest.param(("resume", "r1", "--program", "absent_module:agent"), 2, "absent_module", id="no module"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_is_made(here: Path, capsys: Any, words: Any, code: int, message: str) -> None:
+    """A13: no empty store is left by a slip of the fingers."""
+    waiting("r1", "r2")
+    assert message in said(capsys, *words, code=code)
+    assert not (here / "other.db").exists()
+
+
+def test_a_run_that_fails_says_why_and_ends_with_code_1(here: Path, capsys: Any) -> None:
+    """V11."""
+    (here / "billing.py").write_text(PROGRAM.replace("agent.set_lm(Finishing([]))", "agent.set_lm(ferrule.ScriptedLM([]))"))
+    waiting("r")
+    said(capsys, "approve", "r")
+    assert main(["resume", "r", "--program", "billing:agent"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "r: failed\n"
+    assert err.startswith("ScriptError: ")
+    assert "r  failed" in said(capsys, "runs")

@@ -1,0 +1,131 @@
+"""`ferrule serve`: what the words of the command line become. That it serves is proved in tests/integration/test_mcp_round_trip.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ferrule.bridges.mcp.server.app import MCPApp
+from ferrule.cli.main import main
+
+pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
+
+MODULE = """
+import ferrule
+
+def one(a: int) -> int:
+    return a
+
+def two() -> str:
+    return ""
+
+agent = ferrule.Predict("question -> answer")
+"""
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ...]]:
+    """What would have been served, and how."""
+    found: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(MCPApp, "run", lambda app, transport="stdio", **options: found.append((app.names, app.name, transport, options)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "of_mine", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "of_mine.py").write_text(MODULE, encoding="utf-8")
+    return found
+
+
+def test_over_stdio_nothing_is_printed(served: list, capsys: pytest.CaptureFixture[str]) -> None:
+    """M79."""
+    assert main(["serve", "of_mine:one", "of_mine:two", "--name", "mine"]) == 0
+    assert served == [(("one", "two"), "mine", "stdio", {})]
+    assert capsys.readouterr().out == ""
+
+
+def test_over_http_it_says_where(served: list, capsys: pytest.CaptureFixture[str]) -> None:
+    """M80."""
+    assert main(["serve", "of_mine.py", "--http", "--port", "8123", "--allowed-host", "a.example"]) == 0
+    [(*_, options)] = served
+    on_listening = options.pop("on_listening")
+    assert served == [(("one", "two"), "ferrule", "http", {"host": "127.0.0.1", "port": 8123, "allowed_hosts": ["a.example"]})]
+    assert tuple(capsys.readouterr()) == ("", "")  # not before it listens
+    on_listening("http://127.0.0.1:8123/mcp")
+    assert tuple(capsys.readouterr()) == ("", "Serving 2 tools on http://127.0.0.1:8123/mcp. Ctrl-C ends it.\n")
+
+
+@pytest.mark.parametrize("place", ["of_mine:agent", "of_mine.py:agent"], ids=["module", "file"])
+def test_a_program_is_served_as_one_tool(served: list, place: str) -> None:
+    """M81."""
+    assert main(["serve", place]) == 0
+    assert served[0][0] == ("predict",)
+
+
+def test_without_a_place_the_demo_is_served(served: list) -> None:
+    """As the other commands."""
+    assert main(["serve"]) == 0
+    assert served[0][0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["nowhere:tool"], id="no such module"),
+        pytest.param(["of_mine:absent"], id="no such tool"),
+        pytest.param(["of_mine:one", "of_mine:one"], id="twice"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_a_line(served: list, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Ours."""
+    assert main(["serve", *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert served == []
+
+
+@pytest.mark.parametrize("place", ["loud.py", "loud", "kit"], ids=["file", "module", "folder"])
+def test_what_a_file_prints_while_it_is_loaded_goes_to_standard_error_and_once(
+    served: list, place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M79: standard output is the protocol's from the first byte."""
+    monkeypatch.delitem(sys.modules, "loud", raising=False)
+    loud = "print('loaded')\ndef one() -> int:\n    return 1\ndef two() -> int:\n    return 2\n"
+    Path("loud.py").write_text(loud, encoding="utf-8")
+    Path("kit").mkdir()
+    Path("kit/one.py").write_text(loud, encoding="utf-8")
+    assert main(["serve", place]) == 0
+    assert tuple(capsys.readouterr()) == ("", "loaded\n")
+    assert served[0][0] == (("one",) if place == "kit" else ("one", "two"))
+
+
+@pytest.mark.parametrize(
+    "place", ["leaves.py", "leaves", "leaves.py:agent", "out", "out/leaves"], ids=lambda place: place.replace("/", " in ")
+)
+def test_a_file_that_ends_the_process_is_told(served: list, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ours."""
+    Path("leaves.py").write_text("raise SystemExit(4)", encoding="utf-8")
+    Path("out").mkdir()
+    Path("out/leaves.py").write_text("raise SystemExit(4)", encoding="utf-8")
+    assert main(["serve", place]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n"), "4" in said.err) == ("", 1, True)
+    assert served == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["--port", "99999"], id="no such port"),
+        pytest.param(["--host", "0.0.0.0"], id="open to all"),
+    ],
+)
+def test_an_address_that_cannot_be_served_on_is_told_and_nothing_else(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """M80."""
+    assert main(["serve", "--http", *words]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert "Serving" not in said.err

@@ -1,0 +1,172 @@
+"""From the words of a command line to what they mean, or to a message that says what is wrong."""
+
+from __future__ import annotations
+
+import sys
+from typing import Literal
+
+import pytest
+
+from ferrule import ChatAdapter, InputField, JSONAdapter, OutputField, Signature, XMLAdapter
+from ferrule.cli import arguments as choose
+from ferrule.cli.arguments import WRONG
+from ferrule.errors import ConfigurationError, InputError, ToolLoadError
+
+TWO = '''
+from ferrule import tool
+
+@tool
+def first(a: int) -> int:
+    """The first."""
+    return a
+
+@tool(name="second")
+def other(a: int) -> int:
+    """The second."""
+    return a
+
+def helper(a: int) -> int:
+    return a
+
+both = [first, helper]
+by_name = {"x": helper}
+nothing = []
+number = 7
+'''
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder one stands in, and a `sys.path` that is itself again afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def names(*places: str) -> list[str]:
+    return [tool.name for tool in choose.tools(places)]
+
+
+def test_without_a_place_there_are_the_demo_s_tools() -> None:
+    """Brief."""
+    assert names() == ["calculate", "days_between", "date_after", "search_documents"]
+
+
+def test_tools_come_from_files_and_folders(here) -> None:
+    """Issue 7: a .py file, or a folder, as `Tool.load` reads them."""
+    (here / "kit").mkdir()
+    (here / "kit" / "b.py").write_text("def b() -> int:\n    return 1\n")
+    (here / "kit" / "a.py").write_text("def a() -> int:\n    return 1\n")
+    assert names("kit") == ["a", "b"]
+    assert names("kit/b.py") == ["b"]
+    assert names("kit/b.py", "kit/a.py") == ["b", "a"]
+    assert names(str(here / "kit")) == ["a", "b"]
+
+
+def test_tools_come_from_modules(here) -> None:
+    """Issue 7: `module[:name]`; a module's tools are its `@tool`s, or else its own public functions."""
+    (here / "made_here.py").write_text(TWO)
+    (here / "plain_here.py").write_text("from os.path import join\ndef one() -> int:\n    return 1\ndef _two() -> int:\n    return 2\n")
+    assert names("made_here") == ["first", "second"]
+    assert names("made_here:other") == ["second"]
+    assert names("made_here:helper") == ["helper"]
+    assert names("made_here:both") == ["first", "helper"]
+    assert names("made_here:by_name") == ["helper"]
+    assert names("plain_here") == ["one"]
+    assert names("ferrule.cli.sample_tools:TOOLS") == names()
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["nowhere.py", "no/such/folder", "no_such_module_here", "no.such.module", "made_here:absent", "made_here:nothing", "made_here:number", "hollow.py",
+     "empty", "hollow", "", ":x", "broken_here", "broken_here.py", "..", ".x"],
+)  # fmt: skip
+def test_what_holds_no_tools_is_told(here, place: str) -> None:
+    """Ours: one of the errors that the commands turn into a message."""
+    (here / "made_here.py").write_text(TWO)
+    (here / "hollow.py").write_text("x = 1\n")
+    (here / "broken_here.py").write_text("import no_such_module_either\n")
+    (here / "empty").mkdir()
+    with pytest.raises(WRONG) as caught:
+        choose.tools([place])
+    assert isinstance(caught.value, ToolLoadError)
+
+
+def test_adapters_go_by_name() -> None:
+    """Brief: chat, json and xml write calls in the text; native makes native ones; without a name the model decides."""
+    assert choose.adapter(None) == (None, None)
+    assert choose.adapter("native") == (None, True)
+    kinds = {name: choose.adapter(name) for name in ("chat", "json", "xml")}
+    assert [(type(found), native) for found, native in kinds.values()] == [(ChatAdapter, False), (JSONAdapter, False), (XMLAdapter, False)]
+    with pytest.raises(ConfigurationError, match="chat, json, xml, native"):
+        choose.adapter("yaml")
+
+
+def test_inputs_are_the_question_and_pairs() -> None:
+    """Brief: the question fills the first input."""
+    signature = Signature("question, city, k: int, tags: list[str] -> answer")
+    assert choose.inputs(signature, "q=1", ["city=New York=NY", "k=3", 'tags=["a"]']) == {
+        "question": "q=1", "city": "New York=NY", "k": 3, "tags": ["a"],
+    }  # fmt: skip
+
+
+def test_text_that_looks_like_json_stays_text_for_a_text_input() -> None:
+    """Ours."""
+
+    class Typed(Signature):
+        """Answer."""
+
+        question: str = InputField()
+        code: str = InputField()
+        size: Literal["s", "m"] = InputField()
+        answer: str = OutputField()
+
+    assert choose.inputs(Typed, "q", ["code=01234", "size=m"]) == {"question": "q", "code": "01234", "size": "m"}
+
+
+@pytest.mark.parametrize(
+    "pairs", [["city"], ["=x"], ["question=again"], ["city=a", "city=b"], ["city=a", "k=x"], ["city=a"], ["city=a", "k=1", "more=1"]]
+)
+def test_wrong_inputs_are_told(pairs: list[str]) -> None:
+    """Ours."""
+    with pytest.raises(InputError):
+        choose.inputs(Signature("question, city, k: int -> answer"), "q", pairs)
+
+
+def test_a_model_is_named_or_the_offline_one_is_served() -> None:
+    """Brief: no model of one's own choosing, whatever keys the environment holds."""
+    with choose.model("openai/gpt-5-mini", None) as lm:
+        assert lm.name == "openai/gpt-5-mini"
+    with choose.model("mine", "http://localhost:9/v1") as lm:
+        assert lm.name.endswith("mine")
+    with choose.model(None, None) as lm:
+        assert lm.complete.__self__._transport is not None  # it goes over HTTP
+        assert "127.0.0.1" in lm.name
+    with pytest.raises(ConfigurationError, match="--lm"), choose.model(None, "http://localhost:9/v1"):
+        pass
+    with pytest.raises(ConfigurationError), choose.model("nonsense", None):
+        pass
+
+
+def test_a_file_without_a_function_of_its_name_gives_all_tools_it_holds(tmp_path) -> None:
+    """Issue 2: `--tools FILE`; P22 comes first: a function named like the file is the file's one tool."""
+    several = tmp_path / "several.py"
+    several.write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n"
+        "def one(x: int) -> int:\n    'One.'\n    return x\ndef two() -> int:\n    'Two.'\n    return 2\ndef _hidden(): ...\n"
+    )
+    assert [tool.name for tool in choose.tools([str(several)])] == ["one", "two"]
+    (tmp_path / "one.py").write_text(several.read_text())
+    assert [tool.name for tool in choose.tools([str(tmp_path / "one.py")])] == ["one"]
+    broken = tmp_path / "broken.py"
+    broken.write_text("def one(:\n")
+    with pytest.raises(ToolLoadError):
+        choose.tools([str(broken)])
+
+
+def test_a_signature_without_inputs_has_no_place_for_the_question() -> None:
+    with pytest.raises(InputError, match="no place for the question"):
+        choose.inputs(Signature("-> answer"), "What?", [])

@@ -1,0 +1,83 @@
+"""`--mcp` of `ferrule ask` and `ferrule tools`, and forms at the terminal (issue 5, api 17)."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ferrule import ScriptedLM
+from ferrule.cli.main import main
+from ferrule.cli.prompt import ask_person
+from ferrule.testing import serve
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.confirmation.question import Question
+
+SERVER = Path(__file__).parents[1] / "asking_server.py"
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> str:
+    return shlex.join([sys.executable, str(SERVER), "modern", str(tmp_path / "calls")])
+
+
+def ask(*words: str, steps: list[Any]) -> int:
+    with serve(ScriptedLM([*steps, {"name": "finish", "args": {"answer": "done"}}])) as server:
+        return main(["ask", "x", *words, "--lm", "m", "--base-url", server.base_url])
+
+
+PAY = [{"name": "pay", "args": {"what": "rent"}}]
+
+
+def test_the_tools_of_a_server_ask_unless_yes_opens_it(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """API 17."""
+    assert ask("--mcp", where, steps=PAY) == 3
+    assert "Confirm execution of pay ('pay' of the MCP server" in capsys.readouterr().err
+    assert "call" not in (tmp_path / "calls").read_text()
+    assert ask("--mcp", where, "--yes", steps=PAY) == 0
+    out, err = capsys.readouterr()
+    assert "done {'what': 'rent'}" in out
+    assert "With --yes, the tools of asking_server run without asking anybody." in err
+
+
+def test_a_file_of_servers_and_local_tools_go_together(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "own.py").write_text('def own() -> str:\n    """Ours."""\n    return "ours"\n')
+    command, *args = shlex.split(where)
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"hall": {"command": command, "args": args}}}))
+    assert main(["tools", str(tmp_path / "own.py"), "--mcp", str(tmp_path / "servers.json"), "--json"]) == 0
+    assert [each["function"]["name"] for each in json.loads(capsys.readouterr().out)] == ["book", "pay", "page", "changed", "own"]
+
+
+def test_a_server_that_does_not_start_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tools", "--mcp", shlex.join([sys.executable, "-c", "raise SystemExit('no key')"])]) == 1
+    assert "no key" in capsys.readouterr().err
+    assert ask("--mcp", "no-such-command-anywhere", steps=[]) == 1
+    assert "The run failed." in capsys.readouterr().err
+
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 3}}, "required": ["name"]}
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "content"),
+    [
+        (["Ann"], "reply", {"name": "Ann", "age": 3}),
+        (['{"name": "Ann", "age": "x"}', '{"name": "Ann", "age": 4}'], "reply", {"name": "Ann", "age": 4}),
+        (["y", "n"], "deny", None),
+    ],
+    ids=["one value", "a misfit is asked again", "the defaults do not do"],
+)
+def test_a_form_is_filled_at_the_terminal(said: list[str], kind: str, content: Any) -> None:
+    question = Question("input", "The server asks", ToolCall(name="book"), "q", server="hall", form=FORM)
+    lines = iter(said)
+    decision = ask_person(question, Console(file=io.StringIO()), lambda: next(lines))
+    assert decision is not None
+    assert decision.kind == kind
+    assert content is None or json.loads(decision.text) == content
+    assert next(lines, None) is None

@@ -1,0 +1,124 @@
+"""A person decides at the terminal; nothing is decided by accident."""
+
+from __future__ import annotations
+
+import pytest
+
+from ferrule import Question, ToolCall
+from ferrule.cli.prompt import ask_person
+
+CONFIRM = Question(
+    "confirm", "Confirm execution of [b]rm[/b] with args: \x1b[2J \u202e?", ToolCall(name="rm", args={"path": "[red]\x1b[2Jx"}), "q1"
+)
+CLARIFY = Question("clarify", "Which [b]file[/b]?", ToolCall(name="user_clarification"), "q2")
+
+
+def lines(*said: str):
+    waiting = iter(said)
+
+    def read() -> str:
+        try:
+            return next(waiting)
+        except StopIteration:
+            raise EOFError from None
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "text"),
+    [
+        ("y", "approve", ""),
+        (" YES ", "approve", ""),
+        ("n", "deny", ""),
+        ("No", "deny", ""),
+        ("not that one", "deny", "not that one"),
+        ("yeah", "deny", "yeah"),
+    ],
+)
+def test_only_a_clear_yes_runs_the_call(paper, said: str, kind: str, text: str) -> None:
+    """Brief: y, n or text."""
+    decision = ask_person(CONFIRM, paper, lines(said))
+    assert (decision.question_id, decision.kind, decision.text) == ("q1", kind, text)
+
+
+def test_an_empty_line_is_asked_again(paper) -> None:
+    """Ours."""
+    assert ask_person(CONFIRM, paper, lines("", "  ", "y")).kind == "approve"
+    assert paper.file.getvalue().count("what to do instead") == 3
+
+
+def test_the_end_of_input_decides_nothing(paper) -> None:
+    """Ours."""
+    assert ask_person(CONFIRM, paper, lines("")) is None
+
+
+def test_a_question_of_the_model_is_answered_with_whatever_is_said(paper) -> None:
+    """Ours: `yes` is an answer like any other."""
+    decision = ask_person(CLARIFY, paper, lines("y"))
+    assert (decision.question_id, decision.kind, decision.text) == ("q2", "reply", "y")
+    assert "Which [b]file[/b]?" in paper.file.getvalue()
+
+
+def test_the_person_sees_the_call_and_nothing_that_hides_it(paper) -> None:
+    """Brief: markup escaped; ours: what cannot be seen is written out, because the decision is on exactly this text."""
+    ask_person(CONFIRM, paper, lines("n"))
+    shown = paper.file.getvalue()
+    assert "[b]rm[/b] with args: \\u001b[2J \\u202e?" in shown
+    assert "\x1b" not in shown
+
+
+def edited(said: str, paper) -> dict[str, object]:
+    asked = Question("confirm", "?", ToolCall(name="cp", args={"path": "a", "count": 1, "note": "x"}), "q1", "f")
+    decision = ask_person(asked, paper, lines(said, "n"))
+    return decision.args if decision.kind == "edit" else {}
+
+
+@pytest.mark.parametrize(
+    ("said", "args"),
+    [
+        ("edit path=b.txt", {"path": "b.txt"}),
+        ("edit count=3 note='two words'", {"count": 3, "note": "two words"}),
+        ("edit note=3", {"note": "3"}),
+        ('{"count": 4}', {"count": 4}),
+        ("edit", {}),
+        ("edit count", {}),
+        ("edit note='open", {}),
+        ("edit the other file instead", {}),
+    ],
+    ids=["one", "two", "text_stays_text", "json", "nothing", "no_value", "open_quote", "words"],
+)
+def test_an_edit_changes_named_arguments(paper, said: str, args: dict[str, object]) -> None:
+    """A13: what cannot be read decides nothing."""
+    assert edited(said, paper) == args
+
+
+def test_always_is_for_the_same_arguments_in_this_run_and_why_only_tells(paper) -> None:
+    """A13, A6, A7."""
+    asked = Question("confirm", "?", ToolCall(name="rm", args={"path": "a"}, intention="to tidy \x1b[2J"), "q1", "f", "It is old.")
+    decision = ask_person(asked, paper, lines("why", "always"))
+    assert decision.kind == "approve"
+    assert decision.grant is not None
+    assert decision.grant.args == "same"
+    assert decision.via == "terminal"
+    shown = paper.file.getvalue()
+    assert "the model thought: It is old." in shown
+    assert "\x1b" not in shown
+
+
+def test_the_panel_shows_what_was_changed_of_what_the_model_wrote(paper) -> None:
+    """A5, A13: the diff."""
+    asked = Question("confirm", "?", ToolCall(name="f", args={"n": 7, "d": 1}), "q1", "f", raw={"n": "7"})
+    ask_person(asked, paper, lines("n"))
+    shown = paper.file.getvalue()
+    assert '- n: "7"' in shown
+    assert "+ n: 7" in shown
+    assert "d: 1" not in shown
+
+
+@pytest.mark.parametrize(("said", "kind", "text"), [("y", "approve", ""), ("no", "deny", ""), ("order 17", "reply", "order 17")])
+def test_a_call_that_may_have_run_is_run_or_left_or_has_its_result_told(paper, said: str, kind: str, text: str) -> None:
+    """R9."""
+    decision = ask_person(Question("unknown", "pay may have run", ToolCall(name="pay", args={"n": 1}), id="q"), paper, lines(said))
+    assert decision is not None
+    assert (decision.kind, decision.text) == (kind, text)

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule.errors import AuthenticationFailed, BadRequest, ContextOverflow, LMError, RateLimited, Refused, Unavailable
+from ferrule.models.http.errors import failure, placed, request_id, retry_after_s, told
+
+OVERFLOWS = [
+    "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
+    "prompt is too long: 210000 tokens > 200000 maximum",
+    "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+    "the request exceeds the available context size, try increasing it",
+    "Please reduce the length of the messages or completion.",
+    "input length and `max_tokens` exceed context limit: context window full",
+    "Trying to keep the first 5000 tokens when context the overflows.",
+]
+
+
+@pytest.mark.parametrize("message", OVERFLOWS, ids=range(len(OVERFLOWS)))
+def test_a_prompt_that_is_too_long_is_known_by_its_words(message):
+    """L4."""
+    error, again = failure(400, {}, f'{{"error": {{"message": "{message}"}}}}'.encode())
+    assert type(error) is ContextOverflow
+    assert not again
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["Request too large for model `x` on tokens per minute (TPM)", "Too many tokens per minute", "temperature exceeds the maximum of 2"],
+    ids=range(3),
+)
+def test_not_everything_that_is_too_much_is_a_prompt_that_is_too_long(message):
+    """L4."""
+    assert type(failure(413, {}, f'{{"error": {{"message": "{message}"}}}}'.encode())[0]) is BadRequest
+
+
+SHAPES = {
+    "openai": (b'{"error": {"message": "said", "type": "t", "param": null, "code": null}}', "said"),
+    "ollama": (b'{"error": "said"}', "said"),
+    "mistral": (b'{"object": "error", "message": "said", "type": "x"}', "said"),
+    "fastapi": (b'{"detail": "said"}', "said"),
+    "fastapi_list": (b'{"detail": [{"loc": ["body"], "msg": "said"}]}', "said"),
+    "gemini": (b'[{"error": {"code": 400, "message": "said", "status": "INVALID_ARGUMENT"}}]', "said"),
+    "text": (b"said", "said"),
+    "html": (b"<html><head><title>\n said </title>", "said"),
+    "latin": (b"\xff said", "said"),
+    "odd": (b"3", "3"),
+    "nested": (b'{"error": {"message": {"said": 1}}}', "said"),
+}
+
+
+@pytest.mark.parametrize(("body", "words"), SHAPES.values(), ids=SHAPES.keys())
+def test_the_providers_message_is_found_in_any_shape(body, words):
+    """L4."""
+    error, _ = failure(400, {"x-request-id": "req"}, body, provider="p")
+    assert words in str(error)
+    assert (error.provider, error.status, error.request_id) == ("p", 400, "req")
+
+
+def test_a_long_message_is_cut():
+    """Ours."""
+    assert len(str(failure(400, {}, b"x" * 100_000)[0])) < 1200
+
+
+@given(
+    st.integers(300, 599), st.binary(max_size=60), st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms"]), st.text(max_size=8))
+)
+def test_any_answer_gives_an_error(status, body, headers):
+    """L4."""
+    error, again = failure(status, headers, body, secret="secret")
+    assert isinstance(error, LMError)
+    assert again == (status == 429 or status >= 500)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after-ms": "x", "retry-after": "9"}, 9),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "nan"}, None),
+        ({}, None),
+    ],
+    ids=range(10),
+)
+def test_how_long_to_wait_is_read_from_the_headers(headers, seconds):
+    """L4."""
+    assert retry_after_s(headers) == seconds
+
+
+def test_a_date_to_wait_for_is_turned_into_seconds():
+    """L4."""
+    at = datetime.now(UTC) + timedelta(seconds=1000)
+    assert 900 < (retry_after_s({"retry-after": format_datetime(at, usegmt=True)}) or 0) <= 1000
+
+
+def test_the_request_id_has_several_names():
+    """L4."""
+    assert request_id({"request-id": "a"}) == "a"
+    assert request_id({"cf-ray": "b", "x-request-id": ""}) == "b"
+    assert request_id({}) is None
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind"),
+    [
+        ({"error": {"code": 429, "message": "x"}}, RateLimited),
+        ({"error": {"code": "429", "message": "x"}}, RateLimited),
+        ({"error": {"type": "rate_limit_error", "message": "x"}}, RateLimited),
+        ({"error": {"type": "authentication_error", "message": "x"}}, AuthenticationFailed),
+        ({"error": {"type": "invalid_request_error", "message": "x"}}, BadRequest),
+        ({"error": {"type": "invalid_request_error", "message": "prompt is too long"}}, ContextOverflow),
+        ({"error": {"code": "content_filter", "message": "x"}}, Refused),
+        ({"error": {"message": "x"}}, Unavailable),
+    ],
+    ids=range(8),
+)
+def test_an_error_in_an_answer_with_success_is_known_by_its_code(payload, kind):
+    """L4."""
+    assert type(told(payload)) is kind
+
+
+def test_an_error_learns_whose_it_is_once():
+    """L4."""
+    cause = ValueError()
+    error = RateLimited("slow sk-1", status=429, retry_after_s=3)
+    error.__cause__ = cause
+    named = placed(error, provider="p", found_request_id="r", secret="sk-1")
+    assert type(named) is RateLimited
+    assert (str(named), named.provider, named.status, named.retry_after_s, named.request_id) == (
+        "p: slow [key] (status 429)",
+        "p",
+        429,
+        3,
+        "r",
+    )
+    assert named.__cause__ is cause
+    assert placed(named, provider="q") is named
+
+
+def test_googles_reasons_and_waits_stand_in_the_details():
+    """L4: a wrong key of Gemini is a 400, and the wait of its 429 stands in the body (google.rpc.ErrorInfo, RetryInfo)."""
+    key = b'{"error": {"code": 400, "message": "API key not valid.", "details": [7, {"reason": "API_KEY_INVALID"}]}}'
+    assert isinstance(failure(400, {}, key)[0], AuthenticationFailed)
+    wait = b'{"error": {"code": 429, "message": "Quota.", "details": [{"@type": "x", "retryDelay": "34.5s"}]}}'
+    error, again = failure(429, {}, wait)
+    assert (type(error), error.retry_after_s, again) == (RateLimited, 34.5, True)
+    assert failure(429, {"retry-after": "1"}, wait)[0].retry_after_s == 1

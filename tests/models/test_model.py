@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import logging
+import pickle
+import subprocess
+import sys
+import threading
+
+import pytest
+from raw_server import raw_server, reply
+
+from ferrule.errors import BadRequest, ConfigurationError, InputError, MissingKeyError, Refused
+from ferrule.models.hosted import LM
+from ferrule.models.model import BaseLM, Model, as_model
+from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
+from ferrule.values.conversation.message import Message, Messages
+
+ASKED = Request(Messages([Message("user", "hi")]))
+KEY = "sk-very-secret-0123456789"
+
+
+class Shouting(BaseLM):
+    def complete(self, request):
+        return Response(request.messages[-1].text.upper(), reasoning=threading.current_thread().name)
+
+
+async def collected(stream) -> list:
+    return [item async for item in stream]
+
+
+# -- a model made of one method ---------------------------------------------------------------------------------
+
+
+def test_a_model_needs_one_method():
+    """L1."""
+    lm = Shouting()
+    assert isinstance(lm, Model)
+    assert as_model(lm) is lm
+    assert lm("hi") == "HI"
+    assert lm.complete(ASKED).text == "HI"
+    assert asyncio.run(lm.acall("hi")) == "HI"
+    assert (lm.name, lm.capabilities) == ("Shouting", Capabilities())
+
+
+def test_async_answers_are_made_in_a_worker_thread():
+    """L1: a slow `complete` must not hold up the loop."""
+    assert asyncio.run(Shouting().acomplete(ASKED)).reasoning != threading.current_thread().name
+
+
+def test_a_stream_is_one_delta_and_the_whole():
+    """L1."""
+    lm = Shouting()
+    whole = lm.complete(ASKED)
+    assert list(lm.stream(ASKED)) == [Delta("HI", whole.reasoning or ""), whole]
+    assert [type(item) for item in asyncio.run(collected(lm.astream(ASKED)))] == [Delta, Response]
+
+
+def test_an_empty_answer_streams_as_the_whole_alone():
+    """L1."""
+
+    class Silent(BaseLM):
+        def complete(self, request):
+            return Response()
+
+    assert list(Silent().stream(ASKED)) == [Response()]
+    assert Silent()("hi") == ""
+
+
+def test_a_model_without_complete_says_what_to_write():
+    """L1."""
+    with pytest.raises(NotImplementedError, match="must write `complete"):
+        BaseLM().complete(ASKED)
+
+
+def test_a_conversation_may_be_messages_or_dicts():
+    """L1."""
+    lm = Shouting()
+    assert lm(messages=[{"role": "system", "content": "x"}, {"role": "user", "content": "dict"}]) == "DICT"
+    assert lm(messages=[Message("user", "message")]) == "MESSAGE"
+    assert asyncio.run(lm.acall(messages=[Message("user", "a")])) == "A"
+
+
+def test_settings_of_a_call_go_with_its_request():
+    """L2."""
+    seen = []
+
+    class Watching(BaseLM):
+        def complete(self, request):
+            seen.append(dict(request.settings))
+            return Response("x")
+
+    lm = Watching().copy(temperature=1, top_p=1)
+    lm("hi", temperature=0)
+    assert seen == [{"temperature": 0, "top_p": 1}]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "kind"),
+    [
+        ((), {}, ConfigurationError),
+        (("hi",), {"messages": []}, ConfigurationError),
+        ((3,), {}, ConfigurationError),
+        ((ASKED,), {}, ConfigurationError),
+        ((), {"messages": []}, InputError),
+        ((), {"messages": "hi"}, InputError),
+        ((), {"messages": [3]}, InputError),
+        ((), {"messages": {"role": "user"}}, InputError),
+    ],
+    ids=range(8),
+)
+def test_what_is_no_question_is_refused(args, kwargs, kind):
+    """Ours."""
+    with pytest.raises(kind):
+        Shouting()(*args, **kwargs)
+
+
+def test_a_refusal_without_text_is_raised():
+    """L2."""
+
+    class Unwilling(BaseLM):
+        def complete(self, request):
+            return Response(None, refusal="I won't.")
+
+    with pytest.raises(Refused, match="I won't"):
+        Unwilling()("hi")
+
+
+def test_copies_do_not_change_the_original():
+    """L1."""
+    lm = Shouting()
+    hot = lm.copy(temperature=1)
+    assert (dict(lm.settings), dict(hot.settings)) == ({}, {"temperature": 1})
+    assert dict(hot.copy(top_p=0).settings) == {"temperature": 1, "top_p": 0}
+    assert copy.deepcopy(hot) is hot
+
+
+# -- anything that has `complete` -------------------------------------------------------------------------------
+
+
+class Duck:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def complete(self, request):
+        return self.answer
+
+
+def test_an_object_with_complete_becomes_a_model():
+    """L1."""
+    lm = as_model(Duck(Response("quack")))
+    assert isinstance(lm, Model)
+    assert lm.name == "Duck"
+    assert list(lm.stream(ASKED)) == [Delta("quack"), Response("quack")]
+    assert asyncio.run(lm.acomplete(ASKED)).text == "quack"
+    assert asyncio.run(collected(lm.astream(ASKED)))[-1].text == "quack"
+    assert as_model(lm) is lm
+
+
+def test_text_in_place_of_a_response_will_do():
+    """Ours."""
+    assert as_model(Duck("quack")).complete(ASKED) == Response("quack")
+
+
+def test_what_else_an_object_has_is_used():
+    """L1."""
+
+    class Whole(Duck):
+        name = "mallard"
+        capabilities = Capabilities(native_tools=False)
+
+        async def acomplete(self, request):
+            return Response("async")
+
+        def stream(self, request):
+            yield Delta("st")
+            yield Response("stream")
+
+    lm = as_model(Whole("sync"))
+    assert (lm.name, lm.capabilities.native_tools) == ("mallard", False)
+    assert asyncio.run(lm.acomplete(ASKED)).text == "async"
+    assert list(lm.stream(ASKED))[-1].text == "stream"
+    assert asyncio.run(collected(lm.astream(ASKED)))[-1].text == "async"
+
+
+def test_an_object_that_fits_the_protocol_is_taken_as_it_is():
+    """L1."""
+
+    class Full(Duck):
+        name, capabilities = "full", Capabilities()
+        acomplete = stream = astream = Duck.complete
+
+    full = Full("x")
+    assert as_model(full) is full
+
+
+def test_an_async_complete_is_told_apart():
+    """Ours: and no coroutine is left unawaited."""
+
+    class Async:
+        async def complete(self, request):
+            return Response("x")
+
+    with pytest.raises(ConfigurationError, match="acomplete"):
+        as_model(Async()).complete(ASKED)
+
+
+def test_what_complete_returns_must_be_an_answer():
+    """Ours."""
+    with pytest.raises(BadRequest, match="must return a `Response`"):
+        as_model(Duck({"text": "x"})).complete(ASKED)
+
+
+@pytest.mark.parametrize(
+    "bad", ["openai/gpt-5", Shouting, None, 3, object(), lambda request: "x"], ids=["name", "class", "none", "int", "obj", "fn"]
+)
+def test_what_is_no_model_is_refused_with_advice(bad):
+    """L1."""
+    with pytest.raises(ConfigurationError, match=r"LM\(|Shouting\(|BaseLM"):
+        as_model(bad)
+
+
+# -- over HTTP --------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_key_is_named_when_the_model_is_asked(monkeypatch):
+    """L1: not when it is made."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    lm = LM("openai/gpt-5-mini")
+    for ask in (lm.complete, lambda request: next(lm.stream(request)), lambda request: asyncio.run(lm.acomplete(request))):
+        with pytest.raises(MissingKeyError, match="OPENAI_API_KEY"):
+            ask(ASKED)
+
+
+def test_keys_are_read_when_a_request_goes_out(monkeypatch):
+    """L1."""
+    with raw_server(reply()) as server:
+        lm = LM("groq/llama", base_url=server.base_url)
+        lm.complete(ASKED)
+        monkeypatch.setenv("GROQ_API_KEY", f" {KEY}\n")
+        lm.complete(ASKED)
+        assert [headers.get("authorization") for headers, _ in server.requests] == [None, f"Bearer {KEY}"]
+
+
+def test_settings_headers_and_the_models_name_go_out():
+    """L1, L2."""
+    with raw_server(reply()) as server:
+        lm = LM(server.base_url, model="org/m", headers={"X-Title": "t"}, temperature=0.5)
+        lm.copy(temperature=None, top_p=1)("hi", seed=3)
+        headers, body = server.requests[0]
+    assert headers["x-title"] == "t"
+    assert json.loads(body) == {"model": "org/m", "top_p": 1, "seed": 3, "messages": [{"role": "user", "content": "hi"}]}
+
+
+def test_a_model_does_not_show_its_key(caplog):
+    """L1."""
+    caplog.set_level(logging.DEBUG)
+    with raw_server(reply("{}", "500 x"), reply()) as server:
+        lm = LM(server.base_url, model="m", api_key=KEY, headers={"X-Key": KEY}, user=KEY, temperature=0)
+        lm.complete(ASKED)
+    assert KEY not in caplog.text
+    assert KEY not in repr(lm)
+    assert "temperature=0" in repr(lm)
+    assert KEY not in f"{lm} {lm._transport!r} {lm.copy(a=KEY)!r}"
+
+
+def test_a_pickled_model_leaves_its_key_at_home():
+    """L1, ours."""
+    lm = LM("openai/gpt-5-mini", api_key=KEY, temperature=0)
+    pickled = pickle.dumps(lm)
+    assert KEY.encode() not in pickled
+    again = pickle.loads(pickled)
+    assert (again.name, again.settings) == (lm.name, lm.settings)
+
+
+def test_capabilities_are_the_providers_unless_told():
+    """L1."""
+    assert LM("openai/x").capabilities.json_schema
+    assert not LM("openai/x", capabilities=Capabilities(native_tools=False)).capabilities.native_tools
+
+
+def test_a_key_that_cannot_be_one_is_not_repeated(monkeypatch):
+    """L1."""
+    for bad in ("sk secret", "sk-ü", "sk\nsecret"):
+        with pytest.raises(ConfigurationError, match="no key has") as caught:
+            LM("openai/x", api_key=bad).complete(ASKED)
+        assert bad not in str(caught.value)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk secret")
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
+        LM("openai/x").complete(ASKED)
+
+
+def test_importing_models_loads_no_client():
+    """F2."""
+    program = (
+        "import sys; from ferrule.models.hosted import LM; from ferrule.testing.scripted import ScriptedLM; LM('openai/x');"
+        "print([name for name in ('httpx2', 'stamina', 'asyncio', 'tenacity', 'ssl') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("answer", ["x", None, {"text": "x"}, Response(5)], ids=repr)
+def test_asking_a_model_by_hand_says_that_it_returns_no_response(answer):
+    """Ours: it was a raw `AttributeError`; sync, async and streamed."""
+
+    class Odd(BaseLM):
+        def complete(self, request):
+            return answer
+
+    ways = (
+        lambda lm: lm("hi"),
+        lambda lm: asyncio.run(lm.acall("hi")),
+        lambda lm: list(lm.stream(Request(Messages([Message("user", "hi")])))),
+    )
+    for ask in ways:
+        with pytest.raises(ConfigurationError, match=r"`Odd` answered with .*return a `Response`"):
+            ask(Odd())
+
+
+def test_a_complete_of_ones_own_that_is_async_is_told_what_it_is_called():
+    """Ours: a coroutine is no answer."""
+
+    class Late(BaseLM):
+        async def complete(self, request):
+            return Response("x")
+
+    with pytest.raises(ConfigurationError, match=r"`Late\.complete` is async. Name it `acomplete`"):
+        Late()("hi")

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from ferrule.errors import ConfigurationError, MissingKeyError
+from ferrule.models.hosted import LM
+from ferrule.models.providers import PROVIDERS, address, choose, key_for, public
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_every_provider_has_an_address_and_most_a_key(name):
+    """L1."""
+    provider, model = choose(f"{name}/some/model:tag", None, None)
+    assert model == "some/model:tag"
+    assert address(provider.base_url).endswith("/chat/completions")
+    is_own = provider.base_url.startswith("http://localhost")
+    assert (provider.key_variable is None) == is_own
+    assert LM(f"{name}/m").name == f"{name}/m"
+
+
+def test_an_address_takes_the_models_name_beside_it():
+    """L1."""
+    provider, model = choose("http://host:8000/v1", None, "org/model")
+    assert (provider.name, provider.base_url, model) == ("host:8000", "http://host:8000/v1", "org/model")
+
+
+def test_a_known_provider_may_live_elsewhere():
+    """L1."""
+    provider, model = choose("openai/gpt", "http://proxy/v1", None)
+    assert (provider.name, provider.base_url, model) == ("openai", "http://proxy/v1", "gpt")
+
+
+def test_any_model_name_goes_with_a_base_url():
+    """L1, ours."""
+    provider, model = choose("Qwen/Qwen3-8B", "http://host:1/v1", None)
+    assert (provider.name, model) == ("host:1", "Qwen/Qwen3-8B")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("acme/x", None, None), "no provider `acme`.*openai.*groq"),
+        (("gpt-5", None, None), "no provider named"),
+        (("openai/", None, None), "no provider"),
+        (("", None, None), "named by a string"),
+        ((None, None, None), "named by a string"),
+        ((3, None, None), "named by a string"),
+        (("http://host/v1", None, None), "Which model"),
+        (("http://host/v1", None, ""), "Which model"),
+        (("http://host/v1", "http://other", "m"), "given twice"),
+        (("openai/x", None, "y"), "named twice"),
+    ],
+    ids=range(10),
+)
+def test_what_names_no_model_is_refused_with_advice(args, words):
+    """L1."""
+    with pytest.raises(ConfigurationError, match=words):
+        choose(*args)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "expected"),
+    [
+        ("http://h:8000/v1", "http://h:8000/v1/chat/completions"),
+        ("http://h:8000/v1/", "http://h:8000/v1/chat/completions"),
+        ("https://h/openai?api-version=1", "https://h/openai/chat/completions?api-version=1"),
+        ("https://h/v1/chat/completions", "https://h/v1/chat/completions"),
+        ("http://[::1]:80/v1", "http://[::1]:80/v1/chat/completions"),
+    ],
+    ids=range(5),
+)
+def test_the_address_of_completions_is_under_the_base_url(base_url, expected):
+    """L1."""
+    assert address(base_url) == expected
+
+
+@pytest.mark.parametrize("bad", ["ftp://h", "http://", "h:8000/v1", "http://h:99999", "http://[::1", "http://user:pass@h/v1"])
+def test_what_is_no_address_is_refused_without_showing_secrets(bad):
+    """L1."""
+    with pytest.raises(ConfigurationError) as caught:
+        address(bad)
+    assert "pass" not in str(caught.value).replace("password", "")
+
+
+def test_what_may_be_secret_in_an_address_is_not_shown():
+    """L1."""
+    assert public("https://user:pass@host:1/v1?key=secret") == "https://host:1/v1"
+    assert "secret" not in repr(LM("https://host/v1?key=secret", model="m"))
+
+
+@pytest.mark.parametrize("name", ["api_base", "timeout", "num_retries", "cache", "n", "token"])
+def test_settings_of_other_libraries_are_pointed_out(name):
+    """Ours: the provider would get them, and the wish be lost."""
+    with pytest.raises(ConfigurationError, match=f"`{name}`"):
+        LM("openai/x", **{name: 1})
+    with pytest.raises(ConfigurationError, match=f"`{name}`"):
+        LM("openai/x").copy(**{name: 1})
+
+
+MAKERS = [name for name, each in inspect.signature(LM.__init__).parameters.items() if each.kind is inspect.Parameter.KEYWORD_ONLY]
+
+
+@pytest.mark.parametrize("name", [*MAKERS, "model"])
+def test_a_copy_takes_settings_and_not_what_a_model_is_made_with(name):
+    """L1: else the provider would get it in the body, a key too, and the model go on as before."""
+    lm = LM("openai/x", api_key="sk-1")
+    with pytest.raises(ConfigurationError, match=rf"`{name}`.*LM\(\.\.\., {name}=") as raised:
+        lm.copy(**{name: "sk-2"})
+    assert "sk-2" not in str(raised.value)
+    assert lm.copy(temperature=1).settings == {"temperature": 1}
+
+
+def test_keys_come_from_the_first_variable_that_is_set(monkeypatch):
+    """L1."""
+    gemini = PROVIDERS["gemini"]
+    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+    monkeypatch.setenv("GOOGLE_API_KEY", "google")
+    assert key_for(gemini, None, needed=True) == "google"
+    monkeypatch.setenv("GEMINI_API_KEY", "gemini")
+    assert key_for(gemini, None, needed=True) == "gemini"
+    assert key_for(gemini, "mine", needed=True) == "mine"
+    assert key_for(gemini, "", needed=True) is None
+    monkeypatch.setenv("GEMINI_API_KEY", " ")
+    monkeypatch.delenv("GOOGLE_API_KEY")
+    with pytest.raises(MissingKeyError, match="GEMINI_API_KEY"):
+        key_for(gemini, None, needed=True)
+    assert key_for(PROVIDERS["ollama"], None, needed=True) is None
+
+
+def test_a_key_is_text():
+    """Ours."""
+    with pytest.raises(ConfigurationError, match="`api_key` is text"):
+        key_for(PROVIDERS["openai"], 3, needed=True)  # type: ignore[arg-type]

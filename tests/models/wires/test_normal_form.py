@@ -1,0 +1,124 @@
+"""One form for any provider's answer."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from ferrule.errors import LMError, MissingContent
+from ferrule.models.model import as_model
+from ferrule.models.wires.normal_form import response_of
+from ferrule.values.conversation.exchange import Request, Response
+from ferrule.values.conversation.message import Message, Messages
+
+ARGS = '{"a": 1}'
+CHAT_CALL = {"id": "c", "type": "function", "function": {"name": "add", "arguments": ARGS}}
+CHAT = {"role": "assistant", "content": None, "tool_calls": [CHAT_CALL]}
+
+
+def as_objects(value: Any) -> Any:
+    if isinstance(value, dict):
+        return SimpleNamespace(**{name: as_objects(each) for name, each in value.items()})
+    return [as_objects(each) for each in value] if isinstance(value, list) else value
+
+
+class Dumped(BaseModel):
+    choices: list[dict[str, Any]]
+    unset: str | None = None
+
+
+CALLS: dict[str, Any] = {
+    "chat": {"choices": [{"message": CHAT, "finish_reason": "tool_calls"}]},
+    "chat, deprecated": {"choices": [{"message": {"content": None, "function_call": {"name": "add", "arguments": ARGS}}}]},
+    "chat, of two the first": {"choices": [{"message": CHAT}, {"message": {"content": "other"}}]},
+    "a message": CHAT,
+    "a pydantic model": Dumped(choices=[{"message": CHAT}]),
+    "responses": {"output": [{"type": "function_call", "call_id": "c", "name": "add", "arguments": ARGS}], "status": "completed"},
+    "anthropic": {"type": "message", "content": [{"type": "tool_use", "id": "c", "name": "add", "input": {"a": 1}}], "stop_reason": "tool_use"},
+    "gemini": {"candidates": [{"content": {"parts": [{"functionCall": {"name": "add", "args": {"a": 1}}}]}, "finishReason": "STOP"}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_of_every_provider_are_the_same(name: str) -> None:
+    """E19, E21, E23, E27, E29, E31: as dicts and as objects; `raw` keeps what it came from (E28)."""
+    for answer in (CALLS[name], as_objects(CALLS[name]) if isinstance(CALLS[name], dict) else CALLS[name]):
+        before = copy.deepcopy(answer)
+        found = response_of(answer)
+        assert [(call.name, call.args, call.fault) for call in found.tool_calls] == [("add", {"a": 1}, None)]
+        assert found.text in {None, ""}
+        assert found.raw
+        assert answer == before
+
+
+TEXTS: dict[str, Any] = {
+    "text": "hi",
+    "a message": {"role": "assistant", "content": "hi"},
+    "chat": {"choices": [{"message": {"content": "hi", "tool_calls": []}}]},
+    "responses": {"output": [{"type": "message", "content": [{"type": "output_text", "text": "hi"}]}]},
+    "anthropic": {"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"},
+    "gemini": {"candidates": [{"content": {"parts": [{"text": "hi"}]}}]},
+    "a response": Response("hi"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_of_every_provider_is_the_same(name: str) -> None:
+    """E19, E20, E23, E25."""
+    found = response_of(TEXTS[name])
+    assert (found.text, found.tool_calls) == ("hi", ())
+
+
+@pytest.mark.parametrize(
+    "answer", [None, 5, [], {}, {"choices": []}, {"choices": [{}]}, {"output": []}, {"content": []}, {"x": 1}], ids=range(9)
+)
+def test_what_holds_no_answer_is_tagged(answer: Any) -> None:
+    """E24."""
+    with pytest.raises(MissingContent) as raised:
+        response_of(answer)
+    assert (raised.value.code, raised.value.raw) == ("missing_content", answer)
+
+
+def test_calls_that_are_no_list_are_kept_and_marked() -> None:
+    """E26."""
+    [call] = response_of({"choices": [{"message": {"content": "hi", "tool_calls": "add(1)"}}]}).tool_calls
+    assert call.fault is not None
+    assert (call.fault.code, call.fault.raw) == ("invalid_tool_calls", '"add(1)"')
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["choices", "message", "content", "tool_calls", "candidates", "output", "parts", "type"]), inner, max_size=3
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(junk)
+def test_any_answer_is_a_response_or_an_error_of_the_house(answer: Any) -> None:
+    """E19, E24."""
+    with suppress(LMError):
+        assert isinstance(response_of(answer), Response)
+
+
+def test_a_users_model_may_return_its_providers_answer() -> None:
+    """E22, E23."""
+
+    class Own:
+        def complete(self, request: Any) -> Any:
+            del request
+            return as_objects(CALLS["chat"])
+
+    found = as_model(Own()).complete(Request(Messages([Message("user", "q")])))
+    assert [call.name for call in found.tool_calls] == ["add"]

@@ -1,0 +1,416 @@
+"""udspy's way of going on: `ResumeState`, `agent.resume`, `resume_state=`, and the helper loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from agent_script import fields, native_step
+
+from ferrule import (
+    ChainOfThought,
+    ConfirmationRequired,
+    Decision,
+    DecisionError,
+    InputError,
+    MemoryStore,
+    Predict,
+    ReAct,
+    Response,
+    ResumeState,
+    RunError,
+    ScriptedLM,
+    ToolCall,
+    arun_until_done,
+    context,
+    module_callback,
+    respond_to_confirmation,
+    run_until_done,
+    tool,
+)
+from ferrule.values.run import event as events
+
+DONE = native_step("done", "finish", {"answer": "ok"})
+RAN: list[str] = []
+
+
+@tool(require_confirmation=True)
+def rm(path: str) -> str:
+    """Remove."""
+    RAN.append(path)
+    if path == "missing":
+        raise FileNotFoundError(path)
+    return f"removed {path}"
+
+
+@tool
+def look(path: str) -> str:
+    """Look."""
+    RAN.append(f"look {path}")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> None:
+    RAN.clear()
+
+
+def call(path: str) -> Response:
+    return Response("thinking", (ToolCall(name="rm", args={"path": path}, id=f"c_{path}"),))
+
+
+def react() -> ReAct:
+    return ReAct("task -> answer", [rm, look])
+
+
+PROGRAMS = {
+    "react": (react, DONE),
+    "predict": (lambda: Predict("task -> answer", tools=[rm, look]), "ok"),
+    "chain": (lambda: ChainOfThought("task -> answer", tools=[rm, look]), fields(reasoning="so", answer="ok")),
+}
+
+
+def asked(agent: Any, lm: ScriptedLM, **inputs: Any) -> ConfirmationRequired:
+    with context(lm=lm), pytest.raises(ConfirmationRequired) as raised:
+        agent(**(inputs or {"task": "x"}))
+    return raised.value
+
+
+@pytest.fixture(params=PROGRAMS)
+def program(request: pytest.FixtureRequest) -> tuple[Any, ScriptedLM]:
+    make, last = PROGRAMS[request.param]
+    return make(), ScriptedLM([call("a"), last])
+
+
+def test_what_is_raised_carries_the_question_and_the_models_call_id(program: tuple[Any, ScriptedLM]) -> None:
+    """U69-U72, U76, A8."""
+    error = asked(*program)
+    assert error.question == 'Confirm execution of rm with args: {"path":"a"}? (yes/no)'
+    assert (error.tool_call.name, error.tool_call.args, error.tool_call.id) == ("rm", {"path": "a"}, "c_a")
+    assert error.confirmation_id
+    assert error.context == {}
+    assert RAN == []
+
+
+WAYS = {
+    "resume": lambda agent, error: agent.resume("yes", error),
+    "state": lambda agent, error: agent(resume_state=ResumeState(error, "yes")),
+    "raw": lambda agent, error: agent(resume_state=error),
+    "with_inputs": lambda agent, error: agent(task="x", resume_state=error),
+    "run": lambda agent, error: agent.resume("y", error.run),
+    "aresume": lambda agent, error: asyncio.run(agent.aresume("yes", error)),
+    "acall": lambda agent, error: asyncio.run(agent.acall(resume_state=error)),
+    "stream": lambda agent, error: streamed(agent.stream(resume_state=error)),
+    "astream": lambda agent, error: asyncio.run(astreamed(agent.astream(resume_state=ResumeState(error)))),
+}
+
+
+def streamed(stream: Any) -> Any:
+    for _ in stream:
+        pass
+    return stream.prediction
+
+
+async def astreamed(stream: Any) -> Any:
+    async for _ in stream:
+        pass
+    return stream.prediction
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_goes_on_from_where_it_waited(program: tuple[Any, ScriptedLM], way: str) -> None:
+    """U103-U106, U115, A8: the model is not asked again, the thought stays, inputs need not be repeated."""
+    agent, lm = program
+    error = asked(agent, lm)
+    with context(lm=lm):
+        found = WAYS[way](agent, error)
+    assert found.answer == "ok"
+    assert RAN == ["a"]
+    assert len(lm.requests) == 2
+    assert [found.trajectory[f"{each}_0"] for each in ("thought", "tool_name", "tool_args")] == ["thinking", "rm", {"path": "a"}]
+    assert found.trajectory["observation_0"] == "removed a"
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_question_from_inside_a_tool_or_its_callback_is_no_observation(kind: str, is_async: bool) -> None:
+    """U75: no program takes it for a failure of the tool, and nothing runs."""
+
+    def outer() -> str:
+        """Remove by way of another tool."""
+        return str(rm(path="a"))
+
+    def load() -> Any:
+        """Remove in a callback."""
+        return module_callback(lambda _: rm(path="a"))
+
+    for tool_ in (outer, load):
+        program: Any = ReAct("task -> answer", [tool_]) if kind == "react" else type(PROGRAMS[kind][0]())("task -> answer", tools=[tool_])
+        calls = Response("", (ToolCall(name=tool_.__name__, args={}),))
+        with context(lm=ScriptedLM([calls])), pytest.raises(ConfirmationRequired, match="execution of rm"):
+            asyncio.run(program.acall(task="x")) if is_async else program(task="x")
+    assert RAN == []
+
+
+@pytest.mark.parametrize(
+    ("said", "ran", "observed"),
+    [
+        ("no", [], "decided against"),
+        ("try b instead", [], "try b instead"),
+        ('{"path": "b"}', ["b"], "removed b"),
+        ('{"edit": {"name": "rm", "args": {"path": "b"}}}', ["b"], "removed b"),
+        ('{"path": "missing"}', ["missing"], "FileNotFoundError"),
+        (False, [], "decided against"),
+    ],
+    ids=["no", "feedback", "edit", "edit_form", "tool_fails", "false"],
+)
+def test_what_is_said_reaches_the_tool_or_the_model(said: Any, ran: list[str], observed: str) -> None:
+    """U81, U84, U88, U89, U108, U109."""
+    lm = ScriptedLM([call("a"), DONE])
+    agent = react()
+    error = asked(agent, lm)
+    with context(lm=lm):
+        found = agent.resume(said, error)
+    assert ran == RAN
+    assert observed in found.trajectory["observation_0"]
+    assert found.trajectory["thought_0"] == "thinking"
+
+
+def test_an_edit_that_does_not_fit_raises_again_and_nothing_runs() -> None:
+    """U85, U87."""
+    lm = ScriptedLM([call("a"), DONE])
+    agent = react()
+    error = asked(agent, lm)
+    with context(lm=lm), pytest.raises(ConfirmationRequired, match="do not fit") as again:
+        agent.resume({"path": {"no": "text"}}, error)
+    with pytest.raises(DecisionError, match="changes nothing"):
+        agent.resume("{}", again.value)
+    assert RAN == []
+
+
+def test_a_second_confirmation_raises_with_a_new_id_and_a_chain_of_them_ends() -> None:
+    """U107, U83: a denial is for that call alone."""
+    paths = ["a", "a", "b", "c"]
+    lm = ScriptedLM([*map(call, paths), DONE])
+    agent = react()
+    error = asked(agent, lm)
+    ids = [error.confirmation_id]
+    with context(lm=lm):
+        for said in ["no", "yes", "yes"]:
+            with pytest.raises(ConfirmationRequired) as raised:
+                agent.resume(said, error)
+            error = raised.value
+            ids.append(error.confirmation_id)
+        assert agent.resume("yes", error).answer == "ok"
+    assert len(set(ids)) == 4
+    assert RAN == ["a", "b", "c"]
+
+
+def test_resuming_twice_does_not_run_the_call_twice() -> None:
+    """U111, U92."""
+    lm = ScriptedLM([call("a"), DONE])
+    agent = react()
+    error = asked(agent, lm)
+    with context(lm=lm):
+        first = agent.resume("yes", error)
+        assert agent.resume("yes", error) is first
+        with pytest.raises(DecisionError, match="decided already"):
+            agent.resume("no", error)
+    assert RAN == ["a"]
+
+
+def test_a_decision_made_by_id_before_is_gone_on_with() -> None:
+    """A8, U99: decided elsewhere, resumed here."""
+    lm = ScriptedLM([call("a"), DONE])
+    agent = react()
+    error = asked(agent, lm)
+    respond_to_confirmation(error.confirmation_id, approved=False, data="not today")
+    with pytest.raises(DecisionError, match="decided already"):
+        agent.resume("yes", error)
+    with context(lm=lm):
+        assert "not today" in error.run.resume().trajectory["observation_0"]
+    assert RAN == []
+
+
+def test_calls_of_the_same_turn_that_ran_are_not_run_again() -> None:
+    """U112, A12."""
+    both = Response("", (ToolCall(name="look", args={"path": "x"}), ToolCall(name="rm", args={"path": "a"})))
+    lm = ScriptedLM([both, DONE])
+    agent = react()
+    error = asked(agent, lm)
+    assert RAN == ["look x"]
+    with context(lm=lm):
+        agent.resume("yes", error)
+    assert RAN == ["look x", "a"]
+
+
+def test_another_program_refuses_and_an_equal_one_goes_on() -> None:
+    """U113."""
+    lm = ScriptedLM([call("a"), DONE])
+    error = asked(react(), lm)
+    for other in (ReAct("task -> answer", [look]), ReAct("task, more -> answer", [rm, look]), Predict("task -> answer", tools=[rm, look])):
+        with pytest.raises(RunError, match="belongs to another program"):
+            other.resume("yes", error)
+    assert RAN == []
+    with context(lm=lm):
+        assert react().resume("yes", error).answer == "ok"
+
+
+def test_other_inputs_than_at_the_start_are_refused() -> None:
+    """U115."""
+    agent = react()
+    error = asked(agent, ScriptedLM([call("a")]))
+    with pytest.raises(InputError, match="`task` is 'y' now"):
+        agent(task="y", resume_state=error)
+
+
+def test_only_what_waits_can_be_gone_on_with() -> None:
+    """U93."""
+    with pytest.raises(ConfirmationRequired) as raised:
+        rm(path="a")
+    with pytest.raises(DecisionError, match="made directly"):
+        react().resume("yes", raised.value)
+    with pytest.raises(DecisionError, match="no run to go on with"):
+        react()(resume_state="yes")
+
+
+def test_a_waiting_run_survives_json_and_a_rebuilt_program() -> None:
+    """U110, A2: and its question keeps its id (U100)."""
+    lm = ScriptedLM([call("a"), DONE])
+    error = asked(react(), lm)
+    text = error.run.to_json()
+    json.loads(text)
+    agent = react()
+    run = type(error.run).from_json(text, agent)
+    assert run.pending == error.run.pending
+    with context(lm=lm):
+        assert agent.resume("yes", run).answer == "ok"
+    assert RAN == ["a"]
+
+
+def test_runs_of_one_agent_share_nothing() -> None:
+    """U114: the decision on one does not reach the other, in the same context."""
+    agent = react()
+    one, two = (asked(agent, ScriptedLM([call("a")])) for _ in range(2))
+    with context(lm=ScriptedLM([DONE])):
+        agent.resume("yes", one)
+    assert two.run.status == "waiting"
+    assert two.run.answers == {}
+    assert RAN == ["a"]
+
+
+def test_the_helper_loop_asks_each_question_and_returns_the_prediction() -> None:
+    """U116."""
+    lm = ScriptedLM([call("a"), call("b"), call("c"), DONE])
+    said = iter([True, "no", {"path": "d"}])
+    with context(lm=lm):
+        assert run_until_done(react(), {"task": "x"}, decide=lambda _: next(said)).answer == "ok"
+    assert RAN == ["a", "d"]
+
+
+def test_the_helper_loop_stops_after_so_many_questions_or_where_nobody_answers() -> None:
+    """U116: what is left can be gone on with."""
+    lm = ScriptedLM([call("a"), call("b"), call("c"), DONE])
+    with context(lm=lm), pytest.raises(ConfirmationRequired) as raised:
+        run_until_done(react(), {"task": "x"}, decide=lambda _: "yes", max_confirmations=2)
+    assert raised.value.context == {"confirmations": 2, "max_confirmations": 2}
+    assert RAN == ["a", "b"]
+    with context(lm=lm):
+        assert react().resume("yes", raised.value).answer == "ok"
+    with context(lm=ScriptedLM([call("a")])), pytest.raises(ConfirmationRequired):
+        run_until_done(react(), {"task": "x"}, decide=lambda _: None)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_the_helper_loop_on_an_event_loop(is_async: bool) -> None:
+    """U116."""
+
+    async def later(_: Any) -> str:
+        return "yes"
+
+    with context(lm=ScriptedLM([call("a"), call("b"), DONE])):
+        found = asyncio.run(arun_until_done(react(), {"task": "x"}, decide=later if is_async else lambda _: "yes"))
+    assert found.answer == "ok"
+    assert RAN == ["a", "b"]
+    with context(lm=ScriptedLM([call("a")])), pytest.raises(ConfirmationRequired):
+        asyncio.run(arun_until_done(react(), {"task": "x"}, decide=later, max_confirmations=0))
+
+
+def test_an_empty_reply_is_no_consent() -> None:
+    """U89."""
+    with context(lm=ScriptedLM([call("a"), DONE])):
+        run = react().start(task="x")
+        run.answer(run.pending[0].reply(""))
+        assert not run.resume().trajectory["observation_0"]
+    assert RAN == []
+
+
+def test_a_question_of_the_model_is_answered_with_words_and_never_with_an_edit() -> None:
+    """A9: an edit would tell the model "yes"; the built-in tool is never executed."""
+    lm = ScriptedLM([native_step("", "user_clarification", {"question": "Which?"}), DONE])
+    with context(lm=lm):
+        run = react().start(task="x")
+        question = run.pending[0]
+        for said in (lambda: question.approve(question="Other?"), lambda: question.decide({"answer": "Paris"})):
+            with pytest.raises(DecisionError, match="reply"):
+                said()
+        with pytest.raises(DecisionError, match="reply"):
+            run.answer(Decision(question.id, "edit", args={"answer": "Paris"}))
+        run.answer(question.approve())
+        assert run.resume().trajectory["observation_0"] == "yes"
+
+
+@pytest.mark.parametrize("where", ["run", "store"])
+def test_a_run_that_is_decided_is_streamed_on_as_it_was_decided(where: str) -> None:
+    """U81: a run itself means "yes" only where nothing was decided."""
+    agent, store = react(), MemoryStore()
+    with context(lm=ScriptedLM([call("a"), DONE])):
+        run = agent.start(task="x", store=store)
+        denied = run.pending[0].deny("leave it")
+        run.answer(denied) if where == "run" else store.decide(run.id, denied)
+        for _ in agent.stream(resume_state=run):
+            pass
+    assert "leave it" in run.prediction.trajectory["observation_0"]
+    assert RAN == []
+
+
+def test_a_run_with_one_of_two_questions_decided_still_waits_for_the_other() -> None:
+    """U81: no "yes" is read into a run that somebody has begun to decide."""
+    agent = react()
+    with context(lm=ScriptedLM([Response("", (call("a").tool_calls[0], call("b").tool_calls[0])), DONE])):
+        run = agent.start(task="x")
+        run.answer(run.pending[0].deny())
+        with pytest.raises(ConfirmationRequired):
+            agent(resume_state=run)
+        assert [each.call.args["path"] for each in run.pending] == ["b"]
+        assert agent(resume_state=ResumeState(run, "yes")).answer == "ok"
+    assert RAN == ["b"]
+
+
+def test_an_edited_call_is_told_as_it_ran() -> None:
+    """A9: observers see the call that ran; the model, whose own call stays as it wrote it, is told of the change."""
+    told: list[Any] = []
+    with context(lm=ScriptedLM([call("a"), DONE]), callbacks=[told.append]):
+        run = react().start(task="x")
+        run.answer(run.pending[0].approve(path="b"))
+        run.resume()
+    calls = [each.call for each in told if isinstance(each, (events.CallStarted, events.CallFinished))]
+    assert [each.args for each in calls] == [{"path": "b"}] * 2
+    step = run.trajectory.steps[0]
+    assert step.calls[0].args == {"path": "a"}
+    assert step.calls[0].id == step.results[0].call_id == calls[0].id
+    assert step.results[0].content == 'A person changed the arguments to {"path":"b"}.\nremoved b'
+
+
+def test_decided_calls_run_in_the_order_of_the_calls() -> None:
+    """A12: an edited one keeps its place."""
+    both = Response("", tuple(ToolCall(name="rm", args={"path": path}) for path in "abc"))
+    with context(lm=ScriptedLM([both, DONE])):
+        agent = ReAct("task -> answer", [rm.model_copy(update={"concurrent": False})])
+        run = agent.start(task="x")
+        for question, decision in zip(run.pending, [{"path": "A"}, "yes", {"path": "C"}], strict=True):
+            run.answer(question.decide(decision))
+        run.resume()
+    assert RAN == ["A", "b", "C"]

@@ -1,0 +1,141 @@
+"""Entries as JSON: read back equal, refused by name where they cannot be."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule.errors import LMError, RateLimited, RunCancelled, RunError, StoreError
+from ferrule.runs.journal.encode import entry_text, error_facts, read_entry, read_error
+from ferrule.runs.journal.journal import Entry, Journal
+from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.calls.shapes import CallFault
+from ferrule.values.confirmation.question import Decision
+from ferrule.values.content.parts import Image, Text
+from ferrule.values.conversation.exchange import Response, Usage
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "journal_1.jsonl"
+FAULT = CallFault("invalid_tool_call_arguments", "no JSON", "{", 0)
+CALL = ToolCall(name="add", args={"a": 1, "b": [None, "ü"]}, id="c1", intention="to know", fault=FAULT, repairs=("quotes",))
+ENTRIES = [
+    Entry("0", "model", "d0", Response("hi", (CALL,), "hm", "tool_calls", usage=Usage(1, 2, 3, 1), model="m", cost=0.5, extra={"x": [1]})),
+    Entry("1.0", "begun", "add {}"),
+    Entry("1.1", "begun", "pay {}", {"key": "k", "effect": "idempotent"}),
+    Entry("1.0", "result", "add {}", ToolResult("add", "3", "c1")),
+    Entry("1.1", "result", "pay {}", ToolResult("pay", (Text(text="see"), Image(data="QQ==")), "c2", is_error=True, is_fault=True)),
+    Entry("2.0", "decision", "confirm add {}", Decision("q", "edit", "why", {"a": 2})),
+    Entry("3", "once", "clock", {"at": 7.5}),
+    Entry("qa:1f#0/4", "limit", "d4", {"name": "steps", "limit": 3}),
+]
+
+
+def test_version_1_is_read_as_it_was_written() -> None:
+    """R11: the golden file is of the first version, and stays; what reads it may change."""
+    lines = GOLDEN.read_text(encoding="utf-8").splitlines()
+    assert [read_entry(line) for line in lines] == ENTRIES
+    assert [entry_text(entry) for entry in ENTRIES] == lines
+
+
+def test_what_only_this_process_can_hold_is_left_out() -> None:
+    """A2: `raw`, `value` and `error` are the process's own."""
+    response = read_entry(entry_text(Entry("0", "model", "d", Response("x", raw=object()))))
+    assert response.value == Response("x")
+    result = ToolResult("add", "3", value=object(), error=ValueError("x"))
+    assert read_entry(entry_text(Entry("0.0", "result", "d", result))).value == ToolResult("add", "3")
+
+
+def test_a_models_failure_comes_back_as_its_class_with_what_the_provider_said() -> None:
+    """R11: facts, no pickle; a program that caught it catches it again."""
+    first = RateLimited("slow down", provider="p", status=429, request_id="r", retry_after_s=2.0)
+    again = read_entry(entry_text(Entry("0", "failure", "d", first))).value
+    assert type(again) is RateLimited
+    assert (str(again), again.provider, again.status, again.retry_after_s, again.raw) == (str(first), "p", 429, 2.0, None)
+    assert error_facts(again) == error_facts(first)
+
+
+def test_a_users_own_model_error_comes_back_as_the_nearest_class_of_ours() -> None:
+    """R11: nothing is imported by a name that stands in a file."""
+
+    class Mine(RateLimited):
+        pass
+
+    assert type(read_error(error_facts(Mine("x")))) is RateLimited
+    assert type(read_error(error_facts(LMError("x")))) is LMError
+
+
+def test_other_errors_of_a_run_keep_their_text_and_ours_their_class() -> None:
+    """A2: a failed run says why, also in another process."""
+    assert str(read_error(error_facts(KeyError("lost")))) == "KeyError: 'lost'"
+    assert type(read_error(error_facts(RunCancelled("stop")))) is RunCancelled
+
+
+def test_a_value_that_json_would_change_is_refused_when_it_is_written() -> None:
+    """A11: live and replayed runs see the same value."""
+    with pytest.raises(RunError, match="must be JSON data already; at 3 found"):
+        entry_text(Entry("3", "once", "clock", (1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        pytest.param(pickle.dumps({"v": 1}), "not an entry of a journal, which is a JSON object", id="a pickle"),
+        pytest.param("{", "not an entry of a journal, which is JSON text", id="half a line"),
+        pytest.param("[1]", "which is a JSON object", id="a list"),
+        pytest.param('{"v":2}', "has version 2; this ferrule reads version 1", id="a newer version"),
+        pytest.param('{"v":1,"slot":"0"}', "no entry of a journal", id="fields missing"),
+        pytest.param('{"v":1,"slot":"0","kind":"model","digest":"d","value":[]}', "no entry of a journal", id="another value"),
+    ],
+)
+def test_what_is_no_entry_is_refused_by_name(line: str, said: str) -> None:
+    """R11: a pickle placed in the row is refused, and so is a newer version."""
+    with pytest.raises(StoreError, match=said):
+        read_entry(line)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.text(min_size=1, max_size=8)
+OPTIONAL = st.none() | st.text(max_size=8)
+CALLS = st.builds(ToolCall, name=NAMES, args=st.dictionaries(NAMES, JSON, max_size=3), id=OPTIONAL, intention=OPTIONAL)
+RESPONSES = st.builds(
+    Response,
+    text=OPTIONAL,
+    tool_calls=st.lists(CALLS, max_size=2).map(tuple),
+    reasoning=OPTIONAL,
+    usage=st.builds(Usage, *[st.integers(0, 10**9)] * 4),
+    extra=st.none() | st.dictionaries(NAMES, JSON, max_size=2),
+)
+RESULTS = st.builds(
+    ToolResult, NAMES, st.text() | st.lists(st.builds(Text, text=st.text())).map(tuple), OPTIONAL, st.booleans(), st.booleans()
+)
+DECISIONS = st.builds(Decision, NAMES, st.sampled_from(["approve", "deny", "reply"]), st.text(), at=st.none() | st.floats(0, 1e12))
+VALUES = {"model": RESPONSES, "begun": JSON, "result": RESULTS, "decision": DECISIONS, "once": JSON}
+PLACES = st.from_regex(r"(?:[a-z]{1,3}#[0-9]/){0,2}[0-9]{1,2}(?:\.[0-9])?", fullmatch=True)
+
+
+def entries_at(slots: st.SearchStrategy[str]) -> st.SearchStrategy[Entry]:
+    return st.sampled_from(sorted(VALUES)).flatmap(lambda kind: st.builds(Entry, slots, st.just(kind), st.text(), VALUES[kind]))
+
+
+@given(entries_at(st.text(max_size=9)))
+def test_any_entry_comes_back_equal(entry: Entry) -> None:
+    """A2, R11: the round trip is the identity, lone surrogates and all."""
+    assert read_entry(entry_text(entry)) == entry
+
+
+@given(st.lists(entries_at(PLACES), max_size=6, unique_by=lambda entry: entry.slot))
+def test_any_journal_comes_back_equal_and_replays_equal(entries: list[Entry]) -> None:
+    """A2, R11: each answer is taken at its place."""
+    again = Journal([read_entry(entry_text(entry)) for entry in entries])
+    assert again.entries == entries
+    again.rewind()
+    for entry in entries:
+        if entry.kind != "begun":
+            assert again.take(entry.slot, entry.kind, entry.digest) == entry

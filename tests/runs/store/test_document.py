@@ -1,0 +1,426 @@
+"""A run on paper: the same again in any process, and refused where the program is another one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from threading import Lock
+from typing import Annotated, Any
+
+import pytest
+from agent_script import native_step
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, SecretStr
+
+import ferrule
+from ferrule.errors import ReplayMismatch, RunError, StoreError
+from ferrule.programs.module import Module
+from ferrule.programs.predict import Predict
+from ferrule.programs.react import ReAct
+from ferrule.runs.run import Run
+from ferrule.runs.store.document import fingerprint
+from ferrule.testing.scripted import ScriptedLM
+from ferrule.tools.tool import Tool
+from ferrule.values.content.parts import Image
+from ferrule.values.conversation.history import History
+from ferrule.values.run.outcome import Prediction
+from ferrule.values.signatures.signature import InputField, OutputField, Signature
+
+
+class Trip(BaseModel):
+    to: str
+    at: datetime
+
+
+class Plan(Signature):
+    """Plan it."""
+
+    trip: Trip = InputField()
+    days: list[datetime] = InputField()
+    photo: Image = InputField()
+    key: SecretStr = InputField()
+    history: History = InputField()
+    answer: str = OutputField()
+
+
+class Plain(Module):
+    """A program without a signature."""
+
+    def __init__(self, program: Any) -> None:
+        self.inner = program
+
+    def forward(self, task: str, trip: Trip | None = None, **more: Any) -> Any:
+        return self.inner(task=f"{task} {trip.to if trip else more}")
+
+
+@ferrule.tool(require_confirmation=True)
+def book(room: int) -> str:
+    """Book a room."""
+    return f"booked {room}"
+
+
+def agent() -> ReAct:
+    return ReAct("task -> answer", [book])
+
+
+ASKING = [{"name": "book", "args": {"room": 7}}, {"name": "finish", "args": {"answer": "yes"}}]
+TRIP = Trip(to="Rome", at=datetime(2026, 11, 1, tzinfo=UTC))
+
+
+def answers(*script: Any) -> Any:
+    return ferrule.context(lm=ScriptedLM(list(script)))
+
+
+def waiting() -> Run:
+    with answers(ASKING[0]):
+        return agent().start(task="a room")
+
+
+def test_the_round_trip_is_the_identity() -> None:
+    """A2, U110: and there is no pickle in it, only JSON with a version."""
+    run = waiting()
+    text = run.to_json()
+    again = Run.from_json(text, agent())
+    assert json.loads(text)["ferrule_run"] == 1
+    assert again.to_json() == text
+    assert (again.id, again.status, again.pending, again.inputs, again.journal) == (run.id, "waiting", run.pending, run.inputs, run.journal)
+
+
+def test_a_run_goes_on_from_its_document_with_the_same_question_ids() -> None:
+    """A2, U100, U105, U115: the model is not asked again for the approved call, and the inputs are not given again."""
+    run = waiting()
+    again = Run.from_json(run.to_json(), agent())
+    again.answer(run.pending[0].approve())
+    with answers(ASKING[1]):
+        again.resume()
+    assert again.prediction.answer == "yes"
+    assert again.trajectory["observation_0"] == "booked 7"
+
+
+def test_a_run_with_pictures_in_its_history_goes_on_from_its_document() -> None:
+    """U110, R13: the conversation is what it was, to the byte."""
+    photo = Image(url="https://example.org/cat.png")
+
+    def looking() -> ReAct:
+        pay = Tool(lambda: "paid", "pay", require_confirmation=True)
+        fields_ = {"history": (History, InputField()), "photo": (Image, InputField()), "answer": (str, OutputField())}
+        return ReAct(Signature(fields_, "Look."), [pay], native=True)
+
+    with answers(native_step("p", "pay", {})):
+        run = looking().start(history=History([{"photo": photo, "answer": "a cat"}]), photo=photo)
+    again = Run.from_json(run.to_json(), looking())
+    again.answer(again.pending[0].approve())
+    with answers(native_step("f", "finish", {"answer": "the same"})):
+        again.resume()
+    assert again.prediction.answer == "the same"
+
+
+class Framed(BaseModel):
+    title: str
+    picture: Image
+
+
+def test_a_model_with_a_picture_is_an_input_that_comes_back() -> None:
+    """U110, A2."""
+    framed = Framed(title="t", picture=Image(url="https://example.org/cat.png"))
+    run = Run(Predict(Signature({"framed": (Framed, InputField()), "answer": (str, OutputField())}, "Look.")), (), {"framed": framed})
+    assert Run.from_json(run.to_json(), run.program).inputs == {"framed": framed}
+
+
+def test_a_decision_that_was_put_but_not_used_is_in_the_document() -> None:
+    """A2: counters, answers and all."""
+    run = waiting()
+    run.answer(run.pending[0].deny("no"))
+    again = Run.from_json(run.to_json(), agent())
+    assert again.answers == run.answers
+    assert again.decisions == run.decisions
+
+
+def test_a_run_that_is_done_gives_its_prediction_again_and_asks_nobody() -> None:
+    """A2, R3: prediction and trajectory are made of the journal; no model is there to be asked."""
+    run = waiting()
+    run.answer(run.pending[0].approve())
+    with answers(ASKING[1]):
+        run.resume()
+    again = Run.from_json(run.to_json(), agent())
+    with answers():
+        assert again.prediction == run.prediction
+        assert again.trajectory == run.trajectory
+        assert again.usage == run.usage
+    assert again.status == "done"
+
+
+def test_a_failed_run_says_why_in_its_document() -> None:
+    """A2: status and error."""
+    with answers(ValueError("lost")):
+        run = agent().start(task="x")
+    again = Run.from_json(run.to_json(), agent())
+    assert again.status == "failed"
+    with pytest.raises(RunError, match="lost"):
+        _ = again.prediction
+
+
+def other(name: str) -> ReAct:
+    def changed(room: str) -> str:
+        """Book a room."""
+        return room
+
+    tools = {"schema": [Tool(changed, name="book")], "gone": []}.get(name, [book])
+    return ReAct("task -> answer: int" if name == "signature" else "task -> answer", tools)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("schema", "tool `book` of `react` "),
+        ("gone", "now tool `book` of `react` absent"),
+        ("signature", r"signature of `react` \(task -> answer\) "),
+    ],
+)
+def test_a_program_that_changed_is_refused_with_both_sides_shown(change: str, said: str) -> None:
+    """R12, U113: never silently run; `migrate=True` tries."""
+    run = waiting()
+    with pytest.raises(ReplayMismatch, match=said) as error:
+        Run.from_json(run.to_json(), other(change))
+    assert error.value.recorded != error.value.found
+    assert Run.from_json(run.to_json(), other(change), migrate=True).status == "waiting"
+
+
+def test_another_class_of_program_is_refused() -> None:
+    """R12."""
+    with pytest.raises(ReplayMismatch, match=r"program ReAct.*program Plain"):
+        Run.from_json(waiting().to_json(), Plain(agent()))
+
+
+class Inside(Module):
+    """A program whose agent stands behind a leading underscore."""
+
+    def __init__(self, program: Any) -> None:
+        self._inner = program
+
+    def forward(self, task: str) -> Any:
+        return self._inner(task=task)
+
+
+def test_a_change_behind_a_leading_underscore_is_refused() -> None:
+    """R12."""
+    lm = ScriptedLM(ASKING)
+    with ferrule.context(lm=lm):
+        text = Inside(agent()).start(task="t").to_json()
+    assert Run.from_json(text, Inside(agent())).status == "waiting"
+    with pytest.raises(ReplayMismatch, match=r"tool `book` of `_inner.react` "):
+        Run.from_json(text, Inside(other("schema")))
+
+
+class Album(Signature):
+    """Sort it."""
+
+    photos: list[Image] | None = InputField()
+    history: History = InputField()
+    trip: Trip = InputField()
+    checked: list[Annotated[int, AfterValidator(abs)]] = InputField()
+    answer: str = OutputField()
+
+
+def test_a_fingerprint_survives_a_move_of_ferrules_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored runs must load in a version that keeps `Image` in another module."""
+    before = fingerprint(Predict(Album))
+    monkeypatch.setattr(Image, "__module__", "ferrule.values.elsewhere.parts")
+    assert "elsewhere.parts" in repr(Album.fields["photos"].annotation)
+    monkeypatch.setattr(History, "__module__", "ferrule.history")
+    assert fingerprint(Predict(Album)) == before
+    monkeypatch.setattr(Trip, "__module__", "another.module")
+    assert fingerprint(Predict(Album)) != before
+
+
+def test_a_fingerprint_holds_no_address_of_memory() -> None:
+    """A validator inside a type has its function's address in its `repr`: another in every process."""
+    checks = [AfterValidator(lambda value: value), AfterValidator(lambda value: value)]
+    one, two = (Signature({"q": (list[Annotated[int, check]], InputField()), "a": OutputField()}) for check in checks)
+    assert repr(one.fields["q"].annotation) != repr(two.fields["q"].annotation)
+    assert fingerprint(Predict(one)) == fingerprint(Predict(two))
+
+
+@pytest.mark.parametrize("text", ['{"ferrule_run":2}', "{}"])
+def test_a_document_of_another_version_is_refused(text: str) -> None:
+    """A2: versioned."""
+    with pytest.raises(StoreError, match="this ferrule reads version 1"):
+        Run.from_json(text, agent())
+
+
+def test_typed_inputs_media_and_history_come_back_as_they_were() -> None:
+    """A2: inputs are read back through the signature's own checks."""
+    history = History([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}])
+    given = {"trip": TRIP, "days": [TRIP.at], "photo": Image(data="QQ=="), "key": SecretStr("s3cr3t"), "history": history}
+    program = Predict(Plan)
+    with answers("[[ ## answer ## ]]\ngo\n[[ ## completed ## ]]"):
+        run = program.start(**given)
+    text = run.to_json()
+    again = Run.from_json(text, program)
+    assert {name: again.inputs[name] for name in ("trip", "days", "photo")} == {name: given[name] for name in ("trip", "days", "photo")}
+    assert again.inputs["history"].messages == history.messages
+    assert "s3cr3t" not in text  # R17
+    assert again.inputs["key"] == SecretStr("**********")
+    with answers():
+        assert again.prediction.answer == "go"
+
+
+def test_a_program_in_plain_python_declares_its_inputs_by_annotations() -> None:
+    """A2: positional and named."""
+    with answers(ASKING[0]):
+        run = Plain(agent()).bind("a room", trip=TRIP).start()
+    again = Run.from_json(run.to_json(), Plain(agent()))
+    assert (again.args, again.inputs) == (("a room",), {"trip": TRIP})
+    again.answer(again.pending[0].approve())
+    with answers(ASKING[1]):
+        assert again.resume().prediction.answer == "yes"
+
+
+def test_a_key_in_the_settings_of_a_call_is_not_kept() -> None:
+    """Ours: a run that is kept begins with what it was given; an input that is called `config` is the program's own."""
+    store = ferrule.MemoryStore()
+    with pytest.raises(ferrule.ConfigurationError, match="`api_key` is no setting of a request"):
+        Predict("q -> a").start(q="hi", lm=ScriptedLM([]), config={"api_key": "sk-2"}, store=store)
+    assert store.list() == []
+    run = Predict("config: dict -> a").start(config={"api_key": "sk-2"}, store=store)
+    assert run.to_json()
+
+
+def test_an_input_that_json_cannot_hold_is_refused_by_name() -> None:
+    """A2: when the run is written, not when somebody needs it."""
+    with answers(ASKING[0]):
+        run = Plain(agent()).start(task="x", thing=object())
+    with pytest.raises(RunError, match="`thing` is <object"):
+        run.to_json()
+
+
+class Hidden(BaseModel):
+    x: int
+    hidden: str = Field("", exclude=True)
+    _private: str = PrivateAttr("")
+
+
+class Animal(BaseModel):
+    name: str
+
+
+class Dog(Animal):
+    pass
+
+
+class Token(BaseModel):
+    key: SecretStr
+    _lock: Any = PrivateAttr(default_factory=Lock)
+
+
+@dataclass
+class Half:
+    x: float
+    y: str = field(default="", init=False)
+
+
+def _with(value: Any, **attributes: Any) -> Any:
+    for name, each in attributes.items():
+        setattr(value, name, each)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        pytest.param(Hidden, Hidden(x=1, hidden="kept"), id="field that is not written"),
+        pytest.param(list[Hidden], [_with(Hidden(x=1), _private="kept")], id="private attribute"),
+        pytest.param(Half, _with(Half(1), y="kept"), id="field that is not read"),
+        pytest.param(list[Animal], [Dog(name="rex")], id="subclass inside"),
+        pytest.param(dict[str, Animal], {"rex": Dog(name="rex")}, id="subclass in a dict"),
+        pytest.param(bytes, b"\xff\x00", id="bytes that are no text"),
+        pytest.param(int, 10**5000, id="more digits than are read"),
+        pytest.param(list[int], [10**5000], id="more digits than are read, inside"),
+        pytest.param(str, "\ud83d\ude00", id="halves of a character"),
+        pytest.param(list, [(1, 2)], id="tuple in a list"),
+    ],
+)
+def test_an_input_that_would_come_back_otherwise_is_refused(kind: Any, value: Any) -> None:
+    """A2: whatever of it JSON does not hold, or its type does not read."""
+    assert "give back" in str(_kept_as(kind, value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        pytest.param(Hidden, Hidden(x=1), id="model"),
+        pytest.param(Half, Half(float("nan")), id="NaN inside"),
+        pytest.param(float, float("nan"), id="NaN"),
+        pytest.param(Token, Token(key=SecretStr("hush")), id="secret, and a lock"),
+        pytest.param(tuple[int, str], (1, "a"), id="tuple"),
+        pytest.param(set[int], {3, 1}, id="set"),
+        pytest.param(dict[int, Animal], {1: Animal(name="rex")}, id="numbers as keys"),
+        pytest.param(datetime, TRIP.at, id="time"),
+        pytest.param(int, 10**4000, id="many digits"),
+        pytest.param(str, "\ud800x\xfc", id="half a character"),
+        pytest.param(list[Image], [Image(data="QQ==")], id="images"),
+        pytest.param(list[History], [History([{"role": "user", "content": "hi"}])], id="histories"),
+    ],
+)
+def test_an_input_that_comes_back_is_kept(kind: Any, value: Any) -> None:
+    """A2: with the types that it is made of."""
+    assert _kept_as(kind, value) is None
+
+
+def _kept_as(kind: Any, value: Any) -> RunError | None:
+    class Typed(Module):
+        def forward(self, thing: Any) -> Any:
+            return thing
+
+    Typed.forward.__annotations__["thing"] = kind
+    try:
+        run = Run(Typed(), (), {"thing": value})
+        Run.from_json(run.to_json(), Typed())
+    except RunError as error:
+        return error
+    return None
+
+
+def test_plain_data_that_looks_like_ours_stays_what_it_is() -> None:
+    """A2: a user's own `$ferrule` key is no mark of ours."""
+    given = {"$ferrule": "history", "n": [1, {"$ferrule": "tool"}]}
+    with answers(ASKING[0]):
+        run = Plain(agent()).start(task="x", thing=given)
+    assert Run.from_json(run.to_json(), Plain(agent())).inputs["thing"] == given
+
+
+def test_tools_passed_as_inputs_are_named_and_passed_again() -> None:
+    """R16: re-created at resume from what is passed, or refused by name; another schema under the name is refused."""
+
+    def add(a: int) -> int:
+        """Add."""
+        return a
+
+    program = Predict("question, tools: list[Tool] -> answer", tools=[])
+    with answers("[[ ## answer ## ]]\ngo\n[[ ## completed ## ]]"):
+        run = program.start(question="x", tools=[Tool(add)])
+    text = run.to_json()
+    with pytest.raises(RunError, match=r"Pass it: Run\.load"):
+        Run.from_json(text, program)
+    with pytest.raises(ReplayMismatch, match="tool `add`"):
+        Run.from_json(text, program, tools=[Tool(other("schema").react.tools["book"].func, name="add")])
+    assert [tool.name for tool in Run.from_json(text, program, tools=[add]).inputs["tools"]] == ["add"]
+
+
+def test_a_run_is_not_written_while_it_executes() -> None:
+    """A2: half an act is no state."""
+    seen: list[Any] = []
+
+    class Peek(Module):
+        def forward(self) -> Prediction:
+            try:
+                run.to_json()
+            except RunError as error:
+                seen.append(str(error))
+            return Prediction(answer=1)
+
+    from ferrule.runs.run import execute
+
+    run = Run(Peek(), (), {})
+    execute(run)
+    assert "is executing" in seen[0]

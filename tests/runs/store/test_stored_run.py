@@ -1,0 +1,610 @@
+"""Runs that are kept: written before they go on, and gone on with from anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+import ferrule
+from ferrule.concurrency import offload
+from ferrule.errors import InputError, ReplayMismatch, RunCancelled, RunError, StoreError
+from ferrule.programs.module import Module
+from ferrule.programs.react import ReAct
+from ferrule.runs.protocols import Lease
+from ferrule.runs.run import Run
+from ferrule.runs.store import sqlite as sqlite_store
+from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
+from ferrule.testing.scripted import ScriptedLM
+from ferrule.tools.tool import Tool
+from ferrule.values.confirmation.policy import Policy
+from ferrule.values.run.outcome import Prediction
+
+ASK = {"name": "book", "args": {"room": 7}}
+LOOK = {"name": "look", "args": {"room": 7}}
+FINISH = {"name": "finish", "args": {"answer": "yes"}}
+
+
+class Hotel:
+    """An agent with two tools, and what they did."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.did: list[str] = []
+        self.at_look: Any = lambda: None
+
+        def look(room: int) -> str:
+            """See a room."""
+            self.did.append(f"look {room}")
+            self.at_look()
+            return "nice"
+
+        @ferrule.tool(require_confirmation=True)
+        def book(room: int) -> str:
+            """Book a room."""
+            self.did.append(f"book {room}")
+            return "booked"
+
+        self.agent = ReAct("task -> answer", [look, book])
+
+    def start(self, *script: Any, driver: str = "sync", **keywords: Any) -> Run:
+        with ferrule.context(lm=ScriptedLM(list(script))):
+            if driver == "async":
+                return asyncio.run(self.agent.astart(task="x", store=self.store, **keywords))
+            if driver == "stream":
+                stream = self.agent.stream(task="x", store=self.store, **keywords)
+                list(stream)
+                return stream.run
+            return self.agent.start(task="x", store=self.store, **keywords)
+
+    def go_on(self, run: Run, *script: Any, driver: str = "sync") -> Run:
+        with ferrule.context(lm=ScriptedLM(list(script))):
+            return asyncio.run(run.aresume()) if driver == "async" else run.resume()
+
+    def load(self, run_id: str) -> Run:
+        return Run.load(self.store, run_id, self.agent)
+
+
+@pytest.fixture
+def hotel() -> Any:
+    store = MemoryStore()
+    yield Hotel(store)
+    store.close()
+
+
+@pytest.mark.parametrize("driver", ["sync", "async", "stream"])
+def test_every_answer_is_kept_before_the_program_goes_on(hotel: Hotel, driver: str) -> None:
+    """A3, F5: what is in the store while the tool runs: the model's answer, and that the tool began."""
+    seen: list[list[str]] = []
+    hotel.at_look = lambda: seen.append([entry["kind"] for entry in map(_json, hotel.store.load("r").entries)])
+    run = hotel.start(LOOK, FINISH, driver=driver, run_id="r")
+    assert run.prediction.answer == "yes"
+    assert seen == [["model", "begun"]]
+    assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == ["model", "begun", "result", "model"]
+    assert hotel.store.list()[0].status == "done"
+
+
+@pytest.mark.parametrize("driver", ["sync", "async"])
+def test_a_run_that_waits_is_gone_on_with_by_whoever_loads_it(hotel: Hotel, driver: str) -> None:
+    """A3, U99, U105: nothing is asked or run again; inputs and trajectory are there."""
+    first = hotel.start(LOOK, ASK, driver=driver)
+    loaded = hotel.load(first.id)
+    assert (loaded.status, loaded.pending, loaded.inputs) == ("waiting", first.pending, {"task": "x"})
+    loaded.answer(loaded.pending[0].approve())
+    hotel.go_on(loaded, FINISH, driver=driver)
+    assert loaded.prediction.answer == "yes"
+    assert hotel.did == ["look 7", "book 7"]
+    with ferrule.context(lm=ScriptedLM([])):
+        assert hotel.load(first.id).trajectory == loaded.trajectory
+
+
+def test_a_run_that_waits_and_that_nobody_holds_is_in_the_store_alone(hotel: Hotel) -> None:
+    """V1: no memory of the process, no lease, no thread; whoever loads it goes on."""
+    run = hotel.start(LOOK, ASK)
+    key, known = run.id, weakref.ref(run)
+    del run
+    gc.collect()
+    assert known() is None
+    assert [each.leased for each in Run.list(hotel.store)] == [False]
+    assert hotel.load(key).pending
+
+
+def test_what_keeps_a_finished_run_from_being_replayed_is_raised_and_it_stays_done(hotel: Hotel) -> None:
+    """A2: no model is asked, but which way a program goes may depend on what the model can do."""
+    again = hotel.load(hotel.start(FINISH).id)
+    with pytest.raises(ferrule.ConfigurationError):
+        _ = again.prediction
+    assert again.status == "done"
+    with ferrule.context(lm=ScriptedLM([])):
+        assert again.prediction.answer == "yes"
+
+
+def test_a_decision_put_elsewhere_is_found_when_the_run_is_resumed(hotel: Hotel) -> None:
+    """A8, U99: by another process, while this one still has the run in its hands."""
+    run = hotel.start(ASK)
+    hotel.store.decide(run.id, run.pending[0].deny("too dear").signed(by="ann"))
+    hotel.go_on(run, FINISH)
+    assert "too dear" in run.trajectory["observation_0"]
+    assert [decision.by for decision in run.decisions] == ["ann"]
+    assert hotel.did == []
+
+
+def test_an_answer_given_here_is_there_for_others_at_once(hotel: Hotel) -> None:
+    """A8, U92: whoever decides second is told."""
+    run = hotel.start(ASK)
+    other = hotel.load(run.id)
+    run.answer(run.pending[0].approve())
+    assert hotel.load(run.id).answers == run.answers
+    with pytest.raises(ferrule.DecisionError, match="decided already: approved"):
+        other.answer(other.pending[0].deny())
+
+
+def test_two_who_resume_one_run_execute_it_once(hotel: Hotel) -> None:
+    """U111, V4: the second finds it carried to its end."""
+    run = hotel.start(ASK)
+    other = hotel.load(run.id)
+    run.answer(run.pending[0].approve())
+    hotel.go_on(run, FINISH)
+    with pytest.raises(RunError, match="carried to its end elsewhere"):
+        hotel.go_on(other, FINISH)
+    assert hotel.did == ["book 7"]
+
+
+def test_a_run_that_went_further_elsewhere_is_caught_up_with(hotel: Hotel) -> None:
+    """A3: what this process has of the journal is a beginning of what the store has."""
+    run = hotel.start(ASK)
+    other = hotel.load(run.id)
+    other.answer(other.pending[0].approve())
+    hotel.go_on(other, ASK)
+    assert other.status == "waiting"
+    hotel.store.decide(run.id, other.pending[0].approve())
+    hotel.go_on(run, FINISH)
+    assert run.status == "done"
+    assert hotel.did == ["book 7", "book 7"]
+
+
+def test_a_changed_program_is_refused_when_the_run_is_loaded(hotel: Hotel) -> None:
+    """R12."""
+    run = hotel.start(ASK)
+    with pytest.raises(ReplayMismatch, match="tool `book` of `react` absent"):
+        Run.load(hotel.store, run.id, ReAct("task -> answer", []))
+    assert Run.load(hotel.store, run.id, ReAct("task -> answer", []), migrate=True).status == "waiting"
+
+
+@pytest.mark.parametrize("change", ["description", "args", "effect"])
+def test_an_approval_does_not_reach_a_remote_tool_whose_definition_changed(hotel: Hotel, change: str) -> None:
+    """P72, V3: what a server says of its tool today is not what a person agreed to; it is refused, and asked about anew if tried."""
+    definition: dict[str, Any] = {"description": "Book.", "args": {"room": {"type": "integer"}}, "effect": "once"}
+    others = {
+        "description": "Book, and pay.",
+        "args": {"room": {"type": "integer"}, "pay": {"type": "boolean", "default": True}},
+        "effect": "idempotent",
+    }
+
+    def remote(**definition: Any) -> ReAct:
+        """As a server would define it: a name, words, a schema; its function sends the call there."""
+        sent = Tool(lambda **args: hotel.did.append(str(args)), "far_book", require_confirmation=True, **definition)
+        return ReAct("task -> answer", [sent])
+
+    with ferrule.context(lm=ScriptedLM([{"name": "far_book", "args": {"room": 7}}])):
+        run = remote(**definition).start(task="x", store=hotel.store, run_id="r")
+    question = run.pending[0]
+    run.answer(question.approve())
+    changed = remote(**{**definition, change: others[change]})
+    if change != "effect":  # of that the model is not told, so only the question knows it
+        with pytest.raises(ReplayMismatch, match="tool `far_book`"):
+            Run.load(hotel.store, "r", changed)
+    tried = Run.load(hotel.store, "r", changed, migrate=True)
+    with ferrule.context(lm=ScriptedLM([FINISH])):
+        tried.resume()
+    assert hotel.did == []
+    assert tried.status == ("waiting" if change == "effect" else "failed")
+    assert question.id not in {each.id for each in tried.pending}
+
+
+@pytest.mark.parametrize("driver", ["sync", "async"])
+def test_cancelling_from_elsewhere_stops_before_the_next_tool(hotel: Hotel, driver: str) -> None:
+    """R15, A15: the tool that ran is on record, the next is not begun, and the run can be gone on with."""
+    hotel.at_look = lambda: hotel.store.cancel("r")
+    run = hotel.start(LOOK, LOOK, FINISH, driver=driver, run_id="r")
+    assert run.status == "cancelled"
+    assert isinstance(run.error, RunCancelled)
+    assert hotel.did == ["look 7"]
+    assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == ["model", "begun", "result"]
+    hotel.at_look = lambda: None
+    assert hotel.go_on(hotel.load("r"), LOOK, FINISH).prediction.answer == "yes"
+    assert hotel.did == ["look 7", "look 7"]
+
+
+def test_a_tool_is_not_begun_once_the_run_is_cancelled(hotel: Hotel) -> None:
+    """R15: also where the cancelling comes between the model's answer and the call."""
+
+    class Cancelling(ScriptedLM):
+        def complete(self, request: Any) -> Any:
+            hotel.store.cancel("r")
+            return super().complete(request)
+
+    with ferrule.context(lm=Cancelling([LOOK, FINISH])):
+        run = hotel.agent.start(task="x", store=hotel.store, run_id="r")
+    assert run.status == "cancelled"
+    assert hotel.did == []
+
+
+def test_a_run_cancelled_while_it_waits_starts_nothing_when_an_old_hand_resumes_it(hotel: Hotel) -> None:
+    """R15: whoever had it before is told; resuming once more is a decision of its own."""
+    run = hotel.start(ASK)
+    run.answer(run.pending[0].approve())
+    hotel.store.cancel(run.id)
+    with pytest.raises(RunCancelled, match="cancelled from elsewhere"):
+        hotel.go_on(run, FINISH)
+    assert run.status == "cancelled"
+    assert hotel.did == []
+    assert hotel.go_on(run, FINISH).status == "done"
+
+
+@pytest.mark.parametrize("driver", ["sync", "async"])
+def test_a_run_whose_lease_was_lost_stops_at_its_next_write(hotel: Hotel, driver: str) -> None:
+    """Q4: it is fenced; what another process does meanwhile is untouched."""
+    hotel.at_look = lambda: _steal(hotel.store)
+    run = hotel.start(LOOK, FINISH, driver=driver, run_id="r")
+    assert (run.status, type(run.error)) == ("failed", StoreError)
+    assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == ["model", "begun"]
+    assert hotel.store.list()[0].status == "running"
+
+
+def test_after_a_failed_write_nothing_more_is_written_even_if_the_program_goes_on(hotel: Hotel) -> None:
+    """A3: what is kept never has a gap."""
+    broken: list[BaseException] = []
+
+    class Stubborn(Module):
+        def __init__(self) -> None:
+            self.agent = hotel.agent
+
+        def forward(self, task: str) -> Prediction:
+            for _ in range(2):
+                try:
+                    self.agent(task=task)
+                except StoreError as error:
+                    broken.append(error)
+            return Prediction(answer="fine")
+
+    hotel.at_look = lambda: _fail_once(hotel.store)
+    with ferrule.context(lm=ScriptedLM([LOOK, LOOK])):
+        Stubborn().start(task="x", store=hotel.store, run_id="r")
+    assert [str(error) for error in broken] == ["no room", "no room"]
+    assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == ["model", "begun"]
+
+
+def test_a_task_cancelled_while_its_entry_is_written_leaves_no_doubt_behind(hotel: Hotel) -> None:
+    """A15: whether the entry got to disk or not, the next execution goes by the disk."""
+
+    async def go() -> Run:
+        run = Run(hotel.agent, (), {"task": "x"}, run_id="r")
+        run.keep(hotel.store)
+        original = hotel.store.aappend
+
+        async def written_and_cancelled(*args: Any, **keywords: Any) -> bool:
+            await original(*args, **keywords)
+            hotel.store.aappend = original
+            raise asyncio.CancelledError
+
+        hotel.store.aappend = written_and_cancelled
+        with pytest.raises(asyncio.CancelledError):
+            await run.aresume()
+        return run
+
+    with ferrule.context(lm=ScriptedLM([LOOK, FINISH])):
+        run = asyncio.run(go())
+        assert (run.status, len(run.journal)) == ("cancelled", 0)
+        assert run.resume().prediction.answer == "yes"
+    assert hotel.did == ["look 7"]
+
+
+def test_a_task_cancelled_while_its_run_is_leased_gives_the_lease_back(hotel: Hotel) -> None:
+    """A15: the thread that leases is not stopped; the run is at rest all the same, and can be gone on with."""
+
+    async def go() -> Run:
+        run = Run(hotel.agent, (), {"task": "x"}, run_id="r")
+        run.keep(hotel.store)
+        task = asyncio.ensure_future(run.aresume())
+        original = hotel.store.create
+        loop = asyncio.get_running_loop()
+
+        def create(*args: Any, **keywords: Any) -> Any:
+            loop.call_soon_threadsafe(task.cancel)
+            return original(*args, **keywords)
+
+        hotel.store.create = create
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return run
+
+    run = asyncio.run(go())
+    assert run.status == "cancelled"
+    assert [(each.status, each.leased) for each in Run.list(hotel.store)] == [("cancelled", False)]
+    assert hotel.go_on(run, FINISH).prediction.answer == "yes"
+
+
+def test_a_task_cancelled_while_its_end_waits_for_a_thread_gives_the_lease_back(hotel: Hotel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A15: no thread comes to it any more, so it is done without one, and told."""
+    told: list[str] = []
+
+    async def go() -> None:
+        task = asyncio.ensure_future(hotel.agent.astart(task="x", store=hotel.store, run_id="r"))
+        original = offload.in_worker_thread
+
+        async def busy(function: Any, **keywords: Any) -> Any:
+            if hotel.store.load("r").entries if hotel.store.list() else False:
+                asyncio.get_running_loop().call_soon(task.cancel)
+                await asyncio.Event().wait()
+            return await original(function, **keywords)
+
+        monkeypatch.setattr(offload, "in_worker_thread", busy)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with ferrule.context(lm=ScriptedLM([FINISH]), callbacks=[lambda event: told.append(type(event).__name__)]):
+        asyncio.run(go())
+    assert [(each.status, each.leased) for each in Run.list(hotel.store)] == [("done", False)]
+    assert told[-1] == "RunFinished"
+
+
+def test_a_run_whose_end_could_not_be_written_is_gone_on_with_at_once(hotel: Hotel) -> None:
+    """A3: when there is room again; it is no crash, and no other process is at work on it."""
+    hotel.at_look = lambda: _read_only(hotel.store, "ON")
+    run = hotel.start(LOOK, run_id="r")
+    assert (run.status, type(run.error)) == ("failed", StoreError)
+    _read_only(hotel.store, "OFF")
+    hotel.at_look = lambda: None
+    assert Run.list(hotel.store)[0].leased
+    assert [question.kind for question in hotel.go_on(run).pending] == ["unknown"]
+    assert [(each.status, each.recoveries) for each in Run.list(hotel.store)] == [("waiting", 0)]
+
+
+@pytest.mark.parametrize("how", ["no model", "interrupted"])
+def test_a_run_that_waits_goes_on_waiting_when_a_resume_gets_nowhere(hotel: Hotel, how: str) -> None:
+    """A8, R19: nothing was done, so nothing is lost: neither the question, nor what was decided."""
+    run = hotel.start(ASK)
+    [question] = run.pending
+    before = hotel.store.load(run.id)
+    loaded = hotel.load(run.id)
+    if how == "no model":
+        assert loaded.resume().status == "failed"
+    else:
+        with pytest.raises(KeyboardInterrupt), ferrule.context(lm=ScriptedLM([]), policy=_Interrupting()):
+            loaded.resume()
+    assert hotel.store.load(run.id) == before
+    assert [each.questions for each in Run.list(hotel.store, status="waiting")] == [(question,)]
+    hotel.store.decide(run.id, question.approve())
+    assert hotel.load(run.id).resume().error is not None  # no model
+    assert Run.list(hotel.store)[0].decided == (question.id,)
+    assert hotel.go_on(hotel.load(run.id), FINISH).status == "done"
+    assert hotel.did == ["book 7"]
+
+
+def test_an_old_hand_does_not_go_on_with_another_run_of_the_same_id(hotel: Hotel) -> None:
+    """Q4: nor with what was redacted."""
+    old = hotel.start(ASK, run_id="r")
+    hotel.store.delete("r")
+    new = hotel.start(ASK, run_id="r")
+    with pytest.raises(StoreError, match="another one has its id"):
+        hotel.go_on(old, FINISH)
+    assert [(each.status, each.questions) for each in Run.list(hotel.store)] == [("waiting", new.pending)]
+    hotel.store.cancel("r")
+    hotel.store.redact("r")
+    with pytest.raises(StoreError, match="was redacted"):
+        hotel.go_on(new, FINISH)
+    assert [(each.status, each.leased) for each in Run.list(hotel.store)] == [("cancelled", False)]
+    assert '"redacted":true' in hotel.store.load("r").head
+
+
+def test_what_the_program_does_to_its_inputs_is_not_kept(hotel: Hotel) -> None:
+    """A2: a replay starts from what was given; and a run whose inputs cannot be kept any more comes to its rest."""
+
+    class Changing(Module):
+        def forward(self, given: list[Any]) -> Prediction:
+            given.append(object())
+            return Prediction(count=len(given))
+
+    run = Changing().start(given=[1], store=hotel.store)
+    assert (run.status, Run.load(hotel.store, run.id, Changing()).inputs) == ("done", {"given": [1]})
+
+
+def test_a_finished_run_is_read_without_telling_anybody(hotel: Hotel) -> None:
+    """R19: all of it was told when it happened."""
+    hotel.start(LOOK, FINISH, run_id="r")
+    told: list[Any] = []
+    with ferrule.context(lm=ScriptedLM([]), callbacks=[told.append]):
+        assert hotel.load("r").prediction.answer == "yes"
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    "given", [pytest.param("", id="empty"), pytest.param("\ud800", id="half a character"), pytest.param(7, id="number")]
+)
+def test_an_id_that_no_store_could_write_is_refused(hotel: Hotel, given: Any) -> None:
+    """A3: and none is made up in its place."""
+    with pytest.raises(InputError, match="`run_id` is a text"):
+        hotel.start(FINISH, run_id=given)
+    assert Run.list(hotel.store) == []
+
+
+def test_a_parked_run_says_why(hotel: Hotel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R14."""
+    hotel.store.max_recoveries = 0
+    hotel.at_look = lambda: _steal(hotel.store)
+    hotel.start(LOOK, run_id="r")
+    monkeypatch.setattr(sqlite_store, "is_dead", lambda owner: True)
+    with pytest.raises(StoreError, match="was parked as failed"):
+        hotel.go_on(hotel.load("r"), FINISH)
+    with pytest.raises(StoreError, match="crashed 1 times, and was parked"):
+        _ = hotel.load("r").prediction
+
+
+def test_halves_of_a_character_from_a_tool_do_not_keep_a_run_from_its_end(hotel: Hotel) -> None:
+    """R3: what is asked after a load is what was asked before it."""
+
+    def half() -> str:
+        """Return an emoji as some JSON has it."""
+        return "\ud83d" + "\ude00"
+
+    hotel.agent = ReAct("task -> answer", [half, *hotel.agent.react.tools.values()])
+    run = hotel.start({"name": "half", "args": {}}, ASK)
+    hotel.store.decide(run.id, run.pending[0].approve())
+    assert hotel.go_on(hotel.load(run.id), FINISH).error is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_after_a_fork_inside_a_tool_one_process_goes_on(tmp_path: Path) -> None:
+    """Q4: the child has the program and the token, and writes and does nothing."""
+    store, me = SQLiteStore(tmp_path / "runs.db"), os.getpid()
+    hotel = Hotel(store)
+
+    def fork() -> None:
+        hotel.at_look = lambda: None
+        pid = os.fork()
+        if pid:
+            os.waitpid(pid, 0)
+
+    hotel.at_look = fork
+    run = hotel.start(LOOK, LOOK, FINISH, run_id="r")
+    if os.getpid() != me:
+        (tmp_path / "child").write_text(f"{type(run.error).__name__} {hotel.did}")
+        os._exit(0)
+    assert (tmp_path / "child").read_text() == "StoreError ['look 7']"
+    assert (run.status, hotel.did) == ("done", ["look 7", "look 7"])
+    store.close()
+
+
+def test_deps_are_given_anew_and_never_kept(tmp_path: Path) -> None:
+    """A2, R17: connections and keys are the process's own."""
+    store = SQLiteStore(tmp_path / "runs.db")
+    hotel = Hotel(store)
+    run = hotel.start(ASK, deps={"key": "s3cr3t"})
+    assert run.deps == {"key": "s3cr3t"}
+    assert hotel.load(run.id).deps is None
+    assert Run.load(store, run.id, hotel.agent, deps=7).deps == 7
+    store.close()
+    assert b"s3cr3t" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_a_secret_that_a_model_wrote_is_in_no_question(tmp_path: Path) -> None:
+    """A2, R17: not in the question that waits, nor in what a person is shown. The conversation is kept as it was: see docs/runs.md."""
+    got: list[str] = []
+
+    @ferrule.tool(require_confirmation=True)
+    def login(user: str, password: SecretStr) -> str:
+        """Log in."""
+        got.append(password.get_secret_value())
+        return f"in as {user}"
+
+    store = SQLiteStore(tmp_path / "runs.db")
+    with ferrule.context(lm=ScriptedLM([{"name": "login", "args": {"user": "ann", "password": "s3cr3t"}}, FINISH])):
+        run = ReAct("task -> answer", [login]).start(task="x", store=store)
+        shown = f"{run.pending[0]!r} {run.pending[0].changes} {store.load(run.id).head} {Run.list(store)}"
+        run.answer(run.pending[0].approve())
+        run.resume()
+    store.close()
+    assert got == ["s3cr3t"]
+    assert "s3cr3t" not in shown
+
+
+def test_an_input_that_cannot_be_kept_is_refused_before_anything_runs(hotel: Hotel) -> None:
+    """A2: and no half run is in the store."""
+
+    class Plain(Module):
+        def forward(self, thing: Any) -> Any:
+            raise AssertionError
+
+    with pytest.raises(RunError, match="needs inputs that JSON can hold"):
+        Plain().start(thing=object(), store=hotel.store)
+    assert Run.list(hotel.store) == []
+
+
+def test_a_redacted_run_is_not_loaded(hotel: Hotel) -> None:
+    """R18: that it was is known, and no more."""
+    run = hotel.start(FINISH)
+    hotel.store.redact(run.id)
+    with pytest.raises(StoreError, match="was redacted"):
+        hotel.load(run.id)
+    assert [each.status for each in Run.list(hotel.store, status="done")] == ["done"]
+
+
+def _json(text: str) -> Any:
+    import json
+
+    return json.loads(text)
+
+
+def _steal(store: Any) -> None:
+    with store._file.writing() as db:
+        db.execute("UPDATE runs SET token = token + 1")
+
+
+class _Interrupting(Policy):
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def rule_for(self, tool: str, args: Any) -> Any:
+        raise KeyboardInterrupt
+
+
+def _read_only(store: Any, on_or_off: str) -> None:
+    with store._file.reading() as db:
+        db.execute(f"PRAGMA query_only={on_or_off}")
+
+
+def _fail_once(store: Any) -> None:
+    original = store.append
+
+    def failing(lease: Lease, entry: str, **more: Any) -> bool:
+        del lease, entry, more
+        store.append = original
+        raise StoreError("no room")
+
+    store.append = failing
+
+
+@pytest.mark.parametrize("driver", ["sync", "async"])
+def test_a_run_that_met_a_full_disk_goes_on_when_there_is_room(tmp_path: Path, driver: str) -> None:
+    """A10, R6: the error says so, nothing is lost, and what had run does not run again unasked."""
+    did: list[str] = []
+    store = SQLiteStore(tmp_path / "runs.db")
+
+    def room(pages: int) -> None:
+        with store._file.reading() as db:
+            db.execute(f"PRAGMA max_page_count={pages}")
+
+    @ferrule.tool(effect="once")
+    def fill(name: str) -> str:
+        """Write much."""
+        did.append(name)
+        if name == "second":
+            room(1)  # SQLite takes it for the pages there are: no more of them
+        return name * 20_000
+
+    agent = ReAct("task -> answer", [fill])
+    script = [{"name": "fill", "args": {"name": "first"}}, {"name": "fill", "args": {"name": "second"}}, FINISH]
+    with ferrule.context(lm=ScriptedLM(script)):
+        keywords: dict[str, Any] = {"task": "x", "store": store, "run_id": "r"}
+        failed = asyncio.run(agent.astart(**keywords)) if driver == "async" else agent.start(**keywords)
+    assert failed.status == "failed"
+    assert isinstance(failed.error, StoreError)
+    assert "full" in str(failed.error)
+    room(1_000_000)
+    run = Run.load(store, "r", agent)
+    with ferrule.context(lm=ScriptedLM([FINISH])):
+        run.resume()
+        [question] = run.pending
+        assert question.kind == "unknown"
+        run.answer(question.reply("second, as a person saw"))
+        assert run.resume().status == "done"
+    assert did == ["first", "second"]
+    store.close()

@@ -1,0 +1,91 @@
+"""Observers and callbacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_script import native_step
+
+from ferrule import ReAct, ScriptedLM, configure, context, inspect_history
+from ferrule.values.run import event as events
+
+
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def lm() -> ScriptedLM:
+    return ScriptedLM([native_step("a", "add", {"a": 1, "b": 1}), native_step("e", "finish", {"answer": 2})])
+
+
+class Records:
+    """A callback object as DSPy's and udspy's users write them."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, Any]] = []
+
+    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        self.seen.append(("module start", inputs["question"]))
+
+    def on_module_end(self, call_id: str, outputs: Any, exception: Any) -> None:
+        self.seen.append(("module end", outputs.answer))
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        self.seen.append(("lm start", call_id))
+
+    def on_lm_end(self, call_id: str, outputs: Any, exception: Any) -> None:
+        self.seen.append(("lm end", call_id))
+
+    def on_tool_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        self.seen.append(("tool start", inputs))
+
+    def on_tool_end(self, call_id: str, outputs: Any, exception: Any) -> None:
+        self.seen.append(("tool end", outputs.content))
+
+
+def test_callbacks_are_told_of_programs_models_and_tools_in_order() -> None:
+    """U167, E60."""
+    records = Records()
+    with context(callbacks=[records]):
+        ReAct("question -> answer: int", [add], native=True)(question="q", lm=lm())
+    assert [name for name, _ in records.seen] == [
+        "module start", "lm start", "lm end", "tool start", "tool end", "lm start", "lm end", "module end",
+    ]  # fmt: skip
+    assert records.seen[3] == ("tool start", {"a": 1, "b": 1})
+    assert records.seen[4] == ("tool end", "2")
+    assert records.seen[1][1] == records.seen[2][1] != records.seen[5][1]
+
+
+def test_a_failing_callback_never_changes_the_result() -> None:
+    """U167, E60."""
+
+    def fails(event: events.Event) -> None:
+        raise ValueError("callback")
+
+    with context(callbacks=[fails]), pytest.warns(RuntimeWarning, match="callback"):
+        assert ReAct("question -> answer: int", [add], native=True)(question="q", lm=lm()).answer == 2
+
+
+def test_inspect_history_prints_the_last_exchanges(capsys: pytest.CaptureFixture[str]) -> None:
+    """Issue 2: `inspect_history`."""
+    ReAct("question -> answer: int", [add], native=True)(question="what is it?", lm=lm())
+    inspect_history(2)
+    shown = capsys.readouterr().out
+    assert "what is it?" in shown
+    assert 'add {"a":1,"b":1}' in shown
+    assert "finish" in shown
+    inspect_history(0)
+    assert capsys.readouterr().out == ""
+
+
+def test_configured_callbacks_hold_for_the_process() -> None:
+    """D40."""
+    told: list[events.Event] = []
+    configure(callbacks=[told.append])
+    try:
+        ReAct("question -> answer: int", [add], native=True)(question="q", lm=lm())
+    finally:
+        configure(callbacks=[])
+    assert told

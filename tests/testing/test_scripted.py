@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule.errors import ConfigurationError, RateLimited, ScriptError
+from ferrule.testing.scripted import AutoLM, ScriptedLM
+from ferrule.values.calls.call import ToolCall, ToolCalls
+from ferrule.values.conversation.exchange import Capabilities, Declarations, Delta, Request, Response, Usage
+from ferrule.values.conversation.message import Message, Messages
+
+ASKED = Request(Messages([Message("user", "hi")]))
+ONE = Usage(calls=1)
+
+
+async def collected(stream) -> list:
+    return [item async for item in stream]
+
+
+def call(name: str, call_id: str, **args) -> ToolCall:
+    return ToolCall(name=name, args=args, id=call_id)
+
+
+ITEMS = {
+    "text": ("hello", Response("hello", finish_reason="stop", usage=ONE)),
+    "empty": ("", Response("", finish_reason="stop", usage=ONE)),
+    "call": ({"name": "add", "args": {"a": 1}}, Response(None, (call("add", "call_0", a=1),), finish_reason="tool_calls", usage=ONE)),
+    "openai": (
+        {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
+        Response(None, (call("add", "x", a=1),), finish_reason="tool_calls", usage=ONE),
+    ),
+    "calls": (
+        [{"name": "add"}, call("add", "mine"), ToolCall(name="sub")],
+        Response(None, (call("add", "call_0"), call("add", "mine"), call("sub", "call_1")), finish_reason="tool_calls", usage=ONE),
+    ),
+    "tool_calls": (
+        ToolCalls.from_dict_list([{"name": "add", "args": {}}]),
+        Response(None, (call("add", "call_0"),), finish_reason="tool_calls", usage=ONE),
+    ),
+    "both": (
+        {"text": "thinking", "tool_calls": [{"name": "add"}], "reasoning": "hm"},
+        Response("thinking", (call("add", "call_0"),), "hm", "tool_calls", usage=ONE),
+    ),
+    "only_text": ({"text": "x"}, Response("x", finish_reason="stop", usage=ONE)),
+    "response": (Response("x"), Response("x")),
+    "response_with_calls": (Response(None, (ToolCall(name="add"),)), Response(None, (call("add", "call_0"),))),
+    "function": (lambda request: request.messages[-1].text, Response("hi", finish_reason="stop", usage=ONE)),
+    "function_of_call": (
+        lambda request: {"name": "add"},
+        Response(None, (call("add", "call_1_0"),), finish_reason="tool_calls", usage=ONE),
+    ),
+}
+
+
+@pytest.mark.parametrize(("item", "expected"), ITEMS.values(), ids=ITEMS.keys())
+def test_every_kind_of_item_is_an_answer(item, expected):
+    """L8."""
+    assert ScriptedLM([item]).complete(ASKED) == expected
+    assert asyncio.run(ScriptedLM([item]).acomplete(ASKED)) == expected
+    assert list(ScriptedLM([item]).stream(ASKED))[-1] == expected
+    assert asyncio.run(collected(ScriptedLM([item]).astream(ASKED)))[-1] == expected
+
+
+@pytest.mark.parametrize("item", [RateLimited("x"), ValueError, lambda request: KeyError("x")], ids=["instance", "class", "function"])
+def test_exceptions_are_raised(item):
+    """L8."""
+    with pytest.raises((RateLimited, ValueError, KeyError)):
+        ScriptedLM([item]).complete(ASKED)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [None, 3, [], {}, [3], {"nam": "x"}, {"text": "x", "tools": []}, {"name": ""}, [None], ToolCalls(tool_calls=[]), b"x", {"a": 1}],
+    ids=range(12),
+)
+def test_what_is_no_answer_is_refused_when_the_script_is_made(item):
+    """Ours: with its place."""
+    with pytest.raises(ConfigurationError, match=r"answers\[1\] is no answer"):
+        ScriptedLM(["fine", item])
+
+
+@pytest.mark.parametrize("item", [None, 3, []], ids=range(3))
+def test_what_a_function_returns_is_checked_too(item):
+    """Ours."""
+    for lm in (ScriptedLM([lambda request: item]), ScriptedLM(by=lambda request: item)):
+        with pytest.raises(ConfigurationError, match="is no answer"):
+            lm.complete(ASKED)
+
+
+def test_functions_that_return_functions_come_to_an_end():
+    """Ours."""
+
+    def again(request):
+        return again
+
+    with pytest.raises(ConfigurationError, match="without end"):
+        ScriptedLM([again]).complete(ASKED)
+
+
+@pytest.mark.parametrize("answers", ["text", {"name": "x"}, 3, ToolCall(name="x"), Response("x"), None, b"x"], ids=range(7))
+def test_a_script_is_a_list(answers):
+    """Ours: `ScriptedLM("abc")` would say a, b, c."""
+    with pytest.raises(ConfigurationError, match="list of answers"):
+        ScriptedLM(answers)
+
+
+def test_answers_come_in_order_and_then_no_more():
+    """L8."""
+    lm = ScriptedLM(["one", lambda request: "two"])
+    assert [lm("a"), lm("b")] == ["one", "two"]
+    with pytest.raises(ScriptError, match=r"has 2 answers and was asked 3 times.*user: 'c'"):
+        lm("c")
+    assert [request.messages[-1].text for request in lm.requests] == ["a", "b", "c"]
+
+
+def test_what_was_asked_is_shown_shortened():
+    """L8."""
+    with pytest.raises(ScriptError) as caught:
+        ScriptedLM()("x" * 100_000)
+    assert len(str(caught.value)) < 400
+    with pytest.raises(ScriptError, match="no messages"):
+        ScriptedLM().complete(Request(Messages()))
+
+
+def test_completion_is_asserted():
+    """L8."""
+    lm = ScriptedLM(["one", "two"])
+    lm("x")
+    with pytest.raises(ScriptError, match=r"asked 1 times and has 2 answers; the next was .*two"):
+        lm.assert_done()
+    lm("x")
+    lm.assert_done()
+
+
+def test_a_clean_exit_asserts_completion_and_an_error_goes_through():
+    """L8."""
+    with pytest.raises(ScriptError), ScriptedLM(["one"]):
+        pass
+    with pytest.raises(KeyError), ScriptedLM(["one"]):
+        raise KeyError
+    with ScriptedLM(["one"]) as lm:
+        lm("x")
+
+
+def test_ids_are_counted_over_the_whole_script():
+    """L8."""
+    lm = ScriptedLM([{"name": "a"}, [{"name": "b"}, {"name": "c"}]])
+    assert [each.id for _ in range(2) for each in lm.complete(ASKED).tool_calls] == ["call_0", "call_1", "call_2"]
+
+
+def test_by_a_function_it_holds_no_state():
+    """L8: fit for any number of runs at once."""
+    lm = ScriptedLM(by=lambda request: {"name": "add", "args": {"n": len(request.messages)}})
+    assert lm.complete(ASKED) == lm.complete(ASKED)
+    assert lm.requests == []
+    lm.assert_done()
+    longer = ASKED.following(ASKED.messages.then(Message("assistant", "x")))
+    assert lm.complete(longer).tool_calls[0].id != lm.complete(ASKED).tool_calls[0].id
+    recording = ScriptedLM(by=lambda request: "x", record=True)
+    recording("hi")
+    assert len(recording.requests) == 1
+
+
+def test_a_list_and_a_function_exclude_one_another():
+    """Ours."""
+    with pytest.raises(ConfigurationError, match="not both"):
+        ScriptedLM(["x"], by=lambda request: "x")
+    with pytest.raises(ConfigurationError):
+        ScriptedLM(by="x")  # type: ignore[arg-type]
+
+
+def test_threads_share_a_script_without_losing_an_answer():
+    """L8."""
+    lm = ScriptedLM([str(i) for i in range(400)])
+    said: list[str] = []
+    threads = [threading.Thread(target=lambda: said.extend([lm("x") for _ in range(50)])) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(int, said)) == list(range(400))
+    lm.assert_done()
+
+
+def test_copies_tell_the_same_script():
+    """Ours."""
+    lm = ScriptedLM(["one", "two"])
+    assert (lm.copy(temperature=1)("x"), copy.deepcopy(lm)("x")) == ("one", "two")
+    lm.assert_done()
+
+
+def test_capabilities_are_as_told():
+    """L8."""
+    assert not ScriptedLM(capabilities=Capabilities(native_tools=False)).capabilities.native_tools
+    assert ScriptedLM().capabilities.native_tools
+    assert repr(ScriptedLM()) == "ScriptedLM('scripted')"
+
+
+@given(st.text(max_size=60), st.text(max_size=20))
+def test_words_add_up_to_the_text(text, reasoning):
+    """L8."""
+    *deltas, last = ScriptedLM([Response(text, reasoning=reasoning)]).stream(Request(Messages([Message("user", "?")])))
+    assert "".join(each.text for each in deltas) == text
+    assert "".join(each.reasoning for each in deltas) == reasoning
+    assert last == Response(text, reasoning=reasoning)
+    assert all(isinstance(each, Delta) and (each.text or each.reasoning) for each in deltas)
+
+
+# -- AutoLM -----------------------------------------------------------------------------------------------------
+
+
+def declared(*names: str, **properties) -> dict[str, dict]:
+    parameters = {"type": "object", "properties": properties, "required": list(properties)}
+    return {name: {"type": "function", "function": {"name": name, "description": "", "parameters": parameters}} for name in names}
+
+
+def followed(lm, request: Request, turns: int = 10) -> list[Response]:
+    """The model's turns, each call answered with text."""
+    said = []
+    for _ in range(turns):
+        response = lm.complete(request)
+        said.append(response)
+        if not response.tool_calls or response.tool_calls[0].name == "finish":
+            return said
+        results = [Message("tool", "ok", tool_call_id=each.id) for each in response.tool_calls]
+        request = request.following(request.messages.then(response.message(), *results))
+    return said
+
+
+def test_each_tool_is_called_once_and_then_an_answer_is_given():
+    """L8."""
+    tools = Declarations(
+        [*declared("add", a={"type": "integer", "minimum": 5}).values(), *declared("look", kind={"enum": ["x", "y"]}).values()]
+    )
+    turns = followed(AutoLM("the end"), Request(ASKED.messages, tools))
+    assert [(each.name, each.args) for turn in turns for each in turn.tool_calls] == [("add", {"a": 5}), ("look", {"kind": "x"})]
+    assert len({each.id for turn in turns for each in turn.tool_calls}) == 2
+    assert turns[-1].text == "the end"
+
+
+def test_finish_is_called_last_with_its_outputs():
+    """L8."""
+    finish = declared("finish", answer={"type": "string"}, score={"type": "number", "minimum": 2}, kind={"enum": ["a", "b"]})
+    tools = Declarations([*finish.values(), *declared("look", "user_clarification").values()])
+    turns = followed(AutoLM("yes"), Request(ASKED.messages, tools))
+    assert [(each.name, each.args) for turn in turns for each in turn.tool_calls] == [
+        ("look", {}),
+        ("finish", {"answer": "yes", "score": 2, "kind": "a"}),
+    ]
+    mapped = AutoLM({"score": 9}).complete(Request(ASKED.messages, Declarations(finish.values())))
+    assert mapped.tool_calls[0].args == {"answer": "text", "score": 9, "kind": "a"}
+
+
+def test_without_tools_it_answers():
+    """L8."""
+    assert AutoLM("x")("hi") == "x"
+    assert AutoLM(capabilities=Capabilities(native_tools=False)).capabilities.native_tools is False
+    assert list(AutoLM("a b").stream(ASKED))[:2] == [Delta("a "), Delta("b")]
+    assert asyncio.run(collected(AutoLM("a").astream(ASKED)))[-1].text == "a"
+    assert asyncio.run(AutoLM("a").acall("hi")) == "a"
+
+
+def test_tool_choice_none_is_respected():
+    """L2."""
+    request = Request(ASKED.messages, Declarations(declared("add").values()), tool_choice="none")
+    assert AutoLM("x").complete(request).text == "x"

@@ -1,0 +1,302 @@
+# ruff: noqa: B008, UP007, UP045  the odd signatures are what is tested
+import enum
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal, Optional, Union
+
+import pytest
+from pydantic import AliasChoices, BaseModel, Field, SecretStr
+from typing_extensions import TypedDict
+
+from ferrule.errors import ToolArgumentsError, ToolDefinitionError
+from ferrule.tools.definition import parameters
+from ferrule.tools.definition.inspect_function import described
+from ferrule.tools.definition.parameters import parameters_of
+from ferrule.tools.tool import Tool
+from ferrule.values.calls.edit import edited
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class User(BaseModel):
+    name: str
+    age: int = 0
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Options(TypedDict, total=False):
+    deep: bool
+
+
+def one(kind: Any, **given: Any) -> Tool:
+    def take(value):
+        return value
+
+    return Tool(take, arg_types={"value": kind}, **given)
+
+
+POINT = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}, "y": {"type": "integer", "default": 0}},
+    "required": ["x"],
+    "additionalProperties": False,
+}
+USER = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 0}}, "required": ["name"]}
+TYPES = [
+    (str, {"type": "string"}, "a", "a"),
+    (int, {"type": "integer"}, 1, 1),
+    (float, {"type": "number"}, 1, 1.0),
+    (bool, {"type": "boolean"}, True, True),
+    (list, {"type": "array", "items": {}}, [1, "a"], [1, "a"]),
+    (dict, {"type": "object", "additionalProperties": True}, {"a": 1}, {"a": 1}),
+    (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}, None, None),
+    (int | None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "3", 3),
+    (Literal["a", 2], {"enum": ["a", 2]}, 2, 2),
+    (Colour, {"enum": ["red", "blue"], "type": "string"}, "red", Colour.RED),
+    (list[str], {"type": "array", "items": {"type": "string"}}, ["a"], ["a"]),
+    (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}, {"a": "1"}, {"a": 1}),
+    (
+        tuple[int, str],
+        {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2},
+        [1, "a"],
+        (1, "a"),
+    ),
+    (set[str], {"type": "array", "items": {"type": "string"}, "uniqueItems": True}, ["a", "a"], {"a"}),
+    (Union[int, list[int]], {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}, [1], [1]),
+    (datetime, {"type": "string", "format": "date-time"}, "2024-01-02T03:04:05Z", datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)),
+    (date, {"type": "string", "format": "date"}, "2024-01-02", date(2024, 1, 2)),
+    (timedelta, {"type": "string", "format": "duration"}, "PT1H", timedelta(hours=1)),
+    (
+        uuid.UUID,
+        {"type": "string", "format": "uuid"},
+        "12345678123456781234567812345678",
+        uuid.UUID(int=0x12345678123456781234567812345678),
+    ),
+    (Path, {"type": "string", "format": "path"}, "a/b", Path("a/b")),
+    (User, USER, {"name": "a"}, User(name="a")),
+    (Optional[User], {"anyOf": [USER, {"type": "null"}]}, {"name": "a"}, User(name="a")),
+    (list[User], {"type": "array", "items": USER}, [{"name": "a"}], [User(name="a")]),
+    (Point, POINT, {"x": "1"}, Point(1)),
+    (
+        Options,
+        {"type": "object", "properties": {"deep": {"type": "boolean"}}, "additionalProperties": False},
+        {"deep": True},
+        {"deep": True},
+    ),
+    (Annotated[int, Field(ge=1, description="d")], {"type": "integer", "minimum": 1, "description": "d"}, 1, 1),
+    (bytes, {"type": "string", "format": "binary"}, "a", b"a"),
+    (Any, {}, [{}], [{}]),
+    (object, {}, 3, 3),
+]
+
+
+@pytest.mark.parametrize(("kind", "schema", "given", "taken"), TYPES, ids=[str(each[0]) for each in TYPES])
+def test_types_have_standard_schemas_and_arrive_as_themselves(kind, schema, given, taken):
+    """U35, U36, U42, P11, D7."""
+    made = one(kind)
+    assert made.args == {"value": schema}
+    assert made.parameters["required"] == ["value"]
+    assert made(value=given) == taken
+    assert type(made(value=given)) is type(taken)
+
+
+@pytest.mark.parametrize(("kind", "schema", "given", "taken"), TYPES, ids=[str(each[0]) for each in TYPES])
+def test_what_is_shown_can_be_passed_again(kind, schema, given, taken):
+    """U74, U86, api.md (an edit is laid over what was shown)."""
+    first = one(kind).prepare({"value": given})
+    again = one(kind).prepare(first.shown)
+    assert again.named == first.named == {"value": taken}
+    assert again.shown == first.shown
+
+
+def test_decimals_arrive_exactly():
+    """E40: no precision is lost."""
+    assert one(Decimal)(value="0.1000000000000000055") == Decimal("0.1000000000000000055")
+    assert one(int)(value=10**30) == 10**30
+
+
+def test_a_type_without_a_json_form_is_reported_with_its_parameter():
+    """E9, U46."""
+
+    class Opaque: ...
+
+    for kind in (Opaque, Callable[[int], int], list[Opaque]):
+        made = one(kind)
+        with pytest.raises(ToolDefinitionError, match="`value`"):
+            _ = made.declaration
+
+    def mixed(a: int, b: Opaque, **c: Opaque): ...
+
+    with pytest.raises(ToolDefinitionError, match="`b`"):
+        _ = Tool(mixed).parameters
+
+
+def test_a_typed_kwargs_without_a_json_form_is_reported():
+    """E9."""
+
+    class Opaque: ...
+
+    def odd(**more: Opaque): ...
+
+    with pytest.raises(ToolDefinitionError, match=r"`\*\*`"):
+        _ = Tool(odd).parameters
+
+
+def test_defaults_without_a_json_form_are_left_out_of_what_is_shown():
+    """U45."""
+    sentinel = object()
+
+    def odd(x: int = sentinel, y: Any = sentinel):  # type: ignore[assignment]
+        return x is sentinel and y is sentinel
+
+    made = Tool(odd)
+    assert made.parameters == {"type": "object", "properties": {"x": {"type": "integer"}, "y": {}}, "required": []}
+    assert made() is True
+    assert made.prepare({}).shown == {}
+
+
+def test_defaults_of_richer_types_are_shown_as_json():
+    """U37, U42."""
+
+    def odd(
+        colour: Colour = Colour.RED,
+        user: User = User(name="a"),
+        when: date = date(2024, 1, 2),
+        many: set[str] = frozenset({"b", "a"}),
+    ):
+        return colour, user, when
+
+    made = Tool(odd)
+    assert made.args["colour"]["default"] == "red"
+    assert made.args["user"]["default"] == {"name": "a", "age": 0}
+    assert made.prepare({}).shown == {"colour": "red", "user": {"name": "a", "age": 0}, "when": "2024-01-02", "many": ["a", "b"]}
+    assert made() == (Colour.RED, User(name="a"), date(2024, 1, 2))
+
+
+def test_secrets_are_masked_in_what_is_shown():
+    """api.md 9."""
+    found = one(SecretStr).prepare({"value": "hush"})
+    assert "hush" not in str(found.shown)
+    assert found.named["value"].get_secret_value() == "hush"
+
+
+def test_a_whole_schema_is_kept_as_it_is():
+    """E5, D39."""
+    schema = {
+        "type": "object",
+        "properties": {"p": {"$ref": "#/$defs/P"}, "q": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
+        "required": ["p"],
+        "$defs": {"P": {"type": "array", "items": {"type": "string"}}},
+        "additionalProperties": False,
+        "x-own": 1,
+    }
+
+    def free(**kwargs):
+        return kwargs
+
+    made = Tool(free, schema=schema)
+    assert made.parameters == schema
+    assert made(p=["a"], q="3") == {"p": ["a"], "q": 3}
+    with pytest.raises(ToolArgumentsError, match="r: there is no such argument"):
+        made(p=[], r=1)
+    assert Tool(free, schema={}).parameters == {"type": "object", "properties": {}, "required": []}
+
+
+def test_a_whole_schema_open_to_more_takes_more():
+    """E5."""
+
+    def free(**kwargs):
+        return kwargs
+
+    assert Tool(free, schema={"type": "object", "properties": {"a": {"type": "integer"}}})(b=1) == {"b": 1}
+    with pytest.raises(ToolArgumentsError, match="b: expected an integer"):
+        Tool(free, schema={"type": "object", "additionalProperties": {"type": "integer"}})(b="x")
+
+
+def test_an_optional_argument_the_schema_hides_keeps_its_default():
+    """U15."""
+
+    def act(a: int, secret: str = "default"):
+        return a, secret
+
+    made = Tool(act, schema={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+    assert made(a=1) == (1, "default")
+    with pytest.raises(ToolArgumentsError):
+        made(a=1, secret="mine")
+
+
+def scale(text: str, times: int, by: float = 1.5, loud: bool = False) -> str:
+    """Scale.
+
+    Args:
+        text: What to scale, with a "quote".
+        by: The factor.
+    """
+    return f"{text}{times}{by}{loud}"
+
+
+def test_plain_parameters_have_the_schema_that_pydantic_gives(monkeypatch):
+    """F2: no validator is built for them; the bytes a model sees are the same."""
+    quick = Tool(scale)
+    assert parameters_of("scale", described(scale, {}), Tool(scale)._given).plain
+    monkeypatch.setattr(parameters, "is_plain", lambda annotation: False)
+    slow = Tool(scale)
+    assert not parameters_of("scale", described(scale, {}), slow._given).plain
+    assert json.dumps(quick.declaration) == json.dumps(slow.declaration)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"text": "a", "times": 2},
+        {"loud": True, "by": 2.5, "times": 2, "text": "a"},
+        {"text": "a", "times": 2, "by": 3},
+        {"text": "a", "times": "2"},
+        {"text": 5, "times": 2},
+        {"times": 2},
+        {"text": "a", "times": True},
+        {"text": "a", "times": 2, "more": 1},
+        {"text": "a", "times": 2, "by": float("nan")},
+        {"text": None, "times": 2},
+        None,
+    ],
+    ids=["defaults", "all", "int_as_float", "text_as_int", "int_as_text", "missing", "boolean", "unknown", "nan", "null", "none"],
+)
+def test_plain_arguments_are_taken_and_refused_as_pydantic_does(monkeypatch, args):
+    """F6."""
+
+    def outcome(tool):
+        try:
+            taken = tool.prepare(args)
+        except ToolArgumentsError as error:
+            return str(error)
+        return [*taken.named.items()], [*taken.shown.items()], taken.repairs
+
+    quick = outcome(Tool(scale))
+    monkeypatch.setattr(parameters, "is_plain", lambda annotation: False)
+    assert repr(outcome(Tool(scale))) == repr(quick)
+
+
+def test_a_parameter_with_several_aliases_is_known_by_each():
+    """U42: also where a call has to be mended, or was edited."""
+
+    def book(seat: Annotated[str, Field(validation_alias=AliasChoices("seat_no", "seatNumber"))], tags: list[str] = []):  # noqa: B006
+        return seat, tags
+
+    made = Tool(book)
+    for args in ({"seat_no": "1A", "tags": '["a"]'}, {"arguments": {"seatNumber": "1A", "tags": ["a"]}}, {"seat_no": "1A", "tags": ["a"]}):
+        assert made.prepare(args).named == {"seat": "1A", "tags": ["a"]}
+    assert edited(made.prepare({"seatNumber": "1A"}), {"seat": "2B"}, made.prepare).named == {"seat": "2B", "tags": []}

@@ -1,0 +1,275 @@
+"""Direct calls that ask first: consent is for the very call, in this process, and is used once."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any
+
+import pytest
+from pydantic import AfterValidator, BaseModel, Field, Json, SecretStr
+
+from ferrule import (
+    ConfirmationRejected,
+    ConfirmationRequired,
+    DecisionError,
+    ReAct,
+    Response,
+    ScriptedLM,
+    Tool,
+    ToolArgumentsError,
+    ToolCall,
+    context,
+    get_confirmation_status,
+    respond_to_confirmation,
+    tool,
+)
+from ferrule.tools.execution import consent as confirmed
+
+
+class Log:
+    def __init__(self) -> None:
+        self.ran: list[Any] = []
+
+        @tool(require_confirmation=True)
+        def rm(path: str, depth: int = Field(default=1, description="How deep.")) -> str:
+            """Remove."""
+            self.ran.append((path, depth))
+            return path
+
+        self.rm = rm
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def asked(made: Tool, **args: Any) -> ConfirmationRequired:
+    with pytest.raises(ConfirmationRequired) as raised:
+        made(**args)
+    return raised.value
+
+
+def test_a_call_asks_and_runs_once_after_it_was_approved(log: Log) -> None:
+    """U69, U76, U78, U79, U98."""
+    error = asked(log.rm, path="a")
+    assert error.question == 'Confirm execution of rm with args: {"path":"a","depth":1}? (yes/no)'
+    assert (error.tool_call.name, error.tool_call.args, error.tool_call.id) == ("rm", {"path": "a", "depth": 1}, None)
+    assert get_confirmation_status(error.confirmation_id) == "pending"
+    respond_to_confirmation(error.confirmation_id)
+    assert log.rm("a") == "a"
+    assert get_confirmation_status(error.confirmation_id) == "approved"
+    assert asked(log.rm, path="a").confirmation_id != error.confirmation_id
+    assert log.ran == [("a", 1)]
+
+
+def test_a_question_in_the_middle_of_another_tool_says_what_to_do(log: Log) -> None:
+    """A12: the outer tool cannot wait; decided by id, the run asks whether it is to run again."""
+
+    @tool
+    def outer() -> str:
+        """Remove by way of a function that asks."""
+        return str(log.rm(path="a"))
+
+    calls = [Response("", (ToolCall(name="outer", args={}),)), Response("", (ToolCall(name="finish", args={"answer": "ok"}),))]
+    with context(lm=ScriptedLM(calls)):
+        run = ReAct("task -> answer", [outer], native=True).start(task="x")
+        assert isinstance(run.error, ConfirmationRequired)
+        assert "Give the agent `rm` itself as a tool" in str(run.error)
+        assert run.error.question == 'Confirm execution of rm with args: {"path":"a","depth":1}? (yes/no)'
+        respond_to_confirmation(run.error.confirmation_id)
+        run.resume()
+        assert run.pending[0].kind == "unknown"
+        run.answer(run.pending[0].approve())
+        assert run.resume().status == "done"
+    assert log.ran == [("a", 1)]
+
+
+def test_a_decision_on_a_direct_call_is_not_changed_afterwards(log: Log) -> None:
+    asking = asked(log.rm, path="a")
+    changed = {"path": "b"}
+    respond_to_confirmation(asking.confirmation_id, data=changed)
+    changed["path"] = "c"
+    log.rm(path="a")
+    assert log.ran == [("b", 1)]
+
+
+def test_sync_and_async_calls_share_the_question() -> None:
+    """U76: an async tool too."""
+
+    @tool(require_confirmation=True)
+    async def fetch(url: str) -> str:
+        """Fetch."""
+        return url
+
+    async def twice() -> str:
+        with pytest.raises(ConfirmationRequired) as raised:
+            await fetch.acall(url="a")
+        respond_to_confirmation(raised.value.confirmation_id)
+        return await fetch.acall(url="a")
+
+    assert asyncio.run(twice()) == "a"
+
+
+def test_a_denial_is_told_apart_from_a_question_and_is_for_that_request_alone(log: Log) -> None:
+    """U82, U83: fields `message`, `confirmation_id`, `tool_call`."""
+    first = asked(log.rm, path="a")
+    respond_to_confirmation(first.confirmation_id, approved=False, data="too deep")
+    with pytest.raises(ConfirmationRejected) as raised:
+        log.rm(path="a")
+    assert (raised.value.message, raised.value.confirmation_id) == ("too deep", first.confirmation_id)
+    assert raised.value.tool_call.args == {"path": "a", "depth": 1}
+    asked(log.rm, path="a")
+    assert log.ran == []
+
+
+def test_feedback_runs_nothing_and_is_told(log: Log) -> None:
+    """U89."""
+    respond_to_confirmation(asked(log.rm, path="a").confirmation_id, data="use trash", status="feedback")
+    with pytest.raises(ConfirmationRejected, match="use trash"):
+        log.rm(path="a")
+
+
+def test_an_edit_is_laid_over_what_was_shown_checked_and_used_once(log: Log) -> None:
+    """U84-U86: defaults are real ones."""
+    error = asked(log.rm, path="a")
+    with pytest.raises(ToolArgumentsError):
+        respond_to_confirmation(error.confirmation_id, data={"depth": "deep"})
+    assert get_confirmation_status(error.confirmation_id) == "pending"
+    respond_to_confirmation(error.confirmation_id, data={"path": "b"})
+    assert log.rm(path="a") == "b"
+    assert log.ran == [("b", 1)]
+
+
+def test_an_edit_leaves_what_it_does_not_name_as_it_was_shown() -> None:
+    """A6: to check once more what was checked would change it, or refuse it."""
+    got: list[tuple[str, int, list[int]]] = []
+
+    @tool(require_confirmation=True)
+    def order(what: str, dozens: Annotated[int, AfterValidator(lambda n: n * 12)], sizes: Json[list[int]]) -> None:
+        """Order."""
+        got.append((what, dozens, sizes))
+
+    error = asked(order, what="eggs", dozens=2, sizes="[4]")
+    assert error.tool_call.args == {"what": "eggs", "dozens": 24, "sizes": [4]}
+    respond_to_confirmation(error.confirmation_id, data={"what": "ducks"})
+    order(what="eggs", dozens=2, sizes="[4]")
+    assert got == [("ducks", 24, [4])]
+
+
+def test_a_decision_is_for_the_tool_and_the_arguments_that_were_shown(log: Log) -> None:
+    """U94, U95, U97: other arguments, a tool of another name, another definition."""
+    respond_to_confirmation(asked(log.rm, path="a").confirmation_id)
+    asked(log.rm, path="b")
+    asked(Log().rm, path="a")
+    asked(log.rm.model_copy(update={"name": "erase"}), path="a")
+    asked(log.rm.model_copy(update={"desc": "Remove it all."}), path="a")
+    assert log.rm(path="a") == "a"
+
+
+class Door:
+    def __init__(self) -> None:
+        self.got: list[tuple[str, str]] = []
+
+        @tool(require_confirmation=True)
+        def login(user: str, password: SecretStr) -> None:
+            """Log in."""
+            self.got.append((user, password.get_secret_value()))
+
+        self.login = login
+
+
+def test_an_edit_of_one_argument_leaves_a_secret_one_as_it_was() -> None:
+    """U86."""
+    door = Door()
+    respond_to_confirmation(asked(door.login, user="ann", password="s3cr3t").confirmation_id, data={"user": "bob"})
+    door.login(user="ann", password="s3cr3t")
+    assert door.got == [("bob", "s3cr3t")]
+
+
+def test_a_decision_on_one_secret_is_for_no_other() -> None:
+    """U94, U95: the arguments are others, though they look alike."""
+    door = Door()
+    respond_to_confirmation(asked(door.login, user="ann", password="s3cr3t").confirmation_id)
+    asked(door.login, user="ann", password="other")
+    assert door.got == []
+
+
+def test_deciding_twice_differently_or_on_an_unknown_id_is_an_error(log: Log) -> None:
+    """U92, U93."""
+    key = asked(log.rm, path="a").confirmation_id
+    respond_to_confirmation(key)
+    respond_to_confirmation(key)
+    with pytest.raises(DecisionError, match="decided already: approved"):
+        respond_to_confirmation(key, approved=False)
+    with pytest.raises(DecisionError):
+        respond_to_confirmation(key[::-1])
+
+
+def test_a_decision_of_another_thread_counts_and_forty_callers_run_it_once(log: Log) -> None:
+    """U79, U99, V4."""
+    key = asked(log.rm, path="a").confirmation_id
+    thread = threading.Thread(target=respond_to_confirmation, args=(key,))
+    thread.start()
+    thread.join()
+
+    def attempt(_: int) -> bool:
+        try:
+            log.rm(path="a")
+        except ConfirmationRequired:
+            return False
+        return True
+
+    with ThreadPoolExecutor(40) as pool:
+        assert sum(pool.map(attempt, range(40))) == 1
+    assert log.ran == [("a", 1)]
+
+
+class Point(BaseModel):
+    x: int
+
+
+def test_arguments_of_any_type_are_asked_about() -> None:
+    """U73: models, times, UUIDs, bytes, sets."""
+
+    @tool(require_confirmation=True)
+    def keep(point: Point, at: dt.datetime, key: uuid.UUID, raw: bytes, tags: set[str]) -> str:
+        """Keep."""
+        return f"{point.x} {at.year} {key.int} {raw!r} {sorted(tags)}"
+
+    given: dict[str, Any] = {
+        "point": Point(x=1), "at": dt.datetime(2026, 1, 2, tzinfo=dt.UTC), "key": uuid.UUID(int=3), "raw": b"x", "tags": {"b", "a"},
+    }  # fmt: skip
+    error = asked(keep, **given)
+    respond_to_confirmation(error.confirmation_id)
+    assert keep(**given) == "1 2026 3 b'x' ['a', 'b']"
+
+
+def test_a_method_that_asks_is_the_same_call_each_time() -> None:
+    """U76: a bound method is made anew at each access."""
+
+    class Disk:
+        @tool(require_confirmation=True)
+        def wipe(self, name: str) -> str:
+            """Wipe."""
+            return name
+
+    disk, other = Disk(), Disk()
+    respond_to_confirmation(asked(disk.wipe, name="a").confirmation_id)
+    asked(other.wipe, name="a")
+    assert disk.wipe(name="a") == "a"
+
+
+def test_the_oldest_questions_are_forgotten(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours: the table is bounded, and what fell out of it runs nothing."""
+    monkeypatch.setattr(confirmed, "_table", {})
+    monkeypatch.setattr(confirmed, "_MOST", 2)
+    first = asked(log.rm, path="a").confirmation_id
+    asked(log.rm, path="b")
+    asked(log.rm, path="c")
+    with pytest.raises(DecisionError):
+        respond_to_confirmation(first)

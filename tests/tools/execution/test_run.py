@@ -1,0 +1,412 @@
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import OrderedDict, deque, namedtuple
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from ferrule.errors import ConfirmationRequired, ToolArgumentsError, ToolCallError, ToolRetry, ToolStop, UnknownToolError
+from ferrule.tools.execution.run import arun_call, attempt, failure, run_call, to_result
+from ferrule.tools.tool import Tool
+from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
+from ferrule.values.content.parts import Audio, File, Image, Text
+
+
+def checked(function, args=None, name=None, **given):
+    made = Tool(function, name or getattr(function, "__name__", "f").replace("<lambda>", "f"), **given)
+    call = ToolCall(name=made.name, args=args or {}, id="call-1")
+    return CheckedCall(call, made, made.prepare(call.args))
+
+
+def ran(function, args=None, **given):
+    """The result, the same from both drivers."""
+    one = run_call(checked(function, args, **given))
+    two = asyncio.run(arun_call(checked(function, args, **given)))
+    assert (one.content, one.is_error, one.is_fault) == (two.content, two.is_error, two.is_fault)
+    return one
+
+
+def rendered(value):
+    call = ToolCall(name="f", id="call-1")
+    return to_result(call, Tool(len), value).content
+
+
+class User(BaseModel):
+    name: str
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Point:
+    x: int
+
+
+Pair = namedtuple("Pair", "a b")  # noqa: PYI024
+
+
+class Opaque: ...
+
+
+class Loud(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "LOUD"
+
+
+IMAGE = Image(data="aGk=")
+
+
+class TestReturned:
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [
+            ("text", "text"),
+            ("", ""),
+            (None, "null"),
+            ([None], "[null]"),
+            (True, "true"),
+            (3, "3"),
+            (-3, "-3"),
+            (10**30, str(10**30)),
+            (0.5, "0.5"),
+            (float("nan"), "NaN"),
+            ([1, "a"], '[1,"a"]'),
+            ((1, 2), "[1,2]"),
+            ({"b": 1, "a": "ü"}, '{"b":1,"a":"ü"}'),
+            ({1: 2}, '{"1":2}'),
+            ({"x", "a", "m"}, '["a","m","x"]'),
+            ({"k": [{"x", "a"}, frozenset({3, 1})]}, '{"k":[["a","x"],[1,3]]}'),
+            (User(name="a"), '{"name":"a"}'),
+            ([User(name="a")], '[{"name":"a"}]'),
+            (Point(1), '{"x":1}'),
+            (Pair(1, 2), "[1,2]"),
+            (deque([1]), "[1]"),
+            (OrderedDict(a=1), '{"a":1}'),
+            (Colour.RED, "red"),
+            (Decimal("0.10"), "0.10"),
+            (date(2024, 1, 2), "2024-01-02"),
+            (datetime(2024, 1, 2, tzinfo=UTC), "2024-01-02T00:00:00Z"),
+            (b"bytes", "bytes"),
+            (bytearray(b"x"), "x"),
+            (b"\xff\x00", "data:application/octet-stream;base64,/wA="),
+            (ValueError("odd"), "odd"),
+            (Loud("x"), "x"),
+            ({}, "{}"),
+            ([], "[]"),
+        ],
+    )
+    def test_any_value_renders(self, value, text):
+        """D23, U128, P48."""
+        assert rendered(value) == text
+
+    def test_objects_without_a_form_have_no_address(self):
+        """D23, U128."""
+        for value in (Opaque(), [Opaque()], {"k": Opaque()}, len, Opaque, lambda: 0):
+            text = rendered(value)
+            assert "0x" not in text
+            assert text
+            assert text == rendered(value)
+
+    def test_equal_values_render_equally_in_every_process(self):
+        """U128: the order of a set differs from process to process."""
+        program = (
+            "from ferrule.tools.execution.run import to_result; from ferrule.values.calls.call import ToolCall\n"
+            "print(to_result(ToolCall(name='f'), None, {'k': {'a', 'b', 'c', 'd'}, 'l': [{'x', 'y', 'z'}]}).content)"
+        )
+        found = {
+            subprocess.run(
+                [sys.executable, "-c", program],
+                env={**os.environ, "PYTHONHASHSEED": seed},
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+            for seed in ("1", "2", "3")
+        }
+        assert len(found) == 1
+
+    def test_pictures_and_files_stay_parts(self):
+        """D23, D39, P70."""
+        file = File(data="aGk=", name="a.txt")
+        assert rendered(IMAGE) == (IMAGE,)
+        assert rendered([IMAGE, "caption", Audio(data="aGk="), {"k": 1}, None]) == (
+            IMAGE,
+            Text(text="caption"),
+            Audio(data="aGk="),
+            Text(text='{"k":1}'),
+            Text(text="null"),
+        )
+        assert rendered((file,)) == (file,)
+
+    def test_a_result_that_a_tool_made_itself_is_kept(self):
+        """ours: `tool.call_result` of an MCP tool."""
+        found = run_call(checked(lambda: ToolResult("other", "bad", "x", is_error=True), name="f"))
+        assert (found.name, found.content, found.call_id, found.is_error) == ("f", "bad", "call-1", True)
+
+    def test_the_value_itself_is_kept_beside(self):
+        """D33."""
+        value = Opaque()
+        found = ran(lambda: value)
+        assert found.value is value
+        assert found.error is None
+        assert (found.name, found.call_id, found.is_error) == ("f", "call-1", False)
+
+    def test_half_surrogates_cycles_and_depth_render(self):
+        """D23."""
+        circle: list = []
+        circle.append(circle)
+        deep: list = []
+        for _ in range(5000):
+            deep = [deep]
+        for value in ("\ud800", ["\ud800"], {"\ud800": 1}, circle, deep):
+            assert isinstance(rendered(value), str)
+
+    def test_an_object_that_cannot_even_be_printed_renders(self):
+        """D23."""
+
+        class Broken:
+            def __str__(self):
+                raise ValueError("no")
+
+            __repr__ = __str__
+
+        assert "Broken" in rendered(Broken())
+
+    @settings(deadline=None)
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+            lambda each: st.lists(each) | st.dictionaries(st.text() | st.integers(), each) | st.frozensets(st.text()),
+            max_leaves=8,
+        ),
+    )
+    def test_whatever_it_is_it_renders_and_twice_the_same(self, value):
+        """D23, U128."""
+        assert rendered(value) == rendered(value)
+
+
+class TestRaised:
+    def test_errors_become_results_with_type_and_message(self):
+        """D19, U124."""
+
+        def divide(a: int, b: int) -> float:
+            return a / b
+
+        found = ran(divide, {"a": 1, "b": 0})
+        assert found.content.startswith("Execution error in divide: ZeroDivisionError: division by zero (test_run.py:")
+        assert "/" not in found.content.split("(")[1]
+        assert isinstance(found.error, ZeroDivisionError)
+        assert (found.is_error, found.is_fault) == (True, False)
+
+    def test_async_errors_too(self):
+        """D19, U76."""
+
+        async def fail():
+            raise RuntimeError("gone")
+
+        assert ran(fail).content.startswith("Execution error in fail: RuntimeError: gone (test_run.py:")
+
+    def test_frames_are_the_users_own_and_few(self):
+        """D19: no frame of ferrule, the library or what is installed."""
+        import json
+
+        def deep(n: int) -> str:
+            return json.loads("{") if n == 0 else deep(n - 1)
+
+        found = ran(deep, {"n": 30})
+        assert "decoder.py" not in found.content
+        assert "execute.py" not in found.content
+        assert found.content.count("test_run.py") <= 3
+
+    def test_local_paths_are_cut_unless_the_call_named_them(self):
+        """D19, U124."""
+        secret = str(Path.home() / "private" / "notes.txt")
+
+        def read(path: str = "") -> str:
+            raise FileNotFoundError(2, "No such file or directory", path or secret)
+
+        assert ran(read).content.startswith("Execution error in read: FileNotFoundError: [Errno 2] No such file or directory: 'notes.txt'")
+        assert secret in ran(read, {"path": secret}).content
+        inside = str(Path(tempfile.gettempdir()) / "x" / "y.db")
+
+        def fail():
+            raise ValueError(f"{inside}: locked; see https://example.org/home/docs and a/b or /v1/chat at {Path.cwd()}/src/x.py")
+
+        text = ran(fail).content
+        assert "y.db: locked; see https://example.org/home/docs and a/b or /v1/chat at x.py" in text
+
+    def test_addresses_are_cut(self):
+        """U128."""
+
+        def fail():
+            raise ValueError(object())
+
+        assert "0x" not in ran(fail).content
+
+    def test_an_error_without_a_message_has_its_type(self):
+        """P48: an error always has a message."""
+
+        def fail():
+            raise KeyError
+
+        assert ran(fail).content.startswith("Execution error in fail: KeyError (")
+
+    def test_an_error_that_cannot_be_printed_is_still_told(self):
+        """P48."""
+
+        class OddError(Exception):
+            def __str__(self):
+                raise ValueError("no")
+
+        def fail():
+            raise OddError
+
+        assert ran(fail).content.startswith("Execution error in fail: OddError")
+
+    def test_a_generator_is_read_and_its_error_is_the_tools_error(self):
+        """D23: a generator runs the tool's code when it is read, so a failure there must not look like a result."""
+
+        def lines(whole: bool):
+            yield 1
+            if not whole:
+                raise RuntimeError("half way")
+
+        async def chunks():
+            yield 1
+
+        assert (ran(lines, {"whole": True}).content, ran(lines, {"whole": True}).value) == ("[1]", [1])
+        assert ran(lines, {"whole": False}).content.startswith("Execution error in lines: RuntimeError: half way")
+        assert "returned an async generator" in ran(chunks).content
+
+    def test_a_request_to_retry_is_a_fault_with_its_own_words(self):
+        """api.md, ToolRetry."""
+
+        def book(seat: str):
+            raise ToolRetry("1A is taken.")
+
+        found = ran(book, {"seat": "1A"})
+        assert (found.content, found.is_error, found.is_fault) == ("1A is taken.", True, True)
+
+    def test_bad_arguments_of_a_tool_inside_are_no_fault_of_the_model(self):
+        """ours: the model's own call was right."""
+        inner = Tool(lambda n: n, "inner", arg_types={"n": int})
+
+        def outer():
+            return inner(n="x")
+
+        found = ran(outer)
+        assert found.content.startswith("Execution error in outer: ToolArgumentsError: Call to `inner` was not run")
+        assert found.is_fault is False
+
+    def test_stopping_asking_and_interrupting_pass_through(self):
+        """U68, U75, A15, api.md."""
+        for error in (
+            ToolStop("enough"),
+            ConfirmationRequired("sure?"),
+            KeyboardInterrupt(),
+            SystemExit(1),
+            asyncio.CancelledError(),
+            GeneratorExit(),
+        ):
+
+            def fail(error=error):
+                raise error
+
+            call = CheckedCall(ToolCall(name="f"), made := Tool(lambda f=fail: f(), "f", schema={}), made.prepare({}))
+            with pytest.raises(type(error)):
+                run_call(call)
+
+        def stop():
+            raise ToolStop("enough")
+
+        def ask():
+            raise ConfirmationRequired("sure?")
+
+        for function, kind in ((stop, ToolStop), (ask, ConfirmationRequired)):
+            with pytest.raises(kind):
+                asyncio.run(arun_call(checked(function)))
+
+    def test_a_tool_that_asks_inside_a_tool_is_heard(self):
+        """U75: tools calling tools."""
+        inner = Tool(lambda: "done", "inner", require_confirmation=True)
+        with pytest.raises(ConfirmationRequired, match="inner"):
+            run_call(checked(inner.__call__, name="outer"))
+
+    def test_a_timeout_is_an_error_the_loop_can_report(self):
+        """U66."""
+        free = threading.Event()
+        try:
+            found = run_call(checked(lambda: free.wait(30), name="slow", timeout_s=0.02))
+        finally:
+            free.set()
+        assert found.content.startswith("Execution error in slow: ToolTimeoutError: `slow` did not finish within 0.02 s.")
+        assert found.is_error
+
+    def test_a_declared_tool_fails_with_a_reason(self):
+        """P19."""
+        far = Tool("far", schema={})
+        found = run_call(CheckedCall(ToolCall(name="far"), far, far.prepare({})))
+        assert "no function here" in found.content
+        assert found.is_error
+
+
+class TestFailure:
+    @pytest.mark.parametrize(
+        "error",
+        [
+            UnknownToolError("zzz", ["add"]),
+            ToolArgumentsError("add", [("a", "is missing")], "{}"),
+            ToolRetry("again"),
+            ToolCallError("invalid_tool_call_arguments", "not JSON"),
+        ],
+        ids=lambda each: type(each).__name__,
+    )
+    def test_faults_of_the_call_are_marked_and_said_in_their_own_words(self, error):
+        """D19, U125, E34, P46, P47."""
+        found = failure(ToolCall(name="zzz", id="7"), error)
+        assert (found.name, found.content, found.call_id, found.is_error, found.is_fault) == ("zzz", str(error), "7", True, True)
+        assert found.error is error
+
+    def test_other_errors_are_execution_errors(self):
+        """D19."""
+        found = failure(ToolCall(name="add"), ValueError("odd"))
+        assert (found.content, found.is_error, found.is_fault) == ("Execution error in add: ValueError: odd", True, False)
+
+
+def test_attempting_gives_the_value_or_the_error():
+    """ours: the wall for code that comes with tools."""
+    assert attempt(lambda: 3) == (3, None)
+    value, error = attempt(lambda: 1 // 0)
+    assert value is None
+    assert isinstance(error, ZeroDivisionError)
+    with pytest.raises(KeyboardInterrupt):
+        attempt(lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+
+
+def test_a_sync_driver_runs_async_tools_without_the_opt_in():
+    """api.md 6."""
+
+    async def double(n: int) -> int:
+        return 2 * n
+
+    assert ran(double, {"n": 2}).content == "4"
+
+    async def main():
+        return run_call(checked(double, {"n": 2}))
+
+    assert asyncio.run(main()).content == "4"

@@ -1,0 +1,117 @@
+import asyncio
+
+import pytest
+
+from ferrule.tools.definition.mcp import read_definition
+from ferrule.tools.mcp.tool import ConversionRules
+from ferrule.tools.server_tools import (
+    connect_mcp_tools,
+    convert_mcp_tool,
+    estimate_mcp_tokens,
+    find_shadowed_tools,
+    renamed,
+    together,
+    tools_of,
+)
+from ferrule.tools.tool import Tool
+from ferrule.tools.toolbox import Toolbox
+
+
+class Server:
+    def __init__(self, name):
+        self.name = name
+        self.calls = []
+
+    def call(self, name, arguments):
+        raise NotImplementedError
+
+    async def acall(self, name, arguments):
+        raise NotImplementedError
+
+    async def call_tool(self, name, arguments=None):
+        self.calls.append(name)
+        return {"content": [{"type": "text", "text": f"{name} on {self.name}"}]}
+
+
+def definition(name, **more):
+    return read_definition({"name": name, "inputSchema": {"type": "object"}, **more})
+
+
+def test_the_tools_of_a_server_in_its_order():
+    """M35, M39."""
+    made = tools_of([definition("b"), definition("a")], Server("s"), "s", taken=["a"], rules=ConversionRules(trust=True))
+    assert [(each.name, each.mcp_server) for each in made] == [("b", "s"), ("s__a", "s")]
+    assert made[1]() == "a on s"
+
+
+def test_tools_of_several_servers_and_local_ones_together():
+    """M39, P67: nothing overwrites anything, and each call finds its server."""
+    one, two = Server("one"), Server("two")
+    first = tools_of([definition("find"), definition("one_only")], one, "one")
+    second = tools_of([definition("find"), definition("local")], two, "two")
+
+    def local() -> str:
+        """Here."""
+        return "here"
+
+    made = together(first, [Tool(local)], second)
+    assert [each.name for each in made] == ["one__find", "one_only", "local", "two__find", "two__local"]
+    box = Toolbox(made)
+    assert [box["one__find"](), box["two__find"](), box["two__local"](), box["local"]()] == [
+        "find on one",
+        "find on two",
+        "local on two",
+        "here",
+    ]
+    assert box["one__find"].call_result().name == "one__find"
+    assert together(made) == made
+
+
+def test_without_a_collision_nothing_is_changed():
+    made = tools_of([definition("find")], Server("one"), "one")
+    assert together(made)[0] is made[0]
+    assert renamed(made[0], "find") is made[0]
+
+
+def test_a_tool_that_only_knows_its_server_is_connected_to_it():
+    """M43: seed 004's form, through the servers of a run."""
+    declared = Tool.from_mcp_tool({"name": "find", "inputSchema": {"type": "object"}}, "two")
+    local = Tool(lambda: 1, name="f")
+    elsewhere = Tool.from_mcp_tool({"name": "find", "inputSchema": {"type": "object"}}, "three")
+    made = connect_mcp_tools([local, declared, elsewhere], {"two": Server("two")})
+    assert made[0] is local
+    assert made[2] is elsewhere
+    assert made[1]() == "find on two"
+    assert (made[1].require_confirmation, made[1].mcp) == (True, declared.mcp)
+
+
+def test_dspys_name_for_it():
+    """D39."""
+    assert asyncio.run(convert_mcp_tool(Server("s"), {"name": "t", "inputSchema": {"type": "object"}}).acall()) == "t on s"
+
+
+def test_tokens_by_server():
+    """M44."""
+    made = [*tools_of([definition("a"), definition("b")], None, "one"), *tools_of([definition("c", description="x" * 400)], None, "two")]
+    counts = estimate_mcp_tokens([*made, Tool(lambda: 1, name="f")])
+    assert counts.keys() == {"one", "two"}
+    assert counts["two"] > 100 > counts["one"] > 10
+
+
+def test_shadowing_among_tools():
+    """M65."""
+    made = [
+        *tools_of([definition("send_mail")], None, "good"),
+        *tools_of([definition("add", description="Call it before send_mail.")], None, "evil"),
+    ]
+    assert [(each.server, each.tool) for each in find_shadowed_tools(made)] == [("evil", "add")]
+
+
+def test_equal_names_of_two_servers_are_told_apart_and_of_one_are_refused():
+    """P67, M39."""
+    from ferrule.errors import DuplicateToolError
+
+    box = Toolbox([*tools_of([definition("a")], None, "one"), *tools_of([definition("a")], None, "two")])
+    assert box.names == ("one__a", "two__a")
+    with pytest.raises(DuplicateToolError):
+        Toolbox([*tools_of([definition("a")], None, "one"), *tools_of([definition("a")], None, "one")])

@@ -1,0 +1,493 @@
+"""Tool calls: read from any shape, written back without loss, run by hand."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from ferrule.errors import ToolCallError
+from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls, ToolResult
+
+texts = st.text(st.characters(exclude_categories=()), max_size=8)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+arguments = st.dictionaries(texts, json_values, max_size=3)
+names = texts.filter(str.strip)
+faults = st.builds(
+    CallFault, st.sampled_from(["invalid_tool_call", "invalid_tool_call_arguments"]), texts, texts | st.just("{}") | st.just('{"a":1}')
+)
+sound = st.builds(
+    ToolCall, name=names, args=arguments, id=st.none() | names, intention=st.none() | names, repairs=st.lists(names, max_size=2).map(tuple)
+)
+faulty = st.builds(ToolCall, name=texts, id=st.none() | names, fault=faults, intention=st.none() | names)
+calls = sound | faulty
+
+WRITTEN = [
+    {"name": "add", "args": {"a": 1}},
+    {"name": "add", "args": '{"a": 1}'},
+    {"name": "add", "arguments": {"a": 1}},
+    {"name": "add", "arguments": b'{"a": 1}'},
+    {"name": "add", "parameters": {"a": 1}},
+    {"name": "add", "input": {"a": 1}},
+    {"type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}},
+    {"type": "function", "function": SimpleNamespace(name="add", arguments='{"a": 1}')},
+    SimpleNamespace(name="add", args={"a": 1}),
+    SimpleNamespace(type="function", function=SimpleNamespace(name="add", arguments='{"a": 1}')),
+    ToolCall(name="add", args={"a": 1}),
+]
+
+
+# -- making one ---------------------------------------------------------------------------------------------------
+
+
+def test_a_call_is_a_model_with_seed_004s_fields():
+    """P40, D29: `ToolCall(intention, name, arguments)`, and `ToolCalls.ToolCall(name, args)` is the same class."""
+    call = ToolCall(intention="to know the sum", name="add", arguments={"a": 1})
+    assert issubclass(ToolCall, BaseModel)
+    assert (call.intention, call.name, call.arguments, call.args, call.id) == ("to know the sum", "add", {"a": 1}, {"a": 1}, None)
+    assert ToolCalls.ToolCall(name="add", args={"a": 1}) == ToolCall(name="add", arguments={"a": 1})
+
+
+def test_arguments_that_are_none_are_none_at_all():
+    """P41: `None` arguments mean `{}`."""
+    assert ToolCall(name="now", arguments=None).args == {}
+    assert ToolCall(name="now", args=None).args == {}
+    assert ToolCall(name="now").args == {}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"args": {}},
+        {"name": None},
+        {"name": 5},
+        {"name": "a", "args": [1]},
+        {"name": "a", "args": "{}"},
+        {"name": "a", "args": {1: 2}},
+        {"name": "a", "intention": 5},
+    ],
+    ids=["no_name", "none_name", "number_name", "list_args", "text_args", "number_key", "number_intention"],
+)
+def test_a_call_of_the_wrong_form_is_refused(fields):
+    """P41: missing name, non-dict arguments."""
+    with pytest.raises(ValidationError):
+        ToolCall(**fields)
+
+
+def test_an_unknown_key_is_reported():
+    """P45: unknown keys are reported."""
+    with pytest.raises(ValidationError, match="argumants"):
+        ToolCall(name="add", argumants={"a": 1})
+
+
+def test_a_call_does_not_change():
+    """Ours."""
+    call = ToolCall(name="add", args={"a": 1})
+    with pytest.raises(ValidationError):
+        call.name = "sub"
+    assert call.with_id("x") == ToolCall(name="add", args={"a": 1}, id="x")
+    assert call.id is None
+    assert ToolCall.read({"name": "", "fault": {"code": "invalid_tool_call", "reason": "r"}}).with_id("x").fault == CallFault(
+        "invalid_tool_call", "r"
+    )
+
+
+def test_a_call_as_text_and_as_dict_is_json():
+    """P45."""
+    call = ToolCall(intention="why", name="add", args={"b": [1, "ü"], "a": None})
+    assert call.to_dict() == {"intention": "why", "name": "add", "arguments": {"b": [1, "ü"], "a": None}}
+    assert list(call.to_dict()) == ["intention", "name", "arguments"]
+    assert json.loads(str(call)) == call.to_dict()
+    assert ToolCall(name="now").to_dict() == {"name": "now", "arguments": {}}
+
+
+@given(sound)
+def test_what_to_dict_gives_makes_the_call_again(call):
+    """P44: what validates parses, and the other way round (the schema's half is `Tool.to_dict`'s)."""
+    again = ToolCall(**call.to_dict())
+    assert (again.name, again.args, again.intention) == (call.name, call.args, call.intention)
+
+
+@given(calls, calls)
+def test_equal_calls_hash_alike(one, other):
+    """Ours: also where arguments are equal in Python but not in JSON."""
+    if one == other:
+        assert hash(one) == hash(other)
+    assert hash(one) == hash(copy.deepcopy(one))
+
+
+def test_equal_arguments_in_another_order_or_kind_hash_alike():
+    """Ours: `{"a": 1} == {"a": True} == {"a": 1.0}` in Python."""
+    alike = [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": True, "b": 2.0}]
+    assert len({ToolCall(name="f", args=args) for args in alike}) == 1
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("written", WRITTEN, ids=range(len(WRITTEN)))
+def test_every_usual_shape_is_the_same_call(written):
+    """D28, E31, E33: arguments as JSON text are decoded, as an object are kept."""
+    assert ToolCall.read(written) == ToolCall(name="add", args={"a": 1})
+
+
+def test_ids_are_kept_wherever_they_stand():
+    """E32, D29."""
+    function = {"name": "add", "arguments": "{}"}
+    assert ToolCall.read({"id": "c1", "type": "function", "function": function}).id == "c1"
+    assert ToolCall.read({"type": "function_call", "id": "fc_1", "call_id": "c1", **function}).id == "c1"
+    assert ToolCall.read({"id": "c1", **function}).id == "c1"
+    assert ToolCall.read({"id": 7, **function}).id == "7"
+    assert [ToolCall.read({"id": odd, **function}).id for odd in (None, "", [], {}, True, 1.5)] == [None] * 6
+
+
+def test_intentions_are_kept_wherever_they_stand():
+    """P42, P43."""
+    assert ToolCall.read({"name": "f", "args": {}, "intention": "why"}).intention == "why"
+    assert ToolCall.read({"function": {"name": "f", "intention": "why"}}).intention == "why"
+    assert ToolCall.read({"intention": "why", "function": {"name": "f"}}).intention == "why"
+    assert ToolCall.read({"name": "f", "args": {"intention": "mine"}}) == ToolCall(name="f", args={"intention": "mine"})
+    assert ToolCall.read({"name": "f", "intention": 5}).intention is None
+
+
+@pytest.mark.parametrize("raw", [None, "", "  ", "null", "{}", {}])
+def test_absent_arguments_are_none_at_all(raw):
+    """E35, E36: None, empty and `null`."""
+    call = ToolCall.read({"name": "f", "arguments": raw})
+    assert (call.args, call.fault) == ({}, None)
+
+
+BAD_ARGUMENTS = [
+    "{bad",
+    '{"a": ',
+    "[1]",
+    "3",
+    '"x"',
+    "true",
+    "[" * 100_000,
+    '{"a": ' + "9" * 5000 + "}",
+    '{"a": 1} {"a": 2}',
+    [1],
+    3,
+    0,
+    True,
+    False,
+    1.5,
+    ["x"],
+]
+
+
+@pytest.mark.parametrize("raw", BAD_ARGUMENTS, ids=range(len(BAD_ARGUMENTS)))
+def test_arguments_that_are_no_object_are_tagged_and_their_text_is_kept(raw):
+    """E34, E36: tagged with the tool's name, the raw text kept; never `{}` that would run."""
+    call = ToolCall.read({"name": "add", "arguments": raw, "id": "c1"})
+    assert call.fault is not None
+    assert (call.fault.code, call.args, call.id) == ("invalid_tool_call_arguments", {}, "c1")
+    assert "`add`" in call.fault.reason
+    assert call.fault.raw == (raw if isinstance(raw, str) else json.dumps(raw))
+
+
+def deep(levels: int) -> str:
+    return '{"a": ' * levels + "1" + "}" * levels
+
+
+@pytest.mark.parametrize(
+    "raw", [deep(300), '{"a": NaN}', '{"a": [{"b": -Infinity}]}', '{"a": 1e999}', '{"a": nan_, }'.replace("nan_", "NaN")]
+)
+@pytest.mark.parametrize("as_text", [True, False], ids=["text", "object"])
+def test_arguments_that_could_not_be_written_again_are_tagged(raw, as_text):
+    """E34, E36: what goes back to the model, and into journals, is what it wrote, or a fault."""
+    written = raw if as_text else json.loads(raw.replace(", }", "}"))
+    call = ToolCall.read({"name": "add", "arguments": written, "id": "c1"})
+    assert call.fault is not None
+    assert (call.fault.code, call.args, call.repairs) == ("invalid_tool_call_arguments", {}, ())
+    assert "`add`" in call.fault.reason
+    assert not as_text or call.arguments_text == raw
+    assert ToolCalls.model_validate_json(ToolCalls(tool_calls=[call]).model_dump_json()).tool_calls == [call]
+
+
+def test_deep_arguments_come_back_as_they_were():
+    """E36, E40."""
+    call = ToolCall.read({"name": "add", "arguments": deep(200), "id": "c1"})
+    assert call.fault is None
+    assert json.loads(call.arguments_text) == json.loads(deep(200))
+    assert ToolCalls.model_validate_json(ToolCalls(tool_calls=[call]).model_dump_json()).tool_calls == [call]
+
+
+def test_arguments_that_hold_one_thing_many_times_are_read_in_no_time():
+    """E41: of Python's objects: two to the hundredth places."""
+    args: dict[str, Any] = {}
+    for _ in range(100):
+        args = {"a": args, "b": args}
+    assert ToolCall.read({"name": "add", "args": args}).fault is None
+
+
+def test_a_byte_order_mark_before_arguments_is_skipped():
+    """E42: RFC 8259, section 8.1."""
+    call = ToolCall.read({"name": "add", "arguments": '\ufeff{"a": 1}'})
+    assert (call.args, call.fault, call.repairs) == ({"a": 1}, None, ())
+
+
+def test_arguments_whose_names_are_no_text_are_tagged():
+    """E36: JSON's names are text; a Python dict may have others."""
+    call = ToolCall.read({"name": "add", "args": {1: 2}})
+    assert call.fault == CallFault("invalid_tool_call_arguments", "the arguments of `add` need names that are text, found 1", '{"1":2}')
+
+
+def test_arguments_inside_a_json_string_are_opened_and_it_is_noted():
+    """E42: a string that holds the object's JSON text."""
+    call = ToolCall.read({"name": "add", "arguments": json.dumps(json.dumps({"a": 1}))})
+    assert (call.args, call.fault) == ({"a": 1}, None)
+    assert call.repairs == ("doubly_encoded",)
+
+
+def test_odd_but_valid_arguments_have_one_meaning():
+    """E40: large integers keep every digit, the last of duplicate keys counts, unicode is untouched."""
+    assert ToolCall.read({"name": "f", "args": '{"a": 123456789012345678901234567890}'}).args == {"a": 123456789012345678901234567890}
+    assert ToolCall.read({"name": "f", "args": '{"a": 1, "a": 2}'}).args == {"a": 2}
+    assert ToolCall.read({"name": "f", "args": '{"a": "\\ud83d\\ude00", "b": "\\ud800", "ü": "ü"}'}).args == {
+        "a": "😀",
+        "b": "\ud800",
+        "ü": "ü",
+    }
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise KeyError
+
+
+NO_CALLS = [None, 1, "x", b"x", [], {}, {"name": ""}, {"name": "  "}, {"name": 5}, {"name": None}, {"args": {}}, {"function": {}}, {"function": 5, "name": "f"},
+            {"function": "f"}, {"function": []}, object(), int, len, Unspeakable(), {"name": Unspeakable()}, [{"name": "f"}], float("nan"), {"fault": 1}]  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", NO_CALLS, ids=range(len(NO_CALLS)))
+def test_what_is_no_call_is_tagged(entry):
+    """E37: no name, empty name, entry not a mapping."""
+    with pytest.raises(ToolCallError, match="A tool call needs a name; found") as caught:
+        ToolCall.read(entry)
+    assert (caught.value.code, caught.value.raw) == ("invalid_tool_call", entry)
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts | st.binary(max_size=3) | st.builds(Unspeakable),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(texts | st.integers(), inner, max_size=3)
+        | st.fixed_dictionaries(
+            {},
+            optional=dict.fromkeys(
+                (
+                    "name",
+                    "args",
+                    "arguments",
+                    "function",
+                    "id",
+                    "call_id",
+                    "intention",
+                    "fault",
+                    "repairs",
+                    "code",
+                    "reason",
+                    "raw",
+                    "type",
+                    "tool_calls",
+                ),
+                inner,
+            ),
+        )
+        | st.dictionaries(st.sampled_from(["name", "args", "function", "id", "fault"]), inner).map(lambda found: SimpleNamespace(**found))
+    ),
+    max_leaves=15,
+)
+
+
+@given(junk)
+def test_junk_is_a_call_or_a_tagged_error_and_nothing_else(entry):
+    """E37, E41: whatever a provider sends."""
+    try:
+        call = ToolCall.read(entry)
+    except ToolCallError:
+        return
+    again = ToolCall.read(call.model_dump())
+    assert again == call or "nan" in repr(call.args)  # NaN is not even equal to itself
+
+
+def test_names_nobody_knows_and_arguments_nobody_takes_are_representable():
+    """E41: nothing is checked against a tool at this boundary."""
+    assert ToolCall.read({"name": "no.such/tool", "args": {"x": "y"}}).name == "no.such/tool"
+
+
+# -- several ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given_as",
+    [
+        [{"name": "add", "args": {"a": 1}}],
+        ({"name": "add", "args": {"a": 1}},),
+        {"tool_calls": [{"name": "add", "args": {"a": 1}}]},
+        {"name": "add", "args": {"a": 1}},
+        ToolCall(name="add", args={"a": 1}),
+        {"tool_calls": [{"type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}]},
+        ToolCalls(tool_calls=[ToolCall(name="add", args={"a": 1})]),
+    ],
+    ids=["list", "tuple", "dict", "single", "call", "openai", "itself"],
+)
+def test_calls_are_made_of_a_list_a_dict_or_a_single_call(given_as):
+    """D28, E51."""
+    assert ToolCalls.model_validate(given_as) == ToolCalls(tool_calls=[ToolCall(name="add", args={"a": 1})])
+
+
+def test_calls_are_made_of_a_list_of_dicts():
+    """D30."""
+    made = ToolCalls.from_dict_list([{"name": "a", "args": {}}, {"name": "b", "args": {"x": 1}, "id": "c"}])
+    assert made == ToolCalls(tool_calls=[ToolCall(name="a"), ToolCall(name="b", args={"x": 1}, id="c")])
+
+
+def test_no_calls_are_false():
+    """E25: `tool_calls: []` and None are equal."""
+    assert ToolCalls(tool_calls=[]) == ToolCalls.model_validate({"tool_calls": None}) == ToolCalls.model_validate([])
+    assert not ToolCalls(tool_calls=[])
+    assert ToolCalls(tool_calls=[{"name": "f"}])
+    assert len(ToolCalls(tool_calls=[{"name": "f"}, {"name": "g"}])) == 2
+
+
+NOT_CALLS = [
+    None,
+    1,
+    "x",
+    "[]",
+    {},
+    {"tool_calls": 5},
+    {"tool_calls": "x"},
+    {"tool_calls": {}},
+    {"tool_calls": False},
+    [5],
+    [None],
+    [[]],
+    {"args": {}},
+    object(),
+]
+
+
+@pytest.mark.parametrize("data", NOT_CALLS, ids=range(len(NOT_CALLS)))
+def test_anything_else_is_no_calls(data):
+    """D28: `ValueError("Received invalid value for ...")`."""
+    with pytest.raises(ValueError, match=r"Received invalid value for `ferrule\.ToolCalls`"):
+        ToolCalls.model_validate(data)
+
+
+def test_a_bad_call_among_good_ones_is_named_by_its_place():
+    """E39, D28: a value made by hand is refused as a whole; a model's answer keeps the good ones (lms)."""
+    with pytest.raises(ValueError, match=r"call 1: A tool call needs a name; found \{'args'"):
+        ToolCalls(tool_calls=[{"name": "f"}, {"args": {}}])
+
+
+def test_order_and_duplicates_are_kept():
+    """E38."""
+    names = ["b", "a", "b", "b"]
+    assert [call.name for call in ToolCalls.from_dict_list([{"name": name} for name in names]).tool_calls] == names
+
+
+def test_calls_format_as_openai_writes_them():
+    """D30: ids kept; what OpenAI's shape has no place for is left out."""
+    made = ToolCalls.from_dict_list([{"name": "f", "args": {"a": "ü"}, "id": "c1", "intention": "why"}, {"name": "g", "args": "{bad"}])
+    assert made.format() == {
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":"ü"}'}},
+            {"type": "function", "function": {"name": "g", "arguments": "{bad"}},
+        ]
+    }
+
+
+def test_calls_of_names_and_arguments_alone_are_dumped_as_they_format():
+    """D31: `serialize_model` gives what `format` gives."""
+    made = ToolCalls.from_dict_list([{"name": "f", "args": {"a": 1}, "id": "c1"}, {"name": "g"}])
+    assert made.model_dump() == made.format()
+
+
+def test_calls_describe_themselves():
+    """D30."""
+    assert '"tool_calls"' in ToolCalls.description()
+
+
+@given(st.lists(calls, max_size=4))
+def test_calls_survive_every_dump_and_load(made):
+    """D29: ids survive every dump and load; P42: so do intentions, and a fault never becomes a call that runs (E34)."""
+    before = ToolCalls(tool_calls=made)
+    for after in (
+        ToolCalls.model_validate(before.model_dump()),
+        ToolCalls.model_validate_json(before.model_dump_json()) if "\\ud" not in ascii(before) else before,
+        ToolCalls.model_validate(json.loads(json.dumps(before.model_dump()))),
+        ToolCalls.model_validate([call.model_dump() for call in made]),
+        copy.copy(before),
+        copy.deepcopy(before),
+        pickle.loads(pickle.dumps(before)),
+        before.model_copy(deep=True),
+    ):
+        assert after == before
+        assert [(call.id, call.repairs) for call in after.tool_calls] == [(call.id, call.repairs) for call in before.tool_calls]
+    for call in made:
+        assert ToolCall.model_validate(call.model_dump()) == call
+
+
+@given(sound)
+def test_openais_shape_reads_back(call):
+    """E31, E33, D30: the round trip over OpenAI's wire."""
+    again = ToolCall.read(json.loads(json.dumps(call.format())))
+    assert (again.name, again.args, again.id, again.fault) == (call.name, call.args, call.id, None)
+
+
+def test_calls_are_equal_that_call_the_same():
+    """E66: ids, and the repairs a text needed, differ between equal answers over different paths; what is called does not."""
+    one = ToolCalls.from_dict_list([{"name": "f", "args": {"a": 1}, "id": "x"}])
+    other = ToolCalls(tool_calls=[ToolCall(name="f", args={"a": 1}, id="y", repairs=("code_fence",))])
+    assert one == other
+    assert hash(one) == hash(other)
+    for differs in ([{"name": "g", "args": {"a": 1}}], [{"name": "f", "args": {"a": 2}}], [], [{"name": "f", "args": "{"}]):
+        assert one != ToolCalls.from_dict_list(differs)
+    assert one != one.tool_calls
+
+
+# -- results ------------------------------------------------------------------------------------------------------
+
+
+def test_results_are_compared_and_pickled_by_what_a_model_sees():
+    """Ours: the value and the error are never journalled; they may be anything, and may not be copied."""
+    unpicklable = (each for each in "ab")
+    result = ToolResult("f", "text", "c1", is_error=True, value=unpicklable, error=KeyError("x"))
+    assert result == ToolResult("f", "text", "c1", is_error=True)
+    assert copy.copy(result).value is copy.deepcopy(result).value is unpicklable
+    loaded = pickle.loads(pickle.dumps(result))
+    assert loaded == result
+    assert (loaded.value, loaded.error) == (None, None)
+
+
+def test_a_result_keeps_its_parts_when_pickled():
+    """Ours."""
+    from ferrule.values.content.parts import Image
+
+    result: Any = ToolResult("f", (Image(url="https://x/y"),), "c1")
+    assert pickle.loads(pickle.dumps(result)).content == (Image(url="https://x/y"),)
+
+
+@given(calls)
+def test_an_unchecked_call_is_the_call_that_pydantic_makes(call):
+    """F1: what is read already is not checked again, and nobody can tell."""
+    again = ToolCall.unchecked(**dict(call))
+    assert again == call
+    assert again.model_dump() == call.model_dump()
+    assert again.model_fields_set >= call.model_fields_set
+    assert copy.deepcopy(pickle.loads(pickle.dumps(again))) == call

@@ -1,0 +1,141 @@
+from datetime import timedelta
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import AfterValidator, Base64Bytes, BaseModel, Field, Json, SecretStr, field_serializer
+
+from ferrule.errors import ToolArgumentsError
+from ferrule.tools.tool import Tool
+from ferrule.values.calls.edit import edited
+
+Doubled = Annotated[int, AfterValidator(lambda value: value * 2)]
+
+
+class Price(BaseModel):
+    cents: int
+
+    @field_serializer("cents")
+    def _as_text(self, cents: int) -> str:
+        return f"{cents / 100:.2f}"
+
+
+def editing(function, args, changes, schema=None):
+    made = Tool(function, args=schema)
+    before = made.prepare(args)
+    return before, edited(before, changes, made.prepare), made
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [
+        (Doubled, 3),
+        (list[Doubled], [1, 2]),
+        (Price, {"cents": 1250}),
+        (Price, Price(cents=1250)),
+        (Json[list[int]], "[1, 2]"),
+        (Base64Bytes, "aGVsbG8="),
+        (SecretStr, "s3cr3t"),
+        (timedelta, 5),
+        (Any, {"deep": [1, {"x": None}]}),
+        (Annotated[str, Field(min_length=1)], "text"),
+        (tuple[int, str], ["1", "a"]),
+    ],
+)
+def test_what_nobody_edited_runs_as_it_was_shown(hint, value):
+    """U86, A6: to check a value again may change it, or refuse it."""
+
+    def use(x: hint, n: int = 1): ...
+
+    before, after, _ = editing(use, {"x": value}, {"n": "2"})
+    assert after.shown == {**before.shown, "n": 2}
+    assert after.named == {**before.named, "n": 2}
+    assert after.secrets == before.secrets
+
+
+def test_what_was_edited_is_checked_anew_once():
+    """U85."""
+
+    def use(x: Doubled, price: Price): ...
+
+    before, after, made = editing(use, {"x": 3, "price": {"cents": 5}}, {"x": "4"})
+    assert (before.shown["x"], after.shown["x"], after.named["x"]) == (6, 8, 8)
+    with pytest.raises(ToolArgumentsError, match="expected an integer"):
+        edited(before, {"x": "four"}, made.prepare)
+    with pytest.raises(ToolArgumentsError, match="no such argument"):
+        edited(before, {"y": 1}, made.prepare)
+
+
+def test_a_default_that_is_made_anew_each_time_stays_the_one_that_was_shown():
+    """A6."""
+    made_so_far = iter(range(100))
+
+    def use(x: int, key: int = Field(default_factory=lambda: next(made_so_far))): ...
+
+    before, after, _ = editing(use, {"x": 1}, {"x": 2})
+    assert after.shown == {"x": 2, "key": before.shown["key"]}
+    assert after.named == after.shown
+
+
+def test_an_edit_may_use_the_name_or_the_alias_of_what_was_left_out():
+    """Ours."""
+
+    def use(x: Doubled, kind: int = Field(default=1, alias="type")): ...
+
+    for name in ("kind", "type"):
+        before, after, _ = editing(use, {"x": 3}, {name: 5})
+        assert (before.shown, after.shown) == ({"x": 6, "kind": 1}, {"x": 6, "kind": 5})
+    _, after, _ = editing(use, {"x": 3, "type": 4}, {"kind": 5})
+    assert after.named == {"x": 6, "kind": 5}
+    _, after, _ = editing(use, {"x": 3, "type": 4}, {"x": 4})
+    assert after.named == {"x": 8, "kind": 4}
+
+
+def test_arguments_by_position_and_further_ones_are_edited_like_others():
+    """U41, U45."""
+
+    def use(x: Doubled, secret: SecretStr, /, y: Doubled = 1, **more: Any):
+        return x, secret.get_secret_value(), y, more
+
+    args = {"x": 1, "secret": "s", "y": 2, "k": [1]}
+    before, after, made = editing(use, args, {"y": 5})
+    assert made.invoke(after) == (2, "s", 10, {"k": [1]})
+    assert (after.shown["y"], after.shown["secret"]) == (10, before.shown["secret"])
+    _, after, _ = editing(use, args, {"x": 7, "k": 0})
+    assert made.invoke(after) == (14, "s", 4, {"k": 0})
+
+
+def test_a_call_that_had_to_be_mended_is_edited_as_it_was_mended():
+    """U86: in a wrapping key, say, or as a text."""
+
+    def use(x: Doubled, tags: list[str]): ...
+
+    for args in ({"arguments": {"x": 3, "tags": "['a']"}}, '{"x": 3, "tags": ["a"]}'):
+        _, after, _ = editing(use, args, {"tags": ["b"]})
+        assert after.named == {"x": 6, "tags": ["b"]}
+
+
+def test_a_schema_given_by_hand_is_asked_about_the_edited_call_too():
+    """U85."""
+
+    def pay(amount: timedelta, note: str = ""): ...
+
+    schema = {"amount": {"type": "number", "maximum": 60}}
+    before, after, made = editing(pay, {"amount": 5}, {"note": "n"}, schema)
+    assert after.named == {"amount": timedelta(seconds=5), "note": "n"}
+    with pytest.raises(ToolArgumentsError, match="over the maximum"):
+        edited(before, {"amount": 90}, made.prepare)
+
+
+@given(st.integers(), st.integers(), st.booleans())
+def test_an_edit_changes_what_it_names_and_nothing_else(x, y, is_plain):
+    """A6."""
+    hint = int if is_plain else Doubled
+
+    def use(x: hint, y: hint): ...
+
+    before, after, made = editing(use, {"x": x, "y": x}, {"y": y})
+    fresh = made.prepare({"x": x, "y": y})
+    assert after.shown == fresh.shown == {**before.shown, "y": fresh.shown["y"]}
+    assert after.named == fresh.named

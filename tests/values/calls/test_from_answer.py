@@ -1,0 +1,128 @@
+"""The calls of one answer: good ones are kept, bad ones are marked, nothing is run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule.errors import BoundaryError, ToolCallError
+from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls
+from ferrule.values.calls.from_answer import call_at, read_calls, with_ids
+
+GOOD = {"name": "add", "args": {"a": 1}}
+BAD = {"name": "add", "arguments": '{"a": 1, bad'}
+NAMELESS = {"args": {}}
+
+SHAPES: dict[str, Any] = {
+    "a list": [GOOD],
+    "a tuple of calls": (ToolCall(**GOOD),),
+    "DSPy's dict": {"tool_calls": [GOOD]},
+    "a single call": GOOD,
+    "a call": ToolCall(**GOOD),
+    "calls": ToolCalls(tool_calls=[ToolCall(**GOOD)]),
+    "JSON text": json.dumps({"tool_calls": [GOOD]}),
+    "text of a list": json.dumps([GOOD]),
+    "text in a fence": f"```json\n{json.dumps(GOOD)}\n```",
+    "text with slips": "[{'name': 'add', 'args': {'a': 1,},}]",
+    "OpenAI's shape": [{"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}],
+}
+
+
+@pytest.mark.parametrize("found", SHAPES.values(), ids=SHAPES)
+def test_calls_are_read_from_every_shape(found: Any) -> None:
+    """E33, E51: list, dict, single call, and their JSON."""
+    assert read_calls(found, ToolCalls) == ToolCalls(tool_calls=[ToolCall(**GOOD)])
+
+
+@pytest.mark.parametrize("found", [None, [], (), {"tool_calls": []}, {"tool_calls": None}, "", "  ", "[]", "null"], ids=range(9))
+def test_no_calls_are_no_calls(found: Any) -> None:
+    """E25: `[]` and None are equal."""
+    assert len(read_calls(found, ToolCalls)) == 0
+
+
+def test_good_calls_are_kept_and_a_bad_one_is_marked_with_its_place_and_reason() -> None:
+    """E39, api.md 16: one rule; E38: the order stays."""
+    calls = read_calls([GOOD, BAD, NAMELESS, GOOD], ToolCalls).tool_calls
+    assert [(call.name, call.fault.code if call.fault else None) for call in calls] == [
+        ("add", None),
+        ("add", "invalid_tool_call_arguments"),
+        ("", "invalid_tool_call"),
+        ("add", None),
+    ]
+    assert [call.fault.index for call in calls if call.fault] == [1, 2]
+    assert calls[1].fault.reason.startswith("call 1: the arguments of `add`")
+    assert calls[1].fault.raw == '{"a": 1, bad'
+    assert calls[1].args == {}
+
+
+def test_without_a_good_call_the_first_bad_one_is_the_error() -> None:
+    """E34, E37, E57: code, tool, place and raw text."""
+    with pytest.raises(ToolCallError, match=r"call 0: .*`add`.*call 1: ") as raised:
+        read_calls([BAD, NAMELESS], ToolCalls)
+    error = raised.value
+    assert isinstance(error, BoundaryError)
+    assert (error.code, error.raw, error.index, error.tool) == ("invalid_tool_call_arguments", '{"a": 1, bad', 0, "add")
+
+
+@pytest.mark.parametrize("found", [5, "words", '"text"', {"tool_calls": "x"}, {"tool_calls": {}}, "[1", True], ids=range(7))
+def test_what_is_no_list_of_calls_is_reported_with_what_was_found(found: Any) -> None:
+    """E26."""
+    with pytest.raises(ToolCallError) as raised:
+        read_calls(found, ToolCalls)
+    assert (raised.value.code, raised.value.raw) == ("invalid_tool_calls", found)
+
+
+def test_a_fault_that_knows_its_place_keeps_it() -> None:
+    """E39: what a wire marked stays as it is, wherever it is read again."""
+    marked = call_at(BAD, 3)
+    assert call_at(marked, 0) is marked
+    assert ToolCall.read(marked.model_dump()).fault == marked.fault
+    wires = ToolCall(name="", fault=CallFault("invalid_tool_call", "call 2: no name"))
+    good = {"name": "f"}
+    assert read_calls([good, good, wires], ToolCalls).tool_calls[2].fault == CallFault("invalid_tool_call", "call 2: no name", "", 2)
+
+
+def test_ids_are_kept_and_made_unique() -> None:
+    """E32."""
+    calls = with_ids([ToolCall(name="f", id="x"), ToolCall(name="f"), ToolCall(name="f", id="x"), ToolCall(name="f", id="call_1")])
+    assert [call.id for call in calls] == ["x", "call_1", "x_2", "call_1_3"]
+
+
+def test_a_nameless_call_keeps_its_id() -> None:
+    """E32."""
+    assert call_at({"id": "n", "function": {}}, 0).id == "n"
+
+
+class MyCalls(ToolCalls):
+    """A user's own."""
+
+
+def test_the_calls_are_of_the_type_asked_for() -> None:
+    """D31: subclasses."""
+    assert type(read_calls([GOOD], MyCalls)) is MyCalls
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "args", "arguments", "id", "function", "tool_calls"]), inner, max_size=3)
+    ),
+    max_leaves=10,
+)
+
+
+@given(junk | junk.map(json.dumps))
+def test_any_answer_gives_calls_with_unique_ids_or_one_tagged_error(found: Any) -> None:
+    """E26, E32, E37."""
+    try:
+        calls = read_calls(found, ToolCalls).tool_calls
+    except ToolCallError as error:
+        assert error.code in {"invalid_tool_calls", "invalid_tool_call", "invalid_tool_call_arguments"}
+        return
+    assert len({call.id for call in calls}) == len(calls)
+    assert not calls or any(call.fault is None for call in calls)

@@ -1,0 +1,127 @@
+"""Questions, and what a person says as a decision."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule import Decision, DecisionError, Grant, Question, ToolCall
+from ferrule.values.confirmation.question import fingerprint
+from ferrule.values.record import replace
+
+ASKED = Question("confirm", "Sure?", ToolCall(name="rm", args={"path": "a", "force": False}), "q1", "f", raw={"path": "a", "depth": 1})
+CLARIFY = Question("clarify", "Which?", ToolCall(name="user_clarification", args={"question": "Which?"}), "q2")
+
+
+@pytest.mark.parametrize("said", ["yes", "y", " YES ", "Y", True], ids=["yes", "y", "spaced", "upper", "true"])
+def test_yes_in_any_case_approves(said: object) -> None:
+    """U91."""
+    assert ASKED.decide(said) == Decision("q1", "approve")
+
+
+@pytest.mark.parametrize("said", ["no", "N", " No\n", False], ids=["no", "upper", "spaced", "false"])
+def test_no_in_any_case_denies(said: object) -> None:
+    """U91."""
+    assert ASKED.decide(said) == Decision("q1", "deny")
+
+
+@pytest.mark.parametrize(
+    "said",
+    ['{"path": "b"}', {"path": "b"}, '{"edit": {"name": "rm", "args": {"path": "b"}}}', {"edit": {"args": {"path": "b"}}}],
+    ids=["json", "mapping", "edit", "edit_without_name"],
+)
+def test_a_json_object_edits(said: object) -> None:
+    """U88, U91."""
+    assert ASKED.decide(said) == Decision("q1", "edit", args={"path": "b"})
+
+
+def test_an_argument_that_is_named_edit_is_an_argument() -> None:
+    """U88."""
+    asked = replace(ASKED, call=ToolCall(name="change", args={"edit": "x"}))
+    assert asked.decide('{"edit": {"name": "y"}}').args == {"edit": {"name": "y"}}
+
+
+def test_an_edit_never_changes_the_tool() -> None:
+    """U88."""
+    with pytest.raises(DecisionError, match="names 'shell'"):
+        ASKED.decide('{"edit": {"name": "shell", "args": {"path": "b"}}}')
+    with pytest.raises(DecisionError, match="An edit is"):
+        ASKED.decide('{"edit": {"tool": "shell", "args": {}}}')
+
+
+@pytest.mark.parametrize("said", ["{}", {}, '{"edit": {"name": "rm", "args": {}}}'], ids=["text", "mapping", "form"])
+def test_an_edit_that_changes_nothing_is_no_approval(said: object) -> None:
+    """U87."""
+    with pytest.raises(DecisionError, match="changes nothing"):
+        ASKED.decide(said)
+    with pytest.raises(DecisionError, match="changes nothing"):
+        ASKED.edit({})
+
+
+@given(st.text(min_size=1))
+def test_no_text_but_a_clear_yes_runs_the_call_as_it_is(said: str) -> None:
+    """U91: property. Other text is feedback, or an edit that is a JSON object."""
+    if said.strip() == "{}":
+        return
+    decision = ASKED.decide(said)
+    assert (decision.kind == "approve") is (said.strip().casefold() in {"y", "yes"})
+
+
+@pytest.mark.parametrize("said", ["[1]", '"yes"', "{broken", "yes please", "null"])
+def test_anything_else_is_feedback(said: str) -> None:
+    """U89, U91."""
+    assert ASKED.decide(said) == Decision("q1", "reply", text=said)
+
+
+def test_what_is_said_to_a_question_of_the_model_is_its_answer() -> None:
+    """A9."""
+    assert CLARIFY.decide("yes") == Decision("q2", "reply", text="yes")
+    assert CLARIFY.decide('{"path": "b"}').kind == "reply"
+
+
+def test_a_decision_goes_as_it_is_and_nonsense_does_not_go() -> None:
+    """Ours."""
+    assert ASKED.decide(ASKED.deny("why")) == ASKED.deny("why")
+    with pytest.raises(DecisionError, match="A decision is"):
+        ASKED.decide(7)  # type: ignore[arg-type]
+
+
+def test_the_digest_names_what_is_shown() -> None:
+    """A5, V3."""
+    others = [
+        replace(ASKED, fingerprint="g"),
+        replace(ASKED, call=ASKED.call.changed(name="cp")),
+        replace(ASKED, call=ASKED.call.changed(args={"path": "b"})),
+    ]
+    assert len({each.digest for each in (ASKED, *others)}) == 4
+    assert replace(ASKED, text="Again?", id="q9").digest == ASKED.digest
+    assert ASKED.approve().shown == ASKED.digest
+
+
+def test_changes_are_told_between_what_was_written_and_what_would_run() -> None:
+    """A5: raw -> prepared."""
+    assert ASKED.changes == {"force": (None, False), "depth": (1, None)}
+    assert CLARIFY.changes == {}
+
+
+def test_a_fingerprint_changes_with_the_definition_and_the_effect() -> None:
+    """U95."""
+    assert len({fingerprint({"a": 1}, "once"), fingerprint({"a": 2}, "once"), fingerprint({"a": 1}, "read")}) == 3
+
+
+def test_who_decided_is_no_part_of_what_was_decided() -> None:
+    """U92, U102."""
+    signed = ASKED.approve().signed("ada", "web")
+    assert signed == ASKED.approve()
+    assert (signed.by, signed.via) == ("ada", "web")
+
+
+def test_always_is_for_an_approval_as_it_is() -> None:
+    """A6."""
+    grant = ASKED.approve(always=Grant()).grant
+    assert grant is not None
+    assert (grant.tool, grant.fingerprint) == ("rm", "f")
+    assert grant.covers("rm", "f", {"force": False, "path": "a"})
+    with pytest.raises(DecisionError, match="this call alone"):
+        ASKED.approve(always=Grant(), path="b")

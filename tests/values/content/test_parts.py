@@ -1,0 +1,113 @@
+"""Parts of a message."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import pickle
+
+import pytest
+from pydantic import ValidationError
+
+from ferrule.values.content.parts import Audio, File, Image, Text, content_text
+
+MEDIA = [Image, Audio, File]
+
+
+@pytest.mark.parametrize("kind", MEDIA)
+def test_a_part_carries_its_bytes_or_an_address_and_not_both(kind):
+    """Ours."""
+    assert kind(url="https://x/y").address == "https://x/y"
+    assert kind(data="YWI=").address == f"data:{kind(data='YWI=').media_type};base64,YWI="
+    for fields in ({}, {"url": "https://x/y", "data": "YWI="}, {"url": None}):
+        with pytest.raises(ValidationError, match=f"`{kind.__name__}` takes exactly one of `data` \\(base64\\) and `url`"):
+            kind(**fields)
+
+
+def test_bytes_travel_as_base64():
+    """Ours: RFC 2397."""
+    content = bytes(range(256))
+    image = Image.from_bytes(content, "image/gif")
+    assert image.media_type == "image/gif"
+    assert base64.b64decode(image.data or "") == content
+    assert Image.from_bytes(b"", "image/gif").address == "data:image/gif;base64,"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "media_type"),
+    [
+        (Image, "a.png", "image/png"),
+        (Image, "a.JPG", "image/jpeg"),
+        (File, "a.pdf", "application/pdf"),
+        (File, "a", "application/octet-stream"),
+    ],
+    ids=["png", "jpg", "pdf", "unknown"],
+)
+def test_a_file_is_read_and_its_type_told_by_its_name(tmp_path, kind, name, media_type):
+    """Ours."""
+    path = tmp_path / name
+    path.write_bytes(b"ab")
+    part = kind.from_file(path)
+    assert (part.data, part.media_type) == ("YWI=", media_type)
+    assert kind.from_file(str(path)) == part
+
+
+def test_a_file_keeps_its_name(tmp_path):
+    """Ours: the model is told what it reads."""
+    path = tmp_path / "report.pdf"
+    path.write_bytes(b"ab")
+    assert File.from_file(path).format() == [
+        {"type": "file", "file": {"filename": "report.pdf", "file_data": "data:application/pdf;base64,YWI="}},
+    ]
+
+
+def test_parts_format_as_openai_writes_them():
+    """D30, D31: the canonical form is OpenAI's."""
+    assert Text(text="hi").format() == [{"type": "text", "text": "hi"}]
+    assert Image(url="https://x/y").format() == [{"type": "image_url", "image_url": {"url": "https://x/y"}}]
+    assert Image(data="YWI=").format() == [{"type": "image_url", "image_url": {"url": "data:image/png;base64,YWI="}}]
+    assert File(url="https://x/y").format() == [{"type": "file", "file": {"filename": "file", "file_data": "https://x/y"}}]
+
+
+@pytest.mark.parametrize(
+    ("media_type", "name"),
+    [
+        ("audio/wav", "wav"),
+        ("audio/x-wav", "wav"),
+        ("audio/wave", "wav"),
+        ("audio/mpeg", "mp3"),
+        ("audio/mp3", "mp3"),
+        ("audio/flac", "flac"),
+    ],
+)
+def test_a_sound_is_named_by_what_openai_calls_its_format(media_type, name):
+    """Ours: `mimetypes` says `audio/mpeg` for an mp3 and `audio/x-wav` for a wav; the protocol takes neither."""
+    assert Audio(data="YWI=", media_type=media_type).format() == [{"type": "input_audio", "input_audio": {"data": "YWI=", "format": name}}]
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.mp3"])
+def test_a_sound_read_from_a_file_has_a_format_that_is_taken(tmp_path, name):
+    """Ours."""
+    path = tmp_path / name
+    path.write_bytes(b"ab")
+    [part] = Audio.from_file(path).format()
+    assert part["input_audio"]["format"] == name[-3:]
+
+
+def test_parts_are_values():
+    """Ours: compared by content, hashable, unchangeable, and never shown with all their bytes."""
+    image = Image.from_bytes(b"a" * 3000, "image/png")
+    assert image == Image.from_bytes(b"a" * 3000, "image/png") != Image.from_bytes(b"b", "image/png")
+    assert len({image, Image.from_bytes(b"a" * 3000, "image/png")}) == 1
+    assert image == copy.deepcopy(image) == pickle.loads(pickle.dumps(image))
+    assert repr(image) == "Image(3000 bytes, image/png)"
+    assert repr(Image(url="https://x/y")) == "Image(https://x/y, image/png)"
+    with pytest.raises(ValidationError):
+        image.media_type = "image/gif"
+
+
+def test_content_as_text_names_what_is_no_text():
+    """Ours: what stands in the trajectory beside text results."""
+    assert content_text("plain") == "plain"
+    assert content_text((Text(text="see"), Image(url="https://x/y"), Text(text="!"))) == "see\n[Image(https://x/y, image/png)]\n!"
+    assert content_text(()) == ""

@@ -1,0 +1,230 @@
+"""`History`: both seeds' forms, and real messages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field, ValidationError
+
+from ferrule.errors import InputError
+from ferrule.values.calls.call import ToolCall, ToolCalls, ToolResult
+from ferrule.values.content.parts import Audio, File, Image, Text
+from ferrule.values.conversation.history import History
+from ferrule.values.conversation.message import Message
+from ferrule.values.signatures.signature import InputField, OutputField, Signature
+
+
+def no_turns(turn: Any) -> list[Message]:
+    raise AssertionError(turn)
+
+
+def a_conversation() -> History:
+    history = History()
+    history.add_user_message("add 1 and 2")
+    history.add_assistant_message("", [{"id": "x", "name": "add", "args": {"a": 1, "b": 2}}])
+    history.add_tool_result("x", 3)
+    history.add_assistant_message("3")
+    return history
+
+
+def test_messages_are_recorded_as_real_messages() -> None:
+    """U164, E54, E67."""
+    assert a_conversation().as_messages(no_turns) == [
+        Message("user", "add 1 and 2"),
+        Message("assistant", "", (ToolCall(name="add", args={"a": 1, "b": 2}, id="x"),)),
+        Message("tool", "3", tool_call_id="x"),
+        Message("assistant", "3"),
+    ]
+
+
+def test_results_of_calls_are_added_without_any_dict() -> None:
+    """E67: what `ToolCalls.execute_all` gives, behind the calls it was given for."""
+    history = a_conversation()
+    history.add_assistant_message("", [ToolCall(name="add", args={"a": 1, "b": 5}, id="y"), ToolCall(name="nosuch", id="z")])
+    calls = ToolCalls(tool_calls=list(history[-1].tool_calls))
+    history.add_tool_results(calls.execute_all({"add": lambda a, b: a + b}))
+    *_, first, second = history.as_messages(no_turns)
+    assert (first, second.tool_call_id, second.is_error) == (Message("tool", "6", tool_call_id="y", name="add"), "z", True)
+
+
+def test_results_of_calls_that_stood_in_the_text_are_told_as_text() -> None:
+    """E67, E12: a tool's message would want a call before it."""
+    history = History()
+    history.add_user_message("add")
+    history.add_assistant_message('[{"name": "add"}]')
+    history.add_tool_results([ToolResult("add", "6", "call_0")])
+    assert history.as_messages(no_turns)[-1] == Message("user", 'Results of your calls:\n[{"name":"add","result":"6"}]')
+
+
+def test_the_system_message_is_first_and_replaced_not_duplicated() -> None:
+    """U164."""
+    history = a_conversation()
+    history.set_system_message("one")
+    history.set_system_message("two")
+    history.add_message({"role": "system", "content": "three"})
+    history.add_message("system", "four")
+    assert [message.text for message in history.as_messages(no_turns) if message.role == "system"] == ["four"]
+    assert history.as_messages(no_turns)[0].role == "system"
+
+
+def test_falsy_contents_are_recorded() -> None:
+    """U164."""
+    history = History()
+    history.add_user_message("")
+    history.add_assistant_message("", [{"id": "a", "name": "f"}, {"id": "b", "name": "f"}, {"id": "c", "name": "f"}])
+    for call, value in (("a", 0), ("b", None), ("c", "")):
+        history.add_tool_result(call, value)
+    assert [message.text for message in history] == ["", "", "0", "null", ""]
+
+
+def test_a_copy_is_deep() -> None:
+    """U164."""
+    history = History(messages=[{"question": ["a"]}, {"role": "user", "content": "x"}])
+    copied = history.copy()
+    copied.messages[0]["question"].append("b")
+    copied.add_user_message("more")
+    assert history.messages[0] == {"question": ["a"]}
+    assert len(history) == 2
+
+
+def test_it_is_a_sequence_that_is_never_false() -> None:
+    """Ours."""
+    history = a_conversation()
+    assert (len(history), len(list(history)), history[0].text) == (4, 4, "add 1 and 2")
+    history.clear()
+    assert len(history) == 0
+    assert bool(history)
+    assert str(history) == "History(0 messages)"
+
+
+def test_changing_it_does_not_change_the_list_it_was_made_of() -> None:
+    """Ours."""
+    given: list[Any] = [{"question": "a"}]
+    History(given).add_user_message("b")
+    assert len(given) == 1
+
+
+def test_it_goes_through_json() -> None:
+    """U110: plain JSON, nothing lost."""
+    history = a_conversation()
+    history.add_message(Message("assistant", "so", reasoning="because", extra={"p": {"signature": "s"}}))
+    history.add_user_message([Image(url="http://127.0.0.1/x.png")])
+    history.add_message({"question": "q", "answer": "a"})
+    again = History.model_validate(json.loads(history.model_dump_json()))
+    render = lambda turn: [Message("user", str(turn))]  # noqa: E731
+    assert again.as_messages(render) == history.as_messages(render)
+
+
+class Album(BaseModel):
+    title: str = Field(serialization_alias="Title")
+    photos: list[Image]
+    key: str = Field("", exclude=True)
+
+
+PARTS = [
+    Image(url="gs://bucket/cat", media_type="image/jpeg"),
+    Image.from_bytes(b"PNG", "image/png"),
+    Audio.from_bytes(b"la", "audio/mpeg"),
+    Audio(url="https://example.org/la.ogg", media_type="audio/ogg"),
+    File(url="https://example.org/a.pdf", media_type="application/pdf", name="a.pdf"),
+    Text(text="see"),
+]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=repr)
+def test_pictures_in_turns_of_fields_go_through_json(part: Any) -> None:
+    """U110, D37: wherever they stand, and as they were."""
+    turn = {"part": part, "more": [{"deep": (part,)}]}
+    again = History.model_validate(json.loads(json.dumps(History([turn]).format())))
+    assert again.messages == [{"part": part, "more": [{"deep": [part]}]}]
+
+
+def test_a_model_in_a_turn_goes_through_json_as_it_says_itself() -> None:
+    """U110: its names, and nothing that it leaves out."""
+    photo = PARTS[0]
+    history = History([{"album": Album(title="t", photos=[photo], key="secret")}])
+    assert "secret" not in json.dumps(history.format())
+    album = History.model_validate(json.loads(json.dumps(history.format()))).messages[0]["album"]
+    assert (album["Title"], album["photos"][0].url) == ("t", photo.url)
+
+
+@pytest.mark.parametrize(
+    "own", [{"$part": 1}, {"$part": "Image"}, {"$part": "Image", "url": "u", "more": 1}, {"$part": []}, {"$part": ["x"], "y": 1}]
+)
+def test_a_field_of_ones_own_that_looks_like_a_marked_part_stays_what_it_is(own: Any) -> None:
+    """Ours."""
+    again = History.model_validate(json.loads(json.dumps(History([{"own": own, "text": json.dumps(own)}]).format())))
+    assert again.messages == [{"own": own, "text": json.dumps(own)}]
+
+
+def test_pictures_in_messages_that_are_mappings_go_through_json() -> None:
+    """U110."""
+    photo = PARTS[0]
+    history = History([{"role": "user", "content": [{"type": "text", "text": "see"}, photo]}, Message("user", (Text(text="see"), photo))])
+    again = History.model_validate(json.loads(json.dumps(history.format())))
+    said = [message.content for message in again.as_messages(no_turns)]
+    assert said[0] == (Text(text="see"), photo)
+    assert [part.address for part in said[1][1:]] == [photo.address]
+
+
+def test_an_input_takes_lists_and_mappings_for_it() -> None:
+    """Ours."""
+    made = Signature({"history": (History, InputField()), "a": OutputField()})
+    for given in ([{"a": "x"}], {"messages": [{"a": "x"}]}, History([{"a": "x"}])):
+        assert made.check_inputs({"history": given})["history"].messages == [{"a": "x"}]
+
+
+@pytest.mark.parametrize("given", ["text", 5, [1], {"messages": "x"}, {"other": []}])
+def test_what_is_no_list_of_turns_is_refused(given: Any) -> None:
+    """D37."""
+    with pytest.raises(ValidationError):
+        History.model_validate(given)
+
+
+REFUSED: dict[str, list[Any]] = {
+    "a result without a call": [{"role": "tool", "content": "x", "tool_call_id": "a"}],
+    "a call without a result": [{"role": "assistant", "tool_calls": [{"id": "a", "name": "f"}]}, {"role": "user", "content": "x"}],
+    "a call at the end": [{"role": "assistant", "tool_calls": [{"id": "a", "name": "f"}]}],
+    "two results for one call": [
+        {"role": "assistant", "tool_calls": [{"id": "a", "name": "f"}]},
+        *[{"role": "tool", "content": "x", "tool_call_id": "a"}] * 2,
+    ],
+    "a call without a name": [{"role": "assistant", "tool_calls": [{"id": "a"}]}],
+    "calls that are no list": [{"role": "assistant", "tool_calls": 5}],
+    "content of no kind": [{"role": "user", "content": 5}],
+    "a part of no kind": [{"role": "user", "content": [{"type": "smell"}]}],
+    "a broken part": [{"role": "user", "content": [{"type": "image_url"}]}],
+}
+
+
+@pytest.mark.parametrize("messages", REFUSED.values(), ids=REFUSED)
+def test_what_no_provider_would_take_is_an_error(messages: list[Any]) -> None:
+    """D37: what cannot be rendered is an error; U137."""
+    with pytest.raises(InputError):
+        History(messages).as_messages(no_turns)
+
+
+def test_a_role_must_be_one() -> None:
+    """Ours."""
+    with pytest.raises(InputError, match="banana"):
+        History().add_message("banana", "x")  # type: ignore[arg-type]
+
+
+def test_a_turn_may_have_a_field_called_role() -> None:
+    """Ours."""
+    turn = {"role": "user", "answer": "x"}
+    assert History([turn]).as_messages(lambda found: [Message("user", found["role"])]) == [Message("user", "user")]
+
+
+def test_missing_ids_are_given_and_the_developer_is_the_system() -> None:
+    """Ours."""
+    history = History(
+        [
+            {"role": "developer", "content": "s"},
+            {"role": "assistant", "tool_calls": [{"name": "f"}]},
+            {"role": "tool", "tool_call_id": "call_1_0", "content": None},
+        ]
+    )
+    assert [message.role for message in history.as_messages(no_turns)] == ["system", "assistant", "tool"]

@@ -1,0 +1,134 @@
+"""What checks outputs: values out of JSON as they are, texts as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field
+
+from ferrule.values.signatures.signature import InputField, OutputField, Signature
+
+
+class Point(BaseModel):
+    x: int
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+    day: date
+
+
+class Digit(Enum):
+    ONE = "1"
+
+
+def made(kind: Any) -> type[Signature]:
+    return Signature({"q": InputField(), "a": (kind, OutputField())})
+
+
+def is_same(got: Any, found: Any) -> bool:
+    return got == found and type(got) is type(found)
+
+
+VALUES: list[tuple[Any, Any, Any]] = [
+    (str | None, "    return x\n", "    return x\n"),
+    (str | None, "null", "null"),
+    (str | None, '"q"', '"q"'),
+    (str | None, None, None),
+    (str | None, 5, "5"),
+    (Any, "7", "7"),
+    (Any, '{"a": 1}', '{"a": 1}'),
+    (int | str, "true", "true"),
+    (int | str, True, "true"),
+    (int | str, "7", "7"),
+    (int | str, 7, 7),
+    (float | str, "1.5", "1.5"),
+    (float | str, 1.5, 1.5),
+    (float | bool, True, True),
+    (int | Literal[True], True, True),
+    (Literal["1", 1], "1", "1"),
+    (Literal["1", 1], 1, 1),
+    (list[str] | str, '["a"]', '["a"]'),
+    (list[str] | str, ["a"], ["a"]),
+    (dict[str, Any] | None, '{"a": 1}', {"a": 1}),
+    (list[str], '["a"]', ["a"]),
+    (list[str] | None, "null", None),
+    (Annotated[str, Field(min_length=9)] | None, "null", None),
+    (int, "7", 7),
+    (Digit, "1", Digit.ONE),
+    (Literal["yes", "no"], "Yes.", "yes"),
+    (Strict, {"day": "2026-01-01"}, Strict(day=date(2026, 1, 1))),
+    (Strict, '{"day": "2026-01-01"}', Strict(day=date(2026, 1, 1))),
+    (Annotated[date, Field(strict=True)], "2026-01-01", date(2026, 1, 1)),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "found"), VALUES, ids=[f"{kind} of {value!r}" for kind, value, _ in VALUES])
+def test_a_value_out_of_json_is_taken_as_it_is_and_read_as_text_only_where_it_does_not_fit(kind: Any, value: Any, found: Any) -> None:
+    """D36: what a JSON answer says in a string is that string."""
+    assert is_same(made(kind).check_output("a", value, is_value=True), found)
+
+
+TEXTS: list[tuple[Any, str, Any]] = [
+    (str | None, '"q"', '"q"'),
+    (str | None, "null", None),
+    (str | None, " null\n", None),
+    (str | None, "5", "5"),
+    (str | None, "```\nx\n```", "```\nx\n```"),
+    (int | str, "true", "true"),
+    (int | str, "False", "False"),
+    (float | str, "1.5", "1.5"),
+    (int | str | None, "null", None),
+    (Annotated[str, Field(max_length=2)] | int, "7", "7"),
+    (Literal["1", 1], "1", "1"),
+    (Literal["1", 1] | None, "1", "1"),
+    (Literal["a", 1], "1", 1),
+    (Literal["yes", "no"] | None, "`Yes`.", "yes"),
+    (Literal["yes", "no"] | None, "null", None),
+    (Digit | None, "1", Digit.ONE),
+    (list[str] | str, '["a"]', ["a"]),
+    (list[str] | str, "['a',]", ["a"]),
+    (list[int] | str, "[a] note", "[a] note"),
+    (Point | str, '```json\n{"x": 1}\n```', Point(x=1)),
+    (Point | str, '{"y": 1}', '{"y": 1}'),
+    (bool | int, "true", True),
+    (bool | int, "1", 1),
+    (int | None, "7", 7),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "found"), TEXTS, ids=[f"{kind} of {text!r}" for kind, text, _ in TEXTS])
+def test_a_text_is_itself_where_text_fits(kind: Any, text: str, found: Any) -> None:
+    """D36: it is read as JSON only for null, an object or an array; a boolean is never a number."""
+    assert is_same(made(kind).check_output("a", text), found)
+
+
+@pytest.mark.parametrize("kind", [int | None, float | None, int | float, int | list[str], Annotated[int, Field(ge=0)] | None], ids=str)
+@pytest.mark.parametrize("value", [True, "true", "False"])
+@pytest.mark.parametrize("is_value", [True, False])
+def test_a_boolean_is_no_number_in_a_union_either(kind: Any, value: Any, is_value: bool) -> None:
+    """The house's rule."""
+    with pytest.raises(ValueError, match=f"should be a number, got {value!r}"):
+        made(kind).check_output("a", value, is_value=is_value)
+
+
+def test_a_value_that_fits_in_no_way_is_told() -> None:
+    with pytest.raises(ValueError, match="valid list"):
+        made(list[int]).check_output("a", "junk", is_value=True)
+    with pytest.raises(ValueError, match=r"valid string.*{'a': 1}"):
+        made(str | None).check_output("a", {"a": 1}, is_value=True)
+    with pytest.raises(ValueError, match="at most 2"):
+        made(Annotated[str, Field(max_length=2)] | None).check_output("a", "long")
+
+
+@given(st.text())
+def test_any_string_of_json_is_itself_where_text_fits(text: str) -> None:
+    """D36, U165."""
+    for kind in (str | None, int | str, Any, list[str] | str, Sequence[int] | str | None):
+        assert is_same(made(kind).check_output("a", text, is_value=True), text)
