@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 import ferrule
-from ferrule import testing
+from ferrule import errors, testing
 
 STUB = Path(ferrule.__file__).with_suffix(".pyi")
 RECORD = Path(__file__).parent / "golden" / "face.json"
@@ -32,9 +32,18 @@ def test_every_public_name_is_there_and_is_what_its_home_calls_by_that_name() ->
 def test_type_checkers_see_the_same_names() -> None:
     """Ours: the stub beside the table."""
     tree = ast.parse(STUB.read_text(encoding="utf-8"))
-    *imports, version = tree.body  # in one go, so that ruff keeps them sorted
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert tree.body[: len(imports)] == imports, "in one go, so that ruff keeps them sorted"
+    version, *renamed = tree.body[len(imports) :]
     assert ast.unparse(version) == "__version__: str"
     assert sorted(alias.asname for node in imports for alias in node.names) == ferrule.__all__
+    assert [ast.unparse(node) for node in renamed] == [f"{old} = {kind.__name__}" for old, kind in errors.RENAMED.items()]
+
+
+@pytest.mark.parametrize("name", errors.RENAMED)
+def test_an_error_has_its_old_name_for_one_version(name: str) -> None:
+    """Ours."""
+    assert getattr(ferrule, name) is errors.RENAMED[name]
 
 
 def test_a_name_that_is_not_there_says_so() -> None:
@@ -128,7 +137,7 @@ def write_record() -> None:
 
 def describe_face() -> dict[str, dict[str, Any]]:
     """The names of `ferrule`, and those of `ferrule.testing` with `testing.` before them."""
-    found = {name: getattr(ferrule, name) for name in ferrule.__all__}
+    found = {name: getattr(ferrule, name) for name in [*ferrule.__all__, *errors.RENAMED]}
     found |= {f"testing.{name}": getattr(testing, name) for name in testing.__all__}
     return {name: describe(each) for name, each in sorted(found.items())}
 

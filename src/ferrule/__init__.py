@@ -11,12 +11,13 @@ from typing import Any
 
 _HOMES = {
     "ferrule.errors": (
-        "AdapterParseError", "AsyncToolError", "AuthenticationFailed", "BadRequest", "BoundaryError", "ConfigurationError",
-        "ConfirmationRejected", "ConfirmationRequired", "ContextOverflow", "DecisionError", "DuplicateToolError", "FerruleError",
-        "InputError", "LMError", "LimitReached", "MCPConnectionError", "MCPError", "MCPProtocolError", "MCPTimeout", "MCPToolError",
-        "MaxTurnsReached", "MissingContent", "MissingKeyError", "RateLimited", "Refused", "ReplayMismatch", "RunCancelled", "RunError",
-        "ScriptError", "SignatureError", "StoreError", "TooManyFaults", "ToolArgumentsError", "ToolCallError", "ToolDefinitionError",
-        "ToolError", "ToolExecutionError", "ToolLoadError", "ToolRetry", "ToolStop", "ToolTimeoutError", "Unavailable", "UnknownToolError",
+        "AdapterParseError", "AsyncToolError", "AuthenticationError", "BadRequestError", "BoundaryError", "ConfigurationError",
+        "ConfirmationRejected", "ConfirmationRequired", "ContextOverflowError", "DecisionError", "DuplicateToolError", "FerruleError",
+        "InputError", "LMError", "LimitReachedError", "MCPConnectionError", "MCPError", "MCPProtocolError", "MCPTimeoutError",
+        "MCPToolError", "MaxTurnsReachedError", "MissingContentError", "MissingKeyError", "RateLimitError", "RefusalError",
+        "ReplayMismatchError", "RunCancelledError", "RunError", "ScriptError", "SignatureError", "StoreError", "TooManyFaultsError",
+        "ToolArgumentsError", "ToolCallError", "ToolDefinitionError", "ToolError", "ToolExecutionError", "ToolLoadError", "ToolRetry",
+        "ToolStop", "ToolTimeoutError", "UnavailableError", "UnknownToolError",
     ),
     "ferrule.settings": ("configure", "context"),
     "ferrule.values.run.act": ("AskPerson", "CallModel", "CallTools", "Once", "Tell", "Within"),
@@ -90,6 +91,9 @@ def __getattr__(name: str) -> Any:
     if name == "settings":  # the module itself is what is handed out: `ferrule.settings.lm`
         return import_module("ferrule.settings")
     home = _HOME.get(name)
+    renamed: dict[str, Any] = import_module("ferrule.errors").RENAMED if home is None else {}
+    if name in renamed:
+        return renamed[name]
     if home is None:
         msg = f"ferrule has no `{name}`."
         raise AttributeError(msg)

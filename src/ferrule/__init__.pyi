@@ -15,31 +15,31 @@ from ferrule.bridges.mcp.server.context import MCPCall as MCPCall
 from ferrule.bridges.mcp.server.context import current_mcp_call as current_mcp_call
 from ferrule.errors import AdapterParseError as AdapterParseError
 from ferrule.errors import AsyncToolError as AsyncToolError
-from ferrule.errors import AuthenticationFailed as AuthenticationFailed
-from ferrule.errors import BadRequest as BadRequest
+from ferrule.errors import AuthenticationError as AuthenticationError
+from ferrule.errors import BadRequestError as BadRequestError
 from ferrule.errors import BoundaryError as BoundaryError
 from ferrule.errors import ConfigurationError as ConfigurationError
 from ferrule.errors import ConfirmationRejected as ConfirmationRejected
 from ferrule.errors import ConfirmationRequired as ConfirmationRequired
-from ferrule.errors import ContextOverflow as ContextOverflow
+from ferrule.errors import ContextOverflowError as ContextOverflowError
 from ferrule.errors import DecisionError as DecisionError
 from ferrule.errors import DuplicateToolError as DuplicateToolError
 from ferrule.errors import FerruleError as FerruleError
 from ferrule.errors import InputError as InputError
-from ferrule.errors import LimitReached as LimitReached
+from ferrule.errors import LimitReachedError as LimitReachedError
 from ferrule.errors import LMError as LMError
-from ferrule.errors import MaxTurnsReached as MaxTurnsReached
+from ferrule.errors import MaxTurnsReachedError as MaxTurnsReachedError
 from ferrule.errors import MCPConnectionError as MCPConnectionError
 from ferrule.errors import MCPError as MCPError
 from ferrule.errors import MCPProtocolError as MCPProtocolError
-from ferrule.errors import MCPTimeout as MCPTimeout
+from ferrule.errors import MCPTimeoutError as MCPTimeoutError
 from ferrule.errors import MCPToolError as MCPToolError
-from ferrule.errors import MissingContent as MissingContent
+from ferrule.errors import MissingContentError as MissingContentError
 from ferrule.errors import MissingKeyError as MissingKeyError
-from ferrule.errors import RateLimited as RateLimited
-from ferrule.errors import Refused as Refused
-from ferrule.errors import ReplayMismatch as ReplayMismatch
-from ferrule.errors import RunCancelled as RunCancelled
+from ferrule.errors import RateLimitError as RateLimitError
+from ferrule.errors import RefusalError as RefusalError
+from ferrule.errors import ReplayMismatchError as ReplayMismatchError
+from ferrule.errors import RunCancelledError as RunCancelledError
 from ferrule.errors import RunError as RunError
 from ferrule.errors import ScriptError as ScriptError
 from ferrule.errors import SignatureError as SignatureError
@@ -53,8 +53,8 @@ from ferrule.errors import ToolLoadError as ToolLoadError
 from ferrule.errors import ToolRetry as ToolRetry
 from ferrule.errors import ToolStop as ToolStop
 from ferrule.errors import ToolTimeoutError as ToolTimeoutError
-from ferrule.errors import TooManyFaults as TooManyFaults
-from ferrule.errors import Unavailable as Unavailable
+from ferrule.errors import TooManyFaultsError as TooManyFaultsError
+from ferrule.errors import UnavailableError as UnavailableError
 from ferrule.errors import UnknownToolError as UnknownToolError
 from ferrule.models.hosted import LM as LM
 from ferrule.models.model import BaseLM as BaseLM
@@ -176,3 +176,18 @@ from ferrule.values.signatures.signature import OutputField as OutputField
 from ferrule.values.signatures.signature import Signature as Signature
 
 __version__: str
+
+# Names of 0.1.0, kept for one version.
+AuthenticationFailed = AuthenticationError
+BadRequest = BadRequestError
+ContextOverflow = ContextOverflowError
+LimitReached = LimitReachedError
+MCPTimeout = MCPTimeoutError
+MaxTurnsReached = MaxTurnsReachedError
+MissingContent = MissingContentError
+RateLimited = RateLimitError
+Refused = RefusalError
+ReplayMismatch = ReplayMismatchError
+RunCancelled = RunCancelledError
+TooManyFaults = TooManyFaultsError
+Unavailable = UnavailableError

@@ -2,50 +2,48 @@
 
 ```
 FerruleError
-├── SignatureError (ValueError, TypeError)   a signature makes no sense
-├── InputError (ValueError, TypeError)       a program was called with wrong inputs
-├── ConfigurationError (ValueError)          a setting is missing or contradicts another
-│   └── MissingKeyError                      a provider's key is not set; names the variable
+├── SignatureError (ValueError, TypeError)       a signature makes no sense
+├── InputError (ValueError, TypeError)           a program was called with wrong inputs
+├── ConfigurationError (ValueError)              a setting is missing or contradicts another
+│   └── MissingKeyError                          a provider's key is not set; names the variable
 ├── ToolError
 │   ├── ToolDefinitionError (ValueError, TypeError)   a function cannot become a tool
-│   │   ├── DuplicateToolError               two tools of one name
-│   │   └── ToolLoadError                    a file of tools could not be loaded
-│   ├── UnknownToolError (ValueError)        no tool of that name
-│   ├── ToolArgumentsError (ValueError)      the arguments do not fit; lists every problem
-│   ├── AsyncToolError (RuntimeError)        an async tool was called from sync code
-│   ├── ToolTimeoutError (TimeoutError)      a tool took longer than its `timeout_s`
-│   ├── ToolExecutionError (RuntimeError)    `ToolCall.execute`: the function raised; the cause is kept
-│   ├── ToolRetry                            raised BY a tool: the model should change its call
-│   └── ToolStop                             raised BY a tool: the whole run ends with this error
-├── BoundaryError (ValueError)               what passes between program and model does not fit; carries `code` and `raw`
-│   ├── ToolCallError                        a tool call, a declaration or a request
-│   └── AdapterParseError                    a model's answer cannot be read as the signature's outputs
+│   │   ├── DuplicateToolError                   two tools of one name
+│   │   └── ToolLoadError                        a file of tools could not be loaded
+│   ├── UnknownToolError (ValueError)            no tool of that name
+│   ├── ToolArgumentsError (ValueError)          the arguments do not fit; lists every problem
+│   ├── AsyncToolError (RuntimeError)            an async tool was called from sync code
+│   ├── ToolTimeoutError (TimeoutError)          a tool took longer than its `timeout_s`
+│   ├── ToolExecutionError (RuntimeError)        `ToolCall.execute`: the function raised; the cause is kept
+│   ├── ToolRetry                                raised BY a tool: the model should change its call
+│   └── ToolStop                                 raised BY a tool: the whole run ends with this error
+├── BoundaryError (ValueError)                   what passes between program and model does not fit; carries `code` and `raw`
+│   ├── ToolCallError                            a tool call, a declaration or a request
+│   └── AdapterParseError                        a model's answer cannot be read as the signature's outputs
 ├── LMError
-│   ├── Unavailable                          no connection, a timeout, or a 5xx
-│   │   └── RateLimited                      429
-│   ├── AuthenticationFailed                 401, 403
-│   ├── Refused                              the model or its provider declined
-│   ├── ContextOverflow                      the prompt is longer than the model's window
-│   └── BadRequest                           any other 4xx, or an answer that is no answer
-│       └── MissingContent (BoundaryError)   a response without choices or without a message
-├── MCPError                                 anything about an MCP server
-│   ├── MCPConnectionError                   not reached, not started, or lost
-│   ├── MCPTimeout (TimeoutError)            no answer in time
-│   ├── MCPProtocolError                     an error of the protocol; carries `code` and `data`
+│   ├── UnavailableError                         no connection, a timeout, or a 5xx
+│   │   └── RateLimitError                       429
+│   ├── AuthenticationError                      401, 403
+│   ├── RefusalError                             the model or its provider declined
+│   ├── ContextOverflowError                     the prompt is longer than the model's window
+│   └── BadRequestError                          any other 4xx, or an answer that is no answer
+│       └── MissingContentError (BoundaryError)  a response without choices or without a message
+├── MCPError                                     anything about an MCP server
+│   ├── MCPConnectionError                       not reached, not started, or lost
+│   ├── MCPTimeoutError (TimeoutError)           no answer in time
+│   ├── MCPProtocolError                         an error of the protocol; carries `code` and `data`
 │   └── MCPToolError (ToolError, RuntimeError)   the tool itself said that it failed
-├── ScriptError (AssertionError)             a scripted or replayed model drifted from its script
+├── ScriptError (AssertionError)                 a scripted or replayed model drifted from its script
 ├── RunError
-│   ├── TooManyFaults                        the model made too many bad steps in a row
-│   ├── MaxTurnsReached                      `Predict` with tools ran out of turns
-│   ├── LimitReached                         a program reached one of its limits
-│   ├── ReplayMismatch                       a program did something else than its journal says
-│   ├── DecisionError (ValueError)           a decision that fits no pending question
-│   ├── StoreError                           a store could not keep or give a run; nothing was half written
-│   └── RunCancelled                         the run was cancelled
-├── ConfirmationRequired                     a person must decide before the run can go on
-└── ConfirmationRejected                     a person decided against a call made directly
-
-Suspended (BaseException)                    inside a run only: an act has no answer yet; no `except Exception` may swallow it
+│   ├── TooManyFaultsError                       the model made too many bad steps in a row
+│   ├── MaxTurnsReachedError                     `Predict` with tools ran out of turns
+│   ├── LimitReachedError                        a program reached one of its limits
+│   ├── ReplayMismatchError                      a program did something else than its journal says
+│   ├── DecisionError (ValueError)               a decision that fits no pending question
+│   ├── StoreError                               a store could not keep or give a run; nothing was half written
+│   └── RunCancelledError                        the run was cancelled
+├── ConfirmationRequired                         a person must decide before the run can go on
+└── ConfirmationRejected                         a person decided against a call made directly
 ```
 """
 
@@ -203,31 +201,31 @@ class LMError(FerruleError):
         super().__init__(f"{f'{provider}: ' if provider else ''}{message}{' (' + ', '.join(where) + ')' if where else ''}")
 
 
-class Unavailable(LMError):  # noqa: N818  the settled public name
+class UnavailableError(LMError):
     """No connection, a timeout, or a 5xx: trying again later may help."""
 
 
-class RateLimited(Unavailable):
+class RateLimitError(UnavailableError):
     """429: too many requests; `retry_after_s` where the provider said how long."""
 
 
-class AuthenticationFailed(LMError):  # noqa: N818  the settled public name
+class AuthenticationError(LMError):
     """401 or 403: the key is wrong, or may not use this model."""
 
 
-class Refused(LMError):  # noqa: N818  the settled public name
+class RefusalError(LMError):
     """The model or its provider's filter declined to answer."""
 
 
-class ContextOverflow(LMError):  # noqa: N818  the settled public name
+class ContextOverflowError(LMError):
     """The prompt is longer than the model's window."""
 
 
-class BadRequest(LMError):  # noqa: N818  the settled public name
+class BadRequestError(LMError):
     """Any other 4xx, or an answer that is no answer (HTML, half a JSON)."""
 
 
-class MissingContent(BadRequest, BoundaryError):  # noqa: N818  the settled public name
+class MissingContentError(BadRequestError, BoundaryError):
     """A response without choices, or without a message in it; `raw` is the response."""
 
     code = "missing_content"
@@ -252,7 +250,7 @@ class MCPConnectionError(MCPError):
     """A server could not be started or reached, or the connection was lost."""
 
 
-class MCPTimeout(MCPError, TimeoutError):  # noqa: N818  the settled public name
+class MCPTimeoutError(MCPError, TimeoutError):
     """A server did not answer in time."""
 
 
@@ -272,7 +270,7 @@ class RunError(FerruleError):
     """A run could not go on."""
 
 
-class TooManyFaults(RunError):  # noqa: N818  reads as the reason it is
+class TooManyFaultsError(RunError):
     """The model made too many bad steps in a row; `faults` are the texts it was given."""
 
     def __init__(self, faults: Sequence[str]) -> None:
@@ -282,7 +280,7 @@ class TooManyFaults(RunError):  # noqa: N818  reads as the reason it is
         super().__init__(f"{told} `limits=Limits(same_error=...)`, use a stronger model, or make the tool's description clearer.")
 
 
-class MaxTurnsReached(RunError):  # noqa: N818  reads as the reason it is
+class MaxTurnsReachedError(RunError):
     """`Predict` with tools ran out of turns; `pending` are the calls the model still wanted."""
 
     def __init__(self, max_turns: int, pending: Sequence[Any]) -> None:
@@ -291,7 +289,7 @@ class MaxTurnsReached(RunError):  # noqa: N818  reads as the reason it is
         super().__init__(f"No answer after {max_turns} turns; calls still wanted: {names}. Raise `max_turns`.")
 
 
-class LimitReached(RunError):  # noqa: N818  reads as the reason it is
+class LimitReachedError(RunError):
     """A program reached one of its `Limits`: `name` says which, `limit` how much it was, `reason` is what an agent's prediction says."""
 
     def __init__(self, name: str, limit: float) -> None:
@@ -299,7 +297,7 @@ class LimitReached(RunError):  # noqa: N818  reads as the reason it is
         super().__init__(f"The run was stopped: its limit {name}={limit:g} is reached. Raise it (`Limits({name}=...)`) and resume.")
 
 
-class ReplayMismatch(RunError):  # noqa: N818  reads as the reason it is
+class ReplayMismatchError(RunError):
     """A program did something else at a journalled place: it changed, or it is not deterministic."""
 
     def __init__(self, at: str, recorded: str, found: str) -> None:
@@ -316,7 +314,7 @@ class StoreError(RunError):
     """A store could not keep or give a run: full disk, no such run, another process holds it. What it was to write is not written."""
 
 
-class RunCancelled(RunError):  # noqa: N818  reads as the reason it is
+class RunCancelledError(RunError):
     """The run was cancelled; what it did so far is in its journal."""
 
 
@@ -339,11 +337,10 @@ class ConfirmationRejected(FerruleError):  # noqa: N818  the settled public name
         super().__init__(message)
 
 
-class Suspended(BaseException):
-    """Unwinds a run to its door when a question has no answer yet. `questions` are all that wait."""
-
-    def __init__(self, questions: Sequence[Any]) -> None:
-        self.questions = tuple(questions)
-        super().__init__(f"waiting for {len(self.questions)} decisions")
-
-    __reduce__ = FerruleError.__reduce__
+RENAMED: dict[str, type[FerruleError]] = {
+    "AuthenticationFailed": AuthenticationError, "BadRequest": BadRequestError, "ContextOverflow": ContextOverflowError,
+    "LimitReached": LimitReachedError, "MCPTimeout": MCPTimeoutError, "MaxTurnsReached": MaxTurnsReachedError,
+    "MissingContent": MissingContentError, "RateLimited": RateLimitError, "Refused": RefusalError, "ReplayMismatch": ReplayMismatchError,
+    "RunCancelled": RunCancelledError, "TooManyFaults": TooManyFaultsError, "Unavailable": UnavailableError,
+}  # fmt: skip
+"""Names of 0.1.0, kept for one version: `ferrule` still has them, and stored runs are read by them."""

@@ -64,9 +64,9 @@ def test_the_errors_of_the_table_are_those_of_models() -> None:
     named = {cells[0].strip("`") for cells in rows("Time, retries, errors") if cells[0].strip("`").istitle() or cells[0][1].isupper()}
     assert named == {kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LMError)} - {
         "LMError",
-        "MissingContent",
+        "MissingContentError",
     }
-    assert issubclass(errors.MissingContent, errors.BadRequest)
+    assert issubclass(errors.MissingContentError, errors.BadRequestError)
 
 
 def refused_at_once() -> list[str]:

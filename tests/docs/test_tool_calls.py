@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ferrule.errors import AdapterParseError, BoundaryError, MissingContent, ToolCallError
+from ferrule.errors import AdapterParseError, BoundaryError, MissingContentError, ToolCallError
 from ferrule.programs.tool_use import inputs as tool_inputs
 
 PAGE = Path(__file__).parents[2] / "docs" / "tool-calls.md"
@@ -22,7 +22,7 @@ def test_no_link_of_the_page_is_broken(links) -> None:
     assert links("docs/tool-calls.md") == []
 
 
-@pytest.mark.parametrize("kind", [ToolCallError, AdapterParseError, MissingContent], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [ToolCallError, AdapterParseError, MissingContentError], ids=lambda kind: kind.__name__)
 def test_the_classes_of_the_table_are_one_family(kind: type) -> None:
     """E57, E63."""
     assert issubclass(kind, BoundaryError)

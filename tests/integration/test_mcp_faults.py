@@ -18,7 +18,7 @@ import pytest
 from mcp_leaks import nothing_left
 
 from ferrule import MCPServer, connect_all
-from ferrule.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeout, UnknownToolError
+from ferrule.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, UnknownToolError
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures(nothing_left.__name__)]
@@ -115,7 +115,7 @@ def test_a_result_that_is_too_large_for_sse_is_an_error_and_the_next_call_works(
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_server_that_never_answers_the_handshake_is_given_up(transport: str) -> None:
     """M11."""
-    with raw(transport, "hanginit", connect_timeout_s=2.5) as server, pytest.raises(MCPTimeout, match=r"`raw` \(handshake\)") as error:
+    with raw(transport, "hanginit", connect_timeout_s=2.5) as server, pytest.raises(MCPTimeoutError, match=r"`raw` \(handshake\)") as error:
         server.connect()
     assert (error.value.server, error.value.phase) == ("raw", "handshake")
 
@@ -176,7 +176,7 @@ def test_a_call_that_takes_too_long_is_given_up_and_the_connection_stays(transpo
     monkeypatch.setenv("RAWLOG", str(tmp_path / "log"))
     options = {"env": {"RAWLOG": str(tmp_path / "log")}} if transport == "stdio" else {}
     with raw(transport, **options) as server:
-        with pytest.raises(MCPTimeout) as error:
+        with pytest.raises(MCPTimeoutError) as error:
             server.call("slow", {"s": 3}, timeout_s=0.3)
         assert (error.value.tool, error.value.may_have_run) == ("slow", True)
         assert server.call("ok")["content"]
@@ -187,7 +187,7 @@ def test_a_call_that_takes_too_long_is_given_up_and_the_connection_stays(transpo
 def test_timeouts_are_by_tool_and_by_call() -> None:
     """M26."""
     with raw("stdio", tool_timeouts_s={"sl*": 0.3}) as server:
-        with pytest.raises(MCPTimeout, match=r"0\.3 s"):
+        with pytest.raises(MCPTimeoutError, match=r"0\.3 s"):
             server.call("slow", {"s": 3})
         assert server.call("slow", {"s": 0.5}, timeout_s=10)["content"]
 
@@ -195,9 +195,9 @@ def test_timeouts_are_by_tool_and_by_call() -> None:
 def test_the_time_for_the_whole_call_holds_where_it_is_the_smaller_one() -> None:
     """M26."""
     with raw("stdio", total_timeout_s=0.3) as server:
-        with pytest.raises(MCPTimeout, match=r"0\.3 s"):
+        with pytest.raises(MCPTimeoutError, match=r"0\.3 s"):
             server.call("slow", {"s": 3})
-        with pytest.raises(MCPTimeout, match=r"0\.3 s"):
+        with pytest.raises(MCPTimeoutError, match=r"0\.3 s"):
             server.call("slow", {"s": 3}, timeout_s=9)
 
 
@@ -452,7 +452,7 @@ def test_a_sync_call_on_the_background_loop_itself_is_refused_and_does_not_hang(
         async def careless() -> None:
             server.call("ok")
 
-        with pytest.raises(MCPTimeout, match="await"):
+        with pytest.raises(MCPTimeoutError, match="await"):
             run_async(careless())
         assert server.call("ok")["content"]
 
@@ -592,7 +592,7 @@ def test_an_idle_server_is_left_in_peace(tmp_path: Path) -> None:
 
 def test_the_errors_are_of_one_family() -> None:
     """M19."""
-    assert all(issubclass(each, MCPError) for each in (MCPConnectionError, MCPTimeout, MCPProtocolError))
+    assert all(issubclass(each, MCPError) for each in (MCPConnectionError, MCPTimeoutError, MCPProtocolError))
 
 
 DIES_ONCE = """

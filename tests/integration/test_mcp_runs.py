@@ -19,7 +19,7 @@ import pytest
 
 import ferrule
 from ferrule.bridges.mcp.client.mcp_server import MCPServer
-from ferrule.errors import DecisionError, MCPTimeout
+from ferrule.errors import DecisionError, MCPTimeoutError
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
 from ferrule.runs.store.sqlite import SQLiteStore
@@ -316,7 +316,7 @@ def test_answers_of_a_hook_have_a_deadline_together(tmp_path: Path, monkeypatch:
         now[0] += 100
         return {"action": "accept", "content": params}
 
-    with server(tmp_path, "modern", elicit=elicit, total_timeout_s=99) as tools, pytest.raises(MCPTimeout) as late:
+    with server(tmp_path, "modern", elicit=elicit, total_timeout_s=99) as tools, pytest.raises(MCPTimeoutError) as late:
         tools["book"]()
     assert late.value.phase == "input"
 

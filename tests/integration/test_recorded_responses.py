@@ -14,7 +14,7 @@ import pytest
 from raw_server import raw_server, reply
 
 from ferrule import LM
-from ferrule.errors import BadRequest, LMError, RateLimited, Refused, Unavailable
+from ferrule.errors import BadRequestError, LMError, RateLimitError, RefusalError, UnavailableError
 from ferrule.models.wires.normal_form import response_of
 from ferrule.models.wires.wire import WIRES, wire
 from ferrule.values.conversation.exchange import Request, Response
@@ -115,12 +115,12 @@ GEMINI = {
 }
 ANSWERS = {"openai_chat": OPENAI_CHAT, "openai_responses": OPENAI_RESPONSES, "anthropic": ANTHROPIC, "gemini": GEMINI}
 WITHHELD: dict[str, tuple[str, type[LMError]]] = {
-    "responses_filtered": ("openai_responses", Refused),
-    "responses_failed": ("openai_responses", Unavailable),
-    "anthropic_error": ("anthropic", BadRequest),
-    "gemini_answer_blocked": ("gemini", Refused),
-    "gemini_answer_withheld": ("gemini", Refused),
-    "gemini_error": ("gemini", RateLimited),
+    "responses_filtered": ("openai_responses", RefusalError),
+    "responses_failed": ("openai_responses", UnavailableError),
+    "anthropic_error": ("anthropic", BadRequestError),
+    "gemini_answer_blocked": ("gemini", RefusalError),
+    "gemini_answer_withheld": ("gemini", RefusalError),
+    "gemini_error": ("gemini", RateLimitError),
 }
 """Bodies that hold no answer, and the errors that they are."""
 CASES = [(name, shape) for name, answers in ANSWERS.items() for shape in answers]
@@ -209,4 +209,4 @@ def test_every_wire_has_the_shapes_that_providers_answer_in(name: str) -> None:
     assert any(len(each.calls) == 1 for each in said)
     assert any(len(each.calls) > 1 for each in said)
     assert any(each.reasoning for each in said)
-    assert any(each.refusal for each in said) or any(wire_name == name and kind is Refused for wire_name, kind in WITHHELD.values())
+    assert any(each.refusal for each in said) or any(wire_name == name and kind is RefusalError for wire_name, kind in WITHHELD.values())

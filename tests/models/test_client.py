@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from ferrule.concurrency.offload import run_async
-from ferrule.errors import BadRequest, ConfigurationError, RateLimited, Unavailable
+from ferrule.errors import BadRequestError, ConfigurationError, RateLimitError, UnavailableError
 from ferrule.models.hosted import LM
 from ferrule.models.model import BaseLM
 from ferrule.testing import serve
@@ -104,7 +104,7 @@ def test_a_stream_of_a_real_client_comes_in_pieces():
 
 class Limited(BaseLM):
     def complete(self, request: Request) -> Response:
-        raise RateLimited("slow down", status=429)
+        raise RateLimitError("slow down", status=429)
 
 
 @clients
@@ -112,7 +112,7 @@ def test_errors_of_a_client_are_errors_of_the_house(make, wire):
     """L4: with provider, status and the provider's message."""
     with serve(Limited()) as served:
         client = make(served.base_url)
-        with pytest.raises(RateLimited, match="slow down") as raised:
+        with pytest.raises(RateLimitError, match="slow down") as raised:
             asked(client, LM.from_client(client, "m", wire=wire), "complete")
     assert raised.value.status == 429
     assert f"{raised.value.provider}." in type(raised.value.__cause__).__module__ + "."
@@ -122,7 +122,7 @@ def test_errors_of_a_client_are_errors_of_the_house(make, wire):
 def test_a_server_that_is_down_is_unavailable():
     with (
         openai.OpenAI(base_url="http://127.0.0.1:1/v1", api_key="k", max_retries=0) as client,
-        pytest.raises(Unavailable, match="Connection"),
+        pytest.raises(UnavailableError, match="Connection"),
     ):
         LM.from_client(client, "m").complete(ASKED)
 
@@ -158,7 +158,7 @@ def test_whatever_has_the_same_create_is_a_client(answer):
 
 
 def test_an_answer_that_is_none_is_told():
-    with pytest.raises(BadRequest, match="'oops'"):
+    with pytest.raises(BadRequestError, match="'oops'"):
         LM.from_client(Traced("oops"), "m").complete(ASKED)
 
 

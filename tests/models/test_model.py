@@ -12,7 +12,7 @@ import threading
 import pytest
 from raw_server import raw_server, reply
 
-from ferrule.errors import BadRequest, ConfigurationError, InputError, MissingKeyError, Refused
+from ferrule.errors import BadRequestError, ConfigurationError, InputError, MissingKeyError, RefusalError
 from ferrule.models.hosted import LM
 from ferrule.models.model import BaseLM, Model, as_model
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
@@ -124,7 +124,7 @@ def test_a_refusal_without_text_is_raised():
         def complete(self, request):
             return Response(None, refusal="I won't.")
 
-    with pytest.raises(Refused, match="I won't"):
+    with pytest.raises(RefusalError, match="I won't"):
         Unwilling()("hi")
 
 
@@ -209,7 +209,7 @@ def test_an_async_complete_is_told_apart():
 
 def test_what_complete_returns_must_be_an_answer():
     """Ours."""
-    with pytest.raises(BadRequest, match="must return a `Response`"):
+    with pytest.raises(BadRequestError, match="must return a `Response`"):
         as_model(Duck({"text": "x"})).complete(ASKED)
 
 

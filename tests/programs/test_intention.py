@@ -17,7 +17,7 @@ from ferrule import (
     Tool,
     ToolCall,
     ToolDefinitionError,
-    TooManyFaults,
+    TooManyFaultsError,
     XMLAdapter,
     configure,
     context,
@@ -94,7 +94,7 @@ def test_without_it_nothing_is_asked_and_nothing_is_taken_out(way):
 def test_a_repair_names_it_only_where_it_was_asked_for(adapter, asks):
     """E59: a model cannot mend what it was not asked for. In repair requests, in observations and in the error at the end."""
     lm = ScriptedLM(["junk"] * 30)
-    with context(lm=lm, adapter=adapter), pytest.raises(TooManyFaults) as raised:
+    with context(lm=lm, adapter=adapter), pytest.raises(TooManyFaultsError) as raised:
         ReAct("question -> answer", [weigh], native=False, intention=asks)(question="?")
     repairs = [request.messages[-1].text for request in lm.requests if "could not be read" in request.messages[-1].text]
     assert repairs

@@ -19,7 +19,7 @@ from ferrule import (
     Predict,
     Prediction,
     ReAct,
-    ReplayMismatch,
+    ReplayMismatchError,
     Response,
     RunError,
     ScriptedLM,
@@ -183,7 +183,7 @@ def test_a_plain_program_that_does_something_else_on_resume_is_found_out() -> No
         run = Drifts().start()
         topics[0] = "two"
         run.resume()
-    assert isinstance(run.error, ReplayMismatch)
+    assert isinstance(run.error, ReplayMismatchError)
 
 
 def test_children_with_equal_inputs_one_after_another_are_told_apart() -> None:

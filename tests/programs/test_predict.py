@@ -19,7 +19,7 @@ from ferrule import (
     InputError,
     InputField,
     JSONAdapter,
-    MaxTurnsReached,
+    MaxTurnsReachedError,
     OutputField,
     Predict,
     Prediction,
@@ -211,7 +211,7 @@ def test_calls_handed_back_may_be_answered_in_the_next_question() -> None:
 def test_running_out_of_turns_raises_with_the_calls_still_wanted(mode: str) -> None:
     """U136."""
     lm = ScriptedLM([wanted(mode, ("add", {"a": 1, "b": 1}))] * 2)
-    with lm, pytest.raises(MaxTurnsReached, match="2 turns") as raised:
+    with lm, pytest.raises(MaxTurnsReachedError, match="2 turns") as raised:
         Predict("question -> answer", tools=[add], max_turns=2, native=mode == "native")(question="q", lm=lm)
     assert [call.name for call in raised.value.pending] == ["add"]
     with pytest.raises(ConfigurationError, match="max_turns"):

@@ -15,7 +15,7 @@ from ferrule import (
     ChatAdapter,
     ConfigurationError,
     ConfirmationRequired,
-    ContextOverflow,
+    ContextOverflowError,
     Decision,
     DecisionError,
     DuplicateToolError,
@@ -36,7 +36,7 @@ from ferrule import (
     ToolCall,
     ToolRetry,
     ToolStop,
-    TooManyFaults,
+    TooManyFaultsError,
     Trajectory,
     XMLAdapter,
     context,
@@ -213,7 +213,7 @@ def test_a_step_that_cannot_be_read_is_repaired_then_becomes_an_observation() ->
 def test_so_many_bad_steps_in_a_row_stop_the_run_with_the_reason(mode: str) -> None:
     """D19, U127, A14: `same_error`."""
     lm = ScriptedLM([STEPS[mode]("?", "nosuch", {})] * 3)
-    with lm, pytest.raises(TooManyFaults, match=r"3 bad steps in a row.*no tool `nosuch`"):
+    with lm, pytest.raises(TooManyFaultsError, match=r"3 bad steps in a row.*no tool `nosuch`"):
         agent(mode, limits=Limits(same_error=3))(question="q", lm=lm)
 
 
@@ -278,7 +278,7 @@ def test_each_request_begins_with_the_one_before(mode: str) -> None:
 
 def test_on_context_overflow_the_oldest_step_is_dropped_and_the_trajectory_stays_whole(mode: str) -> None:
     """D21, U132."""
-    overflow = ContextOverflow("too long")
+    overflow = ContextOverflowError("too long")
     steps = [STEPS[mode](str(i), "add", {"a": i, "b": 0}) for i in range(3)]
     with ScriptedLM([*steps, overflow, overflow, STEPS[mode]("end", "finish", {"answer": 9})]) as lm:
         prediction = agent(mode)(question="q", lm=lm)
@@ -290,9 +290,9 @@ def test_on_context_overflow_the_oldest_step_is_dropped_and_the_trajectory_stays
 def test_context_overflow_gives_up_after_three_rounds_with_the_error(mode: str) -> None:
     """D21."""
     steps: list[Any] = [STEPS[mode](str(i), "add", {"a": i, "b": 0}) for i in range(6)]
-    with ScriptedLM([*steps, *[ContextOverflow("too long")] * 5]) as lm, pytest.raises(ContextOverflow):
+    with ScriptedLM([*steps, *[ContextOverflowError("too long")] * 5]) as lm, pytest.raises(ContextOverflowError):
         agent(mode)(question="q", lm=lm)
-    with ScriptedLM([ContextOverflow("too long")]) as lm, pytest.raises(ContextOverflow):
+    with ScriptedLM([ContextOverflowError("too long")]) as lm, pytest.raises(ContextOverflowError):
         agent(mode)(question="q", lm=lm)
 
 
@@ -303,7 +303,9 @@ def test_one_huge_observation_is_shortened_before_a_step_is_dropped(mode: str) -
         """Read."""
         return "x" * 50_000
 
-    with ScriptedLM([STEPS[mode]("r", "read", {"n": 1}), ContextOverflow("too long"), STEPS[mode]("end", "finish", {"answer": 1})]) as lm:
+    with ScriptedLM(
+        [STEPS[mode]("r", "read", {"n": 1}), ContextOverflowError("too long"), STEPS[mode]("end", "finish", {"answer": 1})]
+    ) as lm:
         prediction = agent(mode, tools=[read])(question="q", lm=lm)
     assert len(prediction.trajectory["observation_0"]) == 50_000
     shown = lm.requests[-1].messages[-1].text
@@ -332,7 +334,7 @@ def test_truncate_trajectory_can_be_overridden(mode: str) -> None:
             return Trajectory(trajectory.steps[:1])
 
     steps = [STEPS[mode](f"thought {i}", "add", {"a": i, "b": 0}) for i in range(3)]
-    lm = ScriptedLM([*steps, ContextOverflow("too long"), STEPS[mode]("end", "finish", {"answer": 9})])
+    lm = ScriptedLM([*steps, ContextOverflowError("too long"), STEPS[mode]("end", "finish", {"answer": 9})])
     Keeps("question -> answer: int", [add], native=mode == "native")(question="q", lm=lm)
     text = "".join(message.text for message in lm.requests[-1].messages)
     assert "thought 0" in text
@@ -595,10 +597,10 @@ def test_other_calls_of_the_turn_run_once_whatever_becomes_of_the_question() -> 
 
 
 def test_a_refusal_of_the_model_is_raised_with_its_words() -> None:
-    """L4: `Refused`."""
-    from ferrule import Refused
+    """L4: `RefusalError`."""
+    from ferrule import RefusalError
 
-    with pytest.raises(Refused, match="I cannot help"):
+    with pytest.raises(RefusalError, match="I cannot help"):
         agent("native")(question="q", lm=ScriptedLM([Response(refusal="I cannot help")]))
 
 

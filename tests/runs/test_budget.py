@@ -11,7 +11,7 @@ from agent_script import STEPS, fields, native_step
 
 from ferrule import (
     ConfigurationError,
-    LimitReached,
+    LimitReachedError,
     Limits,
     Module,
     Predict,
@@ -154,7 +154,7 @@ def test_a_program_that_cannot_make_an_end_raises_and_goes_on_with_more(driver: 
         with context(limits=Limits(tokens=15)):
             run = carry(Two(), driver, a="x")
         assert run.status == "failed"
-        assert isinstance(run.error, LimitReached)
+        assert isinstance(run.error, LimitReachedError)
         assert (run.error.name, run.error.limit) == ("tokens", 15)
         with context(limits=Limits(tokens=16)):
             assert "C" in resume(run, driver).prediction.c
@@ -267,13 +267,13 @@ def test_an_end_takes_a_few_calls_but_not_more_than_a_few() -> None:
                 made.append(1)
                 try:
                     yield from Predict("a -> b").flow(a="x")
-                except LimitReached:
+                except LimitReachedError:
                     if len(made) > 20:
                         raise
 
     with context(lm=ScriptedLM(by=lambda _: Response(fields(b="B"), usage=Usage(1, 0, 0, 1))), limits=Limits(tokens=1)):
         run = Stubborn().start()
-    assert isinstance(run.error, LimitReached)
+    assert isinstance(run.error, LimitReachedError)
     assert (run.usage.calls, len(made)) == (5, 21)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from agent_script import native_step
 
-from ferrule import ReAct, Response, Run, RunCancelled, ScriptedLM, Tool, ToolCall, context, is_cancelled, tool
+from ferrule import ReAct, Response, Run, RunCancelledError, ScriptedLM, Tool, ToolCall, context, is_cancelled, tool
 from ferrule.errors import ToolStop
 from ferrule.runs.run import aexecute, execute
 from ferrule.values.calls.call import CheckedCall
@@ -111,7 +111,7 @@ def test_a_run_that_waits_can_be_cancelled_and_asks_again_when_it_goes_on(driver
         asked = run.pending[0]
         run.cancel()
         assert (run.status, run.pending) == ("cancelled", ())
-        with pytest.raises(RunCancelled):
+        with pytest.raises(RunCancelledError):
             _ = run.prediction
         carry(run, driver)
         assert [question.id for question in run.pending] == [asked.id]
@@ -253,7 +253,7 @@ def test_an_answer_that_comes_after_the_run_ended_is_not_taken(driver: str) -> N
             def branch() -> None:
                 try:
                     self.predict(a="x")
-                except RunCancelled:
+                except RunCancelledError:
                     left.set()
 
             if not asked:

@@ -23,11 +23,11 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    RunCancelled,
+    RunCancelledError,
     ScriptedLM,
     StoreError,
     Tool,
-    Unavailable,
+    UnavailableError,
     Usage,
     context,
 )
@@ -150,13 +150,13 @@ def test_reading_a_failed_run_leaves_its_error_as_it_was() -> None:
     """Ours: Python writes every place where an error is raised into the error."""
 
     def fails(_: Any) -> Any:
-        raise Unavailable("down")
+        raise UnavailableError("down")
 
     with context(lm=ScriptedLM(by=fails)):
         run = Predict("a -> b").start(a="x")
     lengths = []
     for _ in range(3):
-        with pytest.raises(Unavailable) as caught:
+        with pytest.raises(UnavailableError) as caught:
             _ = run.prediction
         lengths.append(len(caught.traceback))
     assert lengths[0] == lengths[1] == lengths[2]
@@ -173,7 +173,7 @@ def test_a_run_that_is_cancelled_before_it_begins_does_nothing_until_it_is_resum
         if driver == "async":
             asyncio.run(aexecute(run))
         else:
-            with pytest.raises(RunCancelled):
+            with pytest.raises(RunCancelledError):
                 list(stream_of(run))
         assert (run.status, len(lm.requests)) == ("cancelled", 0)
         if driver == "async":
@@ -198,13 +198,13 @@ def test_a_cancellation_that_comes_while_a_run_is_taken_up_again_holds(status: s
             return super().take(*args, **keywords)
 
     with closing(Slow()) as store:
-        script = [native_step("p", "pay", {})] if status == "waiting" else [Unavailable("down")]
+        script = [native_step("p", "pay", {})] if status == "waiting" else [UnavailableError("down")]
         with context(lm=ScriptedLM(script)):
             run = agent.start(question="q", store=store)
         assert run.status == status
         for question in run.pending:
             run.answer(question.approve())
-        with context(lm=ScriptedLM(by=lambda _: pytest.fail("asked"))), suppress(RunCancelled):
+        with context(lm=ScriptedLM(by=lambda _: pytest.fail("asked"))), suppress(RunCancelledError):
             run.resume()
     assert taking.is_set()
     assert (run.status, did) == ("cancelled", [])

@@ -18,7 +18,7 @@ from ferrule import (
     Predict,
     Prediction,
     ReAct,
-    RunCancelled,
+    RunCancelledError,
     RunError,
     ScriptedLM,
     Tool,
@@ -185,7 +185,7 @@ def test_leaving_a_stream_cancels_the_run(leave: str) -> None:
     _until(lambda: stream.run.status != "running")
     assert stream.run.status == "cancelled"
     assert ran == []
-    assert isinstance(stream.run.error, RunCancelled)
+    assert isinstance(stream.run.error, RunCancelledError)
 
 
 def _until(reached: Callable[[], bool]) -> None:
@@ -380,11 +380,11 @@ def test_a_stream_that_is_closed_while_it_is_iterated_ends_with_the_runs_own_can
         stream.append(agent.stream(question="q"))
         if where == "thread":
             threading.Thread(target=close, daemon=True).start()
-        with pytest.raises(RunCancelled):
+        with pytest.raises(RunCancelledError):
             for _ in stream[0]:
                 pass
     assert waiting.seen == ["cancelled"]
-    with pytest.raises(RunCancelled):
+    with pytest.raises(RunCancelledError):
         _ = stream[0].prediction
 
 
@@ -396,7 +396,7 @@ def test_an_async_stream_that_is_closed_while_it_is_iterated_cancels_the_run_and
         stream = _waits(waiting).astream(question="q")
 
         async def consume() -> str:
-            with pytest.raises(RunCancelled):
+            with pytest.raises(RunCancelledError):
                 async for _ in stream:
                     pass
             return "went on"
@@ -422,7 +422,7 @@ def test_a_stream_of_a_run_that_waits_does_not_go_on_once_it_is_closed() -> None
         pass
     with pytest.raises(ConfirmationRequired):
         _ = stream.prediction
-    with pytest.raises(RunCancelled, match="closed before it was iterated"):
+    with pytest.raises(RunCancelledError, match="closed before it was iterated"):
         list(stream)
     assert did == []
 
@@ -446,7 +446,7 @@ def test_an_async_tool_does_not_begin_once_its_stream_is_left() -> None:
     agent.set_lm(ScriptedLM([native_step("t", "tool", {})]))
     with context(callbacks=[observe]):
         stream.append(agent.stream(question="q"))
-        with pytest.raises(RunCancelled):
+        with pytest.raises(RunCancelledError):
             list(stream[0])
     assert began == []
 

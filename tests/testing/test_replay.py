@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from ferrule.errors import ConfigurationError, RateLimited, ScriptError
+from ferrule.errors import ConfigurationError, RateLimitError, ScriptError
 from ferrule.testing.replay import RecordLM, ReplayLM
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.values.calls.call import CallFault, ToolCall
@@ -161,8 +161,8 @@ def test_secrets_are_not_written(tmp_path, monkeypatch):
 def test_errors_are_passed_on_and_not_recorded(tmp_path):
     """Ours."""
     path = tmp_path / "a.jsonl"
-    lm = RecordLM(ScriptedLM([RateLimited("x"), "fine"]), path)
-    with pytest.raises(RateLimited):
+    lm = RecordLM(ScriptedLM([RateLimitError("x"), "fine"]), path)
+    with pytest.raises(RateLimitError):
         lm.complete(asking())
     lm.complete(asking())
     assert ReplayLM(path).complete(asking()).text == "fine"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import ConfigurationError, RateLimited, ScriptError
+from ferrule.errors import ConfigurationError, RateLimitError, ScriptError
 from ferrule.testing.scripted import AutoLM, ScriptedLM
 from ferrule.values.calls.call import ToolCall, ToolCalls
 from ferrule.values.conversation.exchange import Capabilities, Declarations, Delta, Request, Response, Usage
@@ -66,10 +66,10 @@ def test_every_kind_of_item_is_an_answer(item, expected):
     assert asyncio.run(collected(ScriptedLM([item]).astream(ASKED)))[-1] == expected
 
 
-@pytest.mark.parametrize("item", [RateLimited("x"), ValueError, lambda request: KeyError("x")], ids=["instance", "class", "function"])
+@pytest.mark.parametrize("item", [RateLimitError("x"), ValueError, lambda request: KeyError("x")], ids=["instance", "class", "function"])
 def test_exceptions_are_raised(item):
     """L8."""
-    with pytest.raises((RateLimited, ValueError, KeyError)):
+    with pytest.raises((RateLimitError, ValueError, KeyError)):
         ScriptedLM([item]).complete(ASKED)
 
 

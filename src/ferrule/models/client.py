@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 from weakref import WeakKeyDictionary, ref
 
-from ferrule.errors import BadRequest, ConfigurationError, Unavailable, shown
+from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.models.http.errors import failure
 from ferrule.models.http.sse import event
 from ferrule.models.model import BaseLM
@@ -166,7 +166,7 @@ class ClientLM(BaseLM):
             if not isinstance(status, int):
                 hint = "Is the server running? Its address, timeouts and retries are set where the client is made."
                 msg = f"the client failed: {type(error).__name__}: {str(error).rstrip('.')}. {hint} Asked `{self._model}`."
-                raise Unavailable(msg, provider=self._package) from error
+                raise UnavailableError(msg, provider=self._package) from error
             said, _ = failure(status, getattr(response, "headers", None) or {}, _body(error), provider=self._package)
             raise said from error
 
@@ -259,7 +259,7 @@ def _sent(answer: Any) -> dict[str, Any]:
     body = body_of(answer)
     if not body:
         msg = f"the client's answer is none: {shown(answer)}"
-        raise BadRequest(msg)
+        raise BadRequestError(msg)
     return body
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
-from ferrule.errors import BadRequest, ConfigurationError, Refused, shown
+from ferrule.errors import BadRequestError, ConfigurationError, RefusalError, shown
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
 from ferrule.values.conversation.message import Message, Messages
 
@@ -223,12 +223,12 @@ def _checked(answer: Any, name: str) -> Response:
     if is_answer(answer):
         return response_of(answer)
     msg = f"`{name}.complete` must return a `Response`, found {shown(answer)}."
-    raise BadRequest(msg)
+    raise BadRequestError(msg)
 
 
 def _text(response: Response) -> str:
     if not response.text and response.refusal:
-        raise Refused(response.refusal)
+        raise RefusalError(response.refusal)
     return response.text or ""
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ferrule.adapters.render import calls_output
 from ferrule.errors import (
     AdapterParseError,
-    BadRequest,
+    BadRequestError,
     ConfigurationError,
     InputError,
-    MaxTurnsReached,
+    MaxTurnsReachedError,
     SignatureError,
     ToolCallError,
 )
@@ -59,7 +59,7 @@ class Predict(Module):
     model is asked once, and the calls it makes are that output: they are run by nobody. `native=None` then goes by the adapter, and by what
     the model can. See docs/tool-calls.md.
     Raises `ConfigurationError` for a keyword that holds a key (`api_key`): it is the model's, `LM(..., api_key=...)`, and would be saved.
-    A run raises `AdapterParseError` when the answer cannot be read, `MaxTurnsReached` when the turns run out, `ToolCallError` for what
+    A run raises `AdapterParseError` when the answer cannot be read, `MaxTurnsReachedError` when the turns run out, `ToolCallError` for what
     declares no tool.
     """
 
@@ -171,7 +171,7 @@ def _either_way(how: Asker, wanted: bool | None, make: Callable[..., _WithTools]
     asked = make(native=native)
     try:
         return (yield from asked.flow())
-    except BadRequest as error:
+    except BadRequestError as error:
         if not native or wanted is not None or asked.tail or not refuses_tools(how, error):
             raise
     return (yield from make(native=False).flow())
@@ -282,7 +282,7 @@ class _Turns(_WithTools):
             self.tail += new
             messages = request.messages.then(*new)
             request = self._with_other_tools(messages) if news else request.following(messages)
-        raise MaxTurnsReached(max_turns, calls)
+        raise MaxTurnsReachedError(max_turns, calls)
 
     def _with_other_tools(self, messages: Messages) -> Request:
         """The next request after a change of tools. In text its system message stays as it was: the news of the tools came after it."""

@@ -29,7 +29,7 @@ class ReAct(Module):
     tool calls where the model can, else the text protocol; both give the same prediction. `intention=True` asks the model why it makes
     each call: the answer stands in `call.intention`, in steps, events and questions, and never reaches the tool. A call takes
     `max_iters=`, `limits=`, `lm=` and `config=` beside the inputs. Tool failures and the model's slips become observations;
-    `TooManyFaults` is raised after `limits.same_error` slips in a row. `policy` says which calls run, which are asked about and which
+    `TooManyFaultsError` is raised after `limits.same_error` slips in a row. `policy` says which calls run, which are asked about and which
     are denied. At `max_iters`, or where one of its `limits` is reached, an answer is extracted from what is there, and
     `prediction.reason` says why.
     """

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import LimitReached
+from ferrule.errors import LimitReachedError
 from ferrule.runs.limits import Limits
 from ferrule.values.record import replace
 
@@ -80,7 +80,7 @@ class Budget:
                 each.tool_calls += allowed
         return allowed
 
-    def reached(self) -> LimitReached | None:
+    def reached(self) -> LimitReachedError | None:
         """The first limit that is reached, from the inside out."""
         for each in self._chain():
             limits = each.limits
@@ -88,9 +88,9 @@ class Budget:
             for name, value in spent.items():
                 limit = getattr(limits, name)
                 if limit is not None and value >= limit:
-                    return LimitReached(name, limit)
+                    return LimitReachedError(name, limit)
             if limits.wall_s is not None and clock() - each._began >= limits.wall_s:  # noqa: SLF001  a budget like this one
-                return LimitReached("wall_s", limits.wall_s)
+                return LimitReachedError("wall_s", limits.wall_s)
         return None
 
     def timed(self, checked: CheckedCall) -> CheckedCall:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule import settings
-from ferrule.errors import Suspended
 from ferrule.settings import Scope
+from ferrule.values.run.act import Suspended
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

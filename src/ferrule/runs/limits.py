@@ -21,7 +21,7 @@ class Limits(Record, kw_only=True):
     """How far a program may go, and with it all that it calls: `ReAct(..., limits=)`, `agent(..., limits=)`, or the setting `limits`.
 
     Where a limit is reached no further model call is made, but for an agent's last one, which extracts an answer from what is there;
-    `prediction.reason` then names the limit. A program that cannot do so raises `LimitReached`. None means no limit.
+    `prediction.reason` then names the limit. A program that cannot do so raises `LimitReachedError`. None means no limit.
     """
 
     steps: int | None = None

@@ -126,7 +126,7 @@ class Run(RunState):
     ) -> Run:  # fmt: skip
         """A run out of a store, in any process; `resume()` goes on with it. Nothing is executed here.
 
-        `program` must be the one the run was started with: another signature or tool raises `ReplayMismatch`, which shows both sides;
+        `program` must be the one the run was started with: another signature or tool raises `ReplayMismatchError`, which shows both sides;
         `migrate=True` tries all the same. `tools` are those that were passed as inputs, or loaded by the run.
         Raises `StoreError` if there is no such run.
         """

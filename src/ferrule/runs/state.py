@@ -11,7 +11,7 @@ import threading
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ferrule.errors import InputError, RunCancelled, RunError, Suspended, shown
+from ferrule.errors import InputError, RunCancelledError, RunError, shown
 from ferrule.runs.budget import Budget
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.observers import Execution
@@ -21,6 +21,7 @@ from ferrule.values.conversation.history import History
 from ferrule.values.encoding.encode import json_bytes
 from ferrule.values.record import Changing, field
 from ferrule.values.run import event as events
+from ferrule.values.run.act import Suspended
 from ferrule.values.run.outcome import Prediction, Step, Trajectory
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Frame(Changing):
     """The frame inside which this one is: what is spent here is spent there."""
 
     def check(self) -> None:
-        """Before each act: raise `RunCancelled` if the run was cancelled, or if nobody waits for this frame any more."""
+        """Before each act: raise `RunCancelledError` if the run was cancelled, or if nobody waits for this frame any more."""
         life, run = self.life, self.run
         if life.over or life.outer is not None:  # the usual frame is the run's own, and spares the walk
             self.alive()
@@ -73,12 +74,12 @@ class Frame(Changing):
             run.check()
 
     def alive(self) -> None:
-        """Raise `RunCancelled` if what this frame belongs to is over: a run that ended, a call that was given up."""
+        """Raise `RunCancelledError` if what this frame belongs to is over: a run that ended, a call that was given up."""
         life: Execution | CallPlace | None = self.life
         while life is not None:
             if life.over:
                 msg = f"This belongs to an execution of the run {self.run.id}, or to a call in it, that is over."
-                raise RunCancelled(msg)
+                raise RunCancelledError(msg)
             life = life.outer
 
     def slot(self) -> str:
@@ -260,7 +261,7 @@ class RunState:
         """Before each act: raise if the run was cancelled from elsewhere, and say so when a replay has come to its end."""
         if self.cancelled or self.status != "running":  # the second: a branch that nobody waited for outlives its run
             msg = f"The run {self.id} {'was cancelled' if self.cancelled else f'is {self.status} already'}."
-            raise RunCancelled(msg)
+            raise RunCancelledError(msg)
         if self.resuming and not self.journal.replaying:
             self.resuming = False
             if self.tell is not None:
@@ -274,7 +275,7 @@ class RunState:
                 return
             self.status, self.pending = "cancelled", ()
             self._forget_untaken()
-            self.error = RunCancelled(f"The run {self.id} was cancelled while it waited for a person.")
+            self.error = RunCancelledError(f"The run {self.id} was cancelled while it waited for a person.")
         if self.kept is not None:
             self.kept.store.cancel(self.id)
 
@@ -311,13 +312,13 @@ class RunState:
         """The execution ended without a prediction."""
         life = self.root.life if self.root is not None else None
         if isinstance(life, Execution) and life.left and _is_cancellation(error):  # the run's own: nobody's task is cancelled
-            error = RunCancelled(f"The run {self.id} was cancelled: its stream was left.")
+            error = RunCancelledError(f"The run {self.id} was cancelled: its stream was left.")
         self._ended()
         if isinstance(error, Suspended):
             self.status, self.pending = "waiting", error.questions
         else:
             self.error, self.trace = error, error.__traceback__
-            self.status = "failed" if isinstance(error, Exception) and not isinstance(error, RunCancelled) else "cancelled"
+            self.status = "failed" if isinstance(error, Exception) and not isinstance(error, RunCancelledError) else "cancelled"
             if self.cancelled:
                 self._forget_untaken()
         self.executing = False

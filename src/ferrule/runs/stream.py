@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ferrule import settings
 from ferrule.concurrency.offload import Aside, is_awaited_by_loop, like_here
-from ferrule.errors import RunCancelled, RunError
+from ferrule.errors import RunCancelledError, RunError
 from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run, aexecute, execute
 
@@ -107,7 +107,7 @@ class EventStream:
             raise RunError(msg)
         if self._closed and self.run.status != "running":  # a run that begins says itself that it was cancelled
             msg = "This stream was closed before it was iterated: the run did not go on."
-            raise RunCancelled(msg)
+            raise RunCancelledError(msg)
         self._started = True
 
     def __iter__(self) -> Iterator[Event]:

@@ -10,13 +10,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ferrule.testing.network import NetworkBlocked, block_network
+    from ferrule.testing.network import NetworkBlocked, NetworkBlockedError, block_network
     from ferrule.testing.offline.model import OfflineLM
     from ferrule.testing.replay import RecordLM, ReplayLM
     from ferrule.testing.scripted import AutoLM, ScriptedLM
     from ferrule.testing.server.server import Served, serve
 
-__all__ = ["AutoLM", "NetworkBlocked", "OfflineLM", "RecordLM", "ReplayLM", "ScriptedLM", "Served", "block_network", "serve"]
+__all__ = [
+    "AutoLM",
+    "NetworkBlocked",
+    "NetworkBlockedError",
+    "OfflineLM",
+    "RecordLM",
+    "ReplayLM",
+    "ScriptedLM",
+    "Served",
+    "block_network",
+    "serve",
+]
 
 _MODELS = {
     "AutoLM": "ferrule.testing.scripted",
@@ -25,6 +36,7 @@ _MODELS = {
     "ReplayLM": "ferrule.testing.replay",
     "ScriptedLM": "ferrule.testing.scripted",
     "NetworkBlocked": "ferrule.testing.network",
+    "NetworkBlockedError": "ferrule.testing.network",
     "Served": "ferrule.testing.server.server",
     "block_network": "ferrule.testing.network",
     "serve": "ferrule.testing.server.server",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 
-class NetworkBlocked(RuntimeError):  # noqa: N818  reads as the reason it is
+class NetworkBlockedError(RuntimeError):
     """Something tried to leave this machine inside `block_network()`."""
 
 
@@ -88,4 +88,7 @@ def _check(host: Any) -> None:
         address = None
     if address is None or not (address.is_loopback or address.is_unspecified):
         msg = f"The network is blocked in this test, and something wanted to reach {name!r}. Use a model of `ferrule.testing`, or `serve`."
-        raise NetworkBlocked(msg)
+        raise NetworkBlockedError(msg)
+
+
+NetworkBlocked = NetworkBlockedError  # its name in 0.1.0, kept for one version

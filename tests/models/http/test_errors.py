@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import AuthenticationFailed, BadRequest, ContextOverflow, LMError, RateLimited, Refused, Unavailable
+from ferrule.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ContextOverflowError,
+    LMError,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
+)
 from ferrule.models.http.errors import failure, placed, request_id, retry_after_s, told
 
 OVERFLOWS = [
@@ -25,7 +33,7 @@ OVERFLOWS = [
 def test_a_prompt_that_is_too_long_is_known_by_its_words(message):
     """L4."""
     error, again = failure(400, {}, f'{{"error": {{"message": "{message}"}}}}'.encode())
-    assert type(error) is ContextOverflow
+    assert type(error) is ContextOverflowError
     assert not again
 
 
@@ -36,7 +44,7 @@ def test_a_prompt_that_is_too_long_is_known_by_its_words(message):
 )
 def test_not_everything_that_is_too_much_is_a_prompt_that_is_too_long(message):
     """L4."""
-    assert type(failure(413, {}, f'{{"error": {{"message": "{message}"}}}}'.encode())[0]) is BadRequest
+    assert type(failure(413, {}, f'{{"error": {{"message": "{message}"}}}}'.encode())[0]) is BadRequestError
 
 
 SHAPES = {
@@ -114,14 +122,14 @@ def test_the_request_id_has_several_names():
 @pytest.mark.parametrize(
     ("payload", "kind"),
     [
-        ({"error": {"code": 429, "message": "x"}}, RateLimited),
-        ({"error": {"code": "429", "message": "x"}}, RateLimited),
-        ({"error": {"type": "rate_limit_error", "message": "x"}}, RateLimited),
-        ({"error": {"type": "authentication_error", "message": "x"}}, AuthenticationFailed),
-        ({"error": {"type": "invalid_request_error", "message": "x"}}, BadRequest),
-        ({"error": {"type": "invalid_request_error", "message": "prompt is too long"}}, ContextOverflow),
-        ({"error": {"code": "content_filter", "message": "x"}}, Refused),
-        ({"error": {"message": "x"}}, Unavailable),
+        ({"error": {"code": 429, "message": "x"}}, RateLimitError),
+        ({"error": {"code": "429", "message": "x"}}, RateLimitError),
+        ({"error": {"type": "rate_limit_error", "message": "x"}}, RateLimitError),
+        ({"error": {"type": "authentication_error", "message": "x"}}, AuthenticationError),
+        ({"error": {"type": "invalid_request_error", "message": "x"}}, BadRequestError),
+        ({"error": {"type": "invalid_request_error", "message": "prompt is too long"}}, ContextOverflowError),
+        ({"error": {"code": "content_filter", "message": "x"}}, RefusalError),
+        ({"error": {"message": "x"}}, UnavailableError),
     ],
     ids=range(8),
 )
@@ -133,10 +141,10 @@ def test_an_error_in_an_answer_with_success_is_known_by_its_code(payload, kind):
 def test_an_error_learns_whose_it_is_once():
     """L4."""
     cause = ValueError()
-    error = RateLimited("slow sk-1", status=429, retry_after_s=3)
+    error = RateLimitError("slow sk-1", status=429, retry_after_s=3)
     error.__cause__ = cause
     named = placed(error, provider="p", found_request_id="r", secret="sk-1")
-    assert type(named) is RateLimited
+    assert type(named) is RateLimitError
     assert (str(named), named.provider, named.status, named.retry_after_s, named.request_id) == (
         "p: slow [key] (status 429)",
         "p",
@@ -151,8 +159,8 @@ def test_an_error_learns_whose_it_is_once():
 def test_googles_reasons_and_waits_stand_in_the_details():
     """L4: a wrong key of Gemini is a 400, and the wait of its 429 stands in the body (google.rpc.ErrorInfo, RetryInfo)."""
     key = b'{"error": {"code": 400, "message": "API key not valid.", "details": [7, {"reason": "API_KEY_INVALID"}]}}'
-    assert isinstance(failure(400, {}, key)[0], AuthenticationFailed)
+    assert isinstance(failure(400, {}, key)[0], AuthenticationError)
     wait = b'{"error": {"code": 429, "message": "Quota.", "details": [{"@type": "x", "retryDelay": "34.5s"}]}}'
     error, again = failure(429, {}, wait)
-    assert (type(error), error.retry_after_s, again) == (RateLimited, 34.5, True)
+    assert (type(error), error.retry_after_s, again) == (RateLimitError, 34.5, True)
     assert failure(429, {"retry-after": "1"}, wait)[0].retry_after_s == 1

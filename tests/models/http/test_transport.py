@@ -18,15 +18,15 @@ import stamina
 from raw_server import OK, begin, end, hang_up, raw_server, reply, say_nothing
 
 from ferrule.errors import (
-    AuthenticationFailed,
-    BadRequest,
+    AuthenticationError,
+    BadRequestError,
     ConfigurationError,
-    ContextOverflow,
+    ContextOverflowError,
     LMError,
-    MissingContent,
-    RateLimited,
-    Refused,
-    Unavailable,
+    MissingContentError,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
 )
 from ferrule.models.hosted import LM
 from ferrule.models.http import deadline
@@ -91,33 +91,33 @@ def test_a_request_takes_settings_and_not_what_a_model_is_made_with(ask, wire, n
 
 
 FAILURES = {
-    "500": (reply('{"error": {"message": "oops"}}', "500 Internal Server Error"), Unavailable, 500, "oops"),
-    "502_html": (reply("<html><title>502 Bad\nGateway</title></html>", "502 Bad Gateway"), Unavailable, 502, "502 Bad Gateway"),
-    "529": (reply('{"error": {"type": "overloaded_error", "message": "busy"}}', "529 x"), Unavailable, 529, "busy"),
-    "429": (reply('{"error": {"message": "slow down"}}', "429 Too Many Requests"), RateLimited, 429, "slow down"),
-    "quota": (reply('{"error": {"message": "pay", "code": "insufficient_quota"}}', "429 x"), RateLimited, 429, "pay"),
-    "401": (reply('{"error": {"message": "bad key"}}', "401 Unauthorized"), AuthenticationFailed, 401, "bad key"),
-    "403": (reply('{"detail": "not yours"}', "403 Forbidden"), AuthenticationFailed, 403, "not yours"),
-    "403_moderated": (reply('{"error": {"message": "flagged by moderation"}}', "403 x"), Refused, 403, "flagged"),
-    "filter": (reply('{"error": {"message": "no", "code": "content_filter"}}', "400 x"), Refused, 400, "no"),
-    "overflow_code": (reply('{"error": {"message": "x", "code": "context_length_exceeded"}}', "400 x"), ContextOverflow, 400, "x"),
+    "500": (reply('{"error": {"message": "oops"}}', "500 Internal Server Error"), UnavailableError, 500, "oops"),
+    "502_html": (reply("<html><title>502 Bad\nGateway</title></html>", "502 Bad Gateway"), UnavailableError, 502, "502 Bad Gateway"),
+    "529": (reply('{"error": {"type": "overloaded_error", "message": "busy"}}', "529 x"), UnavailableError, 529, "busy"),
+    "429": (reply('{"error": {"message": "slow down"}}', "429 Too Many Requests"), RateLimitError, 429, "slow down"),
+    "quota": (reply('{"error": {"message": "pay", "code": "insufficient_quota"}}', "429 x"), RateLimitError, 429, "pay"),
+    "401": (reply('{"error": {"message": "bad key"}}', "401 Unauthorized"), AuthenticationError, 401, "bad key"),
+    "403": (reply('{"detail": "not yours"}', "403 Forbidden"), AuthenticationError, 403, "not yours"),
+    "403_moderated": (reply('{"error": {"message": "flagged by moderation"}}', "403 x"), RefusalError, 403, "flagged"),
+    "filter": (reply('{"error": {"message": "no", "code": "content_filter"}}', "400 x"), RefusalError, 400, "no"),
+    "overflow_code": (reply('{"error": {"message": "x", "code": "context_length_exceeded"}}', "400 x"), ContextOverflowError, 400, "x"),
     "overflow_words": (
         reply('{"object": "error", "message": "This model\'s maximum context length is 8 tokens"}', "400 x"),
-        ContextOverflow,
+        ContextOverflowError,
         400,
         "maximum context length",
     ),
-    "404": (reply('{"error": "model not found"}', "404 Not Found"), BadRequest, 404, "model not found"),
-    "422": (reply('{"detail": [{"msg": "extra"}]}', "422 x"), BadRequest, 422, "extra"),
-    "302": (reply("", "302 Found", location="/elsewhere"), BadRequest, 302, "HTTP 302"),
-    "html": (reply("<!doctype html><p>Welcome", content_type="text/html"), BadRequest, None, "HTML"),
-    "half": (reply(OK[:40]), BadRequest, None, "no JSON"),
-    "empty": (reply(""), BadRequest, None, "empty"),
-    "list": (reply("[]"), BadRequest, None, "JSON object"),
-    "no_choices": (reply('{"choices": []}'), MissingContent, None, "no choices"),
-    "no_message": (reply('{"choices": [{"message": null}]}'), MissingContent, None, "without a message"),
-    "error_in_200": (reply('{"error": {"code": 429, "message": "later"}}'), RateLimited, 429, "later"),
-    "bad_gzip": (reply(b"junk", content_encoding="gzip"), BadRequest, None, "exchange failed"),
+    "404": (reply('{"error": "model not found"}', "404 Not Found"), BadRequestError, 404, "model not found"),
+    "422": (reply('{"detail": [{"msg": "extra"}]}', "422 x"), BadRequestError, 422, "extra"),
+    "302": (reply("", "302 Found", location="/elsewhere"), BadRequestError, 302, "HTTP 302"),
+    "html": (reply("<!doctype html><p>Welcome", content_type="text/html"), BadRequestError, None, "HTML"),
+    "half": (reply(OK[:40]), BadRequestError, None, "no JSON"),
+    "empty": (reply(""), BadRequestError, None, "empty"),
+    "list": (reply("[]"), BadRequestError, None, "JSON object"),
+    "no_choices": (reply('{"choices": []}'), MissingContentError, None, "no choices"),
+    "no_message": (reply('{"choices": [{"message": null}]}'), MissingContentError, None, "without a message"),
+    "error_in_200": (reply('{"error": {"code": 429, "message": "later"}}'), RateLimitError, 429, "later"),
+    "bad_gzip": (reply(b"junk", content_encoding="gzip"), BadRequestError, None, "exchange failed"),
 }
 
 
@@ -143,13 +143,13 @@ def test_a_byte_order_mark_before_an_answer_is_passed_over(ask):
 def test_a_byte_order_mark_before_an_error_is_passed_over():
     """RFC 8259, section 8.1; the message and its code stand in the JSON behind it."""
     body = b'\xef\xbb\xbf{"error": {"message": "no", "code": "content_filter"}}'
-    with raw_server(reply(body, "400 x")) as server, pytest.raises(Refused, match=r": no \(status 400\)"):
+    with raw_server(reply(body, "400 x")) as server, pytest.raises(RefusalError, match=r": no \(status 400\)"):
         lm_at(server).complete(ASKED)
 
 
 def test_html_in_place_of_json_names_the_likely_cause():
     """L4."""
-    with raw_server(reply("<html>Welcome", content_type="text/html")) as server, pytest.raises(BadRequest, match="base URL"):
+    with raw_server(reply("<html>Welcome", content_type="text/html")) as server, pytest.raises(BadRequestError, match="base URL"):
         lm_at(server).complete(ASKED)
 
 
@@ -158,7 +158,7 @@ def test_the_request_id_is_told(ask):
     """L4."""
     with (
         raw_server(reply("{}", "400 Bad Request", x_request_id="req_7")) as server,
-        pytest.raises(BadRequest, match="request req_7") as caught,
+        pytest.raises(BadRequestError, match="request req_7") as caught,
     ):
         ask(lm_at(server))
     assert caught.value.request_id == "req_7"
@@ -166,7 +166,7 @@ def test_the_request_id_is_told(ask):
 
 def test_an_answer_that_is_none_carries_the_request_id_of_its_headers():
     """L4."""
-    with raw_server(reply("{}", x_request_id="req_8")) as server, pytest.raises(MissingContent) as caught:
+    with raw_server(reply("{}", x_request_id="req_8")) as server, pytest.raises(MissingContentError) as caught:
         lm_at(server).complete(ASKED)
     assert caught.value.request_id == "req_8"
 
@@ -184,7 +184,7 @@ def test_what_may_pass_is_tried_again(ask, act):
 def test_no_more_than_max_retries(ask):
     """L4."""
     with raw_server(reply("{}", "503 x")) as server:
-        with pytest.raises(Unavailable):
+        with pytest.raises(UnavailableError):
             ask(lm_at(server, max_retries=3))
         assert len(server.requests) == 4
 
@@ -202,7 +202,7 @@ def test_what_is_the_askers_fault_is_not_tried_again(ask, status):
 def test_a_spent_quota_is_not_tried_again():
     """Ours."""
     with raw_server(reply('{"error": {"message": "pay", "code": "insufficient_quota"}}', "429 x")) as server:
-        with pytest.raises(RateLimited):
+        with pytest.raises(RateLimitError):
             lm_at(server).complete(ASKED)
         assert len(server.requests) == 1
 
@@ -211,7 +211,7 @@ def test_a_spent_quota_is_not_tried_again():
 def test_who_asks_for_too_much_patience_is_not_waited_for(ask):
     """Ours."""
     with raw_server(reply("{}", "429 x", retry_after="3600")) as server:
-        with pytest.raises(RateLimited) as caught:
+        with pytest.raises(RateLimitError) as caught:
             ask(lm_at(server))
         assert len(server.requests) == 1
     assert caught.value.retry_after_s == 3600
@@ -219,11 +219,11 @@ def test_who_asks_for_too_much_patience_is_not_waited_for(ask):
 
 def test_retry_after_is_honoured_with_a_little_jitter():
     """L4."""
-    error = http._Again(RateLimited("x", retry_after_s=20))
+    error = http._Again(RateLimitError("x", retry_after_s=20))
     waits = {http.wait_s(error) for _ in range(50)}
     assert len(waits) > 1
     assert all(20 <= wait <= 22 for wait in waits)
-    assert http.wait_s(http._Again(Unavailable("x"))) is True
+    assert http.wait_s(http._Again(UnavailableError("x"))) is True
     assert http.wait_s(ValueError()) is False
 
 
@@ -233,7 +233,7 @@ def test_a_server_that_is_down_is_unavailable():
         port = free.getsockname()[1]
     lm = LM(f"http://127.0.0.1:{port}/v1", model="m", max_retries=1)
     for ask in WAYS.values():
-        with pytest.raises(Unavailable, match="connection failed") as caught:
+        with pytest.raises(UnavailableError, match="connection failed") as caught:
             ask(lm)
         assert caught.value.__cause__ is not None
 
@@ -243,7 +243,7 @@ def test_a_server_that_is_down_is_named_with_what_to_do(ask):
     """Ours: the address without what may be secret in it, the model, and how often it was tried."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(UnavailableError) as caught:
         ask(LM(f"http://127.0.0.1:{port}/v1?key={KEY}", model="m", api_key=KEY, max_retries=1))
     said = str(caught.value)
     assert f"Asked `m` at http://127.0.0.1:{port}/v1/chat/completions." in said
@@ -265,7 +265,7 @@ def test_a_connection_that_comes_too_late_names_its_limit():
 @pytest.mark.parametrize(("retries", "tried"), [(0, "once"), (2, "3 times")])
 def test_a_server_that_fails_is_told_with_how_often_it_was_tried_and_what_may_help(ask, retries, tried):
     """Ours."""
-    with raw_server(reply('{"error": "oops"}', "500 x")) as server, pytest.raises(Unavailable) as caught:
+    with raw_server(reply('{"error": "oops"}', "500 x")) as server, pytest.raises(UnavailableError) as caught:
         ask(lm_at(server, max_retries=retries))
     said = str(caught.value)
     assert "oops (status 500). The fault lies with the server" in said
@@ -275,7 +275,7 @@ def test_a_server_that_fails_is_told_with_how_often_it_was_tried_and_what_may_he
 @ways
 def test_limits_of_time_are_told_by_the_names_they_are_given_by(ask):
     """Ours: they were `read_s` and `total_s`, which no model takes."""
-    with raw_server(say_nothing) as server, pytest.raises(Unavailable) as caught:
+    with raw_server(say_nothing) as server, pytest.raises(UnavailableError) as caught:
         ask(lm_at(server, read_timeout_s=0.3, timeout_s=50))
     said = str(caught.value)
     assert "(`read_timeout_s` is 0.3, `timeout_s` is 50)" in said
@@ -307,7 +307,7 @@ def test_what_is_no_answer_says_what_was_asked_and_what_to_do(ask, name, words):
 
 def test_an_answer_that_breaks_off_says_to_ask_again():
     """Ours: only what fails before the first byte is tried again by itself."""
-    with raw_server(begin(STREAM[:60], hang_up)) as server, pytest.raises(Unavailable, match="broke off in the middle: ask again"):
+    with raw_server(begin(STREAM[:60], hang_up)) as server, pytest.raises(UnavailableError, match="broke off in the middle: ask again"):
         list(lm_at(server).stream(ASKED))
 
 
@@ -330,7 +330,7 @@ def test_retries_are_noted_on_stderr_only_where_logging_was_configured(configure
         ended = subprocess.run(
             [sys.executable, "-c", NOTED.format(configure=configure), server.base_url], capture_output=True, text=True, check=True
         )
-    assert ended.stdout == "Unavailable\n"
+    assert ended.stdout == "UnavailableError\n"
     assert ended.stderr.count("stamina.retry_scheduled") == (1 if configure else 0)
 
 
@@ -339,7 +339,7 @@ def test_retries_are_noted_on_stderr_only_where_logging_was_configured(configure
 def test_a_slow_server_is_unavailable_and_not_asked_again(ask, limit):
     """L4."""
     with raw_server(say_nothing) as server:
-        with pytest.raises(Unavailable, match="no answer in time"):
+        with pytest.raises(UnavailableError, match="no answer in time"):
             ask(lm_at(server, **{limit: 0.6}))  # long enough for a busy machine to have taken the question
         assert server.client_left.wait(10)
         assert len(server.requests) == 1
@@ -355,7 +355,7 @@ def test_a_server_that_drips_does_not_outlast_the_total(ask):
             server.client_left.wait(0.002)
 
     with raw_server(begin(b" ", drip)) as server:
-        with pytest.raises(Unavailable, match="no answer in time"):
+        with pytest.raises(UnavailableError, match="no answer in time"):
             ask(lm_at(server, timeout_s=0.25))
         assert server.client_left.wait(10)
 
@@ -390,7 +390,7 @@ def test_a_head_that_drips_does_not_outlast_the_total(ask):
     with raw_server(reply(), drip) as server:
         lm = lm_at(server, timeout_s=1)
         lm.complete(ASKED)
-        with pytest.raises(Unavailable, match="no answer in time"):
+        with pytest.raises(UnavailableError, match="no answer in time"):
             ask(lm)
         assert server.client_left.wait(10)
         assert len(server.requests) == 2
@@ -409,7 +409,7 @@ def test_a_stream_that_is_left_open_bounds_no_other_request_of_its_thread():
 @ways
 def test_an_answer_that_breaks_off_is_unavailable(ask):
     """L4."""
-    with raw_server(begin(b'data: {"choices": [{"delta": {"content": "he"}}]}\n\n', hang_up)) as server, pytest.raises(Unavailable):
+    with raw_server(begin(b'data: {"choices": [{"delta": {"content": "he"}}]}\n\n', hang_up)) as server, pytest.raises(UnavailableError):
         ask(lm_at(server, max_retries=0))
 
 
@@ -423,7 +423,7 @@ def test_a_stream_that_broke_in_the_middle_is_not_begun_again():
     with raw_server(begin(b'data: {"choices": [{"delta": {"content": "he"}}]}\n\n', hang_up)) as server:
         stream = lm_at(server).stream(ASKED)
         assert next(stream) == Delta("he")
-        with pytest.raises(Unavailable, match="connection failed"):
+        with pytest.raises(UnavailableError, match="connection failed"):
             next(stream)
         assert len(server.requests) == 1
 
@@ -431,14 +431,14 @@ def test_a_stream_that_broke_in_the_middle_is_not_begun_again():
 def test_a_stream_that_ends_politely_but_too_early_is_unavailable():
     """L4, ours."""
     act = begin(b'data: {"choices": [{"delta": {"content": "he"}}]}\n\n', end)
-    with raw_server(act) as server, pytest.raises(Unavailable, match="after a part of the answer"):
+    with raw_server(act) as server, pytest.raises(UnavailableError, match="after a part of the answer"):
         list(lm_at(server).stream(ASKED))
 
 
 def test_an_error_inside_a_stream_is_raised_with_its_provider():
     """L4."""
     body = b'data: {"choices": [{"delta": {"content": "he"}}]}\n\ndata: {"error": {"code": 502, "message": "upstream gave up"}}\n\n'
-    with raw_server(begin(body, end)) as server, pytest.raises(Unavailable, match=r"127\.0\.0\.1.*upstream gave up") as caught:
+    with raw_server(begin(body, end)) as server, pytest.raises(UnavailableError, match=r"127\.0\.0\.1.*upstream gave up") as caught:
         list(lm_at(server).stream(ASKED))
     assert caught.value.status == 502
 
@@ -600,7 +600,7 @@ def test_a_fork_opens_connections_of_its_own(monkeypatch):
 def test_a_key_that_a_server_echoes_is_not_shown(ask):
     """L1."""
     body = f'{{"error": {{"message": "Incorrect API key provided: {KEY}. See our page."}}}}'
-    with raw_server(reply(body, "401 x")) as server, pytest.raises(AuthenticationFailed, match=r"\[key\]") as caught:
+    with raw_server(reply(body, "401 x")) as server, pytest.raises(AuthenticationError, match=r"\[key\]") as caught:
         ask(lm_at(server))
     chain, error = "", caught.value
     while error is not None:
@@ -654,7 +654,7 @@ def test_no_error_of_a_chain_shows_a_key_that_a_server_echoes(ask, act, retries)
 @ways
 def test_the_causes_of_an_error_are_kept(ask):
     """Ours: only the key is taken out of what they say."""
-    with raw_server(ECHOES["status_line"]) as server, pytest.raises(Unavailable) as caught:
+    with raw_server(ECHOES["status_line"]) as server, pytest.raises(UnavailableError) as caught:
         ask(lm_at(server, api_key=SLASHED, max_retries=0))
     cause = caught.value.__cause__
     assert isinstance(cause, httpx2.RemoteProtocolError)
@@ -663,7 +663,7 @@ def test_the_causes_of_an_error_are_kept(ask):
 
 def test_a_key_in_an_answer_with_success_is_not_shown():
     """L1."""
-    with raw_server(reply(f"<html>{KEY}")) as server, pytest.raises(BadRequest) as caught:
+    with raw_server(reply(f"<html>{KEY}")) as server, pytest.raises(BadRequestError) as caught:
         lm_at(server).complete(ASKED)
     assert KEY not in str(caught.value)
 

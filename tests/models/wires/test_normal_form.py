@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from ferrule.errors import LMError, MissingContent
+from ferrule.errors import LMError, MissingContentError
 from ferrule.models.model import as_model
 from ferrule.models.wires.normal_form import response_of
 from ferrule.values.conversation.exchange import Request, Response
@@ -81,7 +81,7 @@ def test_text_of_every_provider_is_the_same(name: str) -> None:
 )
 def test_what_holds_no_answer_is_tagged(answer: Any) -> None:
     """E24."""
-    with pytest.raises(MissingContent) as raised:
+    with pytest.raises(MissingContentError) as raised:
         response_of(answer)
     assert (raised.value.code, raised.value.raw) == ("missing_content", answer)
 

@@ -11,7 +11,7 @@ from agent_script import fields
 
 from ferrule import (
     AdapterParseError,
-    BadRequest,
+    BadRequestError,
     ChatAdapter,
     InputField,
     JSONAdapter,
@@ -311,12 +311,12 @@ def test_a_model_that_refuses_tools_is_asked_in_text_once() -> None:
     class Refusing(ScriptedLM):
         def complete(self, request: Request) -> Response:
             if request.tools:
-                raise BadRequest("this model does not support tools")
+                raise BadRequestError("this model does not support tools")
             return super().complete(request)
 
     written = fields(calls=[{"name": "add", "args": {"a": 1, "b": 2}}])
     lm = Refusing([written])
     assert Predict(Ask)(question="q", tools=[add], lm=lm).calls == CALLS
     assert "Add two integers." in lm.requests[0].messages[-1].text
-    with pytest.raises(BadRequest, match="does not support tools"):
+    with pytest.raises(BadRequestError, match="does not support tools"):
         Predict(Ask, native=True)(question="q", tools=[add], lm=Refusing([written]))

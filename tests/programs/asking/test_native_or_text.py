@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import pytest
 from agent_script import fields, native_step, text_step
 
-from ferrule import BadRequest, BaseLM, Capabilities, Predict, ReAct, Response, ScriptedLM, context, tool
+from ferrule import BadRequestError, BaseLM, Capabilities, Predict, ReAct, Response, ScriptedLM, context, tool
 from ferrule.programs.asking import native_or_text as mode_choice
 
 
@@ -74,7 +74,7 @@ class Refusing(BaseLM):
     def complete(self, request):
         if request.tools:
             self.refused += 1
-            raise BadRequest(self.message, provider="ollama", status=400, request_id=f"req-{self.refused}")
+            raise BadRequestError(self.message, provider="ollama", status=400, request_id=f"req-{self.refused}")
         return self.script.complete(request)
 
 
@@ -143,7 +143,7 @@ def test_who_streams_or_awaits_is_not_refused_twice_either():
 
 def test_who_insists_on_native_calls_gets_the_error():
     """E65: an explicit choice is never overridden."""
-    with context(lm=Refusing(REFUSALS["ollama"], TEXT)), pytest.raises(BadRequest, match="does not support tools"):
+    with context(lm=Refusing(REFUSALS["ollama"], TEXT)), pytest.raises(BadRequestError, match="does not support tools"):
         ReAct("question -> answer", [add], native=True)(question="1+2?")
 
 
@@ -151,14 +151,14 @@ def test_who_insists_on_native_calls_asks_a_model_that_refused_before():
     lm = Refusing(REFUSALS["ollama"], TEXT)
     with context(lm=lm):
         ReAct("question -> answer", [add])(question="1+2?")
-        with pytest.raises(BadRequest, match="req-2"):
+        with pytest.raises(BadRequestError, match="req-2"):
             ReAct("question -> answer", [add], native=True)(question="1+2?")
 
 
 @pytest.mark.parametrize("message", NARROWER.values(), ids=NARROWER.keys())
 def test_other_bad_requests_are_raised(message, caplog):
     """E65: also those that refuse a part of calling tools."""
-    with context(lm=Refusing(message, TEXT)), pytest.raises(BadRequest, match=re.escape(message)):
+    with context(lm=Refusing(message, TEXT)), pytest.raises(BadRequestError, match=re.escape(message)):
         ReAct("question -> answer", [add])(question="1+2?")
     assert not caplog.records
 
@@ -168,7 +168,7 @@ def test_what_is_remembered_of_refusals_does_not_grow(caplog):
     lm = Refusing("", [])
     for n in range(3):
         lm = Refusing("", [])
-        assert mode_choice.refuses_tools(SimpleNamespace(lm=lm), BadRequest(REFUSALS["ollama"], request_id=f"req-{n}"))
+        assert mode_choice.refuses_tools(SimpleNamespace(lm=lm), BadRequestError(REFUSALS["ollama"], request_id=f"req-{n}"))
         assert len(mode_choice._refusing) == 1
     assert len(mode_choice._told) == len(caplog.records) == 1
     del lm

@@ -17,7 +17,7 @@ from ferrule import (
     Predict,
     Prediction,
     ReAct,
-    ReplayMismatch,
+    ReplayMismatchError,
     Response,
     Run,
     RunError,
@@ -29,7 +29,7 @@ from ferrule import (
     context,
     tool,
 )
-from ferrule.errors import Unavailable
+from ferrule.errors import UnavailableError
 from ferrule.runs.run import aexecute, execute
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.record import replace
@@ -275,7 +275,7 @@ def test_a_nested_program_that_changed_is_found_out(driver: str) -> None:
         run.program = other.agent
         run.answer(run.pending[0].approve())
         resume(run, driver)
-    assert (run.status, type(run.error), other.paid) == ("failed", ReplayMismatch, [])
+    assert (run.status, type(run.error), other.paid) == ("failed", ReplayMismatchError, [])
 
 
 def test_what_goes_wrong_inside_is_an_observation(driver: str) -> None:
@@ -283,7 +283,7 @@ def test_what_goes_wrong_inside_is_an_observation(driver: str) -> None:
 
     def answer(request: Any) -> Any:
         if "topic ## ]]" in request.messages[1].text:
-            raise Unavailable("no line")
+            raise UnavailableError("no line")
         last = request.messages[-1]
         return native_step("e", "finish", {"answer": last.text}) if last.role == "tool" else native_step("r", "research", {"topic": "t"})
 

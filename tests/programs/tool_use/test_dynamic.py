@@ -13,13 +13,13 @@ import pytest
 from agent_script import STEPS, fields
 
 from ferrule import (
-    BadRequest,
+    BadRequestError,
     CallModel,
     CallTools,
     ChainOfThought,
     ChatAdapter,
     Context,
-    ContextOverflow,
+    ContextOverflowError,
     DuplicateToolError,
     JSONAdapter,
     Load,
@@ -653,7 +653,7 @@ def test_of_a_thousand_tools_the_model_sees_the_search_and_what_it_loaded() -> N
 
 def test_loaded_tools_are_shown_when_the_oldest_steps_no_longer_are(mode: str) -> None:
     """U152: the window overflows, and the step that told of them is the first to go."""
-    overflow: Any = ContextOverflow("too long")
+    overflow: Any = ContextOverflowError("too long")
     with ScriptedLM([STEPS[mode](*LOAD), STEPS[mode](*USE), overflow, overflow, STEPS[mode](*DONE)]) as lm:
         made = agent(mode, loader(adding(calculator)))(question="?", lm=lm)
     assert made.answer == "130938"
@@ -663,7 +663,7 @@ def test_loaded_tools_are_shown_when_the_oldest_steps_no_longer_are(mode: str) -
 
 def test_a_model_that_refuses_tools_later_is_told_of_loaded_ones_in_the_text() -> None:
     """U152 with E65."""
-    refusal: Any = BadRequest("this model does not support tools", status=400)
+    refusal: Any = BadRequestError("this model does not support tools", status=400)
     with ScriptedLM([STEPS["native"](*LOAD), refusal, STEPS["text"](*USE), STEPS["text"](*DONE)]) as lm:
         made = ReAct("question -> answer", [loader(adding(calculator))])(question="?", lm=lm)
     assert made.trajectory["observation_1"] == "130938"

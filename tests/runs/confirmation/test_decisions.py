@@ -21,9 +21,9 @@ from ferrule import (
     Policy,
     Predict,
     ReAct,
-    ReplayMismatch,
+    ReplayMismatchError,
     Response,
-    RunCancelled,
+    RunCancelledError,
     RunError,
     ScriptedLM,
     ToolCall,
@@ -161,7 +161,7 @@ def test_an_approval_does_not_reach_a_tool_that_changed_since_the_question() -> 
     shop.agent.react.toolbox = type(shop.agent.react.toolbox)([changed, shop.agent.react.tools["look"]])
     shop.resume(run)
     assert run.status == "failed"  # the request names the tools, so the replay already differs: nothing ran
-    assert isinstance(run.error, ReplayMismatch)
+    assert isinstance(run.error, ReplayMismatchError)
     assert shop.ran == []
 
 
@@ -470,7 +470,7 @@ def test_a_cancellation_in_the_middle_of_an_execution_leaves_no_approval_behind(
     run.answer(run.pending[0].approve())
     run.begin(None, wants_deltas=False)
     run.cancel()
-    run.stopped(RunCancelled("cancelled"))
+    run.stopped(RunCancelledError("cancelled"))
     assert (run.status, run.answers, run.decisions) == ("cancelled", {}, [])
 
 

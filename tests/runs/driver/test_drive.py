@@ -15,7 +15,7 @@ import pytest
 
 from ferrule import settings
 from ferrule.concurrency.offload import POOL_SIZE
-from ferrule.errors import ContextOverflow, LimitReached, ReplayMismatch, RunError, ToolStop, Unavailable
+from ferrule.errors import ContextOverflowError, LimitReachedError, ReplayMismatchError, RunError, ToolStop, UnavailableError
 from ferrule.models.model import BaseLM
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
@@ -154,18 +154,18 @@ def test_a_program_that_changed_is_found_out_at_the_first_act_that_differs(drive
     run = started(flow, driver)
     words[0] = "two"
     carry(run, driver)
-    assert isinstance(run.error, ReplayMismatch)
+    assert isinstance(run.error, ReplayMismatchError)
 
 
 def test_a_models_failure_is_thrown_into_the_flow_and_replayed_if_it_was_handled(driver: str) -> None:
     """D21: a flow may mend a context overflow; the replay must take the same turn."""
-    lm = ScriptedLM([ContextOverflow("too long"), "short", "done"])
+    lm = ScriptedLM([ContextOverflowError("too long"), "short", "done"])
     crash = [True]
 
     def flow() -> Generator[Any, Any, Any]:
         try:
             response = yield CallModel(request("long"), lm)
-        except ContextOverflow:
+        except ContextOverflowError:
             response = yield CallModel(request("short"), lm)
         if crash[0]:
             raise RuntimeError("crash")
@@ -180,14 +180,14 @@ def test_a_models_failure_is_thrown_into_the_flow_and_replayed_if_it_was_handled
 
 def test_a_models_failure_that_nobody_handles_fails_the_run_and_is_tried_again_on_resume(driver: str) -> None:
     """Ours: a server that was down is asked again."""
-    lm = ScriptedLM([Unavailable("down"), "up"])
+    lm = ScriptedLM([UnavailableError("down"), "up"])
 
     def flow() -> Generator[Any, Any, Any]:
         response = yield CallModel(request(), lm)
         return Prediction(text=response.text)
 
     run = started(flow, driver)
-    assert isinstance(run.error, Unavailable)
+    assert isinstance(run.error, UnavailableError)
     assert len(run.journal) == 0
     assert carry(run, driver).prediction.text == "up"
 
@@ -550,19 +550,19 @@ def test_an_async_run_writes_without_blocking_the_loop() -> None:
 
     def flow() -> Generator[Any, Any, Any]:
         found = [(yield Once(lambda: 7, "clock"))]
-        with pytest.raises(Unavailable):
+        with pytest.raises(UnavailableError):
             yield CallModel(request("a"), lm)
         yield CallModel(request("b"), lm)
         yield Within(Limits(tool_calls=1))
         found += [each.content for each in (yield CallTools((checked(Tool(add), a=1, b=2),)))]
-        with pytest.raises(LimitReached):
+        with pytest.raises(LimitReachedError):
             yield CallModel(request("c"), lm)
         try:
             yield CallModel(request("d"), lm)
-        except Unavailable:  # the program ends on a failure
+        except UnavailableError:  # the program ends on a failure
             return found
 
-    lm = ScriptedLM([Unavailable("down"), "one", Unavailable("down")])
+    lm = ScriptedLM([UnavailableError("down"), "one", UnavailableError("down")])
     run = Run(Flow(flow), (), {})
     run.journal.sink = sink = LaterOnly()
     assert carry(run, "async").prediction == [7, "3"]

@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 from agent_script import fields
 
-from ferrule import BaseLM, Capabilities, ConfigurationError, Predict, RecordLM, Request, Response, ScriptedLM, Unavailable, inspect_history
+from ferrule import (
+    BaseLM,
+    Capabilities,
+    ConfigurationError,
+    Predict,
+    RecordLM,
+    Request,
+    Response,
+    ScriptedLM,
+    UnavailableError,
+    inspect_history,
+)
 from ferrule.runs.observers import exchanges
 from ferrule.values.run import event as events
 
@@ -94,20 +105,20 @@ def test_a_subclass_of_response_is_a_response(ask: Callable[..., Any]) -> None:
 @ways
 def test_a_call_that_failed_is_in_the_history_with_its_error(ask: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
     """Ours: the history left it out."""
-    with pytest.raises(Unavailable):
-        ask(Predict("q -> a"), q="what was asked", lm=Odd(Unavailable("the line is cut")))
+    with pytest.raises(UnavailableError):
+        ask(Predict("q -> a"), q="what was asked", lm=Odd(UnavailableError("the line is cut")))
     inspect_history()
     shown = capsys.readouterr().out
     assert "=== Odd" in shown
     assert "what was asked" in shown
-    assert "--- failed\nUnavailable: the line is cut\n" in shown
+    assert "--- failed\nUnavailableError: the line is cut\n" in shown
     assert "--- answer" not in shown
 
 
 def test_a_failure_that_a_later_call_mends_stands_before_it(capsys: pytest.CaptureFixture[str]) -> None:
     """Ours."""
-    with pytest.raises(Unavailable):
-        Predict("q -> a")(q="hi", lm=Odd(Unavailable("the line is cut")))
+    with pytest.raises(UnavailableError):
+        Predict("q -> a")(q="hi", lm=Odd(UnavailableError("the line is cut")))
     Predict("q -> a")(q="hi", lm=ScriptedLM([fields(a="mended")], capabilities=Capabilities()))
     inspect_history(2)
     shown = capsys.readouterr().out
@@ -132,11 +143,11 @@ def test_the_history_keeps_no_frames_of_a_failure_alive() -> None:
 
     class Failing(BaseLM):
         def complete(self, request: Request) -> Response:
-            raise Unavailable("no")
+            raise UnavailableError("no")
 
     def fails() -> weakref.ref[Large]:
         large = Large()
-        with pytest.raises(Unavailable):
+        with pytest.raises(UnavailableError):
             Predict("q -> a")(q="hi", lm=Failing())
         return weakref.ref(large)
 

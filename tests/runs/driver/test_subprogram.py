@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from agent_script import fields, native_step
 
-from ferrule import Limits, Predict, ReAct, ReplayMismatch, Response, RunCancelled, ScriptedLM, Tool, context
+from ferrule import Limits, Predict, ReAct, ReplayMismatchError, Response, RunCancelledError, ScriptedLM, Tool, context
 from ferrule.runs.driver.subprogram import is_program, recounted
 from ferrule.runs.journal.journal import Entry, Journal
 from ferrule.runs.run import Run
@@ -47,7 +47,7 @@ def test_what_lies_below_a_call_without_a_result_is() -> None:
 def test_a_program_that_ends_before_its_journal_is_a_mismatch_unless_it_failed() -> None:
     """A11: as with the run itself; a failure may come at any place."""
     entry = Entry("1.0/cashier/3", "model", "d")
-    with pytest.raises(ReplayMismatch, match="cashier/3"):
+    with pytest.raises(ReplayMismatchError, match="cashier/3"):
         rewound(entry).left("1.0/cashier/")
     journal = rewound(entry, Entry("2", "model", "d"))
     journal.left("1.0/cashier/", unfinished=True)
@@ -108,7 +108,7 @@ def test_a_function_that_was_given_up_calls_no_further_program() -> None:
         release.wait(30)
         try:
             return inner(word="a").upper
-        except RunCancelled:
+        except RunCancelledError:
             stopped.set()
             raise
 

@@ -9,7 +9,7 @@ import pytest
 from agent_script import native_step
 
 from ferrule import settings
-from ferrule.errors import RunCancelled
+from ferrule.errors import RunCancelledError
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
 from ferrule.testing.scripted import ScriptedLM
@@ -128,7 +128,7 @@ def test_a_sync_tool_sees_that_its_run_was_cancelled(driver: str) -> None:
         asyncio.run(run.aresume())
     assert seen == [False, True]
     assert run.status == "cancelled"
-    assert isinstance(run.error, RunCancelled)
+    assert isinstance(run.error, RunCancelledError)
 
 
 def test_the_agent_is_the_caller_in_the_form_of_seed_004(driver: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import LMError, RateLimited, RunCancelled, RunError, StoreError
+from ferrule.errors import LMError, RateLimitError, RunCancelledError, RunError, StoreError
 from ferrule.runs.journal.encode import entry_text, error_facts, read_entry, read_error
 from ferrule.runs.journal.journal import Entry, Journal
 from ferrule.values.calls.call import ToolCall, ToolResult
@@ -50,9 +50,9 @@ def test_what_only_this_process_can_hold_is_left_out() -> None:
 
 def test_a_models_failure_comes_back_as_its_class_with_what_the_provider_said() -> None:
     """R11: facts, no pickle; a program that caught it catches it again."""
-    first = RateLimited("slow down", provider="p", status=429, request_id="r", retry_after_s=2.0)
+    first = RateLimitError("slow down", provider="p", status=429, request_id="r", retry_after_s=2.0)
     again = read_entry(entry_text(Entry("0", "failure", "d", first))).value
-    assert type(again) is RateLimited
+    assert type(again) is RateLimitError
     assert (str(again), again.provider, again.status, again.retry_after_s, again.raw) == (str(first), "p", 429, 2.0, None)
     assert error_facts(again) == error_facts(first)
 
@@ -60,17 +60,17 @@ def test_a_models_failure_comes_back_as_its_class_with_what_the_provider_said() 
 def test_a_users_own_model_error_comes_back_as_the_nearest_class_of_ours() -> None:
     """R11: nothing is imported by a name that stands in a file."""
 
-    class Mine(RateLimited):
+    class MineError(RateLimitError):
         pass
 
-    assert type(read_error(error_facts(Mine("x")))) is RateLimited
+    assert type(read_error(error_facts(MineError("x")))) is RateLimitError
     assert type(read_error(error_facts(LMError("x")))) is LMError
 
 
 def test_other_errors_of_a_run_keep_their_text_and_ours_their_class() -> None:
     """A2: a failed run says why, also in another process."""
     assert str(read_error(error_facts(KeyError("lost")))) == "KeyError: 'lost'"
-    assert type(read_error(error_facts(RunCancelled("stop")))) is RunCancelled
+    assert type(read_error(error_facts(RunCancelledError("stop")))) is RunCancelledError
 
 
 def test_a_value_that_json_would_change_is_refused_when_it_is_written() -> None:

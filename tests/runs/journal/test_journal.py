@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ferrule.errors import ReplayMismatch
+from ferrule.errors import ReplayMismatchError
 from ferrule.programs.react import ReAct
 from ferrule.runs.journal.journal import Entry, Journal
 from ferrule.runs.run import Run
@@ -49,7 +49,7 @@ def test_another_question_at_a_recorded_place_is_a_mismatch_that_shows_both(kind
     """A11, R13: non-determinism fails closed."""
     journal = Journal([Entry("3", "once", "clock", 7)])
     journal.rewind()
-    with pytest.raises(ReplayMismatch, match=r"at act 3: recorded once clock, now " + f"{kind} {digest}"):
+    with pytest.raises(ReplayMismatchError, match=r"at act 3: recorded once clock, now " + f"{kind} {digest}"):
         journal.take("3", kind, digest)  # type: ignore[arg-type]
 
 
@@ -57,7 +57,7 @@ def test_a_program_that_ends_before_its_journal_is_a_mismatch() -> None:
     """A11: the first act that differs, here the end."""
     journal = Journal([Entry("0", "once", "clock", 7)])
     journal.rewind()
-    with pytest.raises(ReplayMismatch, match="ended without this act"):
+    with pytest.raises(ReplayMismatchError, match="ended without this act"):
         journal.finished()
 
 
@@ -78,7 +78,7 @@ def test_an_act_that_was_not_there_is_found_out_before_it_is_done(recorded: str,
     """R13: where a later act of a frame was answered, an earlier one without an answer is none of that program."""
     journal = Journal([Entry(recorded, "model", "old", 1)])
     journal.rewind()
-    with pytest.raises(ReplayMismatch, match=f"model old at {recorded}"):
+    with pytest.raises(ReplayMismatchError, match=f"model old at {recorded}"):
         journal.take(asked, "result", "new")
 
 
@@ -163,7 +163,7 @@ def test_what_is_missing_is_told_with_the_next_act_that_was_answered() -> None:
     """A11: not with the last one of a long run."""
     journal = Journal(Entry(slot, "once", "clock") for slot in ("9", "3", "5", "a#0/2"))
     journal.rewind()
-    with pytest.raises(ReplayMismatch, match="recorded once clock at 3, now once dice"):
+    with pytest.raises(ReplayMismatchError, match="recorded once clock at 3, now once dice"):
         journal.take("1", "once", "dice")
 
 

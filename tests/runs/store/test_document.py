@@ -13,7 +13,7 @@ from agent_script import native_step
 from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, SecretStr
 
 import ferrule
-from ferrule.errors import ReplayMismatch, RunError, StoreError
+from ferrule.errors import ReplayMismatchError, RunError, StoreError
 from ferrule.programs.module import Module
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
@@ -180,7 +180,7 @@ def other(name: str) -> ReAct:
 def test_a_program_that_changed_is_refused_with_both_sides_shown(change: str, said: str) -> None:
     """R12, U113: never silently run; `migrate=True` tries."""
     run = waiting()
-    with pytest.raises(ReplayMismatch, match=said) as error:
+    with pytest.raises(ReplayMismatchError, match=said) as error:
         Run.from_json(run.to_json(), other(change))
     assert error.value.recorded != error.value.found
     assert Run.from_json(run.to_json(), other(change), migrate=True).status == "waiting"
@@ -188,7 +188,7 @@ def test_a_program_that_changed_is_refused_with_both_sides_shown(change: str, sa
 
 def test_another_class_of_program_is_refused() -> None:
     """R12."""
-    with pytest.raises(ReplayMismatch, match=r"program ReAct.*program Plain"):
+    with pytest.raises(ReplayMismatchError, match=r"program ReAct.*program Plain"):
         Run.from_json(waiting().to_json(), Plain(agent()))
 
 
@@ -208,7 +208,7 @@ def test_a_change_behind_a_leading_underscore_is_refused() -> None:
     with ferrule.context(lm=lm):
         text = Inside(agent()).start(task="t").to_json()
     assert Run.from_json(text, Inside(agent())).status == "waiting"
-    with pytest.raises(ReplayMismatch, match=r"tool `book` of `_inner.react` "):
+    with pytest.raises(ReplayMismatchError, match=r"tool `book` of `_inner.react` "):
         Run.from_json(text, Inside(other("schema")))
 
 
@@ -402,7 +402,7 @@ def test_tools_passed_as_inputs_are_named_and_passed_again() -> None:
     text = run.to_json()
     with pytest.raises(RunError, match=r"Pass it: Run\.load"):
         Run.from_json(text, program)
-    with pytest.raises(ReplayMismatch, match="tool `add`"):
+    with pytest.raises(ReplayMismatchError, match="tool `add`"):
         Run.from_json(text, program, tools=[Tool(other("schema").react.tools["book"].func, name="add")])
     assert [tool.name for tool in Run.from_json(text, program, tools=[add]).inputs["tools"]] == ["add"]
 

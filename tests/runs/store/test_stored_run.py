@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 import ferrule
 from ferrule.concurrency import offload
-from ferrule.errors import InputError, ReplayMismatch, RunCancelled, RunError, StoreError
+from ferrule.errors import InputError, ReplayMismatchError, RunCancelledError, RunError, StoreError
 from ferrule.programs.module import Module
 from ferrule.programs.react import ReAct
 from ferrule.runs.protocols import Lease
@@ -172,7 +172,7 @@ def test_a_run_that_went_further_elsewhere_is_caught_up_with(hotel: Hotel) -> No
 def test_a_changed_program_is_refused_when_the_run_is_loaded(hotel: Hotel) -> None:
     """R12."""
     run = hotel.start(ASK)
-    with pytest.raises(ReplayMismatch, match="tool `book` of `react` absent"):
+    with pytest.raises(ReplayMismatchError, match="tool `book` of `react` absent"):
         Run.load(hotel.store, run.id, ReAct("task -> answer", []))
     assert Run.load(hotel.store, run.id, ReAct("task -> answer", []), migrate=True).status == "waiting"
 
@@ -198,7 +198,7 @@ def test_an_approval_does_not_reach_a_remote_tool_whose_definition_changed(hotel
     run.answer(question.approve())
     changed = remote(**{**definition, change: others[change]})
     if change != "effect":  # of that the model is not told, so only the question knows it
-        with pytest.raises(ReplayMismatch, match="tool `far_book`"):
+        with pytest.raises(ReplayMismatchError, match="tool `far_book`"):
             Run.load(hotel.store, "r", changed)
     tried = Run.load(hotel.store, "r", changed, migrate=True)
     with ferrule.context(lm=ScriptedLM([FINISH])):
@@ -214,7 +214,7 @@ def test_cancelling_from_elsewhere_stops_before_the_next_tool(hotel: Hotel, driv
     hotel.at_look = lambda: hotel.store.cancel("r")
     run = hotel.start(LOOK, LOOK, FINISH, driver=driver, run_id="r")
     assert run.status == "cancelled"
-    assert isinstance(run.error, RunCancelled)
+    assert isinstance(run.error, RunCancelledError)
     assert hotel.did == ["look 7"]
     assert [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)] == ["model", "begun", "result"]
     hotel.at_look = lambda: None
@@ -241,7 +241,7 @@ def test_a_run_cancelled_while_it_waits_starts_nothing_when_an_old_hand_resumes_
     run = hotel.start(ASK)
     run.answer(run.pending[0].approve())
     hotel.store.cancel(run.id)
-    with pytest.raises(RunCancelled, match="cancelled from elsewhere"):
+    with pytest.raises(RunCancelledError, match="cancelled from elsewhere"):
         hotel.go_on(run, FINISH)
     assert run.status == "cancelled"
     assert hotel.did == []

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from raw_server import begin, end, raw_server, reply
 
 from ferrule.errors import (
-    AuthenticationFailed,
-    BadRequest,
-    ContextOverflow,
+    AuthenticationError,
+    BadRequestError,
+    ContextOverflowError,
     FerruleError,
     InputError,
-    RateLimited,
-    Refused,
+    RateLimitError,
+    RefusalError,
     ScriptError,
-    Unavailable,
+    UnavailableError,
 )
 from ferrule.models.hosted import LM
 from ferrule.models.http.errors import failure
@@ -244,7 +244,9 @@ def test_blocks_of_a_stream_are_opened_and_closed_in_turn():
     assert found[-2]["usage"] == {"input_tokens": 4, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 1, "output_tokens": 2}
 
 
-@pytest.mark.parametrize("kind", [RateLimited, Unavailable, AuthenticationFailed, ContextOverflow, Refused, BadRequest])
+@pytest.mark.parametrize(
+    "kind", [RateLimitError, UnavailableError, AuthenticationError, ContextOverflowError, RefusalError, BadRequestError]
+)
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
     """L4, L9."""
     status, body = error_body(kind("said"))
@@ -261,7 +263,7 @@ def test_an_error_that_was_sent_is_the_same_error_again(kind):
         (InputError("x"), 400, "invalid_request_error"),
         (ScriptError("x"), 500, "api_error"),
         (FerruleError("x"), 500, "api_error"),
-        (Unavailable("x", status=503), 503, "overloaded_error"),
+        (UnavailableError("x", status=503), 503, "overloaded_error"),
     ],
     ids=["input", "script", "any", "own_status"],
 )
@@ -376,22 +378,22 @@ def test_each_request_of_an_agent_begins_with_the_one_before(mode):
 ERRORS = {
     "key": (
         reply('{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}', "401 X"),
-        AuthenticationFailed,
+        AuthenticationError,
         401,
     ),
     "limit": (
         reply('{"type":"error","error":{"type":"rate_limit_error","message":"slower"}}', "429 X", retry_after="7"),
-        RateLimited,
+        RateLimitError,
         429,
     ),
-    "inside": (reply('{"type":"error","error":{"type":"api_error","message":"Internal"}}', "500 X"), Unavailable, 500),
-    "overloaded": (reply('{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', "529 X"), Unavailable, 529),
+    "inside": (reply('{"type":"error","error":{"type":"api_error","message":"Internal"}}', "500 X"), UnavailableError, 500),
+    "overloaded": (reply('{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', "529 X"), UnavailableError, 529),
     "too_long": (
         reply('{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9 tokens > 8 maximum"}}', "400 X"),
-        ContextOverflow,
+        ContextOverflowError,
         400,
     ),
-    "page": (reply("<html><title>Bad gateway</title></html>", "502 X", content_type="text/html"), Unavailable, 502),
+    "page": (reply("<html><title>Bad gateway</title></html>", "502 X", content_type="text/html"), UnavailableError, 502),
 }
 
 
@@ -417,7 +419,7 @@ def test_errors_of_the_provider_are_errors_of_the_house(name, way):
 def test_the_request_id_is_kept(way):
     """L4: the provider names it in a header of its own."""
     body = '{"type":"error","error":{"type":"invalid_request_error","message":"no"}}'
-    with raw_server(reply(body, "400 X", request_id="req_1")) as server, pytest.raises(BadRequest) as caught:
+    with raw_server(reply(body, "400 X", request_id="req_1")) as server, pytest.raises(BadRequestError) as caught:
         WAYS[way](LM("anthropic/m", base_url=server.base_url, api_key="k"), ASKED)
     assert caught.value.request_id == "req_1"
 
@@ -428,6 +430,6 @@ def test_a_stream_that_breaks_off_or_tells_of_an_error_is_an_error(way):
     opening = b"".join(list(events([Delta("Hel")], model="m"))[:-1])
     error = error_event({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
     for content in (opening, opening + error):
-        with raw_server(begin(content, end)) as server, pytest.raises(Unavailable) as caught:
+        with raw_server(begin(content, end)) as server, pytest.raises(UnavailableError) as caught:
             WAYS[way](LM("anthropic/m", base_url=server.base_url, api_key="k", max_retries=0), ASKED)
         assert caught.value.provider == "anthropic"

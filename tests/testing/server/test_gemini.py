@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raw_server import begin, end, raw_server, reply
 
-from ferrule.errors import AuthenticationFailed, BadRequest, ContextOverflow, InputError, LMError, RateLimited, Refused, Unavailable
+from ferrule.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ContextOverflowError,
+    InputError,
+    LMError,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
+)
 from ferrule.models.hosted import LM
 from ferrule.models.http.errors import failure
 from ferrule.models.model import BaseLM
@@ -318,11 +327,13 @@ def test_both_ends_agree_on_any_answer(text, reasoning, calls, reason, usage):
 def test_a_refusal_is_withheld():
     """E28: Gemini has no words of refusal but the reason."""
     for way in (lambda response: read(answer(response, model="m")), streamed):
-        with pytest.raises(Refused, match="I will not"):
+        with pytest.raises(RefusalError, match="I will not"):
             way(Response(None, refusal="I will not", finish_reason="stop"))
 
 
-@pytest.mark.parametrize("kind", [RateLimited, Unavailable, AuthenticationFailed, ContextOverflow, Refused, BadRequest])
+@pytest.mark.parametrize(
+    "kind", [RateLimitError, UnavailableError, AuthenticationError, ContextOverflowError, RefusalError, BadRequestError]
+)
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
     """L4, L9."""
     status, body = error_body(kind("said"))
@@ -431,20 +442,20 @@ def told(code: int, status: str, message: str) -> str:
 @pytest.mark.parametrize(
     ("act", "kind", "status"),
     [
-        (reply(told(401, "UNAUTHENTICATED", "bad k-secret"), "401 Unauthorized", x_request_id="r1"), AuthenticationFailed, 401),
-        (reply(told(429, "RESOURCE_EXHAUSTED", "slow"), "429 Too Many", x_request_id="r1", retry_after="7"), RateLimited, 429),
-        (reply(f"[{told(500, 'INTERNAL', 'oops')}]", "500 Internal", x_request_id="r1"), Unavailable, 500),
+        (reply(told(401, "UNAUTHENTICATED", "bad k-secret"), "401 Unauthorized", x_request_id="r1"), AuthenticationError, 401),
+        (reply(told(429, "RESOURCE_EXHAUSTED", "slow"), "429 Too Many", x_request_id="r1", retry_after="7"), RateLimitError, 429),
+        (reply(f"[{told(500, 'INTERNAL', 'oops')}]", "500 Internal", x_request_id="r1"), UnavailableError, 500),
         (
             reply(
                 told(400, "INVALID_ARGUMENT", "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
                 "400 Bad",
                 x_request_id="r1",
             ),
-            ContextOverflow,
+            ContextOverflowError,
             400,
         ),
-        (reply("<html><title>Sign in</title></html>", content_type="text/html", x_request_id="r1"), BadRequest, None),
-        (reply(json.dumps({"promptFeedback": {"blockReason": "SAFETY"}, "responseId": "r1"})), Refused, None),
+        (reply("<html><title>Sign in</title></html>", content_type="text/html", x_request_id="r1"), BadRequestError, None),
+        (reply(json.dumps({"promptFeedback": {"blockReason": "SAFETY"}, "responseId": "r1"})), RefusalError, None),
     ],
     ids=["key", "rate", "server", "overflow", "html", "blocked"],
 )
@@ -458,7 +469,7 @@ def test_errors_of_the_provider_are_those_of_the_house(ask, act, kind, status):
     assert isinstance(error, LMError)
     assert (type(error), error.status, error.request_id) == (kind, status, "r1")
     assert error.provider in server.base_url
-    assert error.retry_after_s == (7 if kind is RateLimited else None)
+    assert error.retry_after_s == (7 if kind is RateLimitError else None)
     assert "k-secret" not in str(error)
     assert sent["x-goog-api-key"] == "k-secret"
 
@@ -469,12 +480,12 @@ class Failing(BaseLM):
     def stream(self, request: Request):
         del request
         yield Delta("half")
-        raise Unavailable("gave up")
+        raise UnavailableError("gave up")
 
 
 def test_a_served_model_that_fails_in_the_midst_says_so_in_the_stream():
     """L4, L9."""
-    with serve(Failing()) as served, pytest.raises(Unavailable, match="gave up"):
+    with serve(Failing()) as served, pytest.raises(UnavailableError, match="gave up"):
         list(served.lm(wire="gemini", max_retries=0).stream(ASKED))
 
 
@@ -483,5 +494,5 @@ def test_a_stream_that_breaks_off_or_fails_is_an_error():
     part = b'data: {"candidates": [{"content": {"parts": [{"text": "a"}]}}]}\n\n'
     failed = part + b'data: {"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}\n\n'
     for content, words in ((part, "ended after a part of the answer"), (failed, "overloaded")):
-        with raw_server(begin(content, end)) as server, pytest.raises(Unavailable, match=words):
+        with raw_server(begin(content, end)) as server, pytest.raises(UnavailableError, match=words):
             list(LM(server.base_url, model="m", wire="gemini", max_retries=0).stream(ASKED))

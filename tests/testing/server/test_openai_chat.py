@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 
 from ferrule.errors import (
-    AuthenticationFailed,
-    BadRequest,
-    ContextOverflow,
+    AuthenticationError,
+    BadRequestError,
+    ContextOverflowError,
     FerruleError,
     InputError,
-    RateLimited,
-    Refused,
+    RateLimitError,
+    RefusalError,
     ScriptError,
-    Unavailable,
+    UnavailableError,
 )
 from ferrule.models.http.errors import failure
 from ferrule.models.wires.openai_chat.codec import read
@@ -42,7 +42,9 @@ def test_what_is_written_is_read_again(response):
     assert found.usage.total_tokens == response.usage.total_tokens
 
 
-@pytest.mark.parametrize("kind", [RateLimited, Unavailable, AuthenticationFailed, ContextOverflow, Refused, BadRequest])
+@pytest.mark.parametrize(
+    "kind", [RateLimitError, UnavailableError, AuthenticationError, ContextOverflowError, RefusalError, BadRequestError]
+)
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
     """L4, L9."""
     status, body = error_body(kind("said"))
@@ -53,7 +55,7 @@ def test_an_error_that_was_sent_is_the_same_error_again(kind):
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(InputError("x"), 400), (ScriptError("x"), 500), (FerruleError("x"), 500), (Unavailable("x", status=529), 529)],
+    [(InputError("x"), 400), (ScriptError("x"), 500), (FerruleError("x"), 500), (UnavailableError("x", status=529), 529)],
     ids=range(4),
 )
 def test_errors_have_a_status(error, status):

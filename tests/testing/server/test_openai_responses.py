@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from raw_server import begin, end, raw_server, reply
 
 from ferrule.errors import (
-    AuthenticationFailed,
-    BadRequest,
-    ContextOverflow,
+    AuthenticationError,
+    BadRequestError,
+    ContextOverflowError,
     InputError,
-    MissingContent,
-    RateLimited,
-    Refused,
+    MissingContentError,
+    RateLimitError,
+    RefusalError,
     ScriptError,
-    Unavailable,
+    UnavailableError,
 )
 from ferrule.models.hosted import LM
 from ferrule.models.http.errors import failure
@@ -271,14 +271,16 @@ def test_nothing_is_said_before_the_model_answers():
     """L9: until then the answer may still be a status."""
 
     def failing():
-        raise RateLimited("slow")
+        raise RateLimitError("slow")
         yield
 
-    with pytest.raises(RateLimited):
+    with pytest.raises(RateLimitError):
         next(events(failing(), model="m"))
 
 
-@pytest.mark.parametrize("kind", [RateLimited, Unavailable, AuthenticationFailed, ContextOverflow, Refused, BadRequest])
+@pytest.mark.parametrize(
+    "kind", [RateLimitError, UnavailableError, AuthenticationError, ContextOverflowError, RefusalError, BadRequestError]
+)
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
     """L4, L9."""
     status, body = error_body(kind("said"))
@@ -287,7 +289,7 @@ def test_an_error_that_was_sent_is_the_same_error_again(kind):
     assert "said" in str(error)
 
 
-@pytest.mark.parametrize("kind", [RateLimited, Unavailable, ContextOverflow, Refused, BadRequest])
+@pytest.mark.parametrize("kind", [RateLimitError, UnavailableError, ContextOverflowError, RefusalError, BadRequestError])
 def test_an_error_in_a_stream_is_the_same_error_again(kind):
     """L4, L9."""
     with pytest.raises(kind, match="said") as caught:
@@ -374,17 +376,17 @@ def test_a_run_is_the_same_as_over_chat_completions(driver):
 
 
 FAILURES = {
-    "500": (reply('{"error": {"message": "oops"}}', "500 Internal Server Error", x_request_id="req_1"), Unavailable, 500, "oops"),
-    "502_html": (reply("<html><title>502 Bad Gateway</title></html>", "502 x", x_request_id="req_1"), Unavailable, 502, "Bad Gateway"),
-    "429": (reply('{"error": {"message": "slow"}}', "429 x", x_request_id="req_1", retry_after="7"), RateLimited, 429, "slow"),
-    "401": (reply('{"error": {"message": "bad key", "code": "invalid_api_key"}}', "401 x", x_request_id="req_1"), AuthenticationFailed, 401, "bad"),
+    "500": (reply('{"error": {"message": "oops"}}', "500 Internal Server Error", x_request_id="req_1"), UnavailableError, 500, "oops"),
+    "502_html": (reply("<html><title>502 Bad Gateway</title></html>", "502 x", x_request_id="req_1"), UnavailableError, 502, "Bad Gateway"),
+    "429": (reply('{"error": {"message": "slow"}}', "429 x", x_request_id="req_1", retry_after="7"), RateLimitError, 429, "slow"),
+    "401": (reply('{"error": {"message": "bad key", "code": "invalid_api_key"}}', "401 x", x_request_id="req_1"), AuthenticationError, 401, "bad"),
     "overflow": (
         reply('{"error": {"message": "Your input exceeds the context window", "code": "context_length_exceeded"}}', "400 x", x_request_id="req_1"),
-        ContextOverflow, 400, "exceeds",
+        ContextOverflowError, 400, "exceeds",
     ),
     "unsupported": (
         reply('{"error": {"message": "Unsupported parameter", "param": "stop", "type": "invalid_request_error"}}', "400 x", x_request_id="req_1"),
-        BadRequest, 400, "Unsupported",
+        BadRequestError, 400, "Unsupported",
     ),
 }  # fmt: skip
 
@@ -403,14 +405,14 @@ def test_a_status_is_an_error_of_the_house(ask, act, kind, status, words):
 @ways
 def test_a_page_in_place_of_an_answer_is_a_bad_request(ask):
     """L4."""
-    with raw_server(reply("<html>Welcome", content_type="text/html")) as server, pytest.raises(BadRequest, match="base URL"):
+    with raw_server(reply("<html>Welcome", content_type="text/html")) as server, pytest.raises(BadRequestError, match="base URL"):
         ask(LM(server.base_url, model="m", wire="openai_responses"))
 
 
 @ways
 def test_an_answer_in_another_protocol_is_missing_content(ask):
     """L4, E24: a chat completion."""
-    with raw_server(reply()) as server, pytest.raises(MissingContent):
+    with raw_server(reply()) as server, pytest.raises(MissingContentError):
         ask(LM(server.base_url, model="m", wire="openai_responses"))
 
 
@@ -419,14 +421,14 @@ def test_a_stream_that_breaks_off_is_unavailable(finish):
     """L4."""
     first, *_ = events([Response("x")], model="m")
     act = begin(first, *([end] if finish else [lambda connection: connection.close()]))
-    with raw_server(act) as server, pytest.raises(Unavailable):
+    with raw_server(act) as server, pytest.raises(UnavailableError):
         list(LM(server.base_url, model="m", wire="openai_responses", max_retries=0).stream(QUESTION))
 
 
 @ways
 def test_a_served_model_that_fails_is_the_same_error(ask):
     """L4, L9."""
-    with serve(ScriptedLM([RateLimited("slow"), ScriptError("x")])) as served, pytest.raises(RateLimited, match="slow"):
+    with serve(ScriptedLM([RateLimitError("slow"), ScriptError("x")])) as served, pytest.raises(RateLimitError, match="slow"):
         ask(served.lm(wire="openai_responses", max_retries=0))
 
 
@@ -436,10 +438,10 @@ def test_an_error_in_the_middle_of_a_stream_arrives():
     class Breaking(BaseLM):
         def stream(self, request):
             yield Delta("half")
-            raise ContextOverflow("long")
+            raise ContextOverflowError("long")
 
     with serve(Breaking()) as served:
         stream = served.lm(wire="openai_responses").stream(QUESTION)
         assert next(stream) == Delta("half")
-        with pytest.raises(ContextOverflow, match="long"):
+        with pytest.raises(ContextOverflowError, match="long"):
             next(stream)

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.bridges.mcp.transport.redact import shown
-from ferrule.errors import ConfigurationError, FerruleError, MCPConnectionError, MCPError, MCPProtocolError, MCPTimeout
+from ferrule.errors import ConfigurationError, FerruleError, MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ class MissingExtraError(ConfigurationError, ImportError):
     """The `mcp` package is not installed."""
 
 
-def timed_out(asked: Asked, seconds: float, detail: str = "") -> MCPTimeout:
+def timed_out(asked: Asked, seconds: float, detail: str = "") -> MCPTimeoutError:
     """No answer in time."""
     ran = " It may have been executed all the same." if asked.may_have_run else ""
-    return MCPTimeout(
+    return MCPTimeoutError(
         f"{asked.what} did not answer within {seconds:g} s.{ran}{_after(detail)}",
         server=asked.server, tool=asked.tool, phase=asked.phase, may_have_run=asked.may_have_run,
     )  # fmt: skip

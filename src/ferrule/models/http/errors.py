@@ -12,7 +12,15 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ferrule.errors import AuthenticationFailed, BadRequest, ContextOverflow, LMError, RateLimited, Refused, Unavailable
+from ferrule.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ContextOverflowError,
+    LMError,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,8 +59,8 @@ _REFUSAL = re.compile(
 )
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _ADVICE: Mapping[type[LMError], str] = {
-    Unavailable: "The fault lies with the server: its log may say more, and asking again later may help.",
-    ContextOverflow: "Shorten the inputs, the demos or the history, or take a model with a larger window.",
+    UnavailableError: "The fault lies with the server: its log may say more, and asking again later may help.",
+    ContextOverflowError: "Shorten the inputs, the demos or the history, or take a model with a larger window.",
 }
 _DELAY = re.compile(rb'"retryDelay":\s*"([0-9]{1,6}(?:\.[0-9]{1,9})?)s"')
 """`google.rpc.RetryInfo`, in the body of a 429."""
@@ -74,7 +82,7 @@ def failure(
     found_id = without(request_id(headers) or "", secret) or None
     error = kind(message, provider=provider, status=status, request_id=found_id, retry_after_s=wait_s)
     advised(error, _ADVICE.get(kind))
-    return error, issubclass(kind, Unavailable) and not codes & _QUOTA_CODES  # a spent quota does not come back by waiting
+    return error, issubclass(kind, UnavailableError) and not codes & _QUOTA_CODES  # a spent quota does not come back by waiting
 
 
 def told(payload: Mapping[str, Any]) -> LMError:
@@ -168,14 +176,14 @@ def hide(error: BaseException, secret: str | None) -> None:
 
 def _kind(status: int, message: str, codes: frozenset[str]) -> type[LMError]:
     if status == 429:  # noqa: PLR2004  RFC 6585
-        return RateLimited
+        return RateLimitError
     if codes & _REFUSAL_CODES or (status < 500 and _REFUSAL.search(message)):  # noqa: PLR2004
-        return Refused
+        return RefusalError
     if status in {401, 403} or "api_key_invalid" in codes:
-        return AuthenticationFailed
+        return AuthenticationError
     if codes & _OVERFLOW_CODES or (status in {400, 413, 422, 500} and _OVERFLOW.search(message)):
-        return ContextOverflow
-    return Unavailable if status >= 500 else BadRequest  # noqa: PLR2004
+        return ContextOverflowError
+    return UnavailableError if status >= 500 else BadRequestError  # noqa: PLR2004
 
 
 def _said(body: bytes) -> tuple[str, frozenset[str]]:

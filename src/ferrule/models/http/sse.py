@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import Unavailable
+from ferrule.errors import UnavailableError
 from ferrule.values.conversation.exchange import Delta, Response
 from ferrule.values.encoding.encode import json_bytes
 
@@ -85,11 +85,11 @@ class Reading:
         raise NotImplementedError
 
     def _check_ended(self, ended: object, begun: object) -> None:
-        """Raise `Unavailable` unless the answer came to its end."""
+        """Raise `UnavailableError` unless the answer came to its end."""
         if not ended:
             found = "after a part of the answer" if begun else "before any answer"
             msg = f"the stream ended {found}: the connection broke or the server gave up. Ask again."
-            raise Unavailable(msg)
+            raise UnavailableError(msg)
 
 
 class Whole:

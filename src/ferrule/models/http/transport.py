@@ -10,7 +10,7 @@ import random
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ferrule.errors import BadRequest, ConfigurationError, LMError, Unavailable, shown
+from ferrule.errors import BadRequestError, ConfigurationError, LMError, UnavailableError, shown
 from ferrule.models.http import errors as failures
 from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.deadline import check_time, deadline_after, reading_until, trace
@@ -223,17 +223,17 @@ class Transport:
         except (httpx2.ConnectTimeout, httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError) as broken:
             failures.hide(broken, key)
             limit = f" (`connect_timeout_s` is {self.timeouts.connect_s})" if isinstance(broken, httpx2.ConnectTimeout) else ""
-            error = Unavailable(f"the connection failed: {_described(broken, key)}{limit}", provider=self.provider)
+            error = UnavailableError(f"the connection failed: {_described(broken, key)}{limit}", provider=self.provider)
             failures.advised(error, _BROKE_OFF if is_last else _NOT_REACHED, self.asked(key))
             raise (error if is_last else _Again(error)) from broken
         except (httpx2.TimeoutException, TimeoutError) as late:
             limits = self.timeouts
             msg = f"no answer in time (`read_timeout_s` is {limits.read_s}, `timeout_s` is {limits.total_s})"
-            raise failures.advised(Unavailable(msg, provider=self.provider), _TOO_LATE, self.asked(key)) from late
+            raise failures.advised(UnavailableError(msg, provider=self.provider), _TOO_LATE, self.asked(key)) from late
         except (httpx2.RequestError, httpx2.InvalidURL) as odd:
             failures.hide(odd, key)
             msg = f"the exchange failed: {_described(odd, key)}"
-            raise failures.advised(BadRequest(msg, provider=self.provider), _NO_HTTP, self.asked(key)) from odd
+            raise failures.advised(BadRequestError(msg, provider=self.provider), _NO_HTTP, self.asked(key)) from odd
 
     # -- several attempts ---------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ferrule.errors import MissingContent, shown
+from ferrule.errors import MissingContentError, shown
 from ferrule.models.wires.wire import wire
 from ferrule.values.conversation.exchange import Response
 from ferrule.values.encoding.encode import jsonable
@@ -19,7 +19,7 @@ _OF_MESSAGES = ("content", "tool_calls", "function_call")
 
 
 def response_of(answer: Any) -> Response:
-    """The answer as a `Response`. Raises `MissingContent` for what is no answer, or one without anything in it (E24)."""
+    """The answer as a `Response`. Raises `MissingContentError` for what is no answer, or one without anything in it (E24)."""
     if isinstance(answer, Response):
         return answer
     if isinstance(answer, str):
@@ -27,7 +27,7 @@ def response_of(answer: Any) -> Response:
     body = body_of(answer)
     if not body:
         msg = f"this is no answer of a model: {shown(answer)}"
-        raise MissingContent(msg, raw=answer)
+        raise MissingContentError(msg, raw=answer)
     name = next((name for sign, name in _SIGNS.items() if sign in body), None)
     if name is None and isinstance(body.get("content"), list) and not any(key in body for key in _OF_MESSAGES[1:]):
         name = "anthropic"
@@ -35,7 +35,7 @@ def response_of(answer: Any) -> Response:
         name, body = "openai_chat", {"choices": [{"message": body}]}
     try:
         return wire(name or "openai_chat").read(body)
-    except MissingContent as error:
+    except MissingContentError as error:
         error.raw = answer
         raise
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import from_json
 
-from ferrule.errors import BadRequest, ConfigurationError, shown
+from ferrule.errors import BadRequestError, ConfigurationError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,7 @@ def no_answer(found: str, body: Json) -> str:
 
 
 def decoded(body: bytes) -> Json:
-    """A body as a JSON object; raises `BadRequest` that says what came instead."""
+    """A body as a JSON object; raises `BadRequestError` that says what came instead."""
     body = body.removeprefix(BOM_UTF8)  # RFC 8259, section 8.1: a parser may ignore it
     try:
         value = from_json(body)
@@ -33,7 +33,7 @@ def decoded(body: bytes) -> Json:
         value = _slowly(body)
     if not isinstance(value, dict):
         msg = f"expected a JSON object, got {shown(value)}. {_ELSEWHERE}"
-        raise BadRequest(msg)
+        raise BadRequestError(msg)
     return cast("Json", value)
 
 
@@ -42,15 +42,15 @@ def _slowly(body: bytes) -> Any:
     text = body.decode("utf-8", "replace").strip()
     if not text:
         msg = f"the answer is empty. Ask again. {_ELSEWHERE}"
-        raise BadRequest(msg)
+        raise BadRequestError(msg)
     if text.startswith("<"):
         msg = f"expected JSON, got a page of HTML or XML: {shown(text)}. Is the base URL right? It mostly ends in `/v1`."
-        raise BadRequest(msg)
+        raise BadRequestError(msg)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         msg = f"the answer is no JSON ({error}): {shown(text)}. If it was cut off, ask again. {_ELSEWHERE}"
-        raise BadRequest(msg) from error
+        raise BadRequestError(msg) from error
 
 
 def mapping(value: Any) -> Json:

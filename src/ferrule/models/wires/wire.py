@@ -42,7 +42,7 @@ class Assembly(Protocol):
         ...
 
     def response(self) -> Response:
-        """The whole answer, equal to that of the unstreamed body; raises `Unavailable` where the stream broke off before its end."""
+        """The whole answer, equal to that of the unstreamed body; raises `UnavailableError` where the stream broke off before its end."""
         ...
 
 
@@ -65,7 +65,10 @@ class Wire(Protocol):
         ...
 
     def read(self, payload: Json | bytes) -> Response:
-        """The answer in a body. Raises `BadRequest` if it is none, `MissingContent` if nothing is in it, `Refused` if it was withheld."""
+        """The answer in a body.
+
+        Raises `BadRequestError` if it is none, `MissingContentError` if nothing is in it, `RefusalError` if it was withheld.
+        """
         ...
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule import settings
 from ferrule.adapters.chat import ChatAdapter
-from ferrule.errors import AdapterParseError, ConfigurationError, InputError, Refused, ToolCallError, shown
+from ferrule.errors import AdapterParseError, ConfigurationError, InputError, RefusalError, ToolCallError, shown
 from ferrule.models.model import as_model
 from ferrule.programs.asking.options import config_of_call
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, FieldReader, Request, Response
@@ -161,5 +161,5 @@ def _as_request(made: Any) -> Request:
 
 def _fields(adapter: Adapter, signature: type[Signature], response: Response, read: Reads) -> dict[str, Any]:
     if response.refusal and not response.text and not response.tool_calls:
-        raise Refused(f"the model declined: {response.refusal}")
+        raise RefusalError(f"the model declined: {response.refusal}")
     return adapter.read(signature, response) if read is None else read(adapter, response)

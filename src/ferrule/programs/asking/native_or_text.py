@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from ferrule.errors import BadRequest, LMError
+from ferrule.errors import BadRequestError, LMError
 from ferrule.models.model import BaseLM
 from ferrule.values.record import replace
 
@@ -80,13 +80,15 @@ class _Remembering(BaseLM):
     def _for(self, request: Request) -> Any:
         if request.tools:
             msg = f"`{self.name}` does not support tools: it said so before, and was not asked again"
-            raise BadRequest(msg)
+            raise BadRequestError(msg)
         return self._lm
 
 
 def refuses_tools(how: Asker, error: LMError) -> bool:
     """Whether the model was reached and takes no tool declarations, whatever its capabilities say; it is remembered."""
-    if not isinstance(error, BadRequest) or not re.search(_REFUSAL, re.sub(_NARROWER, "…", str(error), flags=re.IGNORECASE), re.IGNORECASE):
+    if not isinstance(error, BadRequestError) or not re.search(
+        _REFUSAL, re.sub(_NARROWER, "…", str(error), flags=re.IGNORECASE), re.IGNORECASE
+    ):
         return False
     with suppress(TypeError):  # a class with `__slots__` may take no weak references: its models are asked again each time
         _refusing[id(how.lm)] = how.lm

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ferrule.errors import BadRequest, ContextOverflow, DuplicateToolError, LimitReached, SignatureError, TooManyFaults
+from ferrule.errors import BadRequestError, ContextOverflowError, DuplicateToolError, LimitReachedError, SignatureError, TooManyFaultsError
 from ferrule.programs.asking.ask import Asker, asker
 from ferrule.programs.asking.native_or_text import calls_natively, refuses_tools, with_memory
 from ferrule.programs.asking.options import at_least_one, split
@@ -145,7 +145,7 @@ def _extracted(agent: Agent, how: Asker, values: Mapping[str, Any], loop: _Loop)
         steps = (how.adapter.step_message(_entries(step, i)).text for i, step in enumerate(loop.shown))
         try:
             found = yield from agent.extract.flow(**values, trajectory="\n\n".join(steps), **own)
-        except ContextOverflow:
+        except ContextOverflowError:
             rounds += 1
             if not loop.shorten(rounds):
                 raise
@@ -213,7 +213,7 @@ class _Loop:
         for index in range(max_iters):
             try:
                 turn = yield from self._turn(index)
-            except LimitReached as reached:
+            except LimitReachedError as reached:
                 return None, reached.reason
             if turn.outputs is not None:
                 return (dict(turn.outputs) or None), None
@@ -243,11 +243,11 @@ class _Loop:
         while True:
             try:
                 return (yield from self.mode.turn(self.request, self.shown, index))
-            except ContextOverflow:
+            except ContextOverflowError:
                 rounds += 1
                 if not self.shorten(rounds):
                     raise
-            except BadRequest as error:
+            except BadRequestError as error:
                 # Capabilities are what is known of a model, not what is so: tried once more, with the tools in the text (E65).
                 if self.agent.native or not self.native or not refuses_tools(self.how, error):
                     raise
@@ -300,7 +300,7 @@ class _Loop:
         if bad and len(bad) == len(step.results):
             self.faults.append(str(bad[0]))
             if len(self.faults) >= self.limits.same_error:
-                raise TooManyFaults(self.faults)
+                raise TooManyFaultsError(self.faults)
         else:
             self.faults = []
 

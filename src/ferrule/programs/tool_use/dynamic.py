@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 from ferrule import settings
-from ferrule.errors import DuplicateToolError, RunCancelled, RunError, shown
+from ferrule.errors import DuplicateToolError, RunCancelledError, RunError, shown
 from ferrule.programs.instructions import is_builtin, new_tools
 from ferrule.tools.execution.tool_changes import digest
 from ferrule.tools.toolbox import Toolbox, as_tool
@@ -175,11 +175,11 @@ class Host:
 
     @property
     def owner(self) -> Owner:
-        """The flow whose tools these are. Raises `RunCancelled` once it is over."""
+        """The flow whose tools these are. Raises `RunCancelledError` once it is over."""
         owner = self._owner()
         if owner is None:
             msg = "The program whose tools these are has ended: nothing can be changed in it any more."
-            raise RunCancelled(msg)
+            raise RunCancelledError(msg)
         return owner
 
     def context(self) -> ModuleContext:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, assert_never
 
-from ferrule.errors import LimitReached, LMError
+from ferrule.errors import LimitReachedError, LMError
 from ferrule.runs.budget import Budget
 from ferrule.runs.driver.model_call import aanswered, acomplete, answered, complete
 from ferrule.runs.driver.questions import decisions
@@ -114,7 +114,7 @@ def _next(frame: Frame, flow: Flow, answer: Any) -> Act | _Finished:
 
 
 def _thrown(flow: Flow, failure: _Failure) -> Act:
-    return flow.throw(failure.entry.value if failure.entry.kind == "failure" else LimitReached(**failure.entry.value))
+    return flow.throw(failure.entry.value if failure.entry.kind == "failure" else LimitReachedError(**failure.entry.value))
 
 
 def _recorded(frame: Frame, act: CallModel) -> tuple[str, str, Response | _Failure | None]:

@@ -13,7 +13,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import urlsplit
 
-from ferrule.errors import MCPProtocolError, Suspended
+from ferrule.errors import MCPProtocolError
 from ferrule.runs.confirmation.decisions import remember
 from ferrule.runs.journal.journal import Entry
 from ferrule.tools.mcp.safety import scrubbed
@@ -23,6 +23,7 @@ from ferrule.values.confirmation.question import Decision, Question, fingerprint
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Changing, field, replace
 from ferrule.values.run import event as events
+from ferrule.values.run.act import Suspended
 
 if TYPE_CHECKING:
     from ferrule.runs.state import Frame

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing, closing
 from typing import TYPE_CHECKING
 
-from ferrule.errors import BadRequest
+from ferrule.errors import BadRequestError
 from ferrule.models.model import answer_of
 from ferrule.runs.journal.journal import Entry
 from ferrule.runs.observers import exchanges
@@ -149,7 +149,7 @@ class _Deltas:
     def whole(self) -> Response:
         if self._response is None:
             msg = "the stream ended without a whole response; a model's `stream` must yield a `Response` last"
-            raise BadRequest(msg)
+            raise BadRequestError(msg)
         return self._response
 
 

@@ -10,13 +10,13 @@ import threading
 from time import time
 from typing import TYPE_CHECKING
 
-from ferrule.errors import Suspended
 from ferrule.runs.confirmation.decisions import by_grant, remember
 from ferrule.runs.journal.journal import Entry
 from ferrule.values.confirmation.question import Decision
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import replace
 from ferrule.values.run import event as events
+from ferrule.values.run.act import Suspended
 
 if TYPE_CHECKING:
     from ferrule.runs.state import Frame, RunState

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 from ferrule import settings
 from ferrule.concurrency import offload
-from ferrule.errors import ConfirmationRequired, Suspended, ToolError
+from ferrule.errors import ConfirmationRequired, ToolError
 from ferrule.runs.driver.recovery import Left, begun, reconciling, settled
 from ferrule.runs.driver.subprogram import called, cannot_wait, is_program, not_run, over_limit, recounted, timed
 from ferrule.runs.driver.subprogram import left as left_program
 from ferrule.runs.journal.journal import Entry
 from ferrule.runs.observers import CallPlace, without_traces
-from ferrule.settings import Scope
 from ferrule.tools.execution.run import arun_call, failure, run_call
 from ferrule.tools.sources.remote import is_remote
 from ferrule.values.calls.call import ToolResult
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.run import event as events
+from ferrule.values.run.act import Suspended
 
 if TYPE_CHECKING:
     from ferrule.runs.driver.elicitation import Inputs
@@ -174,7 +174,7 @@ async def _asettle(frame: Frame, left: list[tuple[int, Left]], results: list[Too
     waiting: dict[int, Suspended] = {}
     for at, each in left:
         call, place = _reconciled(frame, each)
-        with settings.entered(Scope(settings.scope().overrides, None, place)):
+        with settings.entered(settings.Scope(settings.scope().overrides, None, place)):
             found = await arun_call(call) if call is not None else None
         answer = settled(frame, each, found)
         if isinstance(answer, ToolResult):
@@ -242,7 +242,7 @@ def _performed(frame: Frame, slot: str, checked: CheckedCall, database: Database
 
 def _in_scope(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> ToolResult:
     # This is a copy of the caller's context: what is set in it, here or by the tool, is gone after the call.
-    settings.enter(Scope(settings.scope().overrides, inside, place))
+    settings.enter(settings.Scope(settings.scope().overrides, inside, place))
     return run_call(checked)
 
 
@@ -293,7 +293,7 @@ async def _arun(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, inputs=inputs)
     inside = called(frame, slot, checked, place)
     try:
-        with settings.entered(Scope(settings.scope().overrides, inside, place)):
+        with settings.entered(settings.Scope(settings.scope().overrides, inside, place)):
             result = await arun_call(timed(frame, checked))
         spent = left_program(frame, slot, inside, failed=result.is_error) if inside is not None else None
         if spent is not None:

@@ -31,12 +31,9 @@ if TYPE_CHECKING:
 VERSION = 1
 PARTS: dict[str, type[Part]] = {"text": Text, "image": Image, "audio": Audio, "file": File}
 PART_NAMES: dict[Any, str] = {kind: name for name, kind in PARTS.items()}
-_LM_ERRORS = {name: found for name, found in vars(errors).items() if isinstance(found, type) and issubclass(found, LMError)}
-_PLAIN_ERRORS = {
-    name: found
-    for name, found in vars(errors).items()
-    if isinstance(found, type) and issubclass(found, RunError) and found.__init__ is RunError.__init__
-}
+_ERRORS = {**{name: found for name, found in vars(errors).items() if isinstance(found, type)}, **errors.RENAMED}
+_LM_ERRORS = {name: found for name, found in _ERRORS.items() if issubclass(found, LMError)}
+_PLAIN_ERRORS = {name: found for name, found in _ERRORS.items() if issubclass(found, RunError) and found.__init__ is RunError.__init__}
 _FACTS = ("provider", "status", "request_id", "retry_after_s")
 
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from ferrule.errors import ReplayMismatch, RunError, shown
+from ferrule.errors import ReplayMismatchError, RunError, shown
 from ferrule.values.record import Changing
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Journal:
         """Called when a frame inside the run ended: `finished` for what lies below its path. One that failed leaves what it leaves."""
         for slot, entry in [each for each in list(self._unread.items()) if each[0].startswith(path)]:
             if not unfinished:
-                raise ReplayMismatch(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
+                raise ReplayMismatchError(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
             del self._unread[slot]
 
     @property
@@ -129,7 +129,7 @@ class Journal:
         return bool(self._unread)
 
     def take(self, slot: str, kind: Kind, digest: str) -> Entry | None:
-        """The answer recorded at a slot, or None where there is none yet; raises `ReplayMismatch` if it answers another question."""
+        """The answer recorded at a slot, or None where there is none yet; raises `ReplayMismatchError` if it answers another question."""
         if not self._unread:
             return None
         entry = self._unread.pop(slot, None)
@@ -138,7 +138,7 @@ class Journal:
             return None
         fits = entry.kind == kind or (kind == "model" and entry.kind in {"failure", "limit"})
         if not fits or entry.digest != digest:
-            raise ReplayMismatch(slot, f"{entry.kind} {entry.digest}", f"{kind} {digest}")
+            raise ReplayMismatchError(slot, f"{entry.kind} {entry.digest}", f"{kind} {digest}")
         return entry
 
     def has(self, slot: str) -> bool:
@@ -178,13 +178,13 @@ class Journal:
         if later is None and "." in slot[len(path) :] and (alone := self._unread.get(f"{path}{act}")) is not None:
             later = alone
         if later is not None:
-            raise ReplayMismatch(slot, f"{later.kind} {later.digest} at {later.slot}", found)
+            raise ReplayMismatchError(slot, f"{later.kind} {later.digest} at {later.slot}", found)
 
     def finished(self) -> None:
         """Called when the program returned: recorded answers that it did not ask for again mean that it changed."""
         if self._unread:
             slot, entry = next(iter(self._unread.items()))
-            raise ReplayMismatch(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
+            raise ReplayMismatchError(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
 
     def __eq__(self, other: object) -> bool:
         """By slot: calls of one turn may end, and so be written, in any order."""
@@ -201,7 +201,7 @@ class Journal:
 
 def replayed_only(entry: Entry) -> None:
     """The sink of a run that was done when it was loaded: it is replayed to its end, and must not do anything anew."""
-    raise ReplayMismatch(entry.slot, "the end of a run that is done", f"{entry.kind} {entry.digest}")
+    raise ReplayMismatchError(entry.slot, "the end of a run that is done", f"{entry.kind} {entry.digest}")
 
 
 def _below_any(slot: str, done: set[str]) -> bool:

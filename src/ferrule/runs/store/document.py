@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 from pydantic import BaseModel
 
-from ferrule.errors import ReplayMismatch, RunError, StoreError, shown
+from ferrule.errors import ReplayMismatchError, RunError, StoreError, shown
 from ferrule.models.providers import check_saved
 from ferrule.runs.journal.encode import (
     PART_NAMES,
@@ -71,7 +71,7 @@ def head_of(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_head(head: Mapping[str, Any], program: Program, *, migrate: bool) -> Mapping[str, Any]:
-    """A head that this ferrule can read and that is of this program, or `StoreError`; `ReplayMismatch` shows what differs."""
+    """A head that this ferrule can read and that is of this program, or `StoreError`; `ReplayMismatchError` shows what differs."""
     if head.get("ferrule_run") != VERSION:
         msg = f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {VERSION}. Use a newer ferrule."
         raise StoreError(msg)
@@ -81,7 +81,9 @@ def checked_head(head: Mapping[str, Any], program: Program, *, migrate: bool) ->
     now = fingerprint(program)
     if not migrate and head["fingerprint"] != now:
         then, now = _different(head["fingerprint"], now)
-        raise ReplayMismatch("start, in the fingerprint of the program", then, f"{now}; load it with `migrate=True` to try all the same")
+        raise ReplayMismatchError(
+            "start, in the fingerprint of the program", then, f"{now}; load it with `migrate=True` to try all the same"
+        )
     return head
 
 
@@ -271,7 +273,7 @@ def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
         msg = f"The run was started with the tool `{form['name']}` as an input. Pass it: Run.load(..., tools=[...])."
         raise RunError(msg)
     if (now := _digest(tool.declaration)) != form["digest"]:
-        raise ReplayMismatch("start, in the inputs", f"tool `{tool.name}` {form['digest']}", f"tool `{tool.name}` {now}")
+        raise ReplayMismatchError("start, in the inputs", f"tool `{tool.name}` {form['digest']}", f"tool `{tool.name}` {now}")
     return tool
 
 

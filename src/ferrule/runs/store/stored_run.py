@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from ferrule.errors import RunCancelled, RunError, StoreError
+from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.runs.journal.encode import entry_text, read_decision, read_entry, read_object
 from ferrule.runs.store.document import given_of, head_of
 from ferrule.values.encoding.encode import json_text
@@ -88,7 +88,7 @@ class Kept:
             if stored.status == "cancelled":
                 run.status = "cancelled"
                 msg = f"The run {run.id} was cancelled from elsewhere; nothing was done. To go on all the same, resume it once more."
-                raise RunCancelled(msg)
+                raise RunCancelledError(msg)
             msg = f"The run {run.id} was carried to its end elsewhere. Load it for its prediction."
             raise RunError(msg)
         self._lease = stored.lease
@@ -168,7 +168,7 @@ class Kept:
         self._run.cancel()
         if entry.kind == "begun":
             msg = f"The run {self._run.id} was cancelled."
-            raise RunCancelled(msg)
+            raise RunCancelledError(msg)
 
     def transaction(self) -> AbstractContextManager[Any]:
         """See `Store.transaction`."""

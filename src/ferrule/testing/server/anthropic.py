@@ -9,14 +9,14 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import (
-    AuthenticationFailed,
-    ContextOverflow,
+    AuthenticationError,
+    ContextOverflowError,
     FerruleError,
     InputError,
     LMError,
-    RateLimited,
-    Refused,
-    Unavailable,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
     shown,
 )
 from ferrule.models.http.sse import event
@@ -259,11 +259,11 @@ def error_event(body: Json) -> bytes:
 
 _STATUS: tuple[tuple[type[FerruleError], tuple[int, str, str | None]], ...] = (
     (InputError, (400, "invalid_request_error", None)),
-    (RateLimited, (429, "rate_limit_error", None)),
-    (Unavailable, (529, "overloaded_error", None)),
-    (AuthenticationFailed, (401, "authentication_error", None)),
-    (ContextOverflow, (400, "invalid_request_error", "context_length_exceeded")),
-    (Refused, (400, "invalid_request_error", "content_filter")),
+    (RateLimitError, (429, "rate_limit_error", None)),
+    (UnavailableError, (529, "overloaded_error", None)),
+    (AuthenticationError, (401, "authentication_error", None)),
+    (ContextOverflowError, (400, "invalid_request_error", "context_length_exceeded")),
+    (RefusalError, (400, "invalid_request_error", "content_filter")),
     (LMError, (400, "invalid_request_error", None)),
 )
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import AuthenticationFailed, ContextOverflow, FerruleError, InputError, LMError, RateLimited, Refused, Unavailable
+from ferrule.errors import (
+    AuthenticationError,
+    ContextOverflowError,
+    FerruleError,
+    InputError,
+    LMError,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
+)
 from ferrule.models.http.sse import event
 from ferrule.models.wires.openai_chat.read_request import read_request
 from ferrule.models.wires.payload import mapping, text_of
@@ -88,11 +97,11 @@ def error_event(body: Json) -> bytes:
 
 _STATUS: tuple[tuple[type[FerruleError], int, str], ...] = (
     (InputError, 400, "invalid_request"),
-    (RateLimited, 429, "rate_limit_exceeded"),
-    (Unavailable, 503, "unavailable"),
-    (AuthenticationFailed, 401, "invalid_api_key"),
-    (ContextOverflow, 400, "context_length_exceeded"),
-    (Refused, 400, "content_filter"),
+    (RateLimitError, 429, "rate_limit_exceeded"),
+    (UnavailableError, 503, "unavailable"),
+    (AuthenticationError, 401, "invalid_api_key"),
+    (ContextOverflowError, 400, "context_length_exceeded"),
+    (RefusalError, 400, "content_filter"),
     (LMError, 400, "invalid_request"),
 )
 

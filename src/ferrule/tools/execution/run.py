@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import (
     ConfirmationRequired,
-    ReplayMismatch,
-    RunCancelled,
+    ReplayMismatchError,
+    RunCancelledError,
     StoreError,
     ToolArgumentsError,
     ToolCallError,
@@ -74,7 +74,7 @@ async def arun_call(checked: CheckedCall) -> ToolResult:
 
 def _refuse_end_of_run(tool: ToolSpec, error: Exception) -> None:
     """Let an error pass that ends the whole run, where it comes from a program that is a part of it (`as_tool()`)."""
-    if isinstance(error, (ReplayMismatch, RunCancelled, StoreError)) and getattr(tool.func, "is_program", False) is True:
+    if isinstance(error, (ReplayMismatchError, RunCancelledError, StoreError)) and getattr(tool.func, "is_program", False) is True:
         raise error
 
 

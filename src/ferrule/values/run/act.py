@@ -14,9 +14,10 @@ A program is a generator that yields acts and is sent their answers:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ferrule.errors import FerruleError
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Tell(Record):
 
 
 class Within(Record):
-    """Keep to limits from here on: where one is reached, `LimitReached` is raised in place of a model's answer."""
+    """Keep to limits from here on: where one is reached, `LimitReachedError` is raised in place of a model's answer."""
 
     limits: Any
     """Anything that fits `runs.limits.Limits`."""
@@ -76,3 +77,13 @@ class Within(Record):
 Act = CallModel | CallTools | AskPerson | Once | Tell | Within
 Flow = Generator[Act, Any, "Prediction"]
 """A running program: yields acts, is sent their answers, returns its prediction."""
+
+
+class Suspended(BaseException):
+    """Unwinds a run when a question has no answer yet: no `except Exception` may stop it. `questions` are all that wait."""
+
+    def __init__(self, questions: Sequence[Any]) -> None:
+        self.questions = tuple(questions)
+        super().__init__(f"waiting for {len(self.questions)} decisions")
+
+    __reduce__ = FerruleError.__reduce__

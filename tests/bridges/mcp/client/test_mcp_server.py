@@ -16,7 +16,7 @@ import pytest
 from ferrule import MCPServer, mcp
 from ferrule.bridges.mcp.client.resources import ServerInfo
 from ferrule.concurrency.offload import background_loop, run_async
-from ferrule.errors import ConfigurationError, MCPConnectionError, MCPProtocolError, MCPTimeout, UnknownToolError
+from ferrule.errors import ConfigurationError, MCPConnectionError, MCPProtocolError, MCPTimeoutError, UnknownToolError
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
@@ -346,7 +346,7 @@ def test_a_question_to_a_person_stops_the_clock_of_the_call() -> None:
 
 
 def test_a_call_that_takes_too_long_is_a_timeout_error() -> None:
-    assert issubclass(MCPTimeout, TimeoutError)
+    assert issubclass(MCPTimeoutError, TimeoutError)
 
 
 def test_a_server_is_shared_by_copies_and_travels_as_what_says_how_it_is_reached() -> None:
@@ -459,7 +459,7 @@ def test_a_hook_that_blocks_the_loop_is_told_as_such(monkeypatch: pytest.MonkeyP
     blocking = asyncio.run_coroutine_threadsafe(careless(), background_loop())
     assert stands.wait(10)
     try:
-        with pytest.raises(MCPTimeout, match="a hook perhaps, blocks it") as error:
+        with pytest.raises(MCPTimeoutError, match="a hook perhaps, blocks it") as error:
             asyncio.run(server.acall("echo"))
     finally:
         go_on.set()

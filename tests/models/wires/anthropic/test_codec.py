@@ -14,7 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import AuthenticationFailed, BadRequest, ConfigurationError, LMError, MissingContent, RateLimited, Refused, Unavailable
+from ferrule.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ConfigurationError,
+    LMError,
+    MissingContentError,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
+)
 from ferrule.models.providers import address, choose
 from ferrule.models.wires.anthropic.codec import MAX_TOKENS, headers, path, read, render
 from ferrule.models.wires.openai_chat.codec import read as read_openai
@@ -416,17 +425,17 @@ def test_reasons_are_the_houses_or_the_providers_own(reason, expected):
 @pytest.mark.parametrize(
     ("payload", "kind"),
     [
-        ({}, MissingContent),
-        ({"content": None, "stop_reason": "end_turn"}, MissingContent),
-        ({"content": []}, MissingContent),
-        ({"content": {}}, MissingContent),
-        ({"content": [], "stop_reason": "refusal"}, Refused),
-        ({"content": [{"type": "thinking", "thinking": "x"}], "stop_reason": "refusal", "stop_details": None}, Refused),
-        (golden("error"), BadRequest),
-        ({"type": "error", "error": {"type": "rate_limit_error", "message": "x"}}, RateLimited),
-        ({"type": "error", "error": {"type": "authentication_error", "message": "x"}}, AuthenticationFailed),
-        ({"type": "error", "error": {"type": "overloaded_error", "message": "x"}}, Unavailable),
-        ({"type": "error"}, Unavailable),
+        ({}, MissingContentError),
+        ({"content": None, "stop_reason": "end_turn"}, MissingContentError),
+        ({"content": []}, MissingContentError),
+        ({"content": {}}, MissingContentError),
+        ({"content": [], "stop_reason": "refusal"}, RefusalError),
+        ({"content": [{"type": "thinking", "thinking": "x"}], "stop_reason": "refusal", "stop_details": None}, RefusalError),
+        (golden("error"), BadRequestError),
+        ({"type": "error", "error": {"type": "rate_limit_error", "message": "x"}}, RateLimitError),
+        ({"type": "error", "error": {"type": "authentication_error", "message": "x"}}, AuthenticationError),
+        ({"type": "error", "error": {"type": "overloaded_error", "message": "x"}}, UnavailableError),
+        ({"type": "error"}, UnavailableError),
     ],
     ids=["empty", "null", "nothing", "object", "refused", "refused_in_thought", "error", "limit", "key", "overloaded", "no_word"],
 )
@@ -442,7 +451,7 @@ def test_what_is_no_answer_is_an_error(payload, kind):
 )
 def test_a_body_that_is_no_object_is_a_bad_request(body):
     """L4."""
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadRequestError):
         read(body)
 
 

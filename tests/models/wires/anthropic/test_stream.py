@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import BadRequest, LMError, MissingContent, RateLimited, Refused, Unavailable
+from ferrule.errors import BadRequestError, LMError, MissingContentError, RateLimitError, RefusalError, UnavailableError
 from ferrule.models.wires.anthropic.codec import read
 from ferrule.models.wires.anthropic.stream import Assembly
 from ferrule.values.calls.call import ToolCall
@@ -185,15 +185,15 @@ LIMIT = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        (b"", Unavailable),
-        (sent(start()), Unavailable),
-        (sent(*EVENTS[:11]), Unavailable),
-        (sent(*EVENTS[:17]), Unavailable),
-        (sent(STOP), MissingContent),
-        (b"data: {half\n\n", BadRequest),
-        (sent(start(), OVERLOADED), Unavailable),
-        (sent(*EVENTS[:11], LIMIT), RateLimited),
-        (sent(start(), ended("refusal"), STOP), Refused),
+        (b"", UnavailableError),
+        (sent(start()), UnavailableError),
+        (sent(*EVENTS[:11]), UnavailableError),
+        (sent(*EVENTS[:17]), UnavailableError),
+        (sent(STOP), MissingContentError),
+        (b"data: {half\n\n", BadRequestError),
+        (sent(start(), OVERLOADED), UnavailableError),
+        (sent(*EVENTS[:11], LIMIT), RateLimitError),
+        (sent(start(), ended("refusal"), STOP), RefusalError),
     ],
     ids=["nothing", "start", "in_text", "in_call", "only_end", "half_json", "overloaded", "limit", "refused"],
 )

@@ -16,7 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import AuthenticationFailed, BadRequest, ConfigurationError, LMError, MissingContent, RateLimited, Refused, Unavailable
+from ferrule.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ConfigurationError,
+    LMError,
+    MissingContentError,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
+)
 from ferrule.models.hosted import LM
 from ferrule.models.providers import PROVIDERS, Dialect, address, choose
 from ferrule.models.wires.gemini import codec as gemini
@@ -461,21 +470,21 @@ def test_of_several_answers_the_first_is_read():
 @pytest.mark.parametrize(
     ("payload", "kind", "words"),
     [
-        ({}, MissingContent, "no candidates"),
-        ({"candidates": None}, MissingContent, "no candidates"),
-        ({"candidates": {}}, MissingContent, "no candidates"),
-        ({"candidates": [None]}, MissingContent, "no candidates"),
-        ({"candidates": [{"index": 0}]}, MissingContent, "without content"),
-        (answering(reason="OTHER"), MissingContent, "OTHER"),
-        (golden("answer_withheld"), Refused, "SAFETY"),
-        (golden("answer_blocked"), Refused, "PROHIBITED_CONTENT"),
-        (answering({"text": "hm", "thought": True}, reason="PROHIBITED_CONTENT"), Refused, "PROHIBITED"),
-        ({"promptFeedback": {"blockReason": "OTHER", "blockReasonMessage": "because"}}, Refused, "because"),
-        (golden("error"), RateLimited, "quota"),
-        ({"error": {"code": 401, "message": "x", "status": "UNAUTHENTICATED"}}, AuthenticationFailed, "x"),
-        ({"error": {"code": 503, "message": "x", "status": "UNAVAILABLE"}}, Unavailable, "x"),
-        ({"error": {"code": 400, "message": "x", "status": "INVALID_ARGUMENT"}}, BadRequest, "x"),
-        ({"error": "x"}, Unavailable, "x"),
+        ({}, MissingContentError, "no candidates"),
+        ({"candidates": None}, MissingContentError, "no candidates"),
+        ({"candidates": {}}, MissingContentError, "no candidates"),
+        ({"candidates": [None]}, MissingContentError, "no candidates"),
+        ({"candidates": [{"index": 0}]}, MissingContentError, "without content"),
+        (answering(reason="OTHER"), MissingContentError, "OTHER"),
+        (golden("answer_withheld"), RefusalError, "SAFETY"),
+        (golden("answer_blocked"), RefusalError, "PROHIBITED_CONTENT"),
+        (answering({"text": "hm", "thought": True}, reason="PROHIBITED_CONTENT"), RefusalError, "PROHIBITED"),
+        ({"promptFeedback": {"blockReason": "OTHER", "blockReasonMessage": "because"}}, RefusalError, "because"),
+        (golden("error"), RateLimitError, "quota"),
+        ({"error": {"code": 401, "message": "x", "status": "UNAUTHENTICATED"}}, AuthenticationError, "x"),
+        ({"error": {"code": 503, "message": "x", "status": "UNAVAILABLE"}}, UnavailableError, "x"),
+        ({"error": {"code": 400, "message": "x", "status": "INVALID_ARGUMENT"}}, BadRequestError, "x"),
+        ({"error": "x"}, UnavailableError, "x"),
     ],
     ids=range(15),
 )
@@ -488,7 +497,7 @@ def test_what_is_no_answer_is_an_error(payload, kind, words):
 
 def test_errors_name_the_answer_they_are_of():
     """L4."""
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusalError) as caught:
         read(golden("answer_blocked"))
     assert caught.value.request_id == "resp-blocked"
 
@@ -496,7 +505,7 @@ def test_errors_name_the_answer_they_are_of():
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{", b"null", b"[]", b"\xff\xfe"], ids=range(6))
 def test_a_body_that_is_no_object_is_a_bad_request(body):
     """L4."""
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadRequestError):
         read(body)
 
 
@@ -514,7 +523,7 @@ def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(usag
     candidate = {"content": {"parts": parts}, "finishReason": reason, "finishMessage": feedback}
     try:
         response = read({"candidates": [candidate], "usageMetadata": usage, "promptFeedback": feedback, "modelVersion": reason})
-    except (BadRequest, Refused):
+    except (BadRequestError, RefusalError):
         return
     assert isinstance(response, Response)
     said(asking(response.message()))

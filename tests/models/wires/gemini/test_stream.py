@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import BadRequest, LMError, MissingContent, RateLimited, Refused, Unavailable
+from ferrule.errors import BadRequestError, LMError, MissingContentError, RateLimitError, RefusalError, UnavailableError
 from ferrule.models.wires.gemini.codec import read, render
 from ferrule.models.wires.gemini.stream import Assembly
 from ferrule.values.calls.call import ToolCall
@@ -143,15 +143,15 @@ def test_events_of_other_kinds_are_passed_over():
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        (b"", Unavailable),
-        (sent(chunk({"text": "a"})), Unavailable),
-        (sent(chunk(CALL, finish="FINISH_REASON_UNSPECIFIED")), Unavailable),
-        (sent(chunk({"text": "a"}), 'data: {"candidates"'), BadRequest),
-        (sent(chunk({"text": "a"}), {"error": {"code": 429, "message": "x", "status": "RESOURCE_EXHAUSTED"}}), RateLimited),
-        (sent({"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}), Unavailable),
-        (sent({"promptFeedback": {"blockReason": "SAFETY"}}), Refused),
-        (sent(chunk({"text": "hm", "thought": True}), chunk(finish="SAFETY")), Refused),
-        (sent(chunk(finish="OTHER")), MissingContent),
+        (b"", UnavailableError),
+        (sent(chunk({"text": "a"})), UnavailableError),
+        (sent(chunk(CALL, finish="FINISH_REASON_UNSPECIFIED")), UnavailableError),
+        (sent(chunk({"text": "a"}), 'data: {"candidates"'), BadRequestError),
+        (sent(chunk({"text": "a"}), {"error": {"code": 429, "message": "x", "status": "RESOURCE_EXHAUSTED"}}), RateLimitError),
+        (sent({"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}), UnavailableError),
+        (sent({"promptFeedback": {"blockReason": "SAFETY"}}), RefusalError),
+        (sent(chunk({"text": "hm", "thought": True}), chunk(finish="SAFETY")), RefusalError),
+        (sent(chunk(finish="OTHER")), MissingContentError),
     ],
     ids=["nothing", "text", "call", "half_json", "error", "error_first", "blocked", "withheld", "gave_up"],
 )

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import AuthenticationFailed, BadRequest, ConfigurationError, LMError, MissingContent, RateLimited, Refused, Unavailable
+from ferrule.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ConfigurationError,
+    LMError,
+    MissingContentError,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
+)
 from ferrule.models.providers import PROVIDERS, Dialect
 from ferrule.models.wires.openai_chat.codec import read, render
 from ferrule.models.wires.payload import decoded
@@ -320,17 +329,17 @@ def test_arguments_that_are_no_json_are_a_fault_of_the_call():
 @pytest.mark.parametrize(
     ("payload", "kind"),
     [
-        ({}, MissingContent),
-        ({"choices": None}, MissingContent),
-        ({"choices": {}}, MissingContent),
-        ({"choices": [None]}, MissingContent),
-        ({"choices": [{"message": {}}]}, MissingContent),
-        ({"choices": [{"message": {"content": ""}, "finish_reason": "content_filter"}]}, Refused),
-        ({"error": {"message": "x", "type": "rate_limit_error"}}, RateLimited),
-        ({"error": {"message": "x", "code": 401}}, AuthenticationFailed),
-        ({"error": {"message": "x"}, "choices": []}, Unavailable),
-        ({"error": "x"}, Unavailable),
-        ({"error": {"code": "invalid_prompt", "message": "x"}}, BadRequest),
+        ({}, MissingContentError),
+        ({"choices": None}, MissingContentError),
+        ({"choices": {}}, MissingContentError),
+        ({"choices": [None]}, MissingContentError),
+        ({"choices": [{"message": {}}]}, MissingContentError),
+        ({"choices": [{"message": {"content": ""}, "finish_reason": "content_filter"}]}, RefusalError),
+        ({"error": {"message": "x", "type": "rate_limit_error"}}, RateLimitError),
+        ({"error": {"message": "x", "code": 401}}, AuthenticationError),
+        ({"error": {"message": "x"}, "choices": []}, UnavailableError),
+        ({"error": "x"}, UnavailableError),
+        ({"error": {"code": "invalid_prompt", "message": "x"}}, BadRequestError),
     ],
     ids=range(11),
 )
@@ -344,7 +353,7 @@ def test_what_is_no_answer_is_an_error(payload, kind):
 @pytest.mark.parametrize("body", [b"", b" \n", b"<html>", b"{", b'{"choices"', b"null", b"[]", b"\xff\xfe", b"[" * 100_000], ids=range(9))
 def test_a_body_that_is_no_object_is_a_bad_request(body):
     """L4."""
-    with pytest.raises(BadRequest) as caught:
+    with pytest.raises(BadRequestError) as caught:
         read(body)
     assert len(str(caught.value)) < 600
 
@@ -369,7 +378,7 @@ def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(usag
     """L4: gateways send anything."""
     try:
         response = read({"choices": [{"message": message, "finish_reason": reason}], "usage": usage, "model": reason})
-    except (BadRequest, Refused):
+    except (BadRequestError, RefusalError):
         return
     assert isinstance(response, Response)
     render(asking(response.message()), model="m", settings={}, dialect=Dialect(wants_reasoning=True))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import BadRequest, LMError, MissingContent, RateLimited, Refused, Unavailable
+from ferrule.errors import BadRequestError, LMError, MissingContentError, RateLimitError, RefusalError, UnavailableError
 from ferrule.models.http.sse import Events, Whole
 from ferrule.models.wires.openai_chat.codec import read
 from ferrule.models.wires.openai_chat.stream import Assembly
@@ -220,14 +220,14 @@ def test_what_follows_the_end_is_not_read():
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        (b"", Unavailable),
-        (sent(delta(content="a"), done=False), Unavailable),
-        (sent(call(0, "a", "one", '{"x":'), done=False), Unavailable),
-        (sent(), MissingContent),
-        (sent("data: {half"), BadRequest),
-        (sent({"error": {"code": 429, "message": "x"}}), RateLimited),
-        (sent({"choices": [{"error": {"code": 500, "message": "x"}}]}), Unavailable),
-        (sent(delta(finish="content_filter")), Refused),
+        (b"", UnavailableError),
+        (sent(delta(content="a"), done=False), UnavailableError),
+        (sent(call(0, "a", "one", '{"x":'), done=False), UnavailableError),
+        (sent(), MissingContentError),
+        (sent("data: {half"), BadRequestError),
+        (sent({"error": {"code": 429, "message": "x"}}), RateLimitError),
+        (sent({"choices": [{"error": {"code": 500, "message": "x"}}]}), UnavailableError),
+        (sent(delta(finish="content_filter")), RefusalError),
     ],
     ids=["nothing", "text", "call", "no_choices", "half_json", "error", "error_in_choice", "filtered"],
 )

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ferrule.errors import AuthenticationFailed, BadRequest, ConfigurationError, LMError, MissingContent, RateLimited, Refused, Unavailable
+from ferrule.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ConfigurationError,
+    LMError,
+    MissingContentError,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
+)
 from ferrule.models.providers import PROVIDERS, address, choose
 from ferrule.models.wires import unsupported as left_out_module
 from ferrule.models.wires.openai_responses.codec import headers, path, read, render
@@ -462,22 +471,22 @@ def test_why_it_ended_is_said_in_the_words_of_the_house(status, details, reason)
 @pytest.mark.parametrize(
     ("payload", "kind"),
     [
-        ({}, MissingContent),
-        ({"output": None}, MissingContent),
-        ({"output": {"type": "message"}}, MissingContent),
-        ({"output": [None, 1, "x"], "status": "completed"}, MissingContent),
-        ({"output": [], "status": "queued"}, MissingContent),
-        ({"choices": [{"message": {"content": "x"}}]}, MissingContent),
-        (golden("filtered"), Refused),
-        (golden("failed"), Unavailable),
-        ({"status": "failed"}, Unavailable),
-        ({"error": {"code": "rate_limit_exceeded", "message": "x"}}, RateLimited),
-        ({"error": {"code": "invalid_prompt", "message": "x"}}, BadRequest),
-        ({"error": {"code": "image_too_large", "message": "x"}}, BadRequest),
-        ({"error": {"code": "bio_policy", "message": "x"}}, Refused),
-        ({"error": {"code": "misalignment_policy_violation", "message": "x"}}, Refused),
-        ({"error": {"message": "bad key", "type": "authentication_error"}}, AuthenticationFailed),
-        ({"error": "x"}, Unavailable),
+        ({}, MissingContentError),
+        ({"output": None}, MissingContentError),
+        ({"output": {"type": "message"}}, MissingContentError),
+        ({"output": [None, 1, "x"], "status": "completed"}, MissingContentError),
+        ({"output": [], "status": "queued"}, MissingContentError),
+        ({"choices": [{"message": {"content": "x"}}]}, MissingContentError),
+        (golden("filtered"), RefusalError),
+        (golden("failed"), UnavailableError),
+        ({"status": "failed"}, UnavailableError),
+        ({"error": {"code": "rate_limit_exceeded", "message": "x"}}, RateLimitError),
+        ({"error": {"code": "invalid_prompt", "message": "x"}}, BadRequestError),
+        ({"error": {"code": "image_too_large", "message": "x"}}, BadRequestError),
+        ({"error": {"code": "bio_policy", "message": "x"}}, RefusalError),
+        ({"error": {"code": "misalignment_policy_violation", "message": "x"}}, RefusalError),
+        ({"error": {"message": "bad key", "type": "authentication_error"}}, AuthenticationError),
+        ({"error": "x"}, UnavailableError),
     ],
     ids=[
         "empty", "null", "no_list", "no_items", "queued", "chat", "filtered", "failed", "failed_without_a_word",
@@ -494,7 +503,7 @@ def test_what_is_no_answer_is_an_error(payload, kind):
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{", b"null", b"[]"], ids=["empty", "html", "half", "null", "list"])
 def test_a_body_that_is_no_object_is_a_bad_request(body):
     """L4."""
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadRequestError):
         read(body)
 
 

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import BadRequest, ContextOverflow, LMError, MissingContent, RateLimited, Refused, Unavailable
+from ferrule.errors import (
+    BadRequestError,
+    ContextOverflowError,
+    LMError,
+    MissingContentError,
+    RateLimitError,
+    RefusalError,
+    UnavailableError,
+)
 from ferrule.models.wires.openai_responses.codec import read
 from ferrule.models.wires.openai_responses.stream import Assembly
 from ferrule.values.calls.call import ToolCall
@@ -201,20 +209,20 @@ def test_a_last_event_without_its_empty_line_counts():
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        (b"", Unavailable),
-        (sent(*BEGINNING), Unavailable),
-        (sent(*BEGINNING, *SPEAKING), Unavailable),
-        (sent("data: [DONE]"), MissingContent),
-        (sent(*BEGINNING, ev("completed", response={**BODY, "output": []})), MissingContent),
-        (sent("data: {half"), BadRequest),
-        (sent(*BEGINNING, {"type": "error", "code": "rate_limit_exceeded", "message": "x", "param": None}), RateLimited),
+        (b"", UnavailableError),
+        (sent(*BEGINNING), UnavailableError),
+        (sent(*BEGINNING, *SPEAKING), UnavailableError),
+        (sent("data: [DONE]"), MissingContentError),
+        (sent(*BEGINNING, ev("completed", response={**BODY, "output": []})), MissingContentError),
+        (sent("data: {half"), BadRequestError),
+        (sent(*BEGINNING, {"type": "error", "code": "rate_limit_exceeded", "message": "x", "param": None}), RateLimitError),
         (
             sent({"type": "error", "error": {"type": "invalid_request_error", "code": "context_length_exceeded", "message": "x"}}),
-            ContextOverflow,
+            ContextOverflowError,
         ),
-        (sent({"error": {"message": "x", "code": 500}}), Unavailable),
-        (sent(ev("failed", response={**HEAD, "status": "failed", "error": {"code": "server_error", "message": "x"}})), Unavailable),
-        (sent(ev("incomplete", response={"status": "incomplete", "incomplete_details": {"reason": "content_filter"}})), Refused),
+        (sent({"error": {"message": "x", "code": 500}}), UnavailableError),
+        (sent(ev("failed", response={**HEAD, "status": "failed", "error": {"code": "server_error", "message": "x"}})), UnavailableError),
+        (sent(ev("incomplete", response={"status": "incomplete", "incomplete_details": {"reason": "content_filter"}})), RefusalError),
     ],
     ids=["nothing", "begun", "broken_off", "only_done", "empty", "half_json", "error", "inner_error", "gateway", "failed", "filtered"],
 )

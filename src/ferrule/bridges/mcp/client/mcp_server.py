@@ -21,7 +21,7 @@ from ferrule.bridges.mcp.config import entries_of
 from ferrule.bridges.mcp.spec import ServerSpec, name_of_command, name_of_url, spec_from_state
 from ferrule.bridges.mcp.transport.shutdown import prepare
 from ferrule.concurrency.offload import background_loop, is_awaited_by_loop, run_async
-from ferrule.errors import ConfigurationError, MCPTimeout
+from ferrule.errors import ConfigurationError, MCPTimeoutError
 from ferrule.tools.mcp.pins import Pins, pins_form
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class MCPServer(Listed, Content):
     """An MCP server: `MCPServer.stdio("npx", ["-y", "..."])`, `.http(url)`, `.sse(url)`, `.in_memory(server)`, or `mcp("...")`.
 
     As a context manager, sync or async, it connects, gives its tools and closes again. Options: see `ServerOptions`. What fails raises
-    `MCPConnectionError`, `MCPTimeout`, `MCPProtocolError`: all `MCPError`.
+    `MCPConnectionError`, `MCPTimeoutError`, `MCPProtocolError`: all `MCPError`.
     """
 
     def __init__(self, spec: ServerSpec, options: ServerOptions, live: Mapping[str, Any] | None = None) -> None:
@@ -312,7 +312,7 @@ class MCPServer(Listed, Content):
                 "Hooks are async and must not wait in sync code"
             )
             msg = f"MCP server `{self.name}` cannot be asked from here: {why}."
-            raise MCPTimeout(msg, server=self.name, phase="start", may_have_run=False) from late
+            raise MCPTimeoutError(msg, server=self.name, phase="start", may_have_run=False) from late
         except asyncio.CancelledError:
             waiting.cancel()
             raise

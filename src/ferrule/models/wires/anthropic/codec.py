@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import ConfigurationError, MissingContent, Refused, shown
+from ferrule.errors import ConfigurationError, MissingContentError, RefusalError, shown
 from ferrule.models.http import errors as failures
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.anthropic.blocks import WIRE, assistant_blocks, content_blocks, kind, plain_text, result_block, said_in
@@ -232,7 +232,10 @@ def headers(key: str | None) -> dict[str, str]:
 
 
 def read(payload: Json | bytes) -> Response:
-    """The answer in a body. Raises `BadRequest` if there is none, `MissingContent` if there is no content, `Refused` if it was withheld."""
+    """The answer in a body.
+
+    Raises `BadRequestError` if there is none, `MissingContentError` if there is no content, `RefusalError` if it was withheld.
+    """
     body = decoded(payload) if isinstance(payload, bytes) else payload
     if body.get("error") or body.get("type") == "error":
         raise failures.told(body)
@@ -241,13 +244,13 @@ def read(payload: Json | bytes) -> Response:
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     if not isinstance(content, list) or not (content or reason):
-        raise MissingContent(no_answer("no content", body), request_id=text_of(body.get("id")), raw=body)
+        raise MissingContentError(no_answer("no content", body), request_id=text_of(body.get("id")), raw=body)
     blocks = [block for each in listed(content) if (block := mapping(each))]
     text, thoughts, calls, extra = said_in(blocks)
     refusal = text_of(mapping(body.get("stop_details")).get("explanation")) if reason == "refusal" else None
     if reason == "refusal" and not text and not calls and not refusal:
         msg = "the provider withheld the answer"
-        raise Refused(msg, request_id=text_of(body.get("id")))
+        raise RefusalError(msg, request_id=text_of(body.get("id")))
     return Response(
         text,
         calls,

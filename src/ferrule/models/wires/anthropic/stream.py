@@ -64,7 +64,7 @@ class Assembly(Reading):
         self._blocks: dict[int, _Block] = {}
 
     def response(self) -> Response:
-        """The whole answer; raises `Unavailable` where the stream broke off before its end."""
+        """The whole answer; raises `UnavailableError` where the stream broke off before its end."""
         self._check_ended(self.is_done or text_of(self._body.get("stop_reason")), self._blocks)
         content = [self._blocks[index].whole() for index in sorted(self._blocks)]
         return read({**self._body, "content": content, "usage": self._usage})

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic_core import from_json
 
-from ferrule.errors import ConfigurationError, MissingContent, Refused, shown
+from ferrule.errors import ConfigurationError, MissingContentError, RefusalError, shown
 from ferrule.models.http import errors as failures
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.gemini.parts import WIRE, content_parts, result_parts, said, turn_parts
@@ -221,7 +221,10 @@ _BAD_CALLS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"})
 
 
 def read(payload: Json | bytes) -> Response:
-    """The answer in a body. Raises `BadRequest` if there is none, `MissingContent` if nothing is in it, `Refused` if it was withheld."""
+    """The answer in a body.
+
+    Raises `BadRequestError` if there is none, `MissingContentError` if nothing is in it, `RefusalError` if it was withheld.
+    """
     body = decoded(payload) if isinstance(payload, bytes) else payload
     if body.get("error"):
         raise failures.told(body)
@@ -261,18 +264,18 @@ def block_of(body: Json) -> str | None:
     return text_of(mapping(body.get("promptFeedback")).get("blockReason"))
 
 
-def _nothing(body: Json, candidate: Json, word: str | None) -> MissingContent | Refused:
+def _nothing(body: Json, candidate: Json, word: str | None) -> MissingContentError | RefusalError:
     request_id = text_of(body.get("responseId"))
     said_of_it = text_of(candidate.get("finishMessage")) or text_of(mapping(body.get("promptFeedback")).get("blockReasonMessage"))
     why = f": {said_of_it}" if said_of_it else ""
     if word is None and block_of(body) is not None:
-        return Refused(f"the provider blocked the question ({block_of(body)}){why}", request_id=request_id, raw=body)
+        return RefusalError(f"the provider blocked the question ({block_of(body)}){why}", request_id=request_id, raw=body)
     if word is not None and _REASONS.get(word) == "content_filter":
-        return Refused(f"the provider withheld the answer ({word}){why}", request_id=request_id)
+        return RefusalError(f"the provider withheld the answer ({word}){why}", request_id=request_id)
     if word is not None:
-        return MissingContent(f"the provider gave up before any answer ({word}){why}", request_id=request_id)
+        return MissingContentError(f"the provider gave up before any answer ({word}){why}", request_id=request_id)
     found = "a candidate without content" if candidate else "no candidates"
-    return MissingContent(no_answer(found, body), request_id=request_id, raw=body)
+    return MissingContentError(no_answer(found, body), request_id=request_id, raw=body)
 
 
 def _bad_call(word: str, candidate: Json) -> ToolCall:

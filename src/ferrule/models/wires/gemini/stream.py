@@ -30,7 +30,7 @@ class Assembly(Reading):
         self._parts: list[Json] = []
 
     def response(self) -> Response:
-        """The whole answer; raises `Unavailable` where nothing said why it ended."""
+        """The whole answer; raises `UnavailableError` where nothing said why it ended."""
         self._check_ended(finish_of(self._candidate) or block_of(self._body), self._parts)
         candidate: Json = {**self._candidate, "content": {"role": "model", "parts": _joined(self._parts)}}
         return read({**self._body, "candidates": [candidate] if self._candidate else []})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.errors import MissingContent, Refused, shown
+from ferrule.errors import MissingContentError, RefusalError, shown
 from ferrule.models.http import errors as failures
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.payload import Json, count_of, decoded, mapping, no_answer, refuse_settings, text_of
@@ -153,7 +153,10 @@ def headers(key: str | None) -> dict[str, str]:
 
 
 def read(payload: Json | bytes) -> Response:
-    """The answer in a body. Raises `BadRequest` if there is none, `MissingContent` if there is no message, `Refused` if it was withheld."""
+    """The answer in a body.
+
+    Raises `BadRequestError` if there is none, `MissingContentError` if there is no message, `RefusalError` if it was withheld.
+    """
     body = decoded(payload) if isinstance(payload, bytes) else payload
     if body.get("error"):
         raise failures.told(body)
@@ -162,7 +165,7 @@ def read(payload: Json | bytes) -> Response:
     message = mapping(mapping(choice).get("message"))
     if not message:
         found = "no choices" if not choice else "a choice without a message"
-        raise MissingContent(no_answer(found, body), request_id=text_of(body.get("id")), raw=body)
+        raise MissingContentError(no_answer(found, body), request_id=text_of(body.get("id")), raw=body)
     text, thought = content_of(message.get("content"))
     reasoning = text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")) or thought
     calls = _calls(message)
@@ -170,7 +173,7 @@ def read(payload: Json | bytes) -> Response:
     refusal = text_of(message.get("refusal"))
     if reason == "content_filter" and not text and not calls and not refusal:
         msg = "the provider's content filter withheld the answer"
-        raise Refused(msg, request_id=text_of(body.get("id")))
+        raise RefusalError(msg, request_id=text_of(body.get("id")))
     usage = mapping(body.get("usage"))
     return Response(
         text,

@@ -86,7 +86,7 @@ class Assembly(Reading):
         self._answered = False
 
     def response(self) -> Response:
-        """The whole answer; raises `Unavailable` where the stream broke off before its end."""
+        """The whole answer; raises `UnavailableError` where the stream broke off before its end."""
         self._check_ended(self.is_done or self._reason, self._answered)
         if not self._answered:
             return read({**self._body, "choices": []})

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import LMError, MissingContent, Refused
+from ferrule.errors import LMError, MissingContentError, RefusalError
 from ferrule.models.http import errors as failures
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.payload import Json, count_of, decoded, listed, mapping, no_answer, refuse_settings, text_of
@@ -201,20 +201,23 @@ def _kept_call(item: Json, call: ToolCall) -> Json:
 
 
 def read(payload: Json | bytes) -> Response:
-    """The answer in a body. Raises `BadRequest` if there is none, `MissingContent` if nothing is in it, `Refused` if it was withheld."""
+    """The answer in a body.
+
+    Raises `BadRequestError` if there is none, `MissingContentError` if nothing is in it, `RefusalError` if it was withheld.
+    """
     body = decoded(payload) if isinstance(payload, bytes) else payload
     if body.get("error") or body.get("status") == "failed":
         raise failed(body.get("error") or "the answer failed, and the provider says no more")
     items = [item for each in listed(body.get("output")) if (item := mapping(each))]
     status = text_of(body.get("status")) or "completed"
     if not items and status != "incomplete":
-        raise MissingContent(no_answer(f"no output (its status is {status!r})", body), request_id=text_of(body.get("id")), raw=body)
+        raise MissingContentError(no_answer(f"no output (its status is {status!r})", body), request_id=text_of(body.get("id")), raw=body)
     text, refusal = text_in(items)
     calls = calls_in(items)
     reason = _reason(status, body, is_calling=bool(calls))
     if reason == "content_filter" and not text and not calls and not refusal:
         msg = "the provider's content filter withheld the answer"
-        raise Refused(msg, request_id=text_of(body.get("id")))
+        raise RefusalError(msg, request_id=text_of(body.get("id")))
     return Response(
         text,
         calls,

@@ -66,7 +66,7 @@ class Assembly(Reading):
         self._thought: object = None
 
     def response(self) -> Response:
-        """The whole answer; raises `Unavailable` where the stream broke off before its end."""
+        """The whole answer; raises `UnavailableError` where the stream broke off before its end."""
         self._check_ended(self.is_done, self._items)
         if listed(self._body.get("output")):
             return read(self._body)
