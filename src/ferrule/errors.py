@@ -1,4 +1,4 @@
-"""Every error ferrule raises on purpose.  (Floor 1: knows nothing of the house.)
+"""Every error ferrule raises on purpose.
 
 ```
 FerruleError

@@ -1,4 +1,4 @@
-"""Settings, and the one ContextVar of the house.  (Floor 2.)
+"""Settings, and the one ContextVar of the house.
 
 `configure(...)` sets them for the whole process, `with context(...)` for a block, its tasks and its worker threads. Neither an environment
 variable nor another thread's block ever changes them. A program reads them once, when it is called.

@@ -1,4 +1,4 @@
-"""`Adapter`: how signatures, inputs and steps become messages, and answers become outputs.  (Floor 3.)
+"""`Adapter`: how signatures, inputs and steps become messages, and answers become outputs.
 
 What is the same in every form stands here, first of all `request`, the one place that shapes requests. A form (`ChatAdapter`,
 `JSONAdapter`, `XMLAdapter`) says how fields look in a message, how an answer is to look, and how to find the fields in one.

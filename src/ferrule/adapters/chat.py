@@ -1,4 +1,4 @@
-"""`ChatAdapter`: each field below a marker of its own, `[[ ## answer ## ]]`.  (Floor 3.)"""
+"""`ChatAdapter`: each field below a marker of its own, `[[ ## answer ## ]]`."""
 
 from __future__ import annotations
 

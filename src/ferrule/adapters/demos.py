@@ -1,4 +1,4 @@
-"""Earlier turns as messages: demos, and the histories among the inputs.  (Floor 3.)
+"""Earlier turns as messages: demos, and the histories among the inputs.
 
 A turn of fields becomes a question and an answer in the adapter's form. Where tool calls travel beside the text, those of a turn become
 calls of the assistant's message, with a result behind each, as providers want it (E54).

@@ -1,4 +1,4 @@
-"""`JSONAdapter`: inputs, steps and answers as JSON objects.  (Floor 3.)"""
+"""`JSONAdapter`: inputs, steps and answers as JSON objects."""
 
 from __future__ import annotations
 

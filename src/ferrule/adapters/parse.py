@@ -1,4 +1,4 @@
-"""From the raw text of each field to typed outputs, or to an error that names every problem.  (Floor 3.)
+"""From the raw text of each field to typed outputs, or to an error that names every problem.
 
 What fills the output for tool calls is decided here: native calls if there are any, else what the text says in the field's place. An answer
 with a good call is an answer, whatever other outputs it lacks: they are None (E47). No call is ever run (E55).

@@ -1,4 +1,4 @@
-"""Values and fields as text for a model, in words and forms that all adapters share.  (Floor 3.)"""
+"""Values and fields as text for a model, in words and forms that all adapters share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`XMLAdapter`: each field between tags, `<answer>...</answer>`.  (Floor 3.)"""
+"""`XMLAdapter`: each field between tags, `<answer>...</answer>`."""
 
 from __future__ import annotations
 

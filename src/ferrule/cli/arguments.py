@@ -1,4 +1,4 @@
-"""From the words of a command line to tools, a model, an adapter and inputs.  (Floor 6.)
+"""From the words of a command line to tools, a model, an adapter and inputs.
 
 Everything here raises one of `WRONG`, with a message for the person who typed the words.
 """

@@ -1,4 +1,4 @@
-"""How a door opens: output that no terminal refuses, and one clear line where the extra `ferrule[cli]` is missing.  (Floor 6.)"""
+"""How a door opens: output that no terminal refuses, and one clear line where the extra `ferrule[cli]` is missing."""
 
 from __future__ import annotations
 

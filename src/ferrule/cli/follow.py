@@ -1,4 +1,4 @@
-"""Carrying a run to its end for a person who watches, and who is asked when it waits.  (Floor 6.)"""
+"""Carrying a run to its end for a person who watches, and who is asked when it waits."""
 
 from __future__ import annotations
 

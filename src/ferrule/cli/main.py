@@ -1,4 +1,4 @@
-"""The command `ferrule`: where a person at a terminal comes in.  (Floor 6.)
+"""The command `ferrule`: where a person at a terminal comes in.
 
 `main` is the entry point; the commands themselves stand in `commands.py`, which needs the extra `ferrule[cli]`.
 """

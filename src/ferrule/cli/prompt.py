@@ -1,4 +1,4 @@
-"""Asking the person at the terminal what a run waits for.  (Floor 6.)
+"""Asking the person at the terminal what a run waits for.
 
 A confirmation takes `y`, `n`, `edit NAME=VALUE ...`, `always`, `why`, or what to do instead. Nothing is decided by accident: an empty line
 and an edit that cannot be read are asked again, and whatever is not clearly yes runs nothing.

@@ -1,4 +1,4 @@
-"""Text of models and tools made fit for a terminal: nothing in it can move the cursor, change colours or hide.  (Floor 6.)"""
+"""Text of models and tools made fit for a terminal: nothing in it can move the cursor, change colours or hide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Four real tools to try ferrule with: exact arithmetic, two about dates, and a search in ferrule's own documents.  (Floor 6.)
+"""Four real tools to try ferrule with: exact arithmetic, two about dates, and a search in ferrule's own documents.
 
 They are what `ferrule ask` offers when no other tools are named, and what `make demo` answers its questions with. None needs a network.
 """

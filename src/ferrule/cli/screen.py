@@ -1,4 +1,4 @@
-"""A run on the terminal: its events drawn as they come, then its outputs.  (Floor 6.)
+"""A run on the terminal: its events drawn as they come, then its outputs.
 
 Whatever a model or a tool wrote passes through `plain_text` and is printed as text, never as markup.
 """

@@ -1,4 +1,4 @@
-"""Awaiting for a limited time: what does not end when it is cancelled is left behind.  (Floor 2.)
+"""Awaiting for a limited time: what does not end when it is cancelled is left behind.
 
 In: something awaitable and seconds. Out: what it returned in time, or `ToolTimeoutError`. It runs as a task of its own, as nobody can take
 leave of what is awaited in one's own: a coroutine may refuse to be cancelled, or take its time over it.

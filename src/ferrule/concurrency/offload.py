@@ -1,4 +1,4 @@
-"""Where work goes that may not run here: the bounded pool of worker threads, and the one background event loop.  (Floor 2.)
+"""Where work goes that may not run here: the bounded pool of worker threads, and the one background event loop.
 
 Threads are daemons: a tool that hangs never keeps the process from ending. Work always runs with the caller's context variables.
 

@@ -1,4 +1,4 @@
-"""What `offload` is made of: jobs and the pool of threads that do them, errands to event loops, what a thread knows of itself.  (Floor 1.)
+"""What `offload` is made of: jobs and the pool of threads that do them, errands to event loops, what a thread knows of itself.
 
 Threads are daemons: a tool that hangs never keeps the process from ending.
 """

@@ -1,4 +1,4 @@
-"""Models through a client that the user made: `LM.from_client(openai.OpenAI(...), model="...")`, and litellm.  (Floor 3.)
+"""Models through a client that the user made: `LM.from_client(openai.OpenAI(...), model="...")`, and litellm.
 
 For whoever has one already: with a login of its own, behind a company's gateway, wrapped by a tracer. The request is the wire's, the
 client's public `create` sends it, and what comes back, object or dict, is read by the wire. Nothing of a client is imported here.

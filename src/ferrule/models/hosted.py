@@ -1,4 +1,4 @@
-"""`LM("provider/model")`: a hosted model, which is a wire (`wires`) over the transport (`http`).  (Floor 3.)"""
+"""`LM("provider/model")`: a hosted model, which is a wire (`wires`) over the transport (`http`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Language models: what ferrule needs of one, and the one over HTTP.  (Floor 3.)
+"""Language models: what ferrule needs of one, and the one over HTTP.
 
 `Model` is the protocol. `BaseLM` gives all of it to a class that writes `complete` alone, and `as_model` to an object that has no more.
 """

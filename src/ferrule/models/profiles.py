@@ -1,4 +1,4 @@
-"""What single models can do otherwise than their provider's others.  (Floor 3.)
+"""What single models can do otherwise than their provider's others.
 
 Only what a source says; a model that is not here has its provider's capabilities. `LM(..., capabilities=...)` overrides both. A model that
 refuses tools in spite of what stands here is found out when it is asked (`programs/asking/native_or_text.py`).

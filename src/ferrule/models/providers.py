@@ -1,4 +1,4 @@
-"""The providers ferrule can name: where they listen, which variable holds the key, and how each bends its wire.  (Floor 3.)
+"""The providers ferrule can name: where they listen, which variable holds the key, and how each bends its wire.
 
 No entry was tried against the live service: there was no key to try it with. Where a rule below comes from a page or a report, it says so.
 """

@@ -1,4 +1,4 @@
-"""The words that built-in programs say to models, and their built-in tools.  (Floor 5.)"""
+"""The words that built-in programs say to models, and their built-in tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Module`: the root of all programs, and every way to call one.  (Floor 5.)
+"""`Module`: the root of all programs, and every way to call one.
 
 A program says what it does either as `def flow(self, **inputs)`, a generator of acts (`values/run/act.py`), or as `def forward(self, ...)`
 (and `async def aforward`) in plain Python that calls other programs. Nothing on the instance changes during a run. What runs programs is

@@ -1,4 +1,4 @@
-"""`Predict` and `ChainOfThought`: inputs to outputs by asking a model, with tools if there are any.  (Floor 5.)"""
+"""`Predict` and `ChainOfThought`: inputs to outputs by asking a model, with tools if there are any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ReAct`: think, call a tool, see what came of it, until the outputs are known.  (Floor 5.)
+"""`ReAct`: think, call a tool, see what came of it, until the outputs are known.
 
 The class alone stands here, and loads what it is made of when an agent is made: naming it must stay cheap (performance, F2). How it works
 is in `react_loop.py`.

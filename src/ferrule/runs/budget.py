@@ -1,4 +1,4 @@
-"""What is left of a program's limits: one budget for it and all that it calls.  (Floor 4.)
+"""What is left of a program's limits: one budget for it and all that it calls.
 
 Budgets form a chain from the inside out: what is spent inside is spent in each, and the first limit reached, from the inside, is the one
 that counts. Counts come from acts, so a replay counts the same again. The clock does not: that a limit was reached is therefore

@@ -1,4 +1,4 @@
-"""`gather`: several programs at once inside a `forward`, each with a place of its own in the journal.  (Floor 4.)"""
+"""`gather`: several programs at once inside a `forward`, each with a place of its own in the journal."""
 
 from __future__ import annotations
 

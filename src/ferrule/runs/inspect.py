@@ -1,4 +1,4 @@
-"""The latest model calls, for a person to read.  (Floor 4.)"""
+"""The latest model calls, for a person to read."""
 
 from __future__ import annotations
 

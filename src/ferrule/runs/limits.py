@@ -1,4 +1,4 @@
-"""Bounds of a run.  (Floor 4.)"""
+"""Bounds of a run."""
 
 from __future__ import annotations
 

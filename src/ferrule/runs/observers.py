@@ -1,4 +1,4 @@
-"""Observers: who is told what goes on, and the wall that keeps them from changing it.  (Floor 4.)
+"""Observers: who is told what goes on, and the wall that keeps them from changing it.
 
 In: events. Out: calls of callbacks. One of the two places where any exception is caught: an observer that fails is reported as a warning,
 and the run goes on as if it had not been there.

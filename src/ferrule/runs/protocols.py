@@ -1,4 +1,4 @@
-"""`Store`: where runs are kept, as a port.  (Floor 4.)
+"""`Store`: where runs are kept, as a port.
 
 A store knows nothing of programs. It keeps texts (the head of a run, the entries of its journal, decisions), and who may write: a *lease*
 is the right to write to one run, and its token is checked at every write. So a process that was thought dead and comes back finds its

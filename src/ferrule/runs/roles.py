@@ -1,4 +1,4 @@
-"""What a run needs of others: of its program, and of its place in a store.  (Floor 4.)"""
+"""What a run needs of others: of its program, and of its place in a store."""
 
 from __future__ import annotations
 

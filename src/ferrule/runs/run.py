@@ -1,4 +1,4 @@
-"""`Run`: one execution of a program as a value; and `execute`, which carries it as far as it goes.  (Floor 4.)
+"""`Run`: one execution of a program as a value; and `execute`, which carries it as far as it goes.
 
 Executing a run again replays its journal into a fresh execution of the program and goes on where it stopped: at a question, an error, or
 a cancellation.

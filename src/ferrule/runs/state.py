@@ -1,4 +1,4 @@
-"""What a run is made of while it executes: its state and its frames.  (Floor 4.)
+"""What a run is made of while it executes: its state and its frames.
 
 The drivers work on these; `run.py` puts the doors on top that people use.
 """

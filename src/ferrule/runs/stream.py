@@ -1,4 +1,4 @@
-"""`EventStream`: a run's events as they come, for `for` and for `async for`.  (Floor 4.)
+"""`EventStream`: a run's events as they come, for `for` and for `async for`.
 
 Iterated with `for`, the run executes in a thread of its own and events arrive through a queue; with `async for`, as a task on this loop.
 Leaving the loop early, or the `with` block, cancels the run; what it did so far is in its journal.

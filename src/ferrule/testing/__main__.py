@@ -1,4 +1,4 @@
-"""`python -m ferrule.testing`: an OpenAI-compatible server on loopback, as a process of its own.  (Floor 4.)"""
+"""`python -m ferrule.testing`: an OpenAI-compatible server on loopback, as a process of its own."""
 
 from __future__ import annotations
 

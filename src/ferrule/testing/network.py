@@ -1,4 +1,4 @@
-"""A blocked network, for tests.  (Floor 4.)"""
+"""A blocked network, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of a real model kept in a file, and given again: `RecordLM` writes it, `ReplayLM` reads it.  (Floor 3.)
+"""Answers of a real model kept in a file, and given again: `RecordLM` writes it, `ReplayLM` reads it.
 
 The file is JSON lines. The first says whose answers they are; each other holds `key` (the request's digest), `asked` (the request as
 lines of text, to compare by), and `answer`. Keys of providers are never in a request, and are taken out should a text hold one.

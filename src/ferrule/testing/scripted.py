@@ -1,4 +1,4 @@
-"""Models for tests: `ScriptedLM` says what it was told to say, `AutoLM` calls every tool once.  (Floor 3.)"""
+"""Models for tests: `ScriptedLM` says what it was told to say, `AutoLM` calls every tool once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`@confirm_first`: a function that asks before it runs, under udspy's name.  (Floor 3.)"""
+"""`@confirm_first`: a function that asks before it runs, under udspy's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`@tool`: the decorator, in a module of its own so that naming it costs nothing; `Tool` is loaded when a tool is made.  (Floor 3.)"""
+"""`@tool`: the decorator, in a module of its own so that naming it costs nothing; `Tool` is loaded when a tool is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many tools behind two: look for one, load it.  (Floor 3.)
+"""Many tools behind two: look for one, load it.
 
 In: tools that would fill a prompt. Out: `search_tools`, which gives names and one line each, and `load_tool`, which gives a tool's whole
 description and schema. A loaded tool is handed to `on_load`, so that a run can offer it from its next turn on; where there is nobody to do

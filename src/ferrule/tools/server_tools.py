@@ -1,4 +1,4 @@
-"""The tools of whole servers as ours.  (Floor 3.)
+"""The tools of whole servers as ours.
 
 In: the definitions that servers list. Out: tools under names that do not collide, renamed or connected where that is needed, and what is to
 be told of all of them together.

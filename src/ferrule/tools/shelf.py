@@ -1,4 +1,4 @@
-"""Tools that a program has and does not offer until they are loaded; found by name, glob, or words.  (Floor 3.)
+"""Tools that a program has and does not offer until they are loaded; found by name, glob, or words.
 
 The search is BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) over names, descriptions and the names of
 parameters. It is written here: forty lines over an index made once, against a dependency for everybody who installs ferrule.

@@ -1,4 +1,4 @@
-"""`Tool`: a callable a model may call; and `@tool`.  (Floor 3.)
+"""`Tool`: a callable a model may call; and `@tool`.
 
 In: a function. Out: a frozen value that knows its name, its schema and its rules, and is still callable. Making one reads the
 signature only; schema and validator are made when first needed, and kept.

@@ -1,4 +1,4 @@
-"""Tools by name, in order.  (Floor 3.)
+"""Tools by name, in order.
 
 In: tools and whatever can become one. Out: a `Toolbox`, which finds a tool by its own name or its wire name at once and hands its
 declarations out, made once. Building it builds every schema, so that what is wrong with a tool is said before a model is asked.

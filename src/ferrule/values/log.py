@@ -1,4 +1,4 @@
-"""An append-only sequence whose views share one list, so that adding to a long one costs the same as to a short one.  (Floor 2.)"""
+"""An append-only sequence whose views share one list, so that adding to a long one costs the same as to a short one."""
 
 from __future__ import annotations
 

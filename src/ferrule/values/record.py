@@ -1,4 +1,4 @@
-"""`Record` and `Changing`: the bases of plain values, slotted; the first is frozen.  (Floor 2.)
+"""`Record` and `Changing`: the bases of plain values, slotted; the first is frozen.
 
 It is what `@dataclass(frozen=True, slots=True)` gives, with one difference that matters here: nothing is generated while a module is
 imported. A dataclass compiles its methods when it is defined, about half a millisecond each, and a house of sixty values would pay for

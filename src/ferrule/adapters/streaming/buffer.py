@@ -1,4 +1,4 @@
-"""What a reader of a streamed answer holds back, in work that is linear in the answer however small its pieces are.  (Floor 3.)"""
+"""What a reader of a streamed answer holds back, in work that is linear in the answer however small its pieces are."""
 
 from __future__ import annotations
 

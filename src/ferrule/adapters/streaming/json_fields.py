@@ -1,4 +1,4 @@
-"""The fields of a JSON object while its text is still coming.  (Floor 3.)"""
+"""The fields of a JSON object while its text is still coming."""
 
 from __future__ import annotations
 

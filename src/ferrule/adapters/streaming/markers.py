@@ -1,4 +1,4 @@
-"""Finding fields below `[[ ## name ## ]]` markers, in a whole text and in one that is still coming.  (Floor 3.)
+"""Finding fields below `[[ ## name ## ]]` markers, in a whole text and in one that is still coming.
 
 One rule for both: a marker of a field not seen yet opens it, at a line's start or within one; the marker of a field seen before begins
 a stretch that belongs to nobody; the last marker ends everything; markers of unknown fields are text. A marker in backticks within a line

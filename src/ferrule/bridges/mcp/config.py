@@ -1,4 +1,4 @@
-"""Files of MCP servers: `{"mcpServers": {...}}`, as other programs write them.  (Floor 4.)"""
+"""Files of MCP servers: `{"mcpServers": {...}}`, as other programs write them."""
 
 from __future__ import annotations
 

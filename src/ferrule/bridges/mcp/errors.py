@@ -1,4 +1,4 @@
-"""What went wrong with a server, as an error of ours.  (Floor 4.)
+"""What went wrong with a server, as an error of ours.
 
 In: an error of the SDK or of a transport, and what is known of the request. Out: an `MCPError` that names server, tool and phase, and says
 whether the server may have executed the call.

@@ -1,4 +1,4 @@
-"""A language model lent to an MCP server that asks for one (sampling), within bounds.  (Floor 4.)
+"""A language model lent to an MCP server that asks for one (sampling), within bounds.
 
 In: the protocol's `sampling/createMessage`. Out: its answer, by a model of yours. Nothing of this happens unless you write
 `MCPServer...(sample=sampling(lm))`: the texts are the server's, and so is what it does with the answer. It is given no tools.

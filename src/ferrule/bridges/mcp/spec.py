@@ -1,4 +1,4 @@
-"""What says which MCP server is meant, and how it is to be used: plain values without a connection.  (Floor 4.)
+"""What says which MCP server is meant, and how it is to be used: plain values without a connection.
 
 In: a command, an address or a saved mapping. Out: a `ServerSpec` that compares, and is saved as JSON without secrets. Secrets are never
 shown: not in `repr`, not in what is saved. What is saved of one is the name of the variable that it will be read from again.

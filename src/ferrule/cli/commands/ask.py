@@ -1,4 +1,4 @@
-"""The commands `ferrule ask`, `tools` and `lint`; `serve` and those on kept runs stand in modules of their own.  (Floor 6.)
+"""The commands `ferrule ask`, `tools` and `lint`; `serve` and those on kept runs stand in modules of their own.
 
 Exit codes: 0 answered, 1 the run failed or `lint` found a loss, 2 the command line is wrong, 3 a person must decide and none is there,
 130 interrupted.

@@ -1,4 +1,4 @@
-"""The command `ferrule lint`: what tools lose on their way to a provider.  (Floor 6.)
+"""The command `ferrule lint`: what tools lose on their way to a provider.
 
 In: where tools are, and the providers meant. Out: a line for each loss, and whether there is one as the exit code.
 """

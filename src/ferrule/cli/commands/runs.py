@@ -1,4 +1,4 @@
-"""The commands on kept runs: `ferrule runs`, `show`, `approve`, `deny`, `reply`, `cancel` and `resume`.  (Floor 6.)
+"""The commands on kept runs: `ferrule runs`, `show`, `approve`, `deny`, `reply`, `cancel` and `resume`.
 
 All but `resume` read and write the store alone: no program is loaded, no model is asked, and nothing waits for a terminal.
 """

@@ -1,4 +1,4 @@
-"""The command `ferrule serve`: tools and programs as an MCP server.  (Floor 6.)
+"""The command `ferrule serve`: tools and programs as an MCP server.
 
 On standard output there is nothing but the protocol: what has to be said to a person goes to standard error.
 """

@@ -1,4 +1,4 @@
-"""`python -m ferrule.cli.demo.__main__`, which is `make demo`: a whole run on the terminal, without a key.  (Floor 6.)
+"""`python -m ferrule.cli.demo.__main__`, which is `make demo`: a whole run on the terminal, without a key.
 
 What it shows stands in `tour.py`, which needs the extra `ferrule[cli]`.
 """

@@ -1,4 +1,4 @@
-"""The demo's part with an MCP server that somebody else wrote: installed from the package index into a venv of its own.  (Floor 6.)
+"""The demo's part with an MCP server that somebody else wrote: installed from the package index into a venv of its own.
 
 Where that cannot be done (no network, no pip), the demo says so in one line and goes on.
 """

@@ -1,4 +1,4 @@
-"""A recorded conversation of a real model, played again: its words and its tools' results are those of the recording.  (Floor 6.)
+"""A recorded conversation of a real model, played again: its words and its tools' results are those of the recording.
 
 The recordings (tau-bench, MIT) lie beside a checkout, in `../shared/data/transcripts`. All else is live: the history, the requests, the
 checking of every call's arguments against the published schema, the tool loop.

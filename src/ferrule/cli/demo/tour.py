@@ -1,4 +1,4 @@
-"""The demo: three questions answered with real tools over HTTP, and a recorded conversation of a real model played again.  (Floor 6.)
+"""The demo: three questions answered with real tools over HTTP, and a recorded conversation of a real model played again.
 
 The answers are checked: the exit code is 1 where one is wrong.
 """

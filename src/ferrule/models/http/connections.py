@@ -1,4 +1,4 @@
-"""Pools of HTTP connections: one for all threads, one for each event loop, new ones after a fork.  (Floor 3.)
+"""Pools of HTTP connections: one for all threads, one for each event loop, new ones after a fork.
 
 `httpx2` is imported with the first connection.
 """

@@ -1,4 +1,4 @@
-"""The time by which a sync exchange must be over, however slowly its bytes come.  (Floor 3.)
+"""The time by which a sync exchange must be over, however slowly its bytes come.
 
 `httpx2` bounds the wait for each read, and there is no end to how many reads an answer, or its head alone, may come in. So every new
 connection learns through the `trace` of the request that opened it to wait no longer than until the deadline of whoever is reading.

@@ -1,4 +1,4 @@
-"""What the environment says of proxies and certificates, told where it is of no use.  (Floor 3.)
+"""What the environment says of proxies and certificates, told where it is of no use.
 
 `httpx2` reads these variables when a client is made, whatever address that is for, and fails with errors that name none of them.
 """

@@ -1,4 +1,4 @@
-"""What a provider said went wrong, as the errors of the house.  (Floor 3.)
+"""What a provider said went wrong, as the errors of the house.
 
 In: a status, headers and a body in any of the shapes providers use. Out: an `LMError` of the right class that carries the provider's own
 message. Pure: nothing here talks to the network.

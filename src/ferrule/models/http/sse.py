@@ -1,4 +1,4 @@
-"""Server-sent events, for every wire: bytes in any pieces to events, and events to bytes.  (Floor 3.)
+"""Server-sent events, for every wire: bytes in any pieces to events, and events to bytes.
 
 Format: https://html.spec.whatwg.org/multipage/server-sent-events.html (parsing).
 """

@@ -1,4 +1,4 @@
-"""Bytes to one address and back: pooled connections, timeouts, retries, errors of the house.  (Floor 3.)
+"""Bytes to one address and back: pooled connections, timeouts, retries, errors of the house.
 
 In: a finished body. Out: the body of the answer, whole or in pieces. What the bytes mean is the wires' business. `httpx2` is imported when
 the first request goes out, `stamina` once one has failed: an import of ferrule, and a run that goes well, pay for neither.

@@ -1,4 +1,4 @@
-"""Any provider's answer in one form: text, tool calls, and the answer itself as `raw`.  (Floor 3.)
+"""Any provider's answer in one form: text, tool calls, and the answer itself as `raw`.
 
 In: a body as JSON, the objects of a provider's own client, a bare message, or text. Out: a `Response`. For models that users write, and for
 answers from elsewhere; the wires read what came over their own protocol themselves. Which protocol it is shows in the names of its fields.

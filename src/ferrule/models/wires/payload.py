@@ -1,4 +1,4 @@
-"""What every wire needs to read a provider's JSON: nothing is taken for granted.  (Floor 3.)"""
+"""What every wire needs to read a provider's JSON: nothing is taken for granted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strict function calling: tools lowered for the provider's strict mode on the way out, calls restored on the way back.  (Floor 3.)"""
+"""Strict function calling: tools lowered for the provider's strict mode on the way out, calls restored on the way back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a wire has no place for: said in its stead to the model, and once in the log.  (Floor 3.)"""
+"""What a wire has no place for: said in its stead to the model, and once in the log."""
 
 from __future__ import annotations
 

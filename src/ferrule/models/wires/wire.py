@@ -1,4 +1,4 @@
-"""The protocols that providers speak, behind one seam.  (Floor 3.)
+"""The protocols that providers speak, behind one seam.
 
 A wire is a module of pure functions (`Wire`); a served protocol is a module that reads requests and writes answers (`Spoken`), for
 `ferrule.testing.serve`. Both are imported when first used: a program mostly speaks one.

@@ -1,4 +1,4 @@
-"""Asking a model for fields: one call, read; what cannot be read goes back to the model, then to the fallback adapter.  (Floor 5.)"""
+"""Asking a model for fields: one call, read; what cannot be read goes back to the model, then to the fallback adapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native calls or calls in text: which a model gets, and why, said once.  (Floor 5.)"""
+"""Native calls or calls in text: which a model gets, and why, said once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output types that a model has a feature of its own for: `Type.adapt_to_native_lm_feature` and `parse_lm_response` (seed 002).  (Floor 5.)
+"""Output types that a model has a feature of its own for: `Type.adapt_to_native_lm_feature` and `parse_lm_response` (seed 002).
 
 Before the question such a type may take its field out of the signature and change the settings; what it took out is read from the whole
 answer afterwards. `ToolCalls` is not among them: what it needs is more than settings.

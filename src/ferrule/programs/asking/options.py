@@ -1,4 +1,4 @@
-"""What programs are given beside their inputs, when made and when called: told from the inputs, and checked.  (Floor 5.)"""
+"""What programs are given beside their inputs, when made and when called: told from the inputs, and checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program as a tool of another one: `program.as_tool()`.  (Floor 5.)
+"""A program as a tool of another one: `program.as_tool()`.
 
 In: a program with a signature. Out: a `Tool` whose arguments are the signature's inputs and whose result are its outputs. Called by an
 agent, the program runs as a part of that agent's run: its answers are in the same journal, its questions are asked by the same run, and

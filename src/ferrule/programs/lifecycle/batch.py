@@ -1,4 +1,4 @@
-"""Many runs of one program, several at a time, with a line on the terminal that says how far they are.  (Floor 5.)"""
+"""Many runs of one program, several at a time, with a line on the terminal that says how far they are."""
 
 from __future__ import annotations
 

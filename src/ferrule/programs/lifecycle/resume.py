@@ -1,4 +1,4 @@
-"""Going on with a run that waited for a person, under udspy's names.  (Floor 5.)
+"""Going on with a run that waited for a person, under udspy's names.
 
 In: what a plain call raised (`ConfirmationRequired`, which carries its run) and what a person said. Out: the run with that decision put on
 it, ready to be executed; or the prediction. A run goes on where it stopped: nothing that is in its journal is asked or run again.

@@ -1,4 +1,4 @@
-"""The MCP servers behind a saved program's tools.  (Floor 5.)
+"""The MCP servers behind a saved program's tools.
 
 In: a toolbox with tools of servers. Out: how each is reached and what it listed, as JSON data without secrets and without any connection;
 and from that the same tools again. They are called through servers that are connected at the first call, and then compared with what stands

@@ -1,4 +1,4 @@
-"""Programs to JSON and back: signatures, demos, settings and what tools say of themselves; never functions, models or keys.  (Floor 5.)"""
+"""Programs to JSON and back: signatures, demos, settings and what tools say of themselves; never functions, models or keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs inside a program, by what they are called: `answer`, `agents[0].react`.  (Floor 5.)"""
+"""The programs inside a program, by what they are called: `answer`, `agents[0].react`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `ReAct` works: what an agent is made of, and its loop.  (Floor 5.)
+"""How `ReAct` works: what an agent is made of, and its loop.
 
 One turn after another is asked for through a mode (`loop_modes.py`) and carried out; what cannot be carried out becomes an observation.
 When the model finishes without the outputs, or the steps run out, an extractor reads them off the trajectory.

@@ -1,4 +1,4 @@
-"""The two ways a model takes a step of `ReAct`: in the text of its answer, or as native tool calls.  (Floor 5.)
+"""The two ways a model takes a step of `ReAct`: in the text of its answer, or as native tool calls.
 
 A mode asks for one turn, and says how a finished step looks in the next request. All else, the loop itself, is the same for both.
 """

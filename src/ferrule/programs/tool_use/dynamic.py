@@ -1,4 +1,4 @@
-"""Tools that come and go while a program runs.  (Floor 5.)
+"""Tools that come and go while a program runs.
 
 A flow that offers tools makes one `Host` a run and gives it to its calls. A tool that returns a `@module_callback`
 (`tools/execution/tool_changes.py`) is thereby shown a `ModuleView`: the user's program as this run sees it. What the callback did to the

@@ -1,4 +1,4 @@
-"""Inputs that declare tools: `Tool` and `list[Tool]` fields of a signature, from whatever a caller passes to tools.  (Floor 5.)
+"""Inputs that declare tools: `Tool` and `list[Tool]` fields of a signature, from whatever a caller passes to tools.
 
 Accepted are tools, functions, LangChain tools, declarations as dicts (`{"name", "description", "parameters"}`, bare or in OpenAI's
 canonical form) and tools of an MCP server. What cannot be declared is a `ToolCallError` with the code `invalid_tool_spec`, raised before

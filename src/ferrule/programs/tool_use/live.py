@@ -1,4 +1,4 @@
-"""Tools of MCP servers that change while a program runs: taken in between two turns.  (Floor 5.)
+"""Tools of MCP servers that change while a program runs: taken in between two turns.
 
 A flow asks `news()` after each turn. Where a server has said that its list changed, or its list ran out, a call of the run's own lists it
 anew and makes the changes through the run's `Host`: so they stand in the journal as those of any tool that loads others, and a replay makes

@@ -1,4 +1,4 @@
-"""Using tools: from calls as a model wrote them to results, by way of checks and people.  (Floor 5.)
+"""Using tools: from calls as a model wrote them to results, by way of checks and people.
 
 What the model can mend becomes a `ToolResult`; every call gets exactly one, in the order of the calls.
 """

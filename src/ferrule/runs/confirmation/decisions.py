@@ -1,4 +1,4 @@
-"""Decisions from wherever they come, and the grants given along with them.  (Floor 4.)
+"""Decisions from wherever they come, and the grants given along with them.
 
 In: the id of a question, or a decision on one. Out: the decision put on its run, in the form in which it is kept; grants, with what is left
 of them.

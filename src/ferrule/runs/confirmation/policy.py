@@ -1,4 +1,4 @@
-"""What becomes of calls before anybody runs them: whether they run, a person is asked, or the rules in force deny them.  (Floor 4.)
+"""What becomes of calls before anybody runs them: whether they run, a person is asked, or the rules in force deny them.
 
 In: calls that a program is about to make, its own policy, and what the tools themselves wish. Out: a ruling for each, kept in the journal,
 so that a run that goes on takes the same way: what was asked stays asked, whatever a policy or a tool says by then. Only a denial of now

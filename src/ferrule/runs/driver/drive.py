@@ -1,4 +1,4 @@
-"""The two drivers: the only code that calls models, tools and people for a program.  (Floor 4.)
+"""The two drivers: the only code that calls models, tools and people for a program.
 
 `drive` and `adrive` carry a flow: act in, answer out. They differ only in how they wait; what they know of acts is shared. A live answer is
 journalled before the program sees it; a recorded one is handed back without a word.

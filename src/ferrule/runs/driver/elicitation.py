@@ -1,4 +1,4 @@
-"""What an MCP server wants to know from a person in the middle of a call.  (Floor 4.)
+"""What an MCP server wants to know from a person in the middle of a call.
 
 In: the questions of one call, as the protocol words them (elicitation). Out: the answers that people gave, or a run that waits. A call that
 waits has no result: what was asked, and what the server wants back to go on from there, stands in the journal at the slot of the call, with

@@ -1,4 +1,4 @@
-"""A program, executed in a frame of a run: as a flow by the drivers, or as the plain Python that it is.  (Floor 4.)"""
+"""A program, executed in a frame of a run: as a flow by the drivers, or as the plain Python that it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One model call, made live: whole or streamed, told to observers, journalled.  (Floor 4.)"""
+"""One model call, made live: whole or streamed, told to observers, journalled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions to a person: a decision that was made is taken, one that was not suspends the run.  (Floor 4.)
+"""Questions to a person: a decision that was made is taken, one that was not suspends the run.
 
 A decision holds for the question as it was shown. Its id is made of the question's place in the run and of its digest (the tool's
 definition, the arguments), so that one on another question is not found here; each is taken once.

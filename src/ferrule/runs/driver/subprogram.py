@@ -1,4 +1,4 @@
-"""A program called as a tool: a frame of the same run below the call, so that it may wait, survive and be counted.  (Floor 4.)
+"""A program called as a tool: a frame of the same run below the call, so that it may wait, survive and be counted.
 
 In: a call that is about to run. Out: the frame for what goes on inside it, and, when it ended, its spending on record at the slot of the
 call, with `.spent` behind it: a replay takes the result alone and does not go inside again.

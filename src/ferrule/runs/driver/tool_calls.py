@@ -1,4 +1,4 @@
-"""A batch of checked calls, run: begun and result journalled for each, results in call order.  (Floor 4.)
+"""A batch of checked calls, run: begun and result journalled for each, results in call order.
 
 One call runs in place. Several run at once: async tools as tasks, sync tools in the bounded pool, tools with `concurrent=False` one by one.
 Inside a worker of the pool everything runs in place, so that the pool cannot wait for itself.

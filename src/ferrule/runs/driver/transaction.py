@@ -1,4 +1,4 @@
-"""What `ctx.db` is: a transaction of the run's store, open to one call for as long as that call goes on.  (Floor 4.)
+"""What `ctx.db` is: a transaction of the run's store, open to one call for as long as that call goes on.
 
 In: the connection of a transaction that the run commits together with the call's result, or undoes. Invariant: nothing that the call
 writes is kept without its result, nor its result without what it wrote. So no statement runs in part beside the transaction: not one of a

@@ -1,4 +1,4 @@
-"""Journal entries, decisions and questions as JSON, and back.  (Floor 4.)
+"""Journal entries, decisions and questions as JSON, and back.
 
 One entry is one JSON object on one line: `{"v": 1, "slot", "kind", "digest", "value"}`. There is no pickle and no class name that would be
 imported: what a value becomes is settled by the entry's kind. Left out are what only the process that was there can hold: a response's

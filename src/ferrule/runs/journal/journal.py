@@ -1,4 +1,4 @@
-"""The journal of a run: every answer its driver got, by position.  (Floor 4.)
+"""The journal of a run: every answer its driver got, by position.
 
 Invariant: an act is answered either from the journal or live, and every live answer is in the journal before the program sees it.
 A slot names an act by position: the frame's path and the act's number in it (`3`, `qa#0/1`), a call in a batch by one more number

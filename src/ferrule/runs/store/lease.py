@@ -1,4 +1,4 @@
-"""Who holds a lease: a process, named so that another one can tell whether it is dead.  (Floor 4.)"""
+"""Who holds a lease: a process, named so that another one can tell whether it is dead."""
 
 from __future__ import annotations
 

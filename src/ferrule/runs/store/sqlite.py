@@ -1,4 +1,4 @@
-"""`SQLiteStore`: runs in one SQLite file, for the processes of one machine; and `MemoryStore`, the same in memory.  (Floor 4.)
+"""`SQLiteStore`: runs in one SQLite file, for the processes of one machine; and `MemoryStore`, the same in memory.
 
 Every write is on disk when it returns. Writes from event loops go through one thread, which commits those that came together in one
 transaction; the same thread renews leases.

@@ -1,4 +1,4 @@
-"""One SQLite file that keeps runs: its tables, its connection, its transactions.  (Floor 4.)
+"""One SQLite file that keeps runs: its tables, its connection, its transactions.
 
 One connection a process, guarded by a lock that a thread may take again. Every write is one transaction, on disk when it is over
 (`synchronous=FULL`, WAL). What SQLite raises becomes a `StoreError`, and then nothing was written.

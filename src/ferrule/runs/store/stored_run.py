@@ -1,4 +1,4 @@
-"""`Kept`: a run's place in a store, and the right to write to it while it executes.  (Floor 4.)
+"""`Kept`: a run's place in a store, and the right to write to it while it executes.
 
 It is the sink of the run's journal: an entry is on disk before the program sees the answer. After a write that failed nothing more is
 written in that execution, so that what is kept is always a beginning of what was done, and never has a gap.

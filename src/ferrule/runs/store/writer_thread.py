@@ -1,4 +1,4 @@
-"""The thread of a store: writes for event loops, many at once, and renews leases.  (Floor 4.)
+"""The thread of a store: writes for event loops, many at once, and renews leases.
 
 It starts with the first lease, and ends when there is none any more: runs that wait hold no thread. It is a daemon, for what was promised
 is on disk, and a process may end at any time.

@@ -1,4 +1,4 @@
-"""`OfflineLM`: a stand-in for a language model that is rules and nothing else.  (Floor 3.)"""
+"""`OfflineLM`: a stand-in for a language model that is rules and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of `OfflineLM`: which tool shares words with a question, and what in the question fits an argument.  (Floor 3.)"""
+"""The rules of `OfflineLM`: which tool shares words with a question, and what in the question fits an argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anthropic's Messages, the answering side: requests read and answers written, for `ferrule.testing.serve`.  (Floor 3.)
+"""Anthropic's Messages, the answering side: requests read and answers written, for `ferrule.testing.serve`.
 
 Raises `InputError` with the place of what is wrong in a request.
 """

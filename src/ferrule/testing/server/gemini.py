@@ -1,4 +1,4 @@
-"""Gemini's requests, read, and answers written in its form: the other side of `gemini`.  (Floor 3.)
+"""Gemini's requests, read, and answers written in its form: the other side of `gemini`.
 
 For `ferrule.testing.serve`, which answers real clients. Raises `InputError` with the place.
 """

@@ -1,4 +1,4 @@
-"""Answers written in OpenAI's chat form, whole and as a stream: what `ferrule.testing.serve` sends.  (Floor 3.)"""
+"""Answers written in OpenAI's chat form, whole and as a stream: what `ferrule.testing.serve` sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's responses, the answering side: requests read, answers written whole and as streams.  (Floor 3.)
+"""OpenAI's responses, the answering side: requests read, answers written whole and as streams.
 
 For `ferrule.testing.serve`. It keeps nothing: a request that goes on from a stored answer is refused. A request is brought into the form of
 chat completions, which `openai_request` reads. Raises `InputError` with the place.

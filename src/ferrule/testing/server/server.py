@@ -1,4 +1,4 @@
-"""A real server on loopback that answers with a model of ferrule, in every protocol ferrule itself speaks.  (Floor 3.)
+"""A real server on loopback that answers with a model of ferrule, in every protocol ferrule itself speaks.
 
 For tests, through `ferrule.testing`; and for `ferrule ask` without a key, which so goes the whole way over HTTP. Standard library only.
 """

@@ -1,4 +1,4 @@
-"""The smallest value that fits a JSON Schema, as far as that is simple to say.  (Floor 3.)
+"""The smallest value that fits a JSON Schema, as far as that is simple to say.
 
 For models that must call a tool they know nothing of. Only what is required is filled in; nothing is random.
 """

@@ -1,4 +1,4 @@
-"""What a request asks for, read from its messages as a model would have to.  (Floor 3.)
+"""What a request asks for, read from its messages as a model would have to.
 
 For the models that are rules (`AutoLM`, `OfflineLM`). They understand declared tools, and ferrule's own text prompts in all three forms:
 `[[ ## field ## ]]` markers, JSON objects, XML tags. In any other conversation the last user message is the question.

@@ -1,4 +1,4 @@
-"""Turns of the models that are rules, written as the request wants them: structured calls, or fields in text.  (Floor 3.)"""
+"""Turns of the models that are rules, written as the request wants them: structured calls, or fields in text."""
 
 from __future__ import annotations
 

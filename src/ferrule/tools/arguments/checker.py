@@ -1,4 +1,4 @@
-"""Arguments of a call: mended, coerced, checked, explained.  (Floor 3.)
+"""Arguments of a call: mended, coerced, checked, explained.
 
 In: arguments as a model wrote them, or as Python code passed them. Out: `CheckedArguments`, or one `ToolArgumentsError` that lists every
 problem. Coercion comes first, then the check (`spec/api.md` 1): "7" is an integer where one is wanted, "x" is not. A boolean is never a

@@ -1,4 +1,4 @@
-"""Arguments against a schema that was given by hand.  (Floor 3.)
+"""Arguments against a schema that was given by hand.
 
 In: arguments as they came, as the function is to get them (in JSON), and the schema that the model sees. Out: what is wrong with them. The
 function's types and the schema may speak of different forms: a `Decimal` is a text in JSON where the schema says "number", a secret is

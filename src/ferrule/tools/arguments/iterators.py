@@ -1,4 +1,4 @@
-"""Arguments that nobody else holds, and what can be read only once.  (Floor 3.)
+"""Arguments that nobody else holds, and what can be read only once.
 
 In: arguments as they came; types as they are written. Out: the same arguments in lists and dicts of their own, an iterator as a list of its
 items; types that pydantic reads at once. Several checks follow one another, and what is shown is made before the call: each must see

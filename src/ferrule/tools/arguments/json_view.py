@@ -1,4 +1,4 @@
-"""An argument as it is shown: to a person, in the journal, to who watches.  (Floor 3.)
+"""An argument as it is shown: to a person, in the journal, to who watches.
 
 In: a value that a function is to be called with. Out: the same as JSON, equal in every process.
 """

@@ -1,4 +1,4 @@
-"""Numbers in models that are none in JSON: NaN and the infinities.  (Floor 3.)
+"""Numbers in models that are none in JSON: NaN and the infinities.
 
 In: values that pydantic took. Out: where one of them holds such a float in a model's field. What stands outside of models, or in
 dataclasses without a configuration of their own, is refused by the validator of the arguments; a model decides for itself, and pydantic's

@@ -1,4 +1,4 @@
-"""What is wrong with arguments, in words a model can act on.  (Floor 3.)
+"""What is wrong with arguments, in words a model can act on.
 
 In: what pydantic or `jsonschema` refused. Out: `(path, text)` pairs: the path dotted (`filters.0.name`), the text naming what was
 expected and what was there. No traceback, no address, no library's own wording where ours is clearer.

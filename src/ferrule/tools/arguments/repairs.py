@@ -1,4 +1,4 @@
-"""Arguments that nearly fit, mended by name.  (Floor 3.)
+"""Arguments that nearly fit, mended by name.
 
 In: arguments a validator refused, and the schema. Out: new arguments, and the names of the repairs. A repair is made only where the schema
 refuses the kind of value that is there and admits the kind that the value plainly stands for; what is doubtful is left to be refused.

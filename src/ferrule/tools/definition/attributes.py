@@ -1,4 +1,4 @@
-"""What an instance of `Tool` holds, and what it answers when asked for more.  (Floor 3.)"""
+"""What an instance of `Tool` holds, and what it answers when asked for more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tool is made of, as it was given.  (Floor 3.)
+"""What a tool is made of, as it was given.
 
 In: the arguments of `Tool(...)`, in DSPy's, udspy's or seed 004's order. Out: a `Given`, checked as far as it can be without building a
 schema. What is wrong is a `ToolDefinitionError` that names the tool.

@@ -1,4 +1,4 @@
-"""The forms a tool is shown in: a line of a prompt, the schema of one call, plain data.  (Floor 3.)"""
+"""The forms a tool is shown in: a line of a prompt, the schema of one call, plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be said of a tool beside what it is: the keywords that `Tool(...)` and `@tool(...)` share.  (Floor 3.)"""
+"""What may be said of a tool beside what it is: the keywords that `Tool(...)` and `@tool(...)` share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A callable as data: its name, its docs, its parameters.  (Floor 3.)
+"""A callable as data: its name, its docs, its parameters.
 
 In: anything callable. Out: a `Described`. The signature and its types are read at once, so that what is wrong with them is said
 where the tool is made; what the docstring says of single parameters is read later, by whoever needs it.

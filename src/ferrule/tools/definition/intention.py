@@ -1,4 +1,4 @@
-"""Intention: why a model makes a call, in its own words, written before it chooses (seed 004).  (Floor 3.)
+"""Intention: why a model makes a call, in its own words, written before it chooses (seed 004).
 
 Native calls have no place for it but their arguments. So a declaration gets one argument more, which is taken out of every call before
 the tool's own arguments are looked at: the function never sees it, the call keeps it.

@@ -1,4 +1,4 @@
-"""What an MCP server says of one of its tools.  (Floor 3.)
+"""What an MCP server says of one of its tools.
 
 In: an entry of `tools/list`, as the SDK's object (1.x or 2.x) or as plain data. Out: an `MCPDefinition` that keeps all of it, under the
 protocol's own names and with its schemas as they were given; or `ToolDefinitionError` with what makes the entry unusable. Nothing of the

@@ -1,4 +1,4 @@
-"""Names of tools on the wire.  (Floor 3.)
+"""Names of tools on the wire.
 
 Providers take `[A-Za-z0-9_-]{1,64}`. A name made of these goes as it is; other characters are written `_dot_` or `_x<hexadecimal>_`, and
 `own_name` reads them back. Only what is too long, empty or unprintable cannot be mapped.

@@ -1,4 +1,4 @@
-"""Parameters to one validator and one JSON schema.  (Floor 3.)
+"""Parameters to one validator and one JSON schema.
 
 In: what a function says of itself, and what was given by hand. Out: `Parameters`. The validator is pydantic's, over a `TypedDict`, which
 takes any name for a parameter (`_x`, `model_config`, `schema`).

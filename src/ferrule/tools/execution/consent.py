@@ -1,4 +1,4 @@
-"""Consent to calls that are made directly, outside any program: asked for, decided elsewhere, and used once.  (Floor 3.)
+"""Consent to calls that are made directly, outside any program: asked for, decided elsewhere, and used once.
 
 In: a tool and checked arguments. Out: the arguments to run with, or `ConfirmationRequired`, or `ConfirmationRejected`. What is asked and
 decided stands in one table of the process, so that a decision may be made in another thread or task; it is for the next call of the same

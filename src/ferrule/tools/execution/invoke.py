@@ -1,4 +1,4 @@
-"""Running a tool on arguments that fit, here or on a loop.  (Floor 3.)
+"""Running a tool on arguments that fit, here or on a loop.
 
 In: a tool and `CheckedArguments`. Out: what the function returned, awaited where it was awaitable. What the function raises passes through.
 Whether a tool is async is seen from what it returns: no other sign is sure, as functions come wrapped and bound (seed 000, section 3).

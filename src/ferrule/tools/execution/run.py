@@ -1,4 +1,4 @@
-"""Running checked calls: the wall where whatever a tool raises becomes a result.  (Floor 3.)
+"""Running checked calls: the wall where whatever a tool raises becomes a result.
 
 In: `CheckedCall`. Out: `ToolResult`, rendered for a model. `ToolStop`, `ConfirmationRequired` and everything that is no `Exception`
 (Ctrl-C, cancellation, suspension) pass through. The text of a failure has its type, its message and the user's own frames by file name:

@@ -1,4 +1,4 @@
-"""What a tool returns to change the tools of its run: a `@module_callback`, `Load`, `Unload`.  (Floor 3.)
+"""What a tool returns to change the tools of its run: a `@module_callback`, `Load`, `Unload`.
 
 In: such a value, and the host of the run that made the call (`programs/tool_use/dynamic.py`). Out: a `ToolResult` whose
 text is what the callback returned and whose `change` is what it did, as JSON: `{"added": {name: digest of its declaration}, "removed":

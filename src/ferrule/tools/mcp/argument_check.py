@@ -1,4 +1,4 @@
-"""Checking against schemas of strangers.  (Floor 3.)
+"""Checking against schemas of strangers.
 
 In: a JSON schema that an MCP server gave, of any draft. Out: a validator that works on it as it is, and never fetches anything: what a
 reference leads out to is taken to fit. So is what the schema says in a way that cannot be checked here (a pattern with a look-ahead, a

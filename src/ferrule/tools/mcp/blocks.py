@@ -1,4 +1,4 @@
-"""The blocks of an MCP result, one by one.  (Floor 3.)
+"""The blocks of an MCP result, one by one.
 
 In: a content block as a server sent it. Out: a `Block` that keeps it whole, and says how a model sees it: as text, as a part of ours, or as
 a line in its place. Bytes never become text.

@@ -1,4 +1,4 @@
-"""Which of a server's tools there are, and under which names.  (Floor 3.)
+"""Which of a server's tools there are, and under which names.
 
 In: the names that servers gave. Out: names that are all different, that every provider takes, and that are the same whenever the same
 servers are connected. The way back is kept beside each (`tool.mcp.name`): a call goes out under the server's own name.

@@ -1,4 +1,4 @@
-"""What a server's tools were when somebody looked at them: `ferrule.lock`.  (Floor 3.)
+"""What a server's tools were when somebody looked at them: `ferrule.lock`.
 
 In: the definitions that a server lists, and what stands in the file of them. Out: what is different, in words. The file is JSON in a fixed
 order, made to be kept beside the code and read in a review: for each server who it is, and for each tool a hash and what was hashed.

@@ -1,4 +1,4 @@
-"""The result of a call to an MCP server, whole.  (Floor 3.)
+"""The result of a call to an MCP server, whole.
 
 In: what `tools/call` returned, as the SDK's object or as plain data. Out: an `MCPResult` that holds every block in order, the structured
 value, checked and typed, and the content that a model is shown: each thing once, bytes never as text, cut where it is too long.

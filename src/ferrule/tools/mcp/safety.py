@@ -1,4 +1,4 @@
-"""What strangers write, made safe to show, and what is odd about it.  (Floor 3.)
+"""What strangers write, made safe to show, and what is odd about it.
 
 In: texts and definitions that came from MCP servers. Out: the text without what a person does not see, findings, estimates. Functions
 alone: who calls them decides what a finding means.

@@ -1,4 +1,4 @@
-"""A tool of an MCP server as what a `Tool` is made of.  (Floor 3.)
+"""A tool of an MCP server as what a `Tool` is made of.
 
 In: an entry of `tools/list`, and whoever can call it: a `Caller`. Out: the arguments for `Tool(...)`. What the server says is kept whole on
 `tool.mcp`; what is made of its hints, and how results are shown, is settled here. Nothing of the SDK is imported.

@@ -1,4 +1,4 @@
-"""Tools out of Python files.  (Floor 3.)
+"""Tools out of Python files.
 
 A file `weather.py` holds one tool: the function, or `@tool`, named `weather`. Loading runs the file, so it happens only where a
 program says so. Each file becomes a module under a private name, out of the way of every other module; it is in no package, so relative

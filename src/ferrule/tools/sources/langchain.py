@@ -1,4 +1,4 @@
-"""Whatever may become a `Tool`, LangChain's tools among it, as what a `Tool` is made of.  (Floor 3.)
+"""Whatever may become a `Tool`, LangChain's tools among it, as what a `Tool` is made of.
 
 In: a `BaseTool` of langchain-core 1.x. Out: the arguments for `Tool(...)`. Nothing of LangChain is imported: the tool brings it along.
 """

@@ -1,4 +1,4 @@
-"""Where a tool of an MCP server goes another way than one that is here.  (Floor 3.)
+"""Where a tool of an MCP server goes another way than one that is here.
 
 `Tool` asks here, and what is about MCP is loaded when the first such tool is used.
 """

@@ -1,4 +1,4 @@
-"""Tool calls and their results.  (Floor 2.)
+"""Tool calls and their results.
 
 In: what a model wrote, in any of the usual shapes. Out: `ToolCall`s with parsed arguments or a named fault, `ToolResult`s with content
 that can be shown to a model. Nothing here runs a tool but `execute` and its like (values/calls/direct.py).

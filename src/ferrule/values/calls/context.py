@@ -1,4 +1,4 @@
-"""`Context`: what a tool may know and use of the call it is in; and what a `reconcile=` may say beside a result.  (Floor 2.)
+"""`Context`: what a tool may know and use of the call it is in; and what a `reconcile=` may say beside a result.
 
 A tool gets one by annotating a parameter with it. The parameter is no part of the schema, and no argument of a model ever reaches it.
 """

@@ -1,4 +1,4 @@
-"""Running calls by hand, outside any program: what `ToolCall.execute` and its like stand on.  (Floor 2.)
+"""Running calls by hand, outside any program: what `ToolCall.execute` and its like stand on.
 
 In: a name, arguments, and where to look for the function. Out: what it returned, or an error that says what to do. Of a tool only what
 `Callee` says is needed; a plain function will do as well. A wall: whatever a function raises becomes an error of ours, or a result.

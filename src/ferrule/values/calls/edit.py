@@ -1,4 +1,4 @@
-"""A person's edit of a call.  (Floor 2.)
+"""A person's edit of a call.
 
 In: the arguments that the person saw, and others for some of them. Out: arguments to run with, the others checked. To check a value twice
 may change it (a validator that doubles, a serialiser that rounds), so that what nobody edited is checked again only as it was given, and

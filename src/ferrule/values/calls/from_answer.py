@@ -1,4 +1,4 @@
-"""The calls of one answer, however they came: natively, as parsed JSON, or as text.  (Floor 2.)
+"""The calls of one answer, however they came: natively, as parsed JSON, or as text.
 
 In: what a provider or an output field holds. Out: calls in order, each with an id of its own. One rule for bad ones (E39): a good call is
 kept whatever stands beside it, a bad one is kept as well, with its fault, which says its place and the reason. Nothing is run here.

@@ -1,4 +1,4 @@
-"""Tool calls in the shapes that models and providers write them in.  (Floor 2.)
+"""Tool calls in the shapes that models and providers write them in.
 
 In: a mapping or an object. Out: the fields of a `ToolCall`, with a named fault where the arguments cannot be read.
 """

@@ -1,4 +1,4 @@
-"""Forms of plain fields that a person fills in: what an MCP server asks for (elicitation).  (Floor 2.)
+"""Forms of plain fields that a person fills in: what an MCP server asks for (elicitation).
 
 In: a JSON schema of an object whose fields are texts, numbers, booleans and choices, and what a person said. Out: the values by field.
 """

@@ -1,4 +1,4 @@
-"""Rules that decide about calls in a person's stead: a `Policy` made beforehand, a `Grant` given along with a decision.  (Floor 2.)
+"""Rules that decide about calls in a person's stead: a `Policy` made beforehand, a `Grant` given along with a decision.
 
 In: a tool's name and the arguments that would run, as JSON. Out: allow, ask, or deny. Whatever cannot be compared counts against the call.
 """

@@ -1,4 +1,4 @@
-"""What a person is asked, and what they decide.  (Floor 2.)
+"""What a person is asked, and what they decide.
 
 A question is bound to what it shows: its id comes from its run, its place in it, the tool's definition and the arguments. A decision names
 that id and carries the digest of what was shown, so that it never applies to anything else.

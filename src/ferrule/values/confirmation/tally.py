@@ -1,4 +1,4 @@
-"""What the decisions of a run come to: which were made, and which grants hold with what is left of them.  (Floor 4.)
+"""What the decisions of a run come to: which were made, and which grants hold with what is left of them.
 
 A run keeps its decisions as a list that only grows. Each is counted here once, when somebody next asks, so that the thousandth question
 costs what the first one did.

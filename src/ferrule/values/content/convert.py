@@ -1,4 +1,4 @@
-"""Content out of the forms it comes in: OpenAI's lists of parts, and values that hold pictures and the like.  (Floor 2.)"""
+"""Content out of the forms it comes in: OpenAI's lists of parts, and values that hold pictures and the like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Type`: the root of values that say themselves how they are described to a model.  (Floor 2.)
+"""`Type`: the root of values that say themselves how they are described to a model.
 
 A subclass may stand in a signature, alone or nested (`list[dict[str, Image]]`). Adapters call `format()` to put a value into a prompt
 and `description()` to explain the type. A value that formats to a list of message parts travels through text between two markers,

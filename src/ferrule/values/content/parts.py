@@ -1,4 +1,4 @@
-"""Parts of a message: text, image, audio, file.  (Floor 2.)
+"""Parts of a message: text, image, audio, file.
 
 Each is a `Type`, so that the same class stands in signatures (`photo: Image`), in tool results and in messages.
 """

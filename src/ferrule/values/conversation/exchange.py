@@ -1,4 +1,4 @@
-"""What goes to a model and what comes back: `Request`, `Response`, `Delta`, `Usage`, `Capabilities`, `Shape`.  (Floor 2.)"""
+"""What goes to a model and what comes back: `Request`, `Response`, `Delta`, `Usage`, `Capabilities`, `Shape`."""
 
 from __future__ import annotations
 

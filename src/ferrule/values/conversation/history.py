@@ -1,4 +1,4 @@
-"""`History`: what was said before, as the value of an input field.  (Floor 2.)
+"""`History`: what was said before, as the value of an input field.
 
 Holds turns of fields (`{"question": ..., "answer": ...}`, DSPy's form) and messages of a chat (`{"role": ..., "content": ...}`, or
 `Message`s), also mixed. Adapters put them before the current question as real messages.

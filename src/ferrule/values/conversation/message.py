@@ -1,4 +1,4 @@
-"""Messages of a conversation, and the append-only log of them.  (Floor 2.)
+"""Messages of a conversation, and the append-only log of them.
 
 A message is rendered once: `Message.json` is its OpenAI chat form as bytes (the house's canonical form), kept on the message, joined by
 the wires and chained into the digest of the log. Other wires keep their own form beside it.

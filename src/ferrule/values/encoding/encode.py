@@ -1,4 +1,4 @@
-"""Any Python value as JSON, deterministically and without ever raising.  (Floor 2.)
+"""Any Python value as JSON, deterministically and without ever raising.
 
 In: whatever a tool returned or a person passed. Out: JSON bytes or text, the same in every process. The fast path is pydantic's Rust
 serialiser. What it cannot write (lone surrogates, cycles), or writes in an order that differs from process to process (sets), is made

@@ -1,4 +1,4 @@
-"""A reader of JSON with slips of the pen, which notes each slip by name.  (Floor 2.)
+"""A reader of JSON with slips of the pen, which notes each slip by name.
 
 Apart from `repair`, and loaded by it when a text is no JSON, because most texts are.
 """

@@ -1,4 +1,4 @@
-"""Secrets in what is shown.  (Floor 2.)"""
+"""Secrets in what is shown."""
 
 from __future__ import annotations
 

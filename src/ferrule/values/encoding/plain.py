@@ -1,4 +1,4 @@
-"""The plain types: text, whole number, number, boolean.  (Floor 2.)
+"""The plain types: text, whole number, number, boolean.
 
 Most parameters and most outputs are of one of them, and most values are of exactly that type. Such a value needs no validator, and such a
 type's JSON Schema is one word; so neither is asked of pydantic, whose first validator alone costs a process 20 ms (performance.md, F2).

@@ -1,4 +1,4 @@
-"""JSON as models write it: read strictly first, and then with repairs that each have a name.  (Floor 2.)
+"""JSON as models write it: read strictly first, and then with repairs that each have a name.
 
 In: text. Out: the value and the names of the repairs it needed, in the order of the text. A repair undoes a known slip of the pen and
 loses nothing; what could be meant in two ways is an error, never a guess.

@@ -1,4 +1,4 @@
-"""Acts: all that a program can ask of its driver.  (Floor 2.)
+"""Acts: all that a program can ask of its driver.
 
 A program is a generator that yields acts and is sent their answers:
 

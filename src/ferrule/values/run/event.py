@@ -1,4 +1,4 @@
-"""What observers are told while a run goes on.  (Floor 2.)
+"""What observers are told while a run goes on.
 
 Every event carries `run_id`; those of a nested run also `parent_id`. Deltas may be lost or repeated over a resume; all else comes once.
 """

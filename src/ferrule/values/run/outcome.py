@@ -1,4 +1,4 @@
-"""What a run leaves behind: `Step`, `Trajectory`, `Prediction`.  (Floor 2.)"""
+"""What a run leaves behind: `Step`, `Trajectory`, `Prediction`."""
 
 from __future__ import annotations
 

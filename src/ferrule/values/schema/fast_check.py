@@ -1,4 +1,4 @@
-"""A quick yes to values that plainly fit a JSON schema.  (Floor 3.)
+"""A quick yes to values that plainly fit a JSON schema.
 
 In: a schema. Out: a function that says True only of values which the schema admits, or None for a schema with a keyword it does not know.
 A False means nothing but "ask `jsonschema`", which is slow to import and to run. Most calls fit, so most calls never need it.

@@ -1,4 +1,4 @@
-"""JSON Schema surgery: inlining, titles, what a schema admits.  (Floor 3.)
+"""JSON Schema surgery: inlining, titles, what a schema admits.
 
 In: a schema as pydantic or a person wrote it. Out: a new one; what came in is never changed. Schemas stand only where JSON Schema says
 that they stand (2020-12, sections 10 and 11), so that a property called `title` or a default that looks like a schema is left alone.

@@ -1,4 +1,4 @@
-"""JSON schemas as Python types.  (Floor 3.)
+"""JSON schemas as Python types.
 
 In: a schema that a server gave. Out: for each argument its schema, its type and its description (seed 000, "MCP bridge"); or a pydantic
 model of an output schema. A schema that says more than a type can is still checked as a schema: the types are for people's code.

@@ -1,4 +1,4 @@
-"""A schema in words: one short line for a whole form, a phrase for what one value should have been.  (Floor 3.)
+"""A schema in words: one short line for a whole form, a phrase for what one value should have been.
 
 Written for models: `{"query": string, "limit": integer 1-50 = 10, "tags": [string] = []}`, and `a list of strings`.
 """

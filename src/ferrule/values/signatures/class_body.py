@@ -1,4 +1,4 @@
-"""What the body of a signature's class may say.  (Floor 2.)"""
+"""What the body of a signature's class may say."""
 
 from __future__ import annotations
 

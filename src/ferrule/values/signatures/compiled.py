@@ -1,4 +1,4 @@
-"""What is derived of a signature's fields, made once and kept with the signature.  (Floor 2.)"""
+"""What is derived of a signature's fields, made once and kept with the signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields of a signature: how they are declared, and what checks the values that are given for inputs.  (Floor 2.)
+"""Fields of a signature: how they are declared, and what checks the values that are given for inputs.
 
 In: annotations and what `InputField` or `OutputField` says beside them. Out: one function a field that takes a value and returns the typed
 value, or raises `ValueError` with a text that says what is wrong. What checks outputs stands in `output_checks`.

@@ -1,4 +1,4 @@
-"""What checks the outputs of an answer: values that came typed out of JSON, and the texts that models write for values.  (Floor 2.)
+"""What checks the outputs of an answer: values that came typed out of JSON, and the texts that models write for values.
 
 In: a field of a signature. Out: one function that takes a value or a text, and returns the typed value or raises `ValueError` with a text
 that a model can read. A value is taken as it is first, and read as a text only where it does not fit so. Of a type that a text fits as it

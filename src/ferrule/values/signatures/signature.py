@@ -1,4 +1,4 @@
-"""Signatures: what a program takes, what it gives, and what the model is told about both.  (Floor 2.)
+"""Signatures: what a program takes, what it gives, and what the model is told about both.
 
 A signature is a class, `class QA(Signature)` with fields, or made of text, `Signature("question -> answer: int")`; the methods that change
 one give a new class. It is an ordinary pydantic model as well, so that `QA.model_construct(**outputs)` has typed attributes. All that is

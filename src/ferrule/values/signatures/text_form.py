@@ -1,4 +1,4 @@
-"""The string form of a signature: `"question, k: int = 3 -> answer: list[str]"`.  (Floor 2.)
+"""The string form of a signature: `"question, k: int = 3 -> answer: list[str]"`.
 
 In: text, and the user's own types by name. Out: one `Written` a field. Types are looked up among Python's own, `typing`, ferrule's and
 those given; nobody's frames or imports are searched, so the same text means the same everywhere.

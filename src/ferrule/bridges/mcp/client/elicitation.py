@@ -1,4 +1,4 @@
-"""What a server asks during a call, taken to a hook, or to the run that the call is a part of.  (Floor 4.)
+"""What a server asks during a call, taken to a hook, or to the run that the call is a part of.
 
 A question comes in one of two ways. Up to 2025-11-25 the server asks while the call is open, and does not say which call it means; so a
 server that may ask a run works on its calls one after another. From 2026-07-28 on the question is the result of the call, and the call is

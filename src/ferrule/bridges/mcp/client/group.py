@@ -1,4 +1,4 @@
-"""Several MCP servers at once.  (Floor 4.)"""
+"""Several MCP servers at once."""
 
 from __future__ import annotations
 

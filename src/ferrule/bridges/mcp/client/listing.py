@@ -1,4 +1,4 @@
-"""What a server has to offer: its lists, page by page, and what changed in them.  (Floor 4.)
+"""What a server has to offer: its lists, page by page, and what changed in them.
 
 In: raw pages. Out: definitions that can be used, and the names and reasons of those that cannot; one bad tool costs no other.
 """

@@ -1,4 +1,4 @@
-"""`MCPServer`: an MCP server that programs use; and `mcp(...)`.  (Floor 4.)
+"""`MCPServer`: an MCP server that programs use; and `mcp(...)`.
 
 In: a command, an address, or a server in this process. Out: tools, and raw results of calls. A server is a value: it says how it is reached
 and compares by that. Its connection is made when something is first asked of it, lives on the background loop, and may be used and closed

@@ -1,4 +1,4 @@
-"""What can be asked of an MCP server, and what is known of it between questions.  (Floor 4.)
+"""What can be asked of an MCP server, and what is known of it between questions.
 
 In: names and arguments. Out: raw results of the protocol. Everything here runs on the background loop; `mcp_client` is its face for all
 other loops and threads.

@@ -1,4 +1,4 @@
-"""How a server is to be used: limits, filters and hooks.  (Floor 4.)"""
+"""How a server is to be used: limits, filters and hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is odd about a server's list, and what a lock file has to say to it.  (Floor 4.)
+"""What is odd about a server's list, and what a lock file has to say to it.
 
 In: a listing, just made. Out: the listing that may be used, with the findings; and for each tool that is not as it was pinned, what a
 person is shown who is asked about a call of it.

@@ -1,4 +1,4 @@
-"""Conversations with an MCP server, written down and played again without it: for tests.  (Floor 4.)
+"""Conversations with an MCP server, written down and played again without it: for tests.
 
 In: requests. Out: the server's answers, out of a file with one JSON object a line: who answered, then each request and what came of it.
 Arguments and results stand in it as they were: look before you share one.

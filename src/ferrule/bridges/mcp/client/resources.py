@@ -1,4 +1,4 @@
-"""What a server has besides tools: what it says of itself, resources, prompts.  (Floor 4.)
+"""What a server has besides tools: what it says of itself, resources, prompts.
 
 In: names and URIs. Out: the protocol's plain data.
 """

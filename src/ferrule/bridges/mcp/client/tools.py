@@ -1,4 +1,4 @@
-"""The tools of one server, by name, and what became of them since they were last listed.  (Floor 4.)"""
+"""The tools of one server, by name, and what became of them since they were last listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server tells and asks between answers, handed to our own hooks as plain data.  (Floor 4.)
+"""What a server tells and asks between answers, handed to our own hooks as plain data.
 
 In: hooks that take and give the protocol's JSON. Out: the callbacks of the SDK's session. What a hook raises is logged, ends nothing
 but the one message, and is not told to the server.

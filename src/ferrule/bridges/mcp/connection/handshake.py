@@ -1,4 +1,4 @@
-"""Agreeing on a version of MCP, and what every request of that version carries.  (Floor 4.)
+"""Agreeing on a version of MCP, and what every request of that version carries.
 
 Two eras: up to 2025-11-25 a handshake (`initialize`), from 2026-07-28 none (`server/discover`, and every request says its version itself).
 A server that knows nothing of the second may also never answer; so the question is short, its outcome is remembered for reconnects, and

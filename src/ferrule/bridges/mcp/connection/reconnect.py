@@ -1,4 +1,4 @@
-"""The way to one server over time: connected when needed, and anew after a loss; no call that may have run is sent twice.  (Floor 4.)
+"""The way to one server over time: connected when needed, and anew after a loss; no call that may have run is sent twice.
 
 In: requests. Out: raw results. All of it runs on the background loop. A connection that is idle is left alone: nothing keeps it alive, and
 nothing starts a server again that nobody asks for.

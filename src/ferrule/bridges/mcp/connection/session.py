@@ -1,4 +1,4 @@
-"""One live session with an MCP server, owned by one task of the background loop.  (Floor 4.)
+"""One live session with an MCP server, owned by one task of the background loop.
 
 In: how the server is reached. Out: `request(...)` -> the server's raw result. The owner task alone enters and leaves the SDK's transport
 and session, whoever asks for that and from wherever; requests are tasks beside it, so that giving one up leaves the connection as it is.

@@ -1,4 +1,4 @@
-"""The stream on which a server of the newer era tells that a list changed.  (Floor 4.)
+"""The stream on which a server of the newer era tells that a list changed.
 
 Opened again after it dropped, with growing waits; nothing is replayed on it, so after a gap every list counts as changed.
 """

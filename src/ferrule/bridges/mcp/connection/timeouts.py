@@ -1,4 +1,4 @@
-"""The clocks of the requests under way on one connection: they stand while a question to us is open.  (Floor 4.)
+"""The clocks of the requests under way on one connection: they stand while a question to us is open.
 
 A server of the older era asks in the middle of a call and does not say in which: so one stops all of them, and the last answer starts
 them anew. `total_timeout_s` holds all the same. Where no call is left that may have asked, nobody waits for the answer any more.

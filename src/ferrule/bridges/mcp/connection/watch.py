@@ -1,4 +1,4 @@
-"""The streams between the SDK's transport and its session, watched: what was written, and when the other side is gone.  (Floor 4.)"""
+"""The streams between the SDK's transport and its session, watched: what was written, and when the other side is gone."""
 
 from __future__ import annotations
 

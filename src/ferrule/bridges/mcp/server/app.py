@@ -1,4 +1,4 @@
-"""`serve`: tools and programs of ours as an MCP server; and `MCPApp`, the same as an object.  (Floor 4.)
+"""`serve`: tools and programs of ours as an MCP server; and `MCPApp`, the same as an object.
 
 In: tools, functions, programs. Out: a server over stdio or HTTP, that clients of all revisions from 2024-11-05 to 2026-07-28 can use. Each
 call is checked, coerced and run as in a run of ours.

@@ -1,4 +1,4 @@
-"""The SDK's low-level server over what is served.  (Floor 4.)
+"""The SDK's low-level server over what is served.
 
 In: a way to find a tool by name, and what runs calls. Out: an `mcp.server.Server` that answers both eras. Arguments are checked by our
 tools, not by the SDK; the state of questions that travels through clients is sealed.

@@ -1,4 +1,4 @@
-"""One call of an MCP client, from its arguments to its result.  (Floor 4.)
+"""One call of an MCP client, from its arguments to its result.
 
 In: a name and arguments as the client sent them. Out: the result for the wire. What the model at the other end can mend is an error result
 that says how; a traceback or a local path never leaves. Only a name that is not served is an error of the protocol.

@@ -1,4 +1,4 @@
-"""Asking the person at the client, in both eras of the protocol.  (Floor 4.)
+"""Asking the person at the client, in both eras of the protocol.
 
 In: a question. Out: what the person says, or that nobody can be asked. Until 2025-11-25 the server sends `elicitation/create` and waits.
 Since 2026-07-28 the call is answered with `input_required`, and the client calls again with the answer and a sealed state, which says that

@@ -1,4 +1,4 @@
-"""Where a tool runs that an MCP client called: what it can reach there, and how what it tells gets to the client.  (Floor 4.)
+"""Where a tool runs that an MCP client called: what it can reach there, and how what it tells gets to the client.
 
 In: a request of the SDK. Out: a place in the scope, as a run of ours has one for its calls. So `ferrule.progress` becomes a progress
 notification, `ferrule.emit_event` a log message, and the steps of a program that is served become progress.

@@ -1,4 +1,4 @@
-"""An MCP server over streamable HTTP: the ASGI application, and who may reach it.  (Floor 4.)
+"""An MCP server over streamable HTTP: the ASGI application, and who may reach it.
 
 It answers on loopback, under names of loopback, unless told otherwise: a web page that a person visits must not be able to reach tools on
 their machine by a name of its own (DNS rebinding; specification, "Streamable HTTP", security warning).

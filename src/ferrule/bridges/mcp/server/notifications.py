@@ -1,4 +1,4 @@
-"""Telling clients that what is served has changed.  (Floor 4.)
+"""Telling clients that what is served has changed.
 
 In: a change, from any thread. Out: `notifications/.../list_changed` to the sessions of the handshake era, and an event on the streams that
 newer clients opened with `subscriptions/listen`. Clients live on the loops that serve them: each is told there.

@@ -1,4 +1,4 @@
-"""What a tool returned, as the result of an MCP call.  (Floor 4.)
+"""What a tool returned, as the result of an MCP call.
 
 In: a `ToolResult` of ours. Out: content blocks in order and, for objects, `structuredContent`. A text is a text block; pictures and sounds
 are blocks of their kind; a file is an embedded resource; what only has an address is a link. Blocks and results of the SDK pass as they

@@ -1,4 +1,4 @@
-"""Standard input and output as a client's end of a pipe.  (Floor 4.)
+"""Standard input and output as a client's end of a pipe.
 
 What the SDK does for output is kept: the protocol moves to a descriptor of its own, and 1 points to stderr. Its reader of input is not: it
 waits in a thread that nothing can wake, so that Ctrl-C would not end a server whose client stays. Here the thread is a daemon.

@@ -1,4 +1,4 @@
-"""What an MCP server of ours offers: tools and programs as entries of `tools/list`.  (Floor 4.)
+"""What an MCP server of ours offers: tools and programs as entries of `tools/list`.
 
 In: tools, functions, programs. Out: `Served`, by the name on the wire, with the entry that clients see. Schemas go out as our tools have
 them; of a tool that came from another MCP server everything goes out as that server gave it.

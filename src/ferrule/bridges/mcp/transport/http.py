@@ -1,4 +1,4 @@
-"""MCP over HTTP: the client under the SDK's transports, which loses nothing and never brings the connection down.  (Floor 4.)
+"""MCP over HTTP: the client under the SDK's transports, which loses nothing and never brings the connection down.
 
 The SDK turns every status into one text, and a refused connection into the cancellation of whoever waits. So what it is given here is a
 client that looks like httpx2's and answers in its place: each JSON-RPC request that failed leaves a `Note` under its id (status,

@@ -1,4 +1,4 @@
-"""What a server wrote, as the SDK is to read it: mended where that loses nothing, and told apart from what is no answer.  (Floor 4.)
+"""What a server wrote, as the SDK is to read it: mended where that loses nothing, and told apart from what is no answer.
 
 In: one JSON-RPC message as bytes. Out: the SDK's message. An answer to a request that the SDK could not read would be dropped, and waited
 for; it becomes an error under the same id, and says that nobody but us made it up.

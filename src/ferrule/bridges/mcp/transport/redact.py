@@ -1,4 +1,4 @@
-"""What is secret in a command line, an address or a log: shown as `***`, saved as the variable that it is read from again.  (Floor 4.)
+"""What is secret in a command line, an address or a log: shown as `***`, saved as the variable that it is read from again.
 
 In: words and addresses. Out: the same without secrets. Secret is what stands where secrets stand, whatever it looks like: values of
 `NAME=value`, `-e`, `-H` and of flags that are named after a secret; the user, the query's values and the fragment of every address.

@@ -1,4 +1,4 @@
-"""The end of the process: live connections are closed, and no child is left behind.  (Floor 4.)
+"""The end of the process: live connections are closed, and no child is left behind.
 
 The background loop runs in a daemon thread, so that nothing here keeps a process from ending. At exit connections get a moment to leave
 politely; children that do not are killed with their groups, and no new ones are started. A process that is killed cannot do that: its

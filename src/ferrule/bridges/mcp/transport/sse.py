@@ -1,4 +1,4 @@
-"""A stream of server-sent events, heard before the SDK reads it.  (Floor 4.)
+"""A stream of server-sent events, heard before the SDK reads it.
 
 In: a response of either MCP transport over HTTP. Out: the same events with what could be mended, and notes of the requests whose answer
 cannot be read or never came.

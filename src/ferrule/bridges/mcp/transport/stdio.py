@@ -1,4 +1,4 @@
-"""An MCP server as a child process: started, talked to over its pipes, and surely ended.  (Floor 4.)
+"""An MCP server as a child process: started, talked to over its pipes, and surely ended.
 
 In: a command. Out: the two streams that the SDK reads and writes, and what an error wants to tell: exit code and last words on stderr.
 The SDK has a transport of its own for this; ours differs in what it keeps and what it ends: stderr goes into a ring instead of the

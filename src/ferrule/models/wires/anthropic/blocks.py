@@ -1,4 +1,4 @@
-"""The blocks of Anthropic's messages: what a message of ours holds, in the provider's form.  (Floor 3.)
+"""The blocks of Anthropic's messages: what a message of ours holds, in the provider's form.
 
 For `anthropic`, which joins them, and `anthropic_server`, which writes answers of them.
 """

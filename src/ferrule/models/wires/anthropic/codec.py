@@ -1,4 +1,4 @@
-"""Anthropic's Messages, as pure functions: `Request` to body bytes, answer to `Response`.  (Floor 3.)
+"""Anthropic's Messages, as pure functions: `Request` to body bytes, answer to `Response`.
 
 Form: platform.claude.com, "Messages" of the API reference, November 2026. Messages come rendered and last, tools and system before them, so
 that a body begins with what the one before it ended with.

@@ -1,4 +1,4 @@
-"""A streamed message of Anthropic's: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.  (Floor 3.)
+"""A streamed message of Anthropic's: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.
 
 Events are put together into the body of an unstreamed answer, which `anthropic.read` reads: there is one reader.
 Format: platform.claude.com, "Streaming messages", November 2026. Events of unknown types are passed over, as that page asks.

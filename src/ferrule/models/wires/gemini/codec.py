@@ -1,4 +1,4 @@
-"""Gemini's generateContent, as pure functions: `Request` to body bytes, answer to `Response`.  (Floor 3.)
+"""Gemini's generateContent, as pure functions: `Request` to body bytes, answer to `Response`.
 
 The API of Google AI Studio, `v1beta`. A message's parts are rendered once; consecutive results of tools share one content, as the API wants
 all results of a turn together. Contents come last, so that the body of one request begins with the whole of the one before it, but for its

@@ -1,4 +1,4 @@
-"""The parts that Gemini's contents are made of: a message as parts, and a model's parts as what they say.  (Floor 3.)
+"""The parts that Gemini's contents are made of: a message as parts, and a model's parts as what they say.
 
 Format: Gemini API reference, "Generating content" (`Part`), as of November 2026. A part with a thought signature goes back as the very part
 it came as: such turns keep their parts in `Response.extra`, from where `Message.extra` has them.

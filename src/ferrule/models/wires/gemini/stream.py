@@ -1,4 +1,4 @@
-"""A streamed answer of Gemini: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.  (Floor 3.)
+"""A streamed answer of Gemini: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.
 
 Events are put together into the body of an unstreamed answer, which `gemini.read` reads: there is one reader. Every event is an answer in
 small: texts come in pieces, calls whole, token counts as they stand by then. No event says that it is the last.

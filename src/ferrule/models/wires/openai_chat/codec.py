@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, as pure functions: `Request` to body bytes, answer to `Response`.  (Floor 3.)
+"""OpenAI's chat completions, as pure functions: `Request` to body bytes, answer to `Response`.
 
 The form is also spoken by vLLM, llama.cpp, Ollama, OpenRouter, Groq, Mistral, DeepSeek and most others; where they differ in what they
 send, all variants are read. Messages and tools come rendered, so that a body is joined, and messages come last: the body of one request

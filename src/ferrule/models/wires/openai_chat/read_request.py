@@ -1,4 +1,4 @@
-"""OpenAI's chat requests, read: the other side of `openai_chat`.  (Floor 3.)
+"""OpenAI's chat requests, read: the other side of `openai_chat`.
 
 For conversations that users write as dicts, and for `ferrule.testing.serve`, which answers real clients.
 Raises `InputError` with the place.

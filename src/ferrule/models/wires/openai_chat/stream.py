@@ -1,4 +1,4 @@
-"""A streamed chat completion: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.  (Floor 3.)
+"""A streamed chat completion: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.
 
 Chunks are put together into the body of an unstreamed answer, which `openai_chat.read` reads: there is one reader.
 Format: the chunk objects of OpenAI's API reference.

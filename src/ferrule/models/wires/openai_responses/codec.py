@@ -1,4 +1,4 @@
-"""OpenAI's responses, as pure functions: `Request` to body bytes, answer to `Response`.  (Floor 3.)
+"""OpenAI's responses, as pure functions: `Request` to body bytes, answer to `Response`.
 
 Nothing is kept at the provider: `store` is false, the whole conversation goes out each time, and reasoning comes back encrypted and is
 handed in again (settings may say otherwise). A message becomes one or more items, rendered once; items come last, so that the body of

@@ -1,4 +1,4 @@
-"""A streamed response of OpenAI's: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.  (Floor 3.)
+"""A streamed response of OpenAI's: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.
 
 The last event carries the whole body, which `openai_responses.read` reads. Some servers leave its output out: then the items are put
 together from the events before. Format: OpenAI's API reference, "Streaming events" of responses, as of November 2026.

@@ -1,4 +1,4 @@
-"""Tool calls as models write them in text.  (Floor 2.)
+"""Tool calls as models write them in text.
 
 In: the text of an answer and the tools that were offered. Out: the calls in it, and the prose that is left. Forms are read, not models:
 what announces a call (a tag, a special token, a fence, a whole line), and what a call is made of (JSON, a name and JSON, Python, tags).

@@ -1,4 +1,4 @@
-"""What stands behind a sign of a call: one form after another.  (Floor 2.)
+"""What stands behind a sign of a call: one form after another.
 
 In: a place in a text where calls may begin. Out: drafts of those that follow one another there, and where they end.
 """

@@ -1,4 +1,4 @@
-"""Calls that are written as JSON, in the shapes of many models.  (Floor 2.)
+"""Calls that are written as JSON, in the shapes of many models.
 
 In: a place in a text, or a JSON value. Out: drafts of the calls it stands for, or None where it is something else: a declaration of a
 tool, a result, a record that only looks alike.

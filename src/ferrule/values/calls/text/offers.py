@@ -1,4 +1,4 @@
-"""The tools offered, as a text may name them, and the drafts of calls that a text gave.  (Floor 2.)
+"""The tools offered, as a text may name them, and the drafts of calls that a text gave.
 
 In: tools in any form. Out: `Offers`, made once for a list of tools, which knows a tool by its name, by that name with dots, underscores or
 hyphens exchanged, and behind the prefixes that chat templates write.

@@ -1,4 +1,4 @@
-"""Calls that are written as Python: `f(a=1, b="x")`, lists of them, quoted or not.  (Floor 2.)
+"""Calls that are written as Python: `f(a=1, b="x")`, lists of them, quoted or not.
 
 In: a place in a text. Out: drafts and where they end, or None. Nothing is ever evaluated: values are literals, sums of literal numbers,
 or words without quotes, which stand for themselves.

@@ -1,4 +1,4 @@
-"""One pass over a text in search of calls.  (Floor 2.)
+"""One pass over a text in search of calls.
 
 In: a text and the tools offered. Out: drafts of the calls, and the spans they cover. It stops at every mark a call could begin with, and
 asks there for each form; what it has read is never read again.

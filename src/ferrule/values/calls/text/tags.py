@@ -1,4 +1,4 @@
-"""Tags and special tokens around calls, and calls whose arguments are tags.  (Floor 2.)
+"""Tags and special tokens around calls, and calls whose arguments are tags.
 
 In: a tag, or the place behind one. Out: what kind of tag it is; drafts of the calls that are written in tags: `<function=f><parameter=x>`,
 `<invoke name="f"><parameter name="x">`, `f<arg_key>x</arg_key><arg_value>`, `<tool_name>f</tool_name>`, and their relatives.

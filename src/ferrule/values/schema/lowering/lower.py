@@ -1,4 +1,4 @@
-"""Lowering: a tool's schema in the dialect that a provider's strict mode takes, and what a model wrote under it, back again.  (Floor 2.)
+"""Lowering: a tool's schema in the dialect that a provider's strict mode takes, and what a model wrote under it, back again.
 
 In: a JSON schema, or the declarations of tools, and a target. Out: a lowered copy, and a `SchemaLoss` for each thing that the copy does not
 say. What came in is never changed. Arguments written under the lowered schema go through `restored` before they are checked against the

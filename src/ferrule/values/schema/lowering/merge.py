@@ -1,4 +1,4 @@
-"""Schemas that must all fit, made one schema.  (Floor 2.)
+"""Schemas that must all fit, made one schema.
 
 In: the parts of an `allOf`, or a schema and one branch of its union. Out: one new schema that says the same, and the keywords of which it
 cannot say the same. What came in is never changed.

@@ -1,4 +1,4 @@
-"""What each provider takes of JSON Schema, and how the rest is put into words.  (Floor 2.)
+"""What each provider takes of JSON Schema, and how the rest is put into words.
 
 A table for each target, with the page that it is taken from. `SchemaLoss` is at home here, because all who lower report in it.
 """

@@ -1,4 +1,4 @@
-"""One walk over a schema that lowers it for one target.  (Floor 2.)
+"""One walk over a schema that lowers it for one target.
 
 In: a schema and the target's rules. Out: a new schema, what was lost, and which properties were made nullable to stand for being left out.
 """
