@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.adapters.chat import ChatAdapter
-from ferrule.adapters.streaming.markers import MarkReader, Marks
+from ferrule.adapters.streaming.markers import MarkerReader, Markers
 from ferrule.errors import AdapterParseError
 from ferrule.values.signatures.signature import Signature
 
@@ -104,7 +104,7 @@ def test_an_output_called_completed_is_an_output() -> None:
 
 
 def streamed(text: str, cuts: list[int], structured: tuple[str, ...] = ()) -> dict[str, str]:
-    reader = MarkReader(Marks(("why", "answer"), "completed", structured=structured))
+    reader = MarkerReader(Markers(("why", "answer"), "completed", structured=structured))
     at, found = 0, {}
     pieces: list[tuple[str, str]] = []
     for cut in sorted({min(cut, len(text)) for cut in cuts} | {len(text)}):
@@ -125,7 +125,7 @@ WORDS = st.sampled_from(
 @given(st.lists(WORDS, max_size=14).map("".join), st.lists(st.integers(0, 150), max_size=20))
 def test_a_streamed_answer_gives_the_same_for_any_split(text: str, cuts: list[int]) -> None:
     """U165: deltas add up to the raw field; the one exception is a field begun anew, whose first words are out already."""
-    whole = {name: value for name, value in Marks(("why", "answer"), "completed").split(text).items() if value}
+    whole = {name: value for name, value in Markers(("why", "answer"), "completed").split(text).items() if value}
     found = streamed(text, cuts)
     begun_anew = [name for name in found if text.count(f"## {name} ##") > 1]
     for name in {*whole, *found} - {*begun_anew}:
@@ -140,8 +140,8 @@ JSON_WORDS = st.sampled_from(['"', '{"a": "', '"}', "\\", "[", "]", "{", "}", " 
 @given(st.lists(WORDS | JSON_WORDS, max_size=14).map("".join), st.lists(st.integers(0, 900), max_size=20))
 def test_a_streamed_value_of_json_gives_the_same_for_any_split(text: str, cuts: list[int]) -> None:
     """U165, also where strings hold markers, and where more is held than is kept."""
-    marks = Marks(("why", "answer"), "completed", structured=("why",))
-    assert marks._split_at_once(text) in (None, marks._split_with_care(text))
+    marks = Markers(("why", "answer"), "completed", structured=("why",))
+    assert marks._split_simple(text) in (None, marks._split_any(text))
     whole = marks.split(text)
     found = streamed(text, cuts, ("why",))
     for name in {*whole, *found}:
@@ -163,16 +163,16 @@ BLANK = {
 @pytest.mark.parametrize("text", BLANK.values(), ids=BLANK)
 def test_blanks_are_read_in_linear_work(text: str) -> None:
     """Ours: they took minutes to hours."""
-    reader = MarkReader(Marks(("why", "answer"), "completed"))
+    reader = MarkerReader(Markers(("why", "answer"), "completed"))
     pieces = [piece for at in range(0, len(text), 2) for piece in reader.feed(text[at : at + 2])]
-    whole = Marks(("why", "answer"), "completed").split(text)
+    whole = Markers(("why", "answer"), "completed").split(text)
     assert "".join(piece for _, piece in [*pieces, *reader.finish()]) == whole["answer"]
 
 
 def test_a_fence_around_the_answer_is_looked_for_in_linear_work() -> None:
     """Ours."""
     text = "```\n[[ ## answer ## ]]\nx" + "\n" * 3_000_000 + "y"
-    assert Marks(("answer",), "completed").split(text)["answer"] == text[23:].strip()
+    assert Markers(("answer",), "completed").split(text)["answer"] == text[23:].strip()
 
 
 @given(st.lists(WORDS, max_size=14).map("".join), st.lists(st.integers(0, 150), max_size=20))
@@ -186,11 +186,11 @@ def test_no_piece_of_a_known_marker_is_ever_handed_out(text: str, cuts: list[int
 @given(st.lists(WORDS, max_size=14).map("".join))
 def test_a_plain_answer_is_split_as_any_other(text: str) -> None:
     """F1: what is faster says nothing else."""
-    marks = Marks(("why", "answer"), "completed")
-    assert marks._split_at_once(text) in (None, marks._split_with_care(text))
+    marks = Markers(("why", "answer"), "completed")
+    assert marks._split_simple(text) in (None, marks._split_any(text))
     plain = f"[[ ## why ## ]]\n{text}\n[[ ## answer ## ]] B [[ ## completed ## ]] and more"
     if not any(mark in text for mark in ("[[", "`")):
-        assert marks._split_at_once(plain) == {"why": text.strip(), "answer": "B"}
+        assert marks._split_simple(plain) == {"why": text.strip(), "answer": "B"}
 
 
 def test_text_comes_as_soon_as_it_is_certain() -> None:
@@ -207,8 +207,8 @@ def test_text_comes_as_soon_as_it_is_certain() -> None:
 
 def test_long_answers_are_read_piece_by_piece() -> None:
     """Ours: what is settled is let go."""
-    reader = MarkReader(Marks(("answer",), "completed"))
+    reader = MarkerReader(Markers(("answer",), "completed"))
     pieces = [piece for _ in range(5000) for piece in reader.feed("word ")]
     pieces += [piece for text in ("[[ ## answer ## ]]", *["word "] * 5000, "[[ ## completed ## ]]") for piece in reader.feed(text)]
     assert "".join(piece for _, piece in pieces) == ("word " * 5000).strip()
-    assert len(reader._held.text) < 2000
+    assert len(reader._buffer.text) < 2000

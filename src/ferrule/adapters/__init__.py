@@ -1,1 +1,1 @@
-"""Signatures and values to requests, responses to values."""
+"""Render signatures and inputs as prompts; parse answers into outputs."""

@@ -1,7 +1,7 @@
-"""`Adapter`: how signatures, inputs and steps become messages, and answers become outputs.
+"""`Adapter`: renders signatures, inputs and steps as messages, and parses answers into outputs.
 
-What is the same in every form stands here, first of all `request`, the one place that shapes requests. A form (`ChatAdapter`,
-`JSONAdapter`, `XMLAdapter`) says how fields look in a message, how an answer is to look, and how to find the fields in one.
+The base class holds what all adapters share; `request` is the one place that builds requests. `ChatAdapter`, `JSONAdapter` and `XMLAdapter`
+define how fields look in a message, what an answer must look like, and how to find the fields in one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 from ferrule.adapters.demos import demo_messages, history_messages
-from ferrule.adapters.parse import reading_of, typed
-from ferrule.adapters.render import Shown, listing, packed, shown_fields
+from ferrule.adapters.parse import output_spec, parse_outputs
+from ferrule.adapters.render import Shown, field_list, join_pieces, shown_fields
 from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
 from ferrule.values.content.convert import Piece, content_of
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.signature import Signature
 
 _MOST_SHOWN = 400
-_OF_CALLS = frozenset({"invalid_tool_calls", "invalid_tool_call", "invalid_tool_call_arguments"})
+_CALL_CODES = frozenset({"invalid_tool_calls", "invalid_tool_call", "invalid_tool_call_arguments"})
 _NO_SETTINGS: Mapping[str, Any] = {}
 
 
-class _Drawn(Record):
-    """What every prompt of one signature has in common."""
+class _PromptParts(Record):
+    """What all prompts of a signature share."""
 
     system: Message
     shown: Shown
@@ -39,17 +39,17 @@ class _Drawn(Record):
 
 
 class Adapter(ABC):
-    """The root of adapters. Immutable, and safe to share between threads and tasks."""
+    """Base class of adapters. Immutable; safe to share between threads and tasks."""
 
     use_native_function_calling: bool | None
-    """Whether tool calls travel beside the text (True), in it (False), or as the model can (None)."""
+    """Whether tool calls are native (True), written in the text (False), or native if the model supports it (None)."""
     fallback: Adapter | None
-    """Whom to ask through once more when an answer cannot be read; None for nobody."""
+    """Adapter to retry with when an answer cannot be parsed, or None."""
     repairs: int
-    """How often an unreadable answer goes back to the model with its problems."""
+    """How often an answer that cannot be parsed goes back to the model with its problems."""
 
     reads_values: ClassVar[bool] = False
-    """Whether `raw_fields` gives values out of JSON; else it gives texts."""
+    """Whether `raw_fields` returns values out of JSON; otherwise it returns text."""
 
     __slots__ = ("fallback", "repairs", "use_native_function_calling")
 
@@ -68,7 +68,7 @@ class Adapter(ABC):
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         del value
-        msg = f"An adapter cannot be changed (`{name}`): make another one."
+        msg = f"An adapter is immutable (`{name}`): create another one."
         raise AttributeError(msg)
 
     def _settings(self) -> tuple[Any, ...]:
@@ -88,45 +88,45 @@ class Adapter(ABC):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuilt, (type(self), *self._settings()))
+        return (_rebuild, (type(self), *self._settings()))
 
-    # -- what a form says of itself -------------------------------------------------------------------------------
+    # -- what each adapter defines --------------------------------------------------------------------------------
 
     @abstractmethod
     def structure(self, shown: Shown) -> str:
-        """What the system message says of the form of messages and answers."""
+        """Describe the form of messages and answers, for the system message."""
 
     @abstractmethod
     def reminder(self, outputs: Sequence[str]) -> str:
-        """The last words of a question: which outputs to write, and how. Empty for no outputs."""
+        """Return the end of a question: which outputs to write, and how. Empty without outputs."""
 
     @abstractmethod
     def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
-        """Fields with their values, in this form."""
+        """Render fields with their values."""
 
     def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
-        """Fields with their values as a whole answer."""
+        """Render fields with their values as a complete answer."""
         return self.drawn_fields(fields)
 
     @abstractmethod
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
-        """The fields of an answer before they are checked: text, or values where the form has values."""
+        """Return the fields of an answer, unchecked: text, or values if `reads_values`."""
 
     @abstractmethod
     def reader(self, signature: type[Signature]) -> FieldReader:
-        """What splits one streamed answer into fields."""
+        """Return a parser that splits one streamed answer into fields."""
 
     # -- what programs use ----------------------------------------------------------------------------------------
 
     def opening(
         self, signature: type[Signature], inputs: Mapping[str, Any], *, demos: Iterable[Any] = (), native: bool = False
     ) -> Messages:
-        """The beginning of a conversation: system message, demos, the histories among the inputs, the question.
+        """Render the start of a conversation: system message, demos, history inputs, question.
 
-        `native` leaves out what travels beside the text: tools and the output for their calls. Raises `InputError` for a demo or history
-        that cannot be shown.
+        `native` omits tools and the output for their calls, which are not part of the text then. Raises `InputError` for a demo or a
+        history that cannot be rendered.
         """
-        drawn = self._drawn(signature, native=native)
+        drawn = self._prompt_parts(signature, native=native)
         messages = [drawn.system]
         for i, demo in enumerate(demos):
             messages += demo_messages(self, drawn.shown, demo, i)
@@ -138,62 +138,62 @@ class Adapter(ABC):
         return Messages(messages)
 
     def step_message(self, fields: Mapping[str, Any]) -> Message:
-        """One finished step of a loop as a user's message."""
+        """Render a finished step of a loop as a user message."""
         return Message("user", content_of(self.drawn_fields(fields)))
 
     def read(self, signature: type[Signature], response: Response, *, lenient: bool = False, tools: Iterable[Any] = ()) -> dict[str, Any]:
-        """All outputs of an answer, typed. Raises `AdapterParseError` with every problem.
+        """Parse an answer into typed outputs. Raises `AdapterParseError` with every problem.
 
-        `lenient` takes an answer without any field for the value of the one text output there is. Native calls go to the output of the
-        type `ToolCalls`; a signature without one does not see them. Where there are none, calls of `tools` are looked for in the forms
-        that models fall back to: in the output's own place, or where that is missing in the text. Never in the fields of an answer that is
-        complete without calls: what it quotes is not called.
+        With `lenient`, an answer without any field becomes the value of the only text output. Native calls fill the output of type
+        `ToolCalls`; a signature without one ignores them. Without native calls, calls of `tools` are searched for in the textual forms that
+        models fall back to: in the output's place or, if that is missing, in the text. The fields of an answer that is complete without
+        calls are never searched: a call quoted there does not run.
         """
         text = response.text
         raw = self.raw_fields(signature, text) if text else _NO_SETTINGS
-        reading = reading_of(signature)
-        has_calls = reading.calls is not None and bool(response.tool_calls)
-        if reading.calls is not None and tools and text and not has_calls and reading.calls not in raw:
-            calls, rest = _found(self.outside(signature, text) if reading.is_complete(raw) else text, tools)
+        spec = output_spec(signature)
+        has_calls = spec.calls is not None and bool(response.tool_calls)
+        if spec.calls is not None and tools and text and not has_calls and spec.calls not in raw:
+            calls, rest = _find_calls(self.outside(signature, text) if spec.is_complete(raw) else text, tools)
             if calls:
-                raw, text, has_calls = {**raw, reading.calls: calls}, rest, True
+                raw, text, has_calls = {**raw, spec.calls: calls}, rest, True
         is_value = self.reads_values
-        if text and (lenient or has_calls) and reading.text is not None and not (raw.keys() - {reading.calls}):
+        if text and (lenient or has_calls) and spec.text is not None and not (raw.keys() - {spec.calls}):
             bare = self.outside(signature, text)
-            if reading.is_bare(raw, bare):
-                raw, is_value = {**raw, reading.text: bare}, False
+            if spec.is_bare(raw, bare):
+                raw, is_value = {**raw, spec.text: bare}, False
         try:
-            return typed(type(self).__name__, signature, raw, response, is_value=is_value)
+            return parse_outputs(type(self).__name__, signature, raw, response, is_value=is_value)
         except AdapterParseError as error:
-            if reading.calls is None or error.code != "invalid_tool_calls" or not tools or response.tool_calls:
+            if spec.calls is None or error.code != "invalid_tool_calls" or not tools or response.tool_calls:
                 raise
-            calls, _ = _found(error.raw, tools)  # in the place of calls, but in a form of the model's own
+            calls, _ = _find_calls(error.raw, tools)  # in the place of calls, but in another textual form
             if not calls:
                 raise
-            return typed(type(self).__name__, signature, {**raw, reading.calls: calls}, response, is_value=is_value)
+            return parse_outputs(type(self).__name__, signature, {**raw, spec.calls: calls}, response, is_value=is_value)
 
     def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape | None:
-        """What the model's answer can be held to; None for nothing."""
+        """The response format that the provider enforces, or None."""
         del signature, capabilities
         return None
 
     def outside(self, signature: type[Signature], text: str) -> str:
-        """What an answer with fields says beside them."""
+        """Return the text of an answer outside its fields."""
         del signature
         return text
 
     def repair_messages(
         self, signature: type[Signature], response: Response, error: AdapterParseError, *, native: bool = False
     ) -> tuple[Message, ...]:
-        """The unreadable answer, and what is wrong with it, for the model to mend.
+        """Render an answer that could not be parsed, and its problems, so that the model can correct it.
 
-        Native calls that could not be read are told as text: as calls they would want results, and no provider takes them back.
+        Invalid native calls are rendered as text: as calls they would need results, and providers reject them.
         """
         problems = "\n".join(f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in error.problems)
         wrote = [f"{call.name or '(no name)'} {shown(call.arguments_text, _MOST_SHOWN)}" for call in response.tool_calls]
         said = response.text or (f"(calls: {'; '.join(wrote)})" if wrote and native else "(empty)")
-        again = "Make all your calls again." if native and error.code in _OF_CALLS else "Write the whole answer again."
-        reminder = self._drawn(signature, native=True).reminder if native else self.reminder(list(signature.output_fields))
+        again = "Make all your calls again." if native and error.code in _CALL_CODES else "Write the whole answer again."
+        reminder = self._prompt_parts(signature, native=True).reminder if native else self.reminder(list(signature.output_fields))
         asked = f"Your answer could not be read:\n{problems}\n\n{again} {reminder}".rstrip()
         return (Message("assistant", said), Message("user", asked))
 
@@ -208,10 +208,10 @@ class Adapter(ABC):
         settings: Mapping[str, Any] = _NO_SETTINGS,
         capabilities: Capabilities | None = None,
     ) -> Request:
-        """The request for an answer to these messages. Without tools nothing of tools is on it; with tools no shape binds the answer.
+        """Build the request for these messages. Tools and a response shape exclude each other.
 
-        Tools come with the program or with its inputs, in that order, and never with the settings: that raises `ToolCallError`
-        (`invalid_request`), as does the choice of a tool that is not there.
+        Tools come from the program and its inputs, in that order. Raises `ToolCallError` (`invalid_request`) for tools in `settings` and
+        for the choice of an unknown tool.
         """
         if not isinstance(settings, Mapping):
             msg = f"The settings of a request are a mapping, found {shown(settings)}."
@@ -230,22 +230,22 @@ class Adapter(ABC):
         return Request(messages, tools, tool_choice, parallel, None, settings)
 
     def calls_natively(self, capabilities: Capabilities) -> bool:
-        """Whether tool calls travel beside the text with a model of these capabilities."""
+        """Whether calls are native with a model of these capabilities."""
         return self.use_native_function_calling is not False and capabilities.native_tools
 
     # -- DSPy's public methods ------------------------------------------------------------------------------------
 
     def format(self, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The messages of a question, in OpenAI's form."""
+        """Return the messages of a question, in OpenAI's form."""
         return [openai_message(message) for message in self.opening(signature, inputs, demos=demos)]
 
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
-        """All outputs of an answer's text, typed; raises `AdapterParseError`."""
+        """Parse the text of an answer into typed outputs. Raises `AdapterParseError`."""
         return self.read(signature, Response(completion))
 
     def format_system_message(self, signature: type[Signature]) -> str:
-        """The system message's text."""
-        return self._drawn(signature, native=False).system.text
+        """Return the text of the system message."""
+        return self._prompt_parts(signature, native=False).system.text
 
     def format_user_message_content(
         self,
@@ -255,22 +255,22 @@ class Adapter(ABC):
         suffix: str = "",
         main_request: bool = False,
     ) -> str:
-        """Those inputs that are given, between `prefix` and `suffix`; `main_request` adds the words that ask for the outputs."""
+        """Render the given inputs between `prefix` and `suffix`; `main_request` adds the request for the outputs."""
         reminder = self.reminder(list(signature.output_fields)) if main_request else ""
-        body = packed(self._question(signature.input_fields, inputs, reminder))
+        body = join_pieces(self._question(signature.input_fields, inputs, reminder))
         return "\n\n".join(part for part in (prefix, body, suffix) if part).strip()
 
     def format_assistant_message_content(
         self, signature: type[Signature], outputs: Mapping[str, Any], missing_field_message: str | None = None
     ) -> str:
-        """An answer that `parse` reads as these outputs; one that is not given is left out, or gets `missing_field_message`."""
+        """Render an answer that `parse` reads as these outputs; a missing one is omitted, or gets `missing_field_message`."""
         given = {
             name: outputs.get(name, missing_field_message) for name in signature.output_fields if name in outputs or missing_field_message
         }
-        return packed(self.drawn_answer(given))
+        return join_pieces(self.drawn_answer(given))
 
     def format_tool_schema(self, tool: Any) -> dict[str, Any]:
-        """A tool's canonical declaration; a copy."""
+        """Return a copy of a tool's canonical declaration."""
         declaration: Any = cast("Any", tool) if isinstance(tool, Mapping) else getattr(tool, "declaration", None)
         if not isinstance(declaration, Mapping):
             msg = f"`format_tool_schema` takes a `Tool`, found {shown(cast('object', tool))}."
@@ -279,19 +279,19 @@ class Adapter(ABC):
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    def _drawn(self, signature: type[Signature], *, native: bool) -> _Drawn:
-        return signature.kept((type(self), native), lambda: self._draw(signature, native=native))
+    def _prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
+        return signature.kept((type(self), native), lambda: self._build_prompt_parts(signature, native=native))
 
-    def _draw(self, signature: type[Signature], *, native: bool) -> _Drawn:
+    def _build_prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
         shown = shown_fields(signature, native=native)
-        parts = [f"Your inputs are:\n{listing(shown.inputs, expected=False)}" if shown.inputs else ""]
+        parts = [f"Your inputs are:\n{field_list(shown.inputs, expected=False)}" if shown.inputs else ""]
         if shown.outputs:
-            parts += [f"Your outputs are:\n{listing(shown.outputs, expected=True)}", self.structure(shown)]
-        said = signature.plan.said
-        task = said if said is not None else default_instructions(shown.inputs, shown.outputs)
+            parts += [f"Your outputs are:\n{field_list(shown.outputs, expected=True)}", self.structure(shown)]
+        instructions = signature.plan.said
+        task = instructions if instructions is not None else default_instructions(shown.inputs, shown.outputs)
         parts.append(f"Your task:\n{task}" if task else "")
         system = Message("system", "\n\n".join(part for part in parts if part))
-        return _Drawn(system, shown, self.reminder(list(shown.outputs)))
+        return _PromptParts(system, shown, self.reminder(list(shown.outputs)))
 
     def _question(self, fields: Iterable[str], inputs: Mapping[str, Any], reminder: str) -> list[Piece]:
         given = {name: inputs[name] for name in fields if name in inputs}
@@ -301,8 +301,8 @@ class Adapter(ABC):
         return [*pieces, f"\n\n{reminder}" if pieces else reminder]
 
 
-def _found(text: Any, tools: Iterable[Any]) -> tuple[list[dict[str, Any]], str]:
-    from ferrule.values.calls.text.find import find  # late: most answers need it never
+def _find_calls(text: Any, tools: Iterable[Any]) -> tuple[list[dict[str, Any]], str]:
+    from ferrule.values.calls.text.find import find  # late: few answers need it
 
     return find(text, tools) if isinstance(text, str) else ([], "")
 
@@ -317,5 +317,5 @@ def _refuse_unknown(choice: str | Mapping[str, Any], tools: Declarations) -> Non
         raise ToolCallError("invalid_request", msg, raw=choice)
 
 
-def _rebuilt(kind: Any, native: bool | None, fallback: Adapter | None, repairs: int) -> Adapter:
+def _rebuild(kind: Any, native: bool | None, fallback: Adapter | None, repairs: int) -> Adapter:
     return kind(use_native_function_calling=native, fallback=fallback, repairs=repairs)

@@ -1,4 +1,4 @@
-"""`ChatAdapter`: each field below a marker of its own, `[[ ## answer ## ]]`."""
+"""`ChatAdapter`: each field below its marker, as in `[[ ## answer ## ]]`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.json_object import JSONAdapter
-from ferrule.adapters.render import Shown, unmarked_text, value_pieces, without_none
-from ferrule.adapters.streaming.markers import MarkReader, Marks
+from ferrule.adapters.render import Shown, render_text, render_value, without_none
+from ferrule.adapters.streaming.markers import MarkerReader, Markers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _BEGINNING = re.compile(r"\[\[(?=[ \t]*##)")
 
 
 class ChatAdapter(Adapter):
-    """Fields below markers: the form that most models write best. What it cannot read is asked for once more by `fallback`."""
+    """Writes each field below a marker, the form that most models write best. If an answer cannot be parsed, `fallback` asks again."""
 
     __slots__ = ()
 
@@ -51,10 +51,10 @@ class ChatAdapter(Adapter):
         pieces: list[Piece] = []
         for name, value in fields.items():
             between = "\n\n" if pieces else ""
-            if (text := unmarked_text(value, _spelled)) is not None:
+            if (text := render_text(value, _escape_markers)) is not None:
                 pieces.append(f"{between}[[ ## {name} ## ]]\n{text}")
             else:
-                pieces += (f"{between}[[ ## {name} ## ]]\n", *value_pieces(value))
+                pieces += (f"{between}[[ ## {name} ## ]]\n", *render_value(value))
         return pieces
 
     def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
@@ -63,29 +63,29 @@ class ChatAdapter(Adapter):
 
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
         """See `Adapter`."""
-        return _marks(signature).split(text)
+        return _markers(signature).split(text)
 
     def outside(self, signature: type[Signature], text: str) -> str:
         """See `Adapter`."""
-        return _marks(signature).outside(text)
+        return _markers(signature).outside(text)
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
-        return MarkReader(_marks(signature))
+        return MarkerReader(_markers(signature))
 
 
-def _spelled(json: str) -> str:
-    # Only strings of JSON can hold the beginning of a marker, and in these any character may be written as an escape.
+def _escape_markers(json: str) -> str:
+    # In JSON, only a string can hold the start of a marker, and there any character may be escaped.
     return _BEGINNING.sub(r"[\\u005b", json) if "[[" in json else json
 
 
-def _marks(signature: type[Signature]) -> Marks:
-    return signature.kept(Marks, lambda: _marks_of(signature.output_fields))
+def _markers(signature: type[Signature]) -> Markers:
+    return signature.kept(Markers, lambda: _build_markers(signature.output_fields))
 
 
-def _marks_of(outputs: Mapping[str, FieldInfo]) -> Marks:
+def _build_markers(outputs: Mapping[str, FieldInfo]) -> Markers:
     structured = [name for name, field in outputs.items() if without_none(field.annotation) is not str]
-    return Marks(outputs, _end(outputs), structured=structured)
+    return Markers(outputs, _end(outputs), structured=structured)
 
 
 def _end(outputs: Any) -> str:

@@ -1,7 +1,7 @@
-"""Earlier turns as messages: demos, and the histories among the inputs.
+"""Render earlier turns as messages: demos and history inputs.
 
-A turn of fields becomes a question and an answer in the adapter's form. Where tool calls travel beside the text, those of a turn become
-calls of the assistant's message, with a result behind each, as providers want it (E54).
+A turn of fields becomes a question and an answer in the adapter's writer. With native tool calls, the calls of a turn become calls of the
+assistant's message, each followed by a result, which providers require.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
 NOT_GIVEN = "(not given in this example)"
 
 
-class Form(Protocol):
-    """How an adapter writes fields."""
+class _FieldWriter(Protocol):
+    """The part of `Adapter` that this module uses."""
 
     def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
-        """Fields with their values."""
+        """See `Adapter`."""
         ...
 
     def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
-        """Fields with their values as a whole answer."""
+        """See `Adapter`."""
         ...
 
 
-def demo_messages(form: Form, fields: Shown, demo: Any, index: int) -> list[Message]:
-    """A demo as messages; raises `InputError` for one that cannot be shown."""
+def demo_messages(writer: _FieldWriter, fields: Shown, demo: Any, index: int) -> list[Message]:
+    """Render a demo as messages. Raises `InputError` for one without any of the fields."""
     values = _mapping(demo)
     if values is None or not values.keys() & {*fields.inputs, *fields.outputs, fields.calls}:
         names = ", ".join(f"`{name}`" for name in (*fields.inputs, *fields.outputs))
-        msg = f"Demo {index} cannot be shown: it must be a mapping with some of the fields {names}, found {shown(demo)}."
+        msg = f"Demo {index} cannot be rendered: a demo is a mapping with some of the fields {names}, found {shown(demo)}."
         raise InputError(msg)
     before: list[Message] = []
     for name in fields.histories:
-        before += history_messages(form, fields, values.get(name))
+        before += history_messages(writer, fields, values.get(name))
     calls = _calls(fields, values, f"demo_{index}")
     asked = {name: values.get(name, NOT_GIVEN) for name in fields.inputs}
     answered = {name: values.get(name, NOT_GIVEN) for name in fields.outputs if not calls or values.get(name) is not None}
-    return [*before, *_turn(form, asked, answered, calls)]
+    return [*before, *_turn(writer, asked, answered, calls)]
 
 
-def history_messages(form: Form, fields: Shown, history: Any) -> list[Message]:
-    """A history as messages, without its system message; raises `InputError` for a turn that cannot be shown."""
+def history_messages(writer: _FieldWriter, fields: Shown, history: Any) -> list[Message]:
+    """Render a history as messages, without its system message. Raises `InputError` for a turn without any of the fields."""
     if history is None:
         return []
     found = history if isinstance(history, History) else History(history.get("messages") if isinstance(history, Mapping) else history)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
@@ -65,31 +65,31 @@ def history_messages(form: Form, fields: Shown, history: Any) -> list[Message]:
         answered = {name: turn[name] for name in fields.outputs if name in turn and (not calls or turn[name] is not None)}
         if not asked and not answered and not calls:
             names = ", ".join(f"`{name}`" for name in (*fields.inputs, *fields.outputs))
-            msg = f"A turn of the history cannot be shown: it has none of the fields {names}, and is no message either: {shown(turn)}."
+            msg = f"A turn of the history cannot be rendered: it has none of the fields {names} and is not a message: {shown(turn)}."
             raise InputError(msg)
-        return _turn(form, asked, answered, calls)
+        return _turn(writer, asked, answered, calls)
 
     return [message for message in found.as_messages(render) if message.role != "system"]
 
 
 def _calls(fields: Shown, values: Mapping[str, Any], where: str) -> tuple[ToolCall, ...]:
-    """The calls of a turn that travel beside its text, each with an id of this conversation."""
+    """The native calls of a turn, each with an id of this conversation."""
     given = values.get(fields.calls) if fields.calls is not None else None
     if given is None:
         return ()
     try:
         found = read_calls(given, ToolCalls).tool_calls
     except ValueError as error:
-        msg = f"`{fields.calls}` of an earlier turn ({where}) cannot be shown: {error}"
+        msg = f"`{fields.calls}` of an earlier turn ({where}) cannot be rendered: {error}"
         raise InputError(msg) from error
     return tuple([call.with_id(f"{where}_{k}") for k, call in enumerate(found) if call.fault is None])
 
 
-def _turn(form: Form, asked: Mapping[str, Any], answered: Mapping[str, Any], calls: tuple[ToolCall, ...]) -> list[Message]:
-    messages = [Message("user", content_of(form.drawn_fields(asked)))] if asked else []
+def _turn(writer: _FieldWriter, asked: Mapping[str, Any], answered: Mapping[str, Any], calls: tuple[ToolCall, ...]) -> list[Message]:
+    messages = [Message("user", content_of(writer.drawn_fields(asked)))] if asked else []
     if answered or calls:
-        messages.append(Message("assistant", content_of(form.drawn_answer(answered)) if answered else "", calls))
-    # What came of the calls is not known here, and without a result behind each call no provider takes the conversation.
+        messages.append(Message("assistant", content_of(writer.drawn_answer(answered)) if answered else "", calls))
+    # The results are unknown here, but providers reject a call without a result.
     return [*messages, *(Message("tool", NOT_GIVEN, tool_call_id=call.id, name=call.name) for call in calls)]
 
 

@@ -1,11 +1,11 @@
-"""`JSONAdapter`: inputs, steps and answers as JSON objects."""
+"""`JSONAdapter`: inputs, steps and answers are JSON objects."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.render import Shown, calls_output, is_plain, type_name
+from ferrule.adapters.render import Shown, calls_output, has_no_parts, type_name
 from ferrule.errors import AdapterParseError
 from ferrule.values.content.convert import pieces_of
 from ferrule.values.conversation.exchange import Shape
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class JSONAdapter(Adapter):
-    """One JSON object a message. The model is held to that where it can be."""
+    """Writes each message as one JSON object. Providers that support it enforce the form."""
 
     reads_values: ClassVar[bool] = True
 
@@ -43,7 +43,7 @@ class JSONAdapter(Adapter):
 
     def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
         """See `Adapter`."""
-        if all(map(is_plain, fields.values())):
+        if all(map(has_no_parts, fields.values())):
             return [json_text(fields)]
         return pieces_of(dict(fields)) or [json_text(fields)]
 
@@ -53,7 +53,7 @@ class JSONAdapter(Adapter):
         try:
             value = strict_json(text)
         except ValueError:
-            value = _mended(text, names)
+            value = _repair(text, names)
         if not isinstance(value, dict) or not any(name in value for name in names):
             return {}
         return value  # pyright: ignore[reportUnknownVariableType]  JSON's keys are strings
@@ -65,7 +65,7 @@ class JSONAdapter(Adapter):
         return JSONReader(signature.output_fields)
 
     def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape | None:
-        """A JSON schema where the model keeps to one and the outputs can be said in one; else a JSON object where it can do that."""
+        """A JSON Schema if the model supports it and the outputs fit in one; otherwise a JSON object if the model supports that."""
         outputs = signature.output_fields
         if capabilities is None or not outputs or calls_output(signature) is not None:
             return None
@@ -74,15 +74,15 @@ class JSONAdapter(Adapter):
         return Shape("json_object") if capabilities.json_schema or capabilities.json_object else None
 
 
-def _mended(text: str, names: Mapping[str, Any]) -> Any:
-    """The object of an answer that is no plain JSON: with slips, or with words around it; None where it is not certain which."""
+def _repair(text: str, names: Mapping[str, Any]) -> Any:
+    """Find the object in an answer that is not plain JSON: invalid JSON, or JSON within text. None if there is none."""
     try:
         return read_json(text)[0]
     except ValueError:
         pass
     found = [value for value, _ in objects_in(text) if any(name in value for name in names)]
-    whole = [value for value in found if all(name in value for name in names)]
-    candidates = whole or found
+    complete = [value for value in found if all(name in value for name in names)]
+    candidates = complete or found
     if len(candidates) > 1 and any(value != candidates[0] for value in candidates):
         problem = f"there are {len(candidates)} different JSON objects in the answer; write exactly one"
         raise AdapterParseError("JSONAdapter", text, [("", problem)])
@@ -90,7 +90,7 @@ def _mended(text: str, names: Mapping[str, Any]) -> Any:
 
 
 def _is_closed(schema: Any) -> bool:
-    """Whether a schema names every key there may be: an open object cannot be held to."""
+    """Whether a schema names every key. Providers cannot enforce an open object."""
     if isinstance(schema, list):
         return all(map(_is_closed, schema))  # pyright: ignore[reportUnknownArgumentType]
     if not isinstance(schema, dict):

@@ -1,7 +1,7 @@
-"""From the raw text of each field to typed outputs, or to an error that names every problem.
+"""Turn the raw text of each field into typed outputs, or raise an error that names every problem.
 
-What fills the output for tool calls is decided here: native calls if there are any, else what the text says in the field's place. An answer
-with a good call is an answer, whatever other outputs it lacks: they are None (E47). No call is ever run (E55).
+The output for tool calls takes the native calls if there are any, and otherwise what the text says in its place. With a valid call, other
+outputs may be missing, and are None. No call runs here.
 """
 
 from __future__ import annotations
@@ -22,122 +22,100 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.output_checks import OutputCheck
     from ferrule.values.signatures.signature import Signature
 
-
-_FIXED = frozenset({type(None), bool, int, float, str})
 _NOTHING = (None, "", "null")
-"""What models write for an output that they leave out."""
+"""What models write for an output that they omit."""
 _MARK = re.compile(r"\[\[[ \t]*##[ \t]*\w+[ \t]*##[ \t]*\]\]")
 
 
-class Reading(Record):
-    """What is needed to read answers to one signature."""
+class OutputSpec(Record):
+    """What the parser needs to know of a signature's outputs."""
 
     checks: tuple[tuple[str, OutputCheck], ...]
-    """Outputs in order, each with what checks it."""
+    """Each output's check, in order."""
     calls: str | None
-    """The output that receives tool calls."""
+    """The output for tool calls."""
     calls_type: type[ToolCalls]
     text: str | None
-    """The one output of plain text, where there is exactly one beside the calls."""
+    """The one text output, if there is exactly one output beside the calls."""
     optional: frozenset[str]
-    left_out: dict[str, Any]
-    """What an output is that an answer leaves out: of optional ones, as far as it is one and the same each time."""
 
     def is_complete(self, raw: Mapping[str, Any]) -> bool:
-        """Nothing is wanting, and calls need not be made."""
+        """Whether every required output is there, and calls are optional."""
         fields = raw.keys() - {self.calls}
         return bool(fields) and all(name in raw or name in self.optional for name, _ in self.checks)
 
     def is_bare(self, raw: Mapping[str, Any], text: str) -> bool:
-        """The text has no form at all, neither this adapter's nor another's: it may be the one text output itself."""
-        is_empty = not raw or (len(raw) == 1 and not isinstance(raw.get(self.calls or "", ""), str))  # calls that were found in it
+        """Whether the text has no markup of any adapter, so that it may be the text output itself."""
+        is_empty = not raw or (len(raw) == 1 and not isinstance(raw.get(self.calls or "", ""), str))  # calls found in the text
         return is_empty and bool(text) and not text.isspace() and _MARK.search(text) is None
 
 
-def reading_of(signature: type[Signature]) -> Reading:
-    """The reading of a signature, kept with it."""
-    return signature.kept(Reading, lambda: _made(signature))
+def output_spec(signature: type[Signature]) -> OutputSpec:
+    """Return the `OutputSpec` of a signature, built once."""
+    return signature.kept(OutputSpec, lambda: _build_spec(signature))
 
 
-def _made(signature: type[Signature]) -> Reading:
+def _build_spec(signature: type[Signature]) -> OutputSpec:
     calls = calls_output(signature)
     kind = calls_type(signature.output_fields[calls]) if calls else None
     others = [(name, field) for name, field in signature.output_fields.items() if name != calls]
     text = others[0][0] if len(others) == 1 and without_none(others[0][1].annotation) is str else None
-    optional = frozenset(signature.plan.optional)
-    left_out = {name: value for name in optional & signature.output_fields.keys() if type(value := _left_out(signature, name)) in _FIXED}
-    return Reading(tuple(signature.output_checks.items()), calls, kind or ToolCalls, text, optional, left_out)
+    return OutputSpec(tuple(signature.output_checks.items()), calls, kind or ToolCalls, text, frozenset(signature.plan.optional))
 
 
-def typed(adapter: str, signature: type[Signature], raw: Mapping[str, Any], response: Response, *, is_value: bool) -> dict[str, Any]:
-    """All outputs of an answer from their raw values; with `is_value` these come out of JSON, else they are texts.
+def parse_outputs(
+    adapter: str, signature: type[Signature], raw: Mapping[str, Any], response: Response, *, is_value: bool
+) -> dict[str, Any]:
+    """Check the raw values of an answer. With `is_value` they come out of JSON, otherwise they are text.
 
-    Raises `AdapterParseError` with every problem and with what could be read.
+    Raises `AdapterParseError` with every problem and with the outputs that could be read.
     """
-    reading = reading_of(signature)
-    own = reading.calls
-    if raw and (own is None or (own in reading.optional and not response.tool_calls and raw.get(own) in _NOTHING)):
-        values: dict[str, Any] = {}
-        try:
-            for name, check in reading.checks:
-                if name in raw and name != own:
-                    values[name] = check(raw[name], is_value=is_value)
-                else:
-                    values[name] = reading.left_out[name]
-        except (KeyError, ValueError):
-            pass
-        else:
-            return values
-    return _slowly(adapter, signature, raw, response, is_value=is_value)
-
-
-def _slowly(adapter: str, signature: type[Signature], raw: Mapping[str, Any], response: Response, *, is_value: bool) -> dict[str, Any]:
-    reading = reading_of(signature)
+    spec = output_spec(signature)
     values: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
-    absent: list[str] = []
-    calls, fault = _calls(reading, raw, response)
-    for name, check in reading.checks:
-        if name == reading.calls and (calls or fault):
+    missing: list[str] = []
+    calls, fault = _calls(spec, raw, response)
+    for name, check in spec.checks:
+        if name == spec.calls and (calls or fault):
             if fault is not None:
                 problems.append((name, str(fault)))
             else:
                 values[name] = calls
-        elif name in raw and name != reading.calls and not (calls and raw[name] in _NOTHING):
+        elif name in raw and name != spec.calls and not (calls and raw[name] in _NOTHING):
             try:
                 values[name] = check(raw[name], is_value=is_value)
             except ValueError as error:
                 problems.append((name, str(error)))
-        elif name in reading.optional and (raw or calls or (name == reading.calls and response.text)):
-            values[name] = _left_out(signature, name)
+        elif name in spec.optional and (raw or calls or (name == spec.calls and response.text)):
+            values[name] = _default(signature, name)
         elif calls:
             values[name] = None
         elif fault is None:
-            absent.append(name)
+            missing.append(name)
             problems.append((name, "is missing"))
     if not problems:
         return values
     text = response.text or ""
-    code = fault.code if fault is not None else "missing_required_outputs" if len(absent) == len(problems) else "invalid_outputs"
+    code = fault.code if fault is not None else "missing_required_outputs" if len(missing) == len(problems) else "invalid_outputs"
     if not text.strip() and not response.tool_calls:
         problems = [("", "the answer is empty"), *problems]
     if response.finish_reason == "length":
         problems = [("", "the answer was cut off at its greatest length: write less, or raise `max_tokens`"), *problems]
     raw_part = fault.raw if fault is not None else None
-    raise AdapterParseError(adapter, text, problems, parsed=values, absent=absent, code=code, raw=raw_part) from fault
+    raise AdapterParseError(adapter, text, problems, parsed=values, absent=missing, code=code, raw=raw_part) from fault
 
 
-def _calls(reading: Reading, raw: Mapping[str, Any], response: Response) -> tuple[ToolCalls | None, ToolCallError | None]:
-    """The calls of an answer, if there are any, or why there is no good one among them."""
-    if reading.calls is None:
+def _calls(spec: OutputSpec, raw: Mapping[str, Any], response: Response) -> tuple[ToolCalls | None, ToolCallError | None]:
+    """The calls of an answer, or the error if none of them is valid."""
+    if spec.calls is None:
         return None, None
     try:
-        found = read_calls(response.tool_calls or raw.get(reading.calls), reading.calls_type)
+        found = read_calls(response.tool_calls or raw.get(spec.calls), spec.calls_type)
     except ToolCallError as error:
         return None, error
     return found or None, None
 
 
-def _left_out(signature: type[Signature], name: str) -> Any:
+def _default(signature: type[Signature], name: str) -> Any:
     field = signature.output_fields[name]
     return None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})

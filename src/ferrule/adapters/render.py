@@ -1,4 +1,4 @@
-"""Values and fields as text for a model, in words and forms that all adapters share."""
+"""Render values and descriptions of fields, for all adapters."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ _SIMPLE = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 class Shown(Record):
-    """Which fields of a signature a prompt shows."""
+    """The fields of a signature that a prompt shows."""
 
     inputs: Mapping[str, FieldInfo]
     outputs: Mapping[str, FieldInfo]
     histories: tuple[str, ...]
-    """Inputs that become messages of their own."""
+    """Inputs that are rendered as separate messages."""
     calls: str | None
-    """The output whose values travel beside the text: as the calls of an assistant's message."""
+    """The output whose values are native calls of an assistant's message, not text."""
 
 
 def shown_fields(signature: type[Signature], *, native: bool) -> Shown:
-    """The fields a prompt shows: no histories, and in native mode neither tools nor the calls, which travel beside the text."""
+    """Return the fields that a prompt shows: no histories, and in native mode neither tools nor calls."""
     histories = tuple(name for name, field in signature.input_fields.items() if is_history(field))
     beside = {*tool_inputs(signature), *histories} if native else histories
     calls = calls_output(signature) if native else None
@@ -67,7 +67,7 @@ def is_history(field: FieldInfo) -> bool:
 
 
 def tool_inputs(signature: type[Signature]) -> Mapping[str, bool]:
-    """The inputs that declare tools, in order, and whether each takes a list of them: `Tool`, `list[Tool]`, either of them or None."""
+    """Return the inputs that declare tools, in order, and whether each is a list: `Tool`, `list[Tool]`, or one of them or None."""
     return signature.kept(tool_inputs, lambda: dict(_declaring(signature.input_fields)))
 
 
@@ -81,22 +81,22 @@ def _declaring(fields: Mapping[str, FieldInfo]) -> Iterator[tuple[str, bool]]:
 
 
 def _is_tool(annotation: Any) -> bool:
-    # Tools live in a room beside this one, so they are known by what they can do.
+    # `adapters` does not import `tools`, so a tool is recognised by its attribute.
     return isinstance(annotation, type) and issubclass(annotation, Type) and hasattr(annotation, "declaration")
 
 
 def calls_output(signature: type[Signature]) -> str | None:
-    """The output that receives an answer's tool calls, if there is one."""
+    """Return the output for tool calls, if there is one."""
     return signature.kept(calls_output, lambda: next((name for name, field in signature.output_fields.items() if calls_type(field)), None))
 
 
 def calls_type(field: FieldInfo) -> type[ToolCalls] | None:
-    """`ToolCalls` or the class made from it, of a field that receives calls; None for any other field."""
+    """Return `ToolCalls`, or its subclass, for a field that takes calls; None for any other field."""
     return next(iter(ToolCalls.extract_custom_type_from_annotation(field.annotation)), None)
 
 
 def without_none(annotation: Any) -> Any:
-    """`T` for `T | None`; any other type as it is."""
+    """Return `T` for `T | None`, and any other type unchanged."""
     if get_origin(annotation) not in {Union, UnionType}:
         return annotation
     others = [each for each in get_args(annotation) if each is not NoneType]
@@ -106,59 +106,59 @@ def without_none(annotation: Any) -> Any:
 # -- values -------------------------------------------------------------------------------------------------------
 
 
-def value_text(value: Any) -> str:
-    """A value as text: text as it is, everything else as JSON."""
+def _value_text(value: Any) -> str:
+    """Render a value: text unchanged, anything else as JSON."""
     if isinstance(value, Enum):
-        value = value.value  # as its choices are listed
+        value = value.value  # as in the list of choices
     return value if isinstance(value, str) else json_text(value)
 
 
-def unmarked_text(value: Any, spelled: Callable[[str], str]) -> str | None:
-    """A value without parts as text, None for one with parts. JSON goes through `spelled`, which takes out of it what ends a field."""
+def render_text(value: Any, escape: Callable[[str], str]) -> str | None:
+    """Render a value without parts; None for one with parts. `escape` removes the end of a field from JSON."""
     if type(value) is str:
         return value
-    if is_plain(value):
-        return spelled(json_text(value))
+    if has_no_parts(value):
+        return escape(json_text(value))
     if pieces_of(value):
         return None
-    text = value_text(value)
-    return text if isinstance(value, (str, Enum)) else spelled(text)
+    text = _value_text(value)
+    return text if isinstance(value, (str, Enum)) else escape(text)
 
 
-def value_pieces(value: Any) -> list[Piece]:
-    """A value as text and parts."""
-    return pieces_of(value) or [value_text(value)]
+def render_value(value: Any) -> list[Piece]:
+    """Render a value as text and parts."""
+    return pieces_of(value) or [_value_text(value)]
 
 
-def is_plain(value: Any) -> bool:
-    """Whether a value is seen at a glance to hold no parts."""
+def has_no_parts(value: Any) -> bool:
+    """Whether a value surely holds no parts, judged by its type and, in a dict, the types of its values."""
     kind = cast("Any", type(value))
     return kind in _PLAIN or (kind is dict and _PLAIN.issuperset(map(type, value.values())))
 
 
-def packed(pieces: Iterable[Piece]) -> str:
-    """Pieces as one text, parts packed between markers (see `values.custom`)."""
-    return "".join(piece if isinstance(piece, str) else _packed(piece) for piece in pieces)
+def join_pieces(pieces: Iterable[Piece]) -> str:
+    """Join pieces into one text, with parts encoded between markers (see `values/content/custom_type.py`)."""
+    return "".join(piece if isinstance(piece, str) else _pack_part(piece) for piece in pieces)
 
 
-def _packed(part: Any) -> str:
+def _pack_part(part: Any) -> str:
     return part.text if isinstance(part, Text) else f"{PART_START}{json_text(part.format())}{PART_END}"
 
 
 # -- fields -------------------------------------------------------------------------------------------------------
 
 
-def listing(fields: Mapping[str, FieldInfo], *, expected: bool) -> str:
-    """A numbered list of fields with type and description; with `expected`, also what their values must look like."""
+def field_list(fields: Mapping[str, FieldInfo], *, expected: bool) -> str:
+    """Render a numbered list of fields with type and description; with `expected`, also what their values must look like."""
     lines: list[str] = []
     for i, (name, field) in enumerate(fields.items(), 1):
-        said = [part for part in (description_of(field), expectation(field) if expected else "") if part]
+        said = [part for part in (description_of(field), _expectation(field) if expected else "") if part]
         lines.append(f"{i}. `{name}` ({type_name(field.annotation)})" + (f": {'; '.join(said)}" if said else ""))
     return "\n".join(lines)
 
 
 def type_name(annotation: Any) -> str:
-    """A type as people write it: `list[str]`, `Literal['a', 'b']`, `Point`."""
+    """Render a type as in source code: `list[str]`, `Literal['a', 'b']`, `Point`."""
     if annotation is None or annotation is NoneType:
         return "null"
     if annotation is Any:
@@ -174,8 +174,8 @@ def type_name(annotation: Any) -> str:
     return f"{name}[{', '.join('...' if each is ... else type_name(each) if not isinstance(each, list) else '...' for each in inside)}]"
 
 
-def expectation(field: FieldInfo) -> str:
-    """What a value must look like, where its type's name does not say it all; empty for plain text."""
+def _expectation(field: FieldInfo) -> str:
+    """Describe what a value must look like beyond its type's name; empty for plain text."""
     annotation = field.annotation
     said: list[str] = []
     choices = _choices(annotation)
@@ -206,7 +206,7 @@ def _choices(annotation: Any) -> str | None:
         values = list(get_args(annotation))
     elif isinstance(annotation, type) and issubclass(annotation, Enum):
         values = [each.value for each in annotation]
-    return "; ".join(value_text(value) for value in values) if values else None
+    return "; ".join(_value_text(value) for value in values) if values else None
 
 
 def _as_json(field: FieldInfo) -> str:
@@ -236,7 +236,7 @@ def _schema(field: FieldInfo) -> dict[str, Any]:
 
 
 def _untitled(schema: Any, *, names: bool = False) -> Any:
-    """A schema without the titles pydantic makes of names; where keys are names of properties, `title` is one of them."""
+    """Remove the titles that pydantic makes of names; keys below `properties` and `$defs` are names and stay."""
     if isinstance(schema, list):
         return [_untitled(each) for each in cast("list[Any]", schema)]
     if not isinstance(schema, dict):

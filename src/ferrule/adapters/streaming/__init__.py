@@ -1,1 +1,1 @@
-"""Streamed answers, field by field."""
+"""Split answers into fields, whole or streamed."""

@@ -1,44 +1,44 @@
-"""What a reader of a streamed answer holds back, in work that is linear in the answer however small its pieces are."""
+"""The text that a streaming parser keeps back. Its work is linear in the length of the answer, however small the chunks are."""
 
 from __future__ import annotations
 
 import re
 
-_KEPT_BEHIND = 256
+_CONTEXT_CHARS = 256
 _PLAIN = re.compile(r'[^"\\\n]*')
 _STRUCTURE = re.compile(r'["{}\[\]]')
 _BLANKS = re.compile(r"\s*")
 
 
 def starts_line(text: str, at: int) -> bool:
-    """Whether nothing but blanks stands before a place in its line."""
+    """Whether only blanks precede a position on its line."""
     while at and text[at - 1] in " \t":
         at -= 1
     return not at or text[at - 1] == "\n"
 
 
-class Held:
-    """The text that is not settled yet, with a little of what came before, and the blanks that may turn out to stand within a value."""
+class Buffer:
+    """Unparsed text with a little context before it, and the trailing blanks that belong to the value only if more text follows."""
 
     __slots__ = ("_blanks", "at", "has_begun", "holds_backticks", "text")
 
     def __init__(self) -> None:
         self.text = ""
         self.at = 0
-        """How much of the text is settled."""
+        """The position up to which the text is parsed."""
         self.has_begun = False
-        """Whether the value that is read has given out anything."""
+        """Whether any text of the current value was emitted."""
         self.holds_backticks = False
-        """Whether backticks at the end are held like blanks: they may be the fence around the whole answer."""
+        """Whether trailing backticks are kept back like blanks: they may close a fence around the whole answer."""
         self._blanks: list[str] = []
 
     def open(self, at: int) -> None:
-        """A value begins at a place, or a stretch that belongs to nobody; what was held is dropped."""
+        """Start a value, or text outside all fields, at a position. Drops the kept blanks."""
         self.at, self.has_begun = at, False
         self._blanks.clear()
 
     def take(self, end: int) -> str:
-        """The value's text up to a place, without blanks around the whole; those at its end are held until more comes."""
+        """Return the value's text up to a position, without blanks around the value; trailing ones are kept until more text comes."""
         text, stop = self.text, end
         while stop > self.at and (text[stop - 1].isspace() or (self.holds_backticks and text[stop - 1] == "`")):
             stop -= 1
@@ -49,7 +49,7 @@ class Held:
         return value
 
     def last(self, end: int, *, fence: bool = False) -> str:
-        """The value's text up to a place where it ends; with `fence` without the fence that closes the whole answer."""
+        """Return the rest of a value that ends at a position; `fence` drops the fence that closes the whole answer."""
         rest = self._with_blanks(self.text[self.at : end]).rstrip()
         self.at = end
         return rest[:-3].rstrip() if fence and rest.endswith("```") else rest
@@ -62,22 +62,22 @@ class Held:
         self.has_begun = self.has_begun or bool(whole)
         return whole
 
-    def let_go(self) -> None:
-        """Forget what is settled but for what tells how a line begins, and whether a fence stands before."""
-        if self.at <= 2 * _KEPT_BEHIND:
+    def discard_settled(self) -> None:
+        """Drop parsed text, except what shows whether a line starts here and whether a fence precedes it."""
+        if self.at <= 2 * _CONTEXT_CHARS:
             return
         before = self.text[: self.at]
         bare = before.rstrip()
-        # One blank stands for all: a line feed where a line begins, else one that begins none.
+        # One blank replaces all: a line feed if a line starts here, else a vertical tab.
         blank = "" if len(bare) == len(before) else "\n" if starts_line(before, len(before)) else "\v"
-        kept = bare[-_KEPT_BEHIND:] + blank
+        kept = bare[-_CONTEXT_CHARS:] + blank
         self.text, self.at = kept + self.text[self.at :], len(kept)
 
 
-class Strings:
-    """Whether a place in a value stands inside a string of a JSON object or array that has not ended there.
+class JSONStrings:
+    """Tracks whether a position is inside a string of an unfinished JSON object or array.
 
-    A string ends with its line at the latest: JSON has no line feed in one, and of a slip no more is lost than that.
+    A string ends with its line at the latest: JSON strings hold no line feed, and a missing quote then spoils one line only.
     """
 
     __slots__ = ("_depth", "_is_escaped", "_is_over", "is_inside")
@@ -87,7 +87,7 @@ class Strings:
         self._is_escaped = self._is_over = self.is_inside = False
 
     def read(self, text: str, start: int, end: int) -> None:
-        """Go on through the value's text between two places, the first being where the last reading ended."""
+        """Read the value's text between two positions; the first is where the last call ended."""
         at = start
         if not self._depth and not self._is_over:
             at = _end_of(_BLANKS, text, at, end)

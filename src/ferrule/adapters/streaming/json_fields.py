@@ -1,4 +1,4 @@
-"""The fields of a JSON object while its text is still coming."""
+"""Split a streamed JSON object into fields."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ State = Literal["before", "key", "colon", "value", "text", "other", "after", "do
 
 
 class JSONReader:
-    """Splits one streamed JSON object into fields: texts unescaped, other values as their JSON. Falls silent where the text is no JSON."""
+    """Splits one streamed JSON object into fields: strings unescaped, other values as JSON. Emits nothing after invalid JSON."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(names)
@@ -45,16 +45,16 @@ class JSONReader:
         return pieces
 
     def finish(self) -> list[tuple[str, str]]:
-        """What was held back, once no more text comes: nothing, as a cut value is no value."""
+        """End the answer. Nothing is kept back: an unfinished value is not a value."""
         self._state = "done"
         return []
 
-    def _tell(self, pieces: list[tuple[str, str]], piece: str) -> None:
+    def _emit(self, pieces: list[tuple[str, str]], piece: str) -> None:
         if piece and self._name:
             pieces.append((self._name, piece))
 
     def _next(self) -> str:
-        """The next character that is no blank; empty where it is still to come."""
+        """The next non-blank character, or an empty string if it has not arrived."""
         while self._at < len(self._text) and self._text[self._at].isspace():
             self._at += 1
         return self._text[self._at : self._at + 1]
@@ -90,7 +90,7 @@ class JSONReader:
         except ValueError:
             self._state = "done"
             return False
-        # Of a key that comes twice the first is shown; what is shown of it cannot be taken back.
+        # The first of two equal keys counts: its text is already emitted.
         self._name = name if name in self._names and name not in self._seen else ""
         self._seen.add(name)
         self._at, self._state = end + 1, "colon"
@@ -118,11 +118,11 @@ class JSONReader:
 
     def _read_text(self, pieces: list[tuple[str, str]]) -> bool:
         text, at = self._text, self._at
-        told: list[str] = []
+        parts: list[str] = []
         while at < len(text):
             plain = _PLAIN.match(text, at)
             if plain:
-                told.append(plain[0])
+                parts.append(plain[0])
                 at = plain.end()
                 continue
             if text[at] == '"':
@@ -130,14 +130,14 @@ class JSONReader:
                 break
             escape = _ESCAPE.match(text, at)
             if _PART_OF_ESCAPE.match(text, at) or _PART_OF_PAIR.match(text, at):
-                break  # the rest is still to come
+                break  # wait for the rest
             if escape is None:
                 self._state = "done"
                 break
-            told.append(json.loads(f'"{escape[0]}"'))
+            parts.append(json.loads(f'"{escape[0]}"'))
             at = escape.end()
         self._at = at + (self._state == "after")
-        self._tell(pieces, "".join(told))
+        self._emit(pieces, "".join(parts))
         return self._state == "after"
 
     def _read_other(self, pieces: list[tuple[str, str]]) -> bool:
@@ -151,7 +151,7 @@ class JSONReader:
                 elif text[at] == '"':
                     self._in_string, at = False, at + 1
                 elif at + 1 == len(text):
-                    break  # what is escaped is still to come
+                    break  # wait for the escaped character
                 else:
                     at += 2
                 continue
@@ -167,10 +167,10 @@ class JSONReader:
             self._depth += (mark in "{[") - (mark in "}]")
             self._in_string = mark == '"'
         piece = text[start:at]
-        # Blanks behind the value are not part of it, and are held until it is known that more follows.
+        # Trailing blanks are part of the value only if more of it follows.
         shown = piece if self._in_string else piece.rstrip()
         self._at = at if self._state == "after" else start + len(shown)
-        self._tell(pieces, shown)
+        self._emit(pieces, shown)
         return self._state == "after"
 
     def _read_after(self, pieces: list[tuple[str, str]]) -> bool:

@@ -1,9 +1,9 @@
-"""Finding fields below `[[ ## name ## ]]` markers, in a whole text and in one that is still coming.
+"""Find fields below `[[ ## name ## ]]` markers, in a whole or a streamed answer.
 
-One rule for both: a marker of a field not seen yet opens it, at a line's start or within one; the marker of a field seen before begins
-a stretch that belongs to nobody; the last marker ends everything; markers of unknown fields are text. A marker in backticks within a line
-is only spoken of, and so is one inside a string of a JSON object or array that is not yet complete, in a field that is no plain text.
-A field whose first marker stood within a line begins anew where its marker starts a line.
+Both follow the same rules. The first marker of a field opens it, anywhere on a line. A second marker of the same field ends the current
+value; the text after it is ignored. The end marker ends the answer. Markers of unknown fields are text. A marker is text, too, in backticks
+within a line, or inside a JSON string of an unfinished object or array (in fields that are not plain text). If a field's first marker is
+within a line and a later one starts a line, the field starts again at the later one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ferrule.adapters.streaming.buffer import Held, Strings, starts_line
+from ferrule.adapters.streaming.buffer import Buffer, JSONStrings, starts_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _NOT_OF_FENCE = re.compile(r"[^\w+-]")
 
 
-class Marks:
-    """The markers of one signature."""
+class Markers:
+    """The markers of a signature's output fields."""
 
     __slots__ = ("_parts", "end", "names", "partial", "pattern", "structured")
 
@@ -28,20 +28,20 @@ class Marks:
         self.names = tuple(names)
         self.end = end
         self.structured = frozenset(structured)
-        """The fields that are no plain text."""
+        """The fields that are not plain text."""
         known = "|".join(re.escape(name) for name in (*self.names, end))
         longest = max(map(len, (*self.names, end)))
         self.pattern = re.compile(rf"\[\[[ \t]*##[ \t]*({known})[ \t]*##[ \t]*\]\]")
         self._parts = self.pattern.split
         self.partial = re.compile(rf"\[\[[ \t]*(#(#[ \t]*(\w{{1,{longest}}}[ \t]*(#(#[ \t]*\]?)?)?)?)?)?\Z")
-        """A marker whose rest is still to come."""
+        """An incomplete marker at the end of the text."""
 
     def split(self, text: str) -> dict[str, str]:
-        """The text below each marker."""
-        return self._split_at_once(text) or self._split_with_care(text)
+        """Return the text below each marker."""
+        return self._split_simple(text) or self._split_any(text)
 
-    def _split_at_once(self, text: str) -> dict[str, str] | None:
-        """What nearly every answer is: each marker once, the last one at the end, nothing in backticks. None for any other."""
+    def _split_simple(self, text: str) -> dict[str, str] | None:
+        """Split the usual answer: each marker once, the end marker last, no backticks. None for any other."""
         if "`" in text:
             return None
         parts = self._parts(text)
@@ -52,7 +52,7 @@ class Marks:
                 if not name:
                     name = part
                     continue
-                if last[-1:] != "\n":  # the marker starts no line: it may stand in a string of JSON
+                if last[-1:] != "\n":  # the marker is within a line: it may be inside a JSON string
                     return None
                 found[name] = part.strip()
                 name, last = "", part
@@ -63,7 +63,7 @@ class Marks:
             return None
         return found
 
-    def _split_with_care(self, text: str) -> dict[str, str]:
+    def _split_any(self, text: str) -> dict[str, str]:
         found: dict[str, str] = {}
         opened: dict[str, int] = {}
         name, start, is_fenced, strings, read, tick = "", 0, False, None, 0, -1
@@ -75,7 +75,7 @@ class Marks:
                 if strings.is_inside:
                     continue
             if at and text[at - 1] == "`" and at - 1 != tick and text[end : end + 1] == "`":
-                tick = end  # one backtick does not close this marker and open the next
+                tick = end  # this backtick closes a marker, so it does not open the next one
                 if not starts_line(text, at - 1):
                     continue
                 at, end = at - 1, end + 1
@@ -92,14 +92,14 @@ class Marks:
             if begins:
                 opened[marked] = at
             name, start, read = (marked if begins else ""), end, end
-            strings = Strings() if name in self.structured else None
+            strings = JSONStrings() if name in self.structured else None
         if name:
             value = text[start:].rstrip()
             found[name] = (value[:-3] if is_fenced and value.endswith("```") else value).strip()
         return found
 
     def outside(self, text: str) -> str:
-        """What stands before the first marker and behind the last."""
+        """Return the text before the first marker and after the end marker."""
         marks = list(self.pattern.finditer(text))
         if not marks:
             return text
@@ -108,7 +108,7 @@ class Marks:
 
 
 def _follows_fence(text: str, at: int) -> bool:
-    """Whether a line that opens a fence stands right before a place."""
+    """Whether the line before a position opens a fence."""
     while at and text[at - 1].isspace():
         at -= 1
     while at and not _NOT_OF_FENCE.match(text, at - 1):
@@ -116,23 +116,23 @@ def _follows_fence(text: str, at: int) -> bool:
     return text.endswith("```", 0, at)
 
 
-class MarkReader:
-    """Splits a streamed answer as `Marks.split` splits a whole one, and never hands out a piece of a marker."""
+class MarkerReader:
+    """Splits a streamed answer as `Markers.split` splits a whole one. Never emits a part of a marker."""
 
-    def __init__(self, marks: Marks) -> None:
-        self._marks = marks
-        self._held = Held()
-        self._later: list[str] = []
-        """Blanks within what may become a marker: they decide nothing."""
+    def __init__(self, marks: Markers) -> None:
+        self._markers = marks
+        self._buffer = Buffer()
+        self._pending: list[str] = []
+        """Blanks inside a possible marker, which change nothing."""
         self._waits_in_marker = False
         self._name = ""
-        self._strings: Strings | None = None
+        self._strings: JSONStrings | None = None
         self._read = 0
-        """How far those are read."""
+        """The position up to which `_strings` has read."""
         self._tick = -1
-        """The backtick that closed the latest marker in backticks: it does not open the next."""
+        """The position of the backtick that closed the last marker in backticks: it does not open the next one."""
         self._opened: dict[str, bool] = {}
-        """The fields seen, and whether their marker started a line."""
+        """The opened fields, and whether each one's marker started a line."""
         self._is_fenced = self._has_ended = False
 
     def feed(self, text: str) -> list[tuple[str, str]]:
@@ -140,43 +140,43 @@ class MarkReader:
         if self._has_ended:
             return []
         if self._waits_in_marker and not text.strip(" \t"):
-            self._later.append(text)
+            self._pending.append(text)
             return []
-        held = self._held
-        held.text = "".join([held.text, *self._later, text])
-        self._later.clear()
+        buffer = self._buffer
+        buffer.text = "".join([buffer.text, *self._pending, text])
+        self._pending.clear()
         pieces: list[tuple[str, str]] = []
-        while not self._has_ended and self._to_next_mark(pieces):
+        while not self._has_ended and self._read_to_marker(pieces):
             pass
         if not self._has_ended:
-            self._settle(pieces, self._certain())
-        before = held.at
+            self._emit_until(pieces, self._safe_end())
+        before = buffer.at
         self._read_strings(before)
-        held.let_go()
-        self._read += held.at - before
-        self._tick += held.at - before
+        buffer.discard_settled()
+        self._read += buffer.at - before
+        self._tick += buffer.at - before
         return pieces
 
     def finish(self) -> list[tuple[str, str]]:
-        """What was held back, once no more text comes."""
+        """Return the text that was kept back, at the end of the answer."""
         pieces: list[tuple[str, str]] = []
         if not self._has_ended:
-            self._held.text = "".join([self._held.text, *self._later])
-            while not self._has_ended and self._to_next_mark(pieces, is_last=True):
+            self._buffer.text = "".join([self._buffer.text, *self._pending])
+            while not self._has_ended and self._read_to_marker(pieces, is_last=True):
                 pass
         if not self._has_ended:
-            self._close(pieces, len(self._held.text), fence=self._is_fenced)
+            self._close(pieces, len(self._buffer.text), fence=self._is_fenced)
         self._has_ended = True
         return pieces
 
-    def _to_next_mark(self, pieces: list[tuple[str, str]], *, is_last: bool = False) -> bool:
-        """Settle the text up to and with the next marker; False where no marker is certain."""
-        text = self._held.text
-        while mark := self._marks.pattern.search(text, self._held.at):
+    def _read_to_marker(self, pieces: list[tuple[str, str]], *, is_last: bool = False) -> bool:
+        """Parse up to and including the next marker; False if no complete marker is there."""
+        text = self._buffer.text
+        while mark := self._markers.pattern.search(text, self._buffer.at):
             at, end = mark.span()
             self._read_strings(at)
             if self._strings is not None and self._strings.is_inside:
-                self._settle(pieces, end)
+                self._emit_until(pieces, end)
                 continue
             if at and text[at - 1] == "`" and at - 1 != self._tick:
                 if end == len(text) and not is_last:
@@ -184,7 +184,7 @@ class MarkReader:
                 if text[end : end + 1] == "`":
                     self._tick = end
                     if not starts_line(text, at - 1):
-                        self._settle(pieces, end)
+                        self._emit_until(pieces, end)
                         continue
                     at, end = at - 1, end + 1
             self._close(pieces, at)
@@ -193,48 +193,48 @@ class MarkReader:
         return False
 
     def _open(self, marked: str, at: int, end: int) -> None:
-        held = self._held
+        buffer = self._buffer
         if not self._opened and not self._name:
-            self._is_fenced = held.holds_backticks = _follows_fence(held.text, at)
-        held.open(end)
+            self._is_fenced = buffer.holds_backticks = _follows_fence(buffer.text, at)
+        buffer.open(end)
         self._name, self._strings = "", None
-        if marked == self._marks.end:
+        if marked == self._markers.end:
             self._has_ended = bool(self._opened)
             return
-        is_first_of_line = starts_line(held.text, at)
+        is_first_of_line = starts_line(buffer.text, at)
         if marked not in self._opened or (is_first_of_line and not self._opened[marked]):
             self._opened[marked] = is_first_of_line
             self._name, self._read = marked, end
-            self._strings = Strings() if marked in self._marks.structured else None
+            self._strings = JSONStrings() if marked in self._markers.structured else None
 
     def _read_strings(self, end: int) -> None:
         if self._strings is not None and end > self._read:
-            self._strings.read(self._held.text, self._read, end)
+            self._strings.read(self._buffer.text, self._read, end)
             self._read = end
 
-    def _certain(self) -> int:
-        """Up to where the text can no longer turn into a marker."""
-        text, settled = self._held.text, self._held.at
+    def _safe_end(self) -> int:
+        """The position up to which the text cannot become part of a marker."""
+        text, parsed = self._buffer.text, self._buffer.at
         end = len(text)
-        at = text.rfind("[[", settled)
-        self._waits_in_marker = at >= 0 and text[-1] in " \t" and self._marks.partial.match(text, at) is not None
-        # A complete marker is here only where it waits for the character behind it.
-        if at >= 0 and (self._waits_in_marker or self._marks.partial.match(text, at) or self._marks.pattern.fullmatch(text, at)):
+        at = text.rfind("[[", parsed)
+        self._waits_in_marker = at >= 0 and text[-1] in " \t" and self._markers.partial.match(text, at) is not None
+        # A complete marker is still here only if it waits for the character after it.
+        if at >= 0 and (self._waits_in_marker or self._markers.partial.match(text, at) or self._markers.pattern.fullmatch(text, at)):
             end = at
         elif text.endswith("["):
             end -= 1
-        if end > settled and text[end - 1] == "`":
+        if end > parsed and text[end - 1] == "`":
             end -= 1
-        return max(end, settled)
+        return max(end, parsed)
 
-    def _settle(self, pieces: list[tuple[str, str]], end: int) -> None:
-        """Hand out the text up to a place that is certain."""
+    def _emit_until(self, pieces: list[tuple[str, str]], end: int) -> None:
+        """Emit the text up to a position."""
         if not self._name:
-            self._held.at = max(self._held.at, end)
-        elif value := self._held.take(end):
+            self._buffer.at = max(self._buffer.at, end)
+        elif value := self._buffer.take(end):
             pieces.append((self._name, value))
 
     def _close(self, pieces: list[tuple[str, str]], end: int, *, fence: bool = False) -> None:
-        """Hand out the rest of a value."""
-        if self._name and (value := self._held.last(end, fence=fence)):
+        """Emit the rest of a value."""
+        if self._name and (value := self._buffer.last(end, fence=fence)):
             pieces.append((self._name, value))
