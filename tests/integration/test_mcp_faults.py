@@ -472,6 +472,25 @@ def test_a_script_that_never_closes_ends_by_itself_and_leaves_no_child(flags: st
         os.kill(pid, 0)
 
 
+def test_a_server_ends_when_its_parent_is_killed() -> None:
+    """M9: a server that reads its input to the end. One that ignores the end of input stays."""
+    program = (
+        "import sys, time\nfrom ferrule import MCPServer\n"
+        f"server = MCPServer.stdio(sys.executable, [{str(mcp_servers.raw_server())!r}])\n"
+        "server.connect(); print(server.core.link._connection._child.pid, flush=True); time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        pid = int(process.stdout.readline())
+        process.kill()
+    for _ in range(600):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    pytest.fail("the server outlives its parent")
+
+
 @pytest.mark.parametrize("when", ["before_it_is_made", "before_it_is_connected"])
 def test_a_server_that_is_used_while_the_process_ends_leaves_no_child(when: str) -> None:
     """M8: what is registered after the server was made may still use it; later nothing is started any more."""

@@ -217,7 +217,7 @@ def stream_of(run: Run) -> Any:
 
 
 def test_an_async_stream_of_a_run_that_cannot_begin_says_why() -> None:
-    """R20: as the stream for `for` does."""
+    """Ours: as the stream for `for` does."""
 
     async def main(store: MemoryStore) -> None:
         async for _ in Predict("a -> b").stream(a="x", store=store, run_id="r"):

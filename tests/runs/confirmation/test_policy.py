@@ -185,7 +185,7 @@ def test_a_denial_holds_for_an_approval_that_was_taken_before_a_crash() -> None:
 
 
 def test_a_denial_holds_for_the_rest_of_a_turn_that_a_crash_cut_off_and_moves_no_other_call() -> None:
-    """A11, L14: what had its result keeps it, in its place."""
+    """A11: what had its result keeps it, in its place."""
     till = Till(pays(1, 2, 3), effect="idempotent")
     till.crash_at = 2
     with pytest.raises(SystemExit):
