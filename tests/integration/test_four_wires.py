@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from agent_script import native_step, text_step
+from wire_servers import serve
 
 from ferrule import InputField, OutputField, Predict, ReAct, Response, ScriptedLM, Signature, ToolCall, ToolCalls, context, tool
 from ferrule.models.wires.wire import WIRES
-from ferrule.testing import serve
 from ferrule.values.content.parts import Image
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -11,12 +11,12 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from wire_servers import serve
 
 from ferrule.concurrency.offload import run_async
 from ferrule.errors import BadRequestError, ConfigurationError, RateLimitError, UnavailableError
 from ferrule.models.hosted import LM
 from ferrule.models.model import BaseLM
-from ferrule.testing import serve
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import Declarations, Delta, Request, Response, Usage

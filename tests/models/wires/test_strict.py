@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 import pytest
+from wire_servers import serve
 
 from ferrule import LM, ConfigurationError, ReAct, Response, ScriptedLM, ToolCall, context, tool
-from ferrule.testing import serve
 
 GOT: list[dict[str, Any]] = []
 

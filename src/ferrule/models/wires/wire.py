@@ -1,7 +1,6 @@
 """The protocols that providers speak, behind one seam.
 
-A wire is a module of pure functions (`Wire`); a served protocol is a module that reads requests and writes answers (`Spoken`), for
-`ferrule.testing.serve`. Both are imported when first used: a program mostly speaks one.
+A wire is a module of pure functions (`Wire`), imported when first used: most programs speak one.
 """
 
 from __future__ import annotations
@@ -10,12 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.errors import ConfigurationError, shown
-from ferrule.values.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from ferrule.errors import FerruleError
     from ferrule.models.providers import Dialect
     from ferrule.values.conversation.exchange import Delta, Request, Response
 
@@ -83,55 +80,3 @@ def wire(name: str) -> Wire:
 def assembly(name: str) -> Assembly:
     """What puts one streamed answer of that wire together."""
     return import_module(WIRES[name][1]).Assembly()
-
-
-# -- the answering side -----------------------------------------------------------------------------------------
-
-
-class Asked(Record):
-    """A request as a server got it."""
-
-    request: Request
-    model: str | None = None
-    stream: bool = False
-    with_usage: bool = True
-    """Whether the client wants a stream to end with its token counts, where the protocol leaves that to it."""
-
-
-class Spoken(Protocol):
-    """One protocol, the answering side. A module satisfies it."""
-
-    def asked(self, body: Json, path: str) -> Asked:
-        """The request in a body; raises `InputError` with the place of what is wrong."""
-        ...
-
-    def answer(self, response: Response, *, model: str) -> Json:
-        """A whole answer."""
-        ...
-
-    def events(self, items: Iterable[Delta | Response], *, model: str, with_usage: bool = False) -> Iterator[bytes]:
-        """A stream as server-sent events; calls come in pieces, as they do from providers."""
-        ...
-
-    def error_body(self, error: FerruleError) -> tuple[int, Json]:
-        """The status and the body for an error of the model, or of whoever asked."""
-        ...
-
-    def error_event(self, body: Json) -> bytes:
-        """That body in the midst of a stream."""
-        ...
-
-
-SPOKEN: Mapping[str, str] = {
-    "/chat/completions": "ferrule.testing.server.openai_chat",
-    "/responses": "ferrule.testing.server.openai_responses",
-    "/messages": "ferrule.testing.server.anthropic",
-    ":generateContent": "ferrule.testing.server.gemini",
-    ":streamGenerateContent": "ferrule.testing.server.gemini",
-}
-"""By how the path of a request ends."""
-
-
-def spoken(path: str) -> Spoken | None:
-    """The protocol that is asked for at a path, if any."""
-    return next((cast("Spoken", import_module(module)) for ending, module in SPOKEN.items() if path.endswith(ending)), None)

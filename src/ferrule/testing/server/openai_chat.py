@@ -1,4 +1,4 @@
-"""Answers written in OpenAI's chat form, whole and as a stream: what `ferrule.testing.serve` sends."""
+"""OpenAI's chat completions on the server's side: requests read, answers written whole or as a stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ferrule.errors import (
 from ferrule.models.http.sse import event
 from ferrule.models.wires.openai_chat.read_request import read_request
 from ferrule.models.wires.payload import mapping, text_of
-from ferrule.models.wires.wire import Asked
+from ferrule.testing.server.protocol import Received
 from ferrule.values.conversation.exchange import Delta, Response
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def asked(body: Json, path: str) -> Asked:
+def receive(body: Json, path: str) -> Received:
     """The request in a body."""
     del path
     options = mapping(body.get("stream_options"))
-    return Asked(read_request(body), text_of(body.get("model")), bool(body.get("stream")), bool(options.get("include_usage")))
+    return Received(read_request(body), text_of(body.get("model")), bool(body.get("stream")), bool(options.get("include_usage")))
 
 
 def answer(response: Response, *, model: str) -> Json:
@@ -57,7 +57,7 @@ def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = 
 
     is_first = True
     for item in items:
-        if is_first:  # not before: until then the model may still fail, and the answer be a status
+        if is_first:  # not earlier: until now the model may fail, and the answer be an error status
             is_first = False
             yield chunk({"role": "assistant", "content": ""})
         if isinstance(item, Delta):
@@ -82,7 +82,7 @@ def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = 
 
 
 def error_body(error: FerruleError) -> tuple[int, Json]:
-    """The status and the body for an error of the model, or of whoever asked."""
+    """The status and the body for a model error or a bad request."""
     status, code = next(((status, code) for kind, status, code in _STATUS if isinstance(error, kind)), (500, "server_error"))
     if isinstance(error, LMError) and error.status is not None:
         status = error.status
@@ -91,7 +91,7 @@ def error_body(error: FerruleError) -> tuple[int, Json]:
 
 
 def error_event(body: Json) -> bytes:
-    """An error in the midst of a stream."""
+    """An error body as an event of a stream."""
     return event(body)
 
 

@@ -1,6 +1,6 @@
-"""A real server on loopback that answers with a model of ferrule, in every protocol ferrule itself speaks.
+"""`serve`: an HTTP server on loopback that answers with any model of ferrule, as an OpenAI-compatible provider would.
 
-For tests, through `ferrule.testing`; and for `ferrule ask` without a key, which so goes the whole way over HTTP. Standard library only.
+`ferrule ask` without a key uses it too, so that its requests go over HTTP like all others. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,52 +15,59 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import FerruleError, InputError, shown
 from ferrule.models.hosted import LM
 from ferrule.models.model import as_model
-from ferrule.models.wires.wire import SPOKEN, spoken
+from ferrule.testing.server import openai_chat
 from ferrule.values.encoding.encode import json_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator, Iterable, Mapping
 
     from ferrule.models.model import Model
-    from ferrule.models.wires.wire import Spoken
+    from ferrule.testing.server.protocol import ServerProtocol
 
 
 class Served:
-    """A server that runs."""
+    """A running server."""
 
     def __init__(self, server: _Server) -> None:
         self._server = server
         self.base_url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-        """What an OpenAI client wants as its base URL; any key will do."""
+        """The base URL for an OpenAI client; it takes any key."""
 
     @property
     def requests(self) -> list[dict[str, Any]]:
-        """The bodies of the answers asked for, in order."""
+        """The bodies of the requests for answers, in order."""
         return self._server.bodies
 
     @property
     def bodies(self) -> list[bytes]:
-        """The same, as the bytes they came in."""
+        """The same bodies as the bytes received."""
         return self._server.raw
 
     @property
     def connections(self) -> int:
-        """How many connections were made so far: clients keep theirs open for the next request."""
+        """How many connections clients have opened so far; they keep them open between requests."""
         return self._server.accepted
 
     def lm(self, **settings: Any) -> LM:
-        """A model of ferrule that asks this server; `wire="anthropic"` and the like choose the protocol."""
+        """An `LM` that asks this server; keywords are those of `LM`."""
         settings.setdefault("model", "served")
         return LM(self.base_url, **settings)
 
 
-@contextmanager
-def serve(lm: Any, *, port: int = 0) -> Generator[Served]:
-    """Answer on 127.0.0.1 with a model of ferrule, for a `with` block; port 0 takes a free one.
+_PROTOCOLS: Mapping[str, ServerProtocol] = {"/chat/completions": openai_chat}
 
-    It speaks OpenAI's chat completions and responses, Anthropic's messages and Gemini's generateContent, each at its usual path.
+
+@contextmanager
+def serve(lm: Any, *, port: int = 0, protocols: Mapping[str, ServerProtocol] = _PROTOCOLS) -> Generator[Served]:
+    """Answer on 127.0.0.1 with a model of ferrule, for a `with` block.
+
+    Args:
+        lm: The model: anything with `complete(request)`.
+        port: The port; 0 takes a free one.
+        protocols: What the server speaks, by how the path of a request ends. Default: OpenAI's chat completions.
+
     """
-    server = _Server(as_model(lm), port)
+    server = _Server(as_model(lm), port, protocols)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, name="ferrule-serve", daemon=True)
     thread.start()
     try:
@@ -77,8 +84,9 @@ class _Server(ThreadingHTTPServer):
     block_on_close = True
     request_queue_size = 512
 
-    def __init__(self, lm: Model, port: int) -> None:
+    def __init__(self, lm: Model, port: int, protocols: Mapping[str, ServerProtocol]) -> None:
         self.lm = lm
+        self.protocols = protocols
         self.bodies: list[dict[str, Any]] = []
         self.raw: list[bytes] = []
         self.accepted = 0
@@ -98,15 +106,15 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients go away as they please; whatever else went wrong was answered with 500."""
+        """Says nothing: a client may close its connection at any time, and all other errors were answered with 500."""
 
     def hang_up(self) -> None:
-        """End the connections that clients keep open: their threads wait for a next request."""
+        """End the connections that clients keep open: their threads wait for the next request."""
         with self._lock:
             for request in self._open:
                 try:
                     request.shutdown(socket.SHUT_RDWR)
-                except OSError:  # the client was faster
+                except OSError:  # the client has closed it
                     continue
 
 
@@ -116,10 +124,10 @@ class _Conversation(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1  # headers and body leave together
-    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]  it is served by no other
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]  no other server uses this class
 
     def do_GET(self) -> None:
-        """The list of models, which many clients ask for first."""
+        """The list of models, which many clients request first."""
         if self.path.partition("?")[0].endswith("/models"):
             model = {"id": self.server.lm.name, "object": "model", "created": 0, "owned_by": "ferrule"}
             self._send(200, {"object": "list", "data": [model]})
@@ -127,9 +135,10 @@ class _Conversation(BaseHTTPRequestHandler):
             self._send(404, self._nowhere())
 
     def do_POST(self) -> None:
-        """An answer of the model, in the protocol that the path belongs to."""
+        """An answer of the model, in the protocol of the path."""
         body = self._body()
-        protocol = spoken(self.path.partition("?")[0])
+        path = self.path.partition("?")[0]
+        protocol = next((protocol for ending, protocol in self.server.protocols.items() if path.endswith(ending)), None)
         if body is None:
             self._send(411, _problem("a request needs a Content-Length"), last=True)
         elif protocol is None:
@@ -143,10 +152,10 @@ class _Conversation(BaseHTTPRequestHandler):
                 is_answered = True
                 self._fail(*protocol.error_body(error), protocol)
             finally:
-                if not is_answered:  # the model raised something of its own, which goes on to `handle_error`
+                if not is_answered:  # the model raised another exception, which goes on to `handle_error`
                     self._fail(500, _problem("the model failed", "server_error"), protocol)
 
-    def _complete(self, body: bytes, protocol: Spoken) -> None:
+    def _complete(self, body: bytes, protocol: ServerProtocol) -> None:
         try:
             parsed = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -155,21 +164,21 @@ class _Conversation(BaseHTTPRequestHandler):
         if not isinstance(parsed, dict):
             msg = f"a request is a JSON object, found {shown(parsed)}"
             raise InputError(msg)
-        asked = protocol.asked(cast("dict[str, Any]", parsed), self.path)
+        received = protocol.receive(cast("dict[str, Any]", parsed), self.path)
         self.server.bodies.append(cast("dict[str, Any]", parsed))
         self.server.raw.append(body)
-        model = asked.model or self.server.lm.name
-        if not asked.stream:
-            self._send(200, protocol.answer(self.server.lm.complete(asked.request), model=model))
+        model = received.model or self.server.lm.name
+        if not received.stream:
+            self._send(200, protocol.answer(self.server.lm.complete(received.request), model=model))
             return
-        stream = self.server.lm.stream(asked.request)
+        stream = self.server.lm.stream(received.request)
         try:
-            self._send_events(protocol.events(stream, model=model, with_usage=asked.with_usage))
+            self._send_events(protocol.events(stream, model=model, with_usage=received.with_usage))
         finally:
             cast("Any", stream).close()
 
     def _nowhere(self) -> dict[str, Any]:
-        return _problem(f"there is no {self.path}; this server knows /v1/models and paths that end in {', '.join(SPOKEN)}")
+        return _problem(f"there is no {self.path}; this server knows /v1/models and paths that end in {', '.join(self.server.protocols)}")
 
     def _body(self) -> bytes | None:
         length = self.headers.get("content-length", "")
@@ -189,7 +198,7 @@ class _Conversation(BaseHTTPRequestHandler):
 
     def _send_events(self, events: Iterable[bytes]) -> None:
         for event in events:
-            if not self._sent:  # only now is it known that the model answers at all
+            if not self._sent:  # not before the first event: the model may still fail, and the answer be an error status
                 self._sent = True
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
@@ -202,15 +211,15 @@ class _Conversation(BaseHTTPRequestHandler):
         self.wfile.write(b"%x\r\n%b\r\n" % (len(content), content))
         self.wfile.flush()
 
-    def _fail(self, status: int, body: dict[str, Any], protocol: Spoken) -> None:
+    def _fail(self, status: int, body: dict[str, Any], protocol: ServerProtocol) -> None:
         if not self._sent:
             self._send(status, body)
             return
-        self._chunk(protocol.error_event(body))  # the status is out already: say it in the stream
+        self._chunk(protocol.error_event(body))  # the status has been sent: report the error in the stream
         self._chunk(b"")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: tests have enough to read."""
+        """Logs nothing: the output of a test stays readable."""
 
 
 def _problem(message: str, kind: str = "invalid_request_error") -> dict[str, Any]:

@@ -11,6 +11,8 @@ from agent_script import native_step
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_server import begin, end, raw_server, reply
+from wire_servers import serve
+from wire_servers.gemini import answer, error_body, events, receive
 
 from ferrule.errors import (
     AuthenticationError,
@@ -29,8 +31,7 @@ from ferrule.models.wires.gemini.codec import read, render
 from ferrule.models.wires.gemini.stream import Assembly
 from ferrule.programs.react import ReAct
 from ferrule.settings import context
-from ferrule.testing import ScriptedLM, serve
-from ferrule.testing.server.gemini import answer, asked, error_body, events
+from ferrule.testing import ScriptedLM
 from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Declarations, Delta, Request, Response, Shape, Usage
@@ -51,7 +52,7 @@ CALL = ToolCall(name="add", args={"a": 1}, id="c1")
 
 
 def taken(body: dict) -> Request:
-    return asked(body, PATH).request
+    return receive(body, PATH).request
 
 
 def through(request: Request, model: str = MODEL) -> Request:
@@ -107,9 +108,9 @@ def test_calls_survive_a_dump_and_the_way_there_and_back(calls):
 def test_the_path_names_the_model_and_the_stream():
     """L9."""
     body = {"contents": [{"parts": [{"text": "hi"}]}]}
-    found = asked(body, "/v1/models/org/a%20b:streamGenerateContent?alt=sse")
+    found = receive(body, "/v1/models/org/a%20b:streamGenerateContent?alt=sse")
     assert (found.model, found.stream) == ("org/a b", True)
-    assert (asked(body, "/v1beta/tunedModels/mine:generateContent").model, asked(body, PATH).stream) == ("mine", False)
+    assert (receive(body, "/v1beta/tunedModels/mine:generateContent").model, receive(body, PATH).stream) == ("mine", False)
     assert found.request.messages == [Message("user", "hi")]
 
 
@@ -233,7 +234,7 @@ def test_thoughts_and_signatures_of_earlier_turns_are_kept():
 def test_what_is_no_request_is_refused_with_its_place(body, words):
     """L9."""
     with pytest.raises(InputError, match=words):
-        asked(body, PATH)
+        receive(body, PATH)
 
 
 JSON = st.recursive(

@@ -11,6 +11,8 @@ from agent_script import native_step, text_step
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_server import begin, end, raw_server, reply
+from wire_servers import serve
+from wire_servers.anthropic import answer, error_body, error_event, events, receive
 
 from ferrule.errors import (
     AuthenticationError,
@@ -29,8 +31,7 @@ from ferrule.models.wires.anthropic.codec import read, render
 from ferrule.models.wires.anthropic.stream import Assembly
 from ferrule.programs.react import ReAct
 from ferrule.settings import context
-from ferrule.testing import ScriptedLM, serve
-from ferrule.testing.server.anthropic import answer, asked, error_body, error_event, events
+from ferrule.testing import ScriptedLM
 from ferrule.values.calls.call import ToolCall, ToolCalls
 from ferrule.values.content.parts import File, Image, Text
 from ferrule.values.conversation.exchange import Capabilities, Declarations, Delta, Request, Response, Shape, Usage
@@ -52,7 +53,7 @@ CONVERSATION = Messages([
 
 def heard(request: Request, **settings) -> Request:
     """A request as the server has it after its way over the wire."""
-    return asked(json.loads(render(request, model="m", settings=settings)), "/v1/messages").request
+    return receive(json.loads(render(request, model="m", settings=settings)), "/v1/messages").request
 
 
 def assembled(*pieces: bytes) -> Response:
@@ -100,7 +101,7 @@ def test_forms_that_other_clients_send_are_read():
         "tool_choice": {"type": "any"},
         "stream": True,
     }
-    found = asked(body, "/v1/messages")
+    found = receive(body, "/v1/messages")
     assert [(each.role, each.content) for each in found.request.messages] == [("system", "Be kind."), ("user", "hi"), ("system", "now")]
     assert (found.model, found.stream, found.request.tool_choice, found.request.settings) == ("x", True, "required", {})
 
@@ -146,7 +147,7 @@ def test_any_calls_survive_a_dump_and_the_way_over_the_wire(entries):
 def test_what_is_no_request_is_refused_with_its_place(body, place):
     """L9."""
     with pytest.raises(InputError, match=place):
-        asked(body, "/v1/messages")
+        receive(body, "/v1/messages")
 
 
 JSON = st.recursive(
@@ -167,7 +168,7 @@ MESSAGE = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "
 def test_a_request_of_anything_is_read_or_refused(messages, rest):
     """L9."""
     try:
-        assert asked({"messages": messages, **rest}, "/v1/messages").request.messages
+        assert receive({"messages": messages, **rest}, "/v1/messages").request.messages
     except InputError:
         return
 

@@ -13,8 +13,8 @@ from ferrule.models.http.sse import event
 from ferrule.models.wires.openai_chat.read_request import read_message, read_request
 from ferrule.models.wires.openai_responses.codec import OURS, WIRE, call_item, calls_in, kept_of, reasoning_in, text_in
 from ferrule.models.wires.payload import Json, listed, mapping, text_of
-from ferrule.models.wires.wire import Asked
-from ferrule.testing.server import openai_chat as openai_answer
+from ferrule.testing.server import openai_chat
+from ferrule.testing.server.protocol import Received
 from ferrule.values.conversation.exchange import Delta, Response
 from ferrule.values.conversation.message import Message
 
@@ -28,7 +28,7 @@ _FIELDS = OURS | {"instructions", "text", "reasoning", "max_output_tokens", "sto
 _KINDS = ("message", "reasoning", "function_call", "function_call_output")
 
 
-def asked(body: Json, path: str) -> Asked:
+def receive(body: Json, path: str) -> Received:
     """The request in a body."""
     del path
     for name in ("previous_response_id", "conversation"):
@@ -45,7 +45,7 @@ def asked(body: Json, path: str) -> Asked:
         "parallel_tool_calls": body.get("parallel_tool_calls"),
         "response_format": _format(text.get("format")),
     }
-    return Asked(read_request(chat), text_of(body.get("model")), bool(body.get("stream")))
+    return Received(read_request(chat), text_of(body.get("model")), bool(body.get("stream")))
 
 
 def _tool(tool: Any, place: int) -> Json:
@@ -281,8 +281,8 @@ class _Stream:
 
 
 def error_body(error: FerruleError) -> tuple[int, Json]:
-    """The status and the body for an error of the model, or of whoever asked: as in chat completions."""
-    return openai_answer.error_body(error)
+    """The status and the body for a model error or a bad request: as in chat completions."""
+    return openai_chat.error_body(error)
 
 
 def error_event(body: Json) -> bytes:

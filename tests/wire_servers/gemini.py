@@ -13,8 +13,8 @@ from ferrule.errors import InputError, shown
 from ferrule.models.http.sse import event
 from ferrule.models.wires.gemini.parts import UNSIGNED, content_of, present, said, turn_parts
 from ferrule.models.wires.payload import Json, listed, mapping, text_of
-from ferrule.models.wires.wire import Asked
-from ferrule.testing.server import openai_chat as openai_answer
+from ferrule.testing.server import openai_chat
+from ferrule.testing.server.protocol import Received
 from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Delta, Request, Response, Shape
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.encoding.encode import json_text
@@ -37,7 +37,7 @@ _MEDIA = frozenset({"inlineData", "fileData"})
 # -- requests ---------------------------------------------------------------------------------------------------
 
 
-def asked(body: Json, path: str) -> Asked:
+def receive(body: Json, path: str) -> Received:
     """The request in a body; the path names the model and says whether the answer is streamed."""
     route, _, method = path.partition("?")[0].rpartition(":")
     _, found, name = route.rpartition("/models/")
@@ -54,7 +54,7 @@ def asked(body: Json, path: str) -> Asked:
         _shape(config),
         settings,
     )
-    return Asked(request, model or None, method == "streamGenerateContent")
+    return Received(request, model or None, method == "streamGenerateContent")
 
 
 class _Conversation:
@@ -252,8 +252,8 @@ def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = 
 
 
 def error_body(error: FerruleError) -> tuple[int, Json]:
-    """The status and the body for an error of the model, or of whoever asked. `type` is not Gemini's: it names what the status cannot."""
-    status, body = openai_answer.error_body(error)
+    """The status and the body for a model error or a bad request. `type` is not Gemini's: it names what the status cannot."""
+    status, body = openai_chat.error_body(error)
     told = body["error"]
     return status, {"error": {"code": status, "message": told["message"], "status": _STATUSES.get(status, "UNKNOWN"), "type": told["code"]}}
 

@@ -22,7 +22,7 @@ from ferrule.errors import (
 from ferrule.models.http.sse import event
 from ferrule.models.wires.anthropic.blocks import assistant_blocks, call_block, kind, said_in
 from ferrule.models.wires.payload import listed, mapping, text_of
-from ferrule.models.wires.wire import Asked
+from ferrule.testing.server.protocol import Received
 from ferrule.values.content.parts import File, Image, Part, Text
 from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Delta, Request, Response, Shape
 from ferrule.values.conversation.message import Message, Messages
@@ -42,7 +42,7 @@ _CHOICES = {"auto": "auto", "none": "none", "any": "required"}
 _REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
 
 
-def asked(body: Json, path: str) -> Asked:
+def receive(body: Json, path: str) -> Received:
     """The request in a body."""
     del path
     messages = [Message("system", text) for text in _system(body.get("system") or [])]
@@ -67,7 +67,7 @@ def asked(body: Json, path: str) -> Asked:
         _shape(mapping(config.get("format"))),
         settings,
     )
-    return Asked(request, text_of(body.get("model")), bool(body.get("stream")))
+    return Received(request, text_of(body.get("model")), bool(body.get("stream")))
 
 
 def _messages(entry: Json, place: str, names: dict[str, str]) -> Iterator[Message]:
@@ -243,7 +243,7 @@ class _Blocks:
 
 
 def error_body(error: FerruleError) -> tuple[int, Json]:
-    """The status and the body for an error of the model, or of whoever asked."""
+    """The status and the body for a model error or a bad request."""
     status, name, code = next((rest for each, rest in _STATUS if isinstance(error, each)), (500, "api_error", None))
     if isinstance(error, LMError) and error.status is not None:
         status = error.status

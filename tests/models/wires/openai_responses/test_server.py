@@ -9,6 +9,8 @@ import stamina
 from hypothesis import given
 from hypothesis import strategies as st
 from raw_server import begin, end, raw_server, reply
+from wire_servers import serve
+from wire_servers.openai_responses import answer, error_body, error_event, events, receive
 
 from ferrule.errors import (
     AuthenticationError,
@@ -27,9 +29,7 @@ from ferrule.models.model import BaseLM
 from ferrule.models.wires.openai_responses.codec import read, render
 from ferrule.models.wires.openai_responses.stream import Assembly
 from ferrule.programs.react import ReAct
-from ferrule.testing import serve
 from ferrule.testing.scripted import ScriptedLM
-from ferrule.testing.server.openai_responses import answer, asked, error_body, error_event, events
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls
 from ferrule.values.content.parts import File, Image, Text
@@ -90,7 +90,7 @@ REQUESTS = {
 def test_a_request_that_was_sent_is_the_same_request_again(name):
     """L3, L9, E13."""
     request = REQUESTS[name]
-    found = asked(sent(request, stream=True), "/v1/responses")
+    found = receive(sent(request, stream=True), "/v1/responses")
     assert (found.model, found.stream) == ("m", True)
     assert list(found.request.messages) == list(request.messages)
     assert [message.extra for message in found.request.messages] == [message.extra for message in request.messages]
@@ -101,7 +101,9 @@ def test_a_request_that_was_sent_is_the_same_request_again(name):
 
 def test_a_text_and_instructions_are_a_conversation():
     """Ours: the short forms that clients use."""
-    found = asked({"input": "hi", "instructions": "Be brief.", "reasoning": None, "text": None, "previous_response_id": None}, "/responses")
+    found = receive(
+        {"input": "hi", "instructions": "Be brief.", "reasoning": None, "text": None, "previous_response_id": None}, "/responses"
+    )
     assert list(found.request.messages) == [Message("system", "Be brief."), Message("user", "hi")]
     assert (found.model, found.stream, found.request.settings) == (None, False, {})
 
@@ -111,7 +113,7 @@ def test_several_items_of_one_answer_are_one_message():
     second = {**ENCRYPTED, "id": "rs_1", "summary": []}
     items = [{"role": "user", "content": "hi"}, ENCRYPTED, KEPT["openai_responses"]["output"][2], second]
     items += [{"type": "function_call", "name": "add", "arguments": "{}", "call_id": "call_2"}]
-    user, said = asked({"input": items}, "/responses").request.messages
+    user, said = receive({"input": items}, "/responses").request.messages
     assert (user.text, [call.id for call in said.tool_calls], said.reasoning) == ("hi", ["call_1", "call_2"], "hm")
     assert sent(Request(Messages([user, said])))["input"] == items
 
@@ -141,7 +143,7 @@ def test_several_items_of_one_answer_are_one_message():
 def test_what_cannot_be_answered_is_refused_with_its_place(body, words):
     """L9."""
     with pytest.raises(InputError, match=words):
-        asked(body, "/responses")
+        receive(body, "/responses")
 
 
 JSON = st.recursive(
@@ -165,7 +167,7 @@ ASKED = st.dictionaries(
 def test_a_body_of_any_content_is_a_request_or_an_error_of_the_house(body, items):
     """L9."""
     try:
-        found = asked({**body, "input": items}, "/responses")
+        found = receive({**body, "input": items}, "/responses")
     except InputError:
         return
     assert isinstance(found.request, Request)
@@ -190,7 +192,7 @@ CALLS = st.lists(
 def test_any_calls_survive_the_way_to_a_server_and_back(calls):
     """E13, E40, L3."""
     dumped = ToolCalls.model_validate(json.loads(ToolCalls(tool_calls=calls).model_dump_json()))
-    [message] = asked(sent(Request(Messages([Message("assistant", "", tuple(dumped.tool_calls))]))), "/responses").request.messages
+    [message] = receive(sent(Request(Messages([Message("assistant", "", tuple(dumped.tool_calls))]))), "/responses").request.messages
     assert [(each.name, each.args, each.id) for each in message.tool_calls] == [(each.name, each.args, each.id) for each in calls]
     faults = [(each.fault.code, each.fault.raw) if each.fault else None for each in calls]
     assert [(each.fault.code, each.fault.raw) if each.fault else None for each in message.tool_calls] == faults
