@@ -31,5 +31,5 @@ def confirm_first(function: Callable[P, R]) -> Callable[P, R]:
         return asking(*args, **kwargs)
 
     made = wraps(function)(aconfirmed if is_coroutine_function(function) else confirmed)
-    vars(made)["__confirm_first__"] = True  # read by `tools.given`: a tool made of this asks by itself
+    vars(made)["__confirm_first__"] = True  # read by `define_tool`: a tool made of this asks by itself
     return made  # pyright: ignore[reportReturnType]  an async function's result is awaited by its caller, as before

@@ -15,8 +15,8 @@ from pydantic import ConfigDict, model_validator
 
 from ferrule.errors import ToolDefinitionError
 from ferrule.tools.definition import attributes
-from ferrule.tools.definition.constructor import given, named
-from ferrule.tools.definition.export import as_text, call_schema, state_of
+from ferrule.tools.definition.constructor import define_tool, name_arguments
+from ferrule.tools.definition.export import call_schema, tool_line, tool_state
 from ferrule.tools.execution.consent import consent, needs_person
 from ferrule.tools.execution.invoke import aexecute, execute, execute_directly
 from ferrule.tools.sources import remote
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ferrule.tools.arguments.checker import Checker
-    from ferrule.tools.definition.constructor import Given
+    from ferrule.tools.definition.constructor import ToolDefinition
     from ferrule.tools.definition.flags import Flags
-    from ferrule.tools.definition.inspect_function import Described
+    from ferrule.tools.definition.inspect_function import FunctionSpec
     from ferrule.tools.definition.mcp import MCPDefinition
     from ferrule.tools.mcp.tool import Caller
     from ferrule.values.calls.call import ToolResult
@@ -95,8 +95,8 @@ class Tool(Type):
         """Whether `effect="once"` was said of it, and not only taken for granted."""
         takes_context: bool
         """Whether the run fills a parameter of it: a `Context`, or in seed 004's form the caller."""
-        _given: Given
-        _found: Described
+        _given: ToolDefinition
+        _found: FunctionSpec
         _checker: Checker | None
         _declaration: dict[str, Any] | None
 
@@ -129,14 +129,14 @@ class Tool(Type):
     def __init__(self, *, func: Callable[..., Any], **keywords: Any) -> None: ...
     def __init__(self, *positional: Any, **keywords: Any) -> None:
         try:
-            made, found = given(**named(positional, keywords))
+            made, found = define_tool(**name_arguments(positional, keywords))
         except TypeError as error:
             if isinstance(error, ToolDefinitionError):
                 raise
             msg = f"`Tool` does not take these arguments: {str(error).removeprefix('given() ')}."
             raise ToolDefinitionError(msg) from None
         # Not by pydantic's way: everything was checked already, and `args` and its like are made when they are asked for.
-        object.__setattr__(self, "__dict__", attributes.state(made, found))
+        object.__setattr__(self, "__dict__", attributes.instance_state(made, found))
         object.__setattr__(self, "__pydantic_fields_set__", set(attributes.READY))
         object.__setattr__(self, "__pydantic_extra__", None)
         object.__setattr__(self, "__pydantic_private__", None)
@@ -146,9 +146,9 @@ class Tool(Type):
     @classmethod
     def of(cls, thing: Any) -> Tool:
         """A tool out of a tool, a callable, a LangChain tool, an entry of an MCP list, or a declaration in the canonical or flat form."""
-        from ferrule.tools.sources.langchain import parts
+        from ferrule.tools.sources.langchain import tool_parts
 
-        return thing if isinstance(thing, Tool) else cls(**parts(thing))
+        return thing if isinstance(thing, Tool) else cls(**tool_parts(thing))
 
     @classmethod
     def from_langchain(cls, tool: Any) -> Tool:
@@ -202,7 +202,7 @@ class Tool(Type):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """The same tool with some of what it was made of changed."""
         del deep
-        return type(self)(**{**attributes.made_of(self._given), **(update or {})})
+        return type(self)(**{**attributes.constructor_arguments(self._given), **(update or {})})
 
     # -- what it says of itself -------------------------------------------------------------------------------
 
@@ -234,11 +234,11 @@ class Tool(Type):
 
     def format(self) -> str:
         """The tool in one line of a prompt."""
-        return as_text(self.name, self.desc, self._checked_by().parameters.schema)
+        return tool_line(self.name, self.desc, self._checked_by().parameters.schema)
 
     def dump_state(self) -> dict[str, Any]:
         """Name, description, schema and flags as plain data, without the function."""
-        return state_of(self._given, self.parameters)
+        return tool_state(self._given, self.parameters)
 
     def __str__(self) -> str:
         return self.format()
@@ -259,7 +259,7 @@ class Tool(Type):
         return self  # frozen; and a function has no copy
 
     def __reduce__(self) -> Any:
-        return attributes.home_of(self) or (_again, (type(self), attributes.made_of(self._given)))
+        return attributes.importable_name(self) or (_again, (type(self), attributes.constructor_arguments(self._given)))
 
     # -- checking and running ---------------------------------------------------------------------------------
 
@@ -302,17 +302,17 @@ class Tool(Type):
 
     def with_context(self, arguments: CheckedArguments, context: Context[Any], caller: Any) -> CheckedArguments:
         """Checked arguments with what the run fills in its places, where nobody has put anything yet."""
-        return attributes.with_context(self._found, arguments, context, caller)
+        return attributes.fill_context(self._found, arguments, context, caller)
 
     def _ready(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CheckedArguments:
         """Checked arguments of a direct call; raises `ConfirmationRequired` or `ConfirmationRejected` where a person has a say."""
         context = None
         if self.takes_context:
-            args, kwargs, context = attributes.own_context(args, kwargs)
-        checked = self.prepare(attributes.by_name(self.name, self._found.order, args, kwargs) if args else kwargs)
+            args, kwargs, context = attributes.split_context(args, kwargs)
+        checked = self.prepare(attributes.bind_positional(self.name, self._found.order, args, kwargs) if args else kwargs)
         if self.require_confirmation and remote.asks_directly(self._given) and needs_person(self, checked.shown):
             checked = consent(self, checked)
-        return checked if context is None else attributes.with_context(self._found, checked, context, None)
+        return checked if context is None else attributes.fill_context(self._found, checked, context, None)
 
     def _checked_by(self) -> Checker:
         checker = self._checker

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ferrule.mcp")
 
 
-def as_tool(thing: Any) -> Tool:
+def to_tool(thing: Any) -> Tool:
     """A tool out of a tool, a function or another callable, a LangChain tool, or a declaration (then it has no function)."""
     return Tool.of(thing)
 
@@ -202,7 +202,7 @@ class LiveToolbox(Toolbox):
 
     def made(self) -> Toolbox:
         """A plain toolbox with the tools as the servers have them now; lists them if need be."""
-        tools = [tool for each in self._given for tool in (each.tools if is_server(each) else (as_tool(each),))]
+        tools = [tool for each in self._given for tool in (each.tools if is_server(each) else (to_tool(each),))]
         if any(tool.mcp is not None for tool in tools):
             self._tell_shadows(tools)
         return Toolbox(_separated(tuple(tools), _RESERVED), **self._how)
@@ -228,7 +228,7 @@ class LiveToolbox(Toolbox):
 
     def local(self) -> dict[str, Tool]:
         """The tools that are of no server, by name; asks nobody."""
-        return {tool.name: tool for each in self._given if not is_server(each) for tool in (as_tool(each),)}
+        return {tool.name: tool for each in self._given if not is_server(each) for tool in (to_tool(each),)}
 
     def when_made(self, check: Callable[[Toolbox], None]) -> None:
         """Have it checked when its tools are known; at once if they are."""
@@ -238,7 +238,7 @@ class LiveToolbox(Toolbox):
             self._checks.append(check)
 
     def __repr__(self) -> str:
-        return f"Toolbox([{', '.join(each.name if is_server(each) else as_tool(each).name for each in self._given)}])"
+        return f"Toolbox([{', '.join(each.name if is_server(each) else to_tool(each).name for each in self._given)}])"
 
 
 _RESERVED = ("finish", "user_clarification")
@@ -271,7 +271,7 @@ def _all(tools: Any) -> tuple[Tool, ...]:
     if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
         msg = f"Tools come as a list of tools or functions, found {shown(tools)}."  # pyright: ignore[reportUnknownArgumentType]  may be anything
         raise ToolDefinitionError(msg)
-    return tuple(as_tool(each) for each in cast("Iterable[Any]", tools))
+    return tuple(to_tool(each) for each in cast("Iterable[Any]", tools))
 
 
 def _put_away(tools: tuple[Tool, ...]) -> Shelf:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from ferrule.errors import ToolArgumentsError
-from ferrule.tools.arguments.iterators import eager
+from ferrule.tools.arguments.iterators import eager_type
 from ferrule.tools.tool import Tool
 
 
@@ -154,8 +154,8 @@ TYPES = st.recursive(
 @given(TYPES)
 def test_only_types_with_an_iterable_inside_are_rewritten(hint):
     """Ours."""
-    assert (eager(hint) is hint) == ("Iterable" not in repr(hint))
-    assert "Iterable" not in repr(eager(hint))
+    assert (eager_type(hint) is hint) == ("Iterable" not in repr(hint))
+    assert "Iterable" not in repr(eager_type(hint))
 
 
 class Order(BaseModel):

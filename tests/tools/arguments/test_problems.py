@@ -5,8 +5,8 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from ferrule.tools.arguments.problems import broken, dotted, missing, refused, unknown
-from ferrule.values.schema.nodes import Generator, inlined, untitled
+from ferrule.tools.arguments.problems import dotted_path, explain_jsonschema, explain_pydantic, missing_argument, unknown_argument
+from ferrule.values.schema.nodes import Generator, inline_definitions, strip_titles
 
 
 class Cat(BaseModel):
@@ -27,10 +27,10 @@ class Args(TypedDict):
 
 def told(args):
     adapter = TypeAdapter(Args)
-    schema = inlined(untitled(adapter.json_schema(schema_generator=Generator)))
+    schema = inline_definitions(strip_titles(adapter.json_schema(schema_generator=Generator)))
     with pytest.raises(ValidationError) as caught:
         adapter.validate_python(args)
-    return dict(refused(caught.value, args, schema, {name: name for name in schema["properties"]}))
+    return dict(explain_pydantic(caught.value, args, schema, {name: name for name in schema["properties"]}))
 
 
 CAT = {"kind": "cat", "lives": 9}
@@ -98,15 +98,15 @@ SCHEMA = {
 )
 def test_what_a_schema_refuses_is_said_in_the_same_words(args, problems):
     """L12, U15."""
-    assert dict(broken(Draft202012Validator(SCHEMA).iter_errors(args), SCHEMA)) == problems
+    assert dict(explain_jsonschema(Draft202012Validator(SCHEMA).iter_errors(args), SCHEMA)) == problems
 
 
 def test_names_and_paths_can_always_be_sent():
     """ours."""
-    assert dotted(("a", 0, "\ud800")) == "a.0.\\ud800"
+    assert dotted_path(("a", 0, "\ud800")) == "a.0.\\ud800"
     for name in ("\ud800", 3, None, "x" * 9999):
-        path, text = unknown(name, ["a"])
+        path, text = unknown_argument(name, ["a"])
         assert len(path) < 300
         (path + text).encode()
-    assert missing("a", {"type": "integer"}, {}) == ("a", "is missing, expected an integer")
-    assert missing("a", {}, {}) == ("a", "is missing")
+    assert missing_argument("a", {"type": "integer"}, {}) == ("a", "is missing, expected an integer")
+    assert missing_argument("a", {}, {}) == ("a", "is missing")

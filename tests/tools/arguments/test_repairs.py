@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ferrule.tools.arguments.repairs import as_object, decoded, holds_boolean, mended, misplaced_booleans, unwrapped
+from ferrule.tools.arguments.repairs import decode_object, decode_text, holds_boolean, misplaced_booleans, repair, unwrap
 
 ROOT = {
     "type": "object",
@@ -58,7 +58,7 @@ ROOT = {
 def test_only_what_the_schema_refuses_and_what_is_plain_is_mended(args, wanted):
     """L11."""
     notes = []
-    assert mended(args, ROOT, notes) == wanted
+    assert repair(args, ROOT, notes) == wanted
     assert bool(notes) == (args != wanted)
 
 
@@ -74,8 +74,8 @@ VALUES = st.recursive(
 def test_a_value_that_was_turned_into_text_comes_back(value):
     """L11: JSON and Python's own form."""
     kind = frozenset({"array" if isinstance(value, list) else "object"})
-    assert decoded(json.dumps(value), kind)[:2] == (value, True)
-    assert decoded(repr(value), kind)[:2] == (value, True)
+    assert decode_text(json.dumps(value), kind)[:2] == (value, True)
+    assert decode_text(repr(value), kind)[:2] == (value, True)
 
 
 @settings(deadline=None)
@@ -83,16 +83,16 @@ def test_a_value_that_was_turned_into_text_comes_back(value):
 def test_nothing_breaks_it(value, args):
     """ours."""
     notes = []
-    as_object(value, notes)
-    unwrapped(args, "tool", notes)
-    mended(args, ROOT, notes)
+    decode_object(value, notes)
+    unwrap(args, "tool", notes)
+    repair(args, ROOT, notes)
 
 
 def test_python_literals_that_json_does_not_have_are_left_alone():
     """L11."""
     everything = frozenset({"array", "object", "string", "number", "integer", "boolean", "null"})
     for text in ("{1, 2}", "b'x'", "1j", "{1: 2}", "1,2", "[b'x']", "f(x)", "x", "", "NaN", "[" * 500, "..."):
-        assert decoded(text, everything)[1] is False
+        assert decode_text(text, everything)[1] is False
 
 
 def test_booleans_are_found_where_numbers_are_wanted():

@@ -12,7 +12,15 @@ from pydantic_core import PydanticUndefined
 from typing_extensions import Doc, TypedDict, Unpack
 
 from ferrule.errors import ToolDefinitionError
-from ferrule.tools.definition.inspect_function import described, description_in, doc_of, documented, field_of, is_required, name_of
+from ferrule.tools.definition.inspect_function import (
+    description_in,
+    doc_of,
+    field_of,
+    inspect_function,
+    is_required,
+    name_of,
+    parameter_docs,
+)
 from ferrule.tools.tool import Tool
 
 GOOGLE = """Find things.
@@ -53,7 +61,7 @@ SPHINX = """Find things.
 @pytest.mark.parametrize("doc", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
 def test_parameters_are_described_by_the_docstring(doc):
     """D5, P10."""
-    found = documented(doc)
+    found = parameter_docs(doc)
     assert found["query"] == "What to find, on two lines."
     assert found["limit"] == "How many."
 
@@ -64,7 +72,7 @@ def test_parameters_are_described_by_the_docstring(doc):
 )
 def test_odd_docstrings_say_nothing_and_break_nothing(doc):
     """D5."""
-    documented(doc)
+    parameter_docs(doc)
 
 
 def test_descriptions_that_are_written_win_over_the_docstring():
@@ -206,8 +214,8 @@ def test_what_a_partial_binds_is_not_offered():
 
     def power(base: int, exponent: int, plus: int = 0): ...
 
-    assert [each.name for each in described(functools.partial(power, exponent=2), {}).parameters] == ["base", "plus"]
-    assert [each.name for each in described(functools.partial(functools.partial(power, 2), plus=1), {}).parameters] == ["exponent"]
+    assert [each.name for each in inspect_function(functools.partial(power, exponent=2), {}).parameters] == ["base", "plus"]
+    assert [each.name for each in inspect_function(functools.partial(functools.partial(power, 2), plus=1), {}).parameters] == ["exponent"]
 
 
 def test_names_and_docs_of_all_kinds():
@@ -294,7 +302,7 @@ def test_a_class_is_not_described_by_what_a_library_says_of_its_own():
 )
 def test_names_that_share_a_description_have_it_each(doc):
     """U6: numpydoc's `x, y : int`."""
-    assert documented(doc) == {"x": "The place.", "y": "The place."}
+    assert parameter_docs(doc) == {"x": "The place.", "y": "The place."}
 
 
 def test_required_means_that_there_is_no_default():
@@ -302,7 +310,7 @@ def test_required_means_that_there_is_no_default():
 
     def use(a, b: int = 1, c: int = Field(), d: int = Field(...), e: int = Field(default=1), f: list = Field(default_factory=list)): ...
 
-    assert {each.name for each in described(use, {}).parameters if is_required(each)} == {"a", "c", "d"}
+    assert {each.name for each in inspect_function(use, {}).parameters if is_required(each)} == {"a", "c", "d"}
 
 
 def test_a_first_parameter_for_the_caller_is_left_out_only_on_demand():
@@ -314,18 +322,18 @@ def test_a_first_parameter_for_the_caller_is_left_out_only_on_demand():
 
     def three(*, caller): ...
 
-    assert [each.name for each in described(one, {}).parameters] == ["self", "x"]
-    found = described(one, {}, with_caller=True)
+    assert [each.name for each in inspect_function(one, {}).parameters] == ["self", "x"]
+    found = inspect_function(one, {}, with_caller=True)
     assert ([each.name for each in found.parameters], found.caller) == (["x"], True)
     for function in (two, three):
-        assert described(function, {}, with_caller=True).caller is False
+        assert inspect_function(function, {}, with_caller=True).caller is False
 
 
 def test_a_callable_without_a_readable_signature_is_refused_or_taken_as_it_is():
     """U46, P7."""
     with pytest.raises(ToolDefinitionError):
-        described(max, {})
-    assert described(max, {}, readable=False).parameters == ()
+        inspect_function(max, {})
+    assert inspect_function(max, {}, readable=False).parameters == ()
 
 
 def test_fields_are_merged_from_annotation_and_default():
@@ -333,12 +341,12 @@ def test_fields_are_merged_from_annotation_and_default():
 
     def use(x: Annotated[int, Field(ge=1)] = Field(default=2, description="d"), y: Annotated[str, "note"] = "k"): ...
 
-    x, y = described(use, {}).parameters
+    x, y = inspect_function(use, {}).parameters
     field = field_of(x)
     assert (field.default, field.description, description_in(field)) == (2, "d", "d")
     assert any(getattr(each, "ge", None) == 1 for each in field.metadata)
     assert (description_in(field_of(y)), y.default) == ("note", "k")
-    assert described(lambda z: z, {}).parameters[0].default is PydanticUndefined
+    assert inspect_function(lambda z: z, {}).parameters[0].default is PydanticUndefined
 
 
 @dataclasses.dataclass

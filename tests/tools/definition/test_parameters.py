@@ -15,8 +15,8 @@ from typing_extensions import TypedDict
 
 from ferrule.errors import ToolArgumentsError, ToolDefinitionError
 from ferrule.tools.definition import parameters
-from ferrule.tools.definition.inspect_function import described
-from ferrule.tools.definition.parameters import parameters_of
+from ferrule.tools.definition.inspect_function import inspect_function
+from ferrule.tools.definition.parameters import build_parameters
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.edit import edited
 
@@ -251,10 +251,10 @@ def scale(text: str, times: int, by: float = 1.5, loud: bool = False) -> str:
 def test_plain_parameters_have_the_schema_that_pydantic_gives(monkeypatch):
     """F2: no validator is built for them; the bytes a model sees are the same."""
     quick = Tool(scale)
-    assert parameters_of("scale", described(scale, {}), Tool(scale)._given).plain
+    assert build_parameters("scale", inspect_function(scale, {}), Tool(scale)._given).plain
     monkeypatch.setattr(parameters, "is_plain", lambda annotation: False)
     slow = Tool(scale)
-    assert not parameters_of("scale", described(scale, {}), slow._given).plain
+    assert not build_parameters("scale", inspect_function(scale, {}), slow._given).plain
     assert json.dumps(quick.declaration) == json.dumps(slow.declaration)
 
 

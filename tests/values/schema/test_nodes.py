@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 from typing_extensions import TypedDict
 
-from ferrule.values.schema.nodes import Generator, alternatives, inlined, kinds, pointed, untitled
+from ferrule.values.schema.nodes import Generator, admitted_types, alternatives, find_pointer, inline_definitions, strip_titles
 
 
 class Leaf(BaseModel):
@@ -32,7 +32,7 @@ class Pong(BaseModel):
 
 
 def schema_of(kind):
-    return inlined(untitled(TypeAdapter(kind).json_schema(schema_generator=Generator)))
+    return inline_definitions(strip_titles(TypeAdapter(kind).json_schema(schema_generator=Generator)))
 
 
 def test_definitions_are_put_where_they_are_used():
@@ -54,14 +54,14 @@ def test_definitions_that_contain_themselves_stay():
 def test_only_definitions_that_are_still_needed_stay():
     """ours."""
     schema = {"properties": {"x": {"$ref": "#/$defs/Leaf"}}, "$defs": {"Leaf": {"type": "string"}, "Unused": {"type": "null"}}}
-    assert inlined(schema) == {"properties": {"x": {"type": "string"}}}
+    assert inline_definitions(schema) == {"properties": {"x": {"type": "string"}}}
 
 
 def test_models_that_double_at_every_level_stay_references():
     """ours: inlining them would need more memory than there is."""
     definitions = {f"L{i}": {"type": "object", "properties": {side: {"$ref": f"#/$defs/L{i + 1}"} for side in "ab"}} for i in range(60)}
     definitions["L60"] = {"type": "string"}
-    found = inlined({"$ref": "#/$defs/L0", "$defs": definitions})
+    found = inline_definitions({"$ref": "#/$defs/L0", "$defs": definitions})
     assert "$defs" in found
     assert len(str(found)) < 1_000_000
 
@@ -72,7 +72,7 @@ def test_keywords_beside_a_reference_win():
         "properties": {"x": {"$ref": "#/$defs/L", "default": 1, "description": "mine"}},
         "$defs": {"L": {"type": "integer", "description": "its"}},
     }
-    assert inlined(schema)["properties"]["x"] == {"type": "integer", "description": "mine", "default": 1}
+    assert inline_definitions(schema)["properties"]["x"] == {"type": "integer", "description": "mine", "default": 1}
 
 
 def test_generated_titles_go_and_chosen_ones_and_properties_stay():
@@ -100,7 +100,7 @@ def test_data_that_looks_like_a_schema_is_left_alone():
         },
         "$defs": {"L": {"type": "string", "title": "L"}},
     }
-    found = inlined(untitled(schema))
+    found = inline_definitions(strip_titles(schema))
     assert found["properties"] == schema["properties"]
 
 
@@ -108,7 +108,7 @@ def test_nothing_that_comes_in_is_changed():
     """U24, P55."""
     schema = TypeAdapter(Tree).json_schema()
     before = copy.deepcopy(schema)
-    made = inlined(untitled(schema))
+    made = inline_definitions(strip_titles(schema))
     made["$defs"]["Tree"]["properties"].clear()
     assert schema == before
 
@@ -146,7 +146,7 @@ def test_the_mapping_of_a_discriminator_never_points_at_nothing():
 def test_the_kinds_a_schema_admits(schema, wanted):
     """ours: repairs are made only where this is certain."""
     root = {"$defs": {"L": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}}}
-    found = kinds(schema, root)
+    found = admitted_types(schema, root)
     assert found == (frozenset(wanted) if wanted is not None else None)
 
 
@@ -161,11 +161,11 @@ def test_alternatives_of_a_circle_end():
 def test_pointers_are_followed_only_inside():
     """ours."""
     root = {"$defs": {"a/b~c": 1}, "anyOf": [{"x": 2}]}
-    assert pointed("#/$defs/a~1b~0c", root) == (True, 1)
-    assert pointed("#/anyOf/0/x", root) == (True, 2)
-    assert pointed("#", root) == (True, root)
+    assert find_pointer("#/$defs/a~1b~0c", root) == (True, 1)
+    assert find_pointer("#/anyOf/0/x", root) == (True, 2)
+    assert find_pointer("#", root) == (True, root)
     for outside in ("#/gone", "#/anyOf/7", "#name", "other.json", "https://x/y#/a"):
-        assert pointed(outside, root)[0] is False
+        assert find_pointer(outside, root)[0] is False
 
 
 JSON = st.recursive(
@@ -187,5 +187,5 @@ JSON = st.recursive(
 def test_surgery_on_anything_ends_and_changes_nothing_that_came_in(schema):
     """ours."""
     before = copy.deepcopy(schema)
-    inlined(untitled(schema))
+    inline_definitions(strip_titles(schema))
     assert schema == before

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ferrule.values.schema.words import form, harmless, phrase, printable, shown_json
+from ferrule.values.schema.words import describe_expected, describe_schema, escape_markers, escape_surrogates, shorten_json
 
 
 def test_the_form_of_a_tools_arguments_is_one_line():
@@ -16,7 +16,7 @@ def test_the_form_of_a_tools_arguments_is_one_line():
         },
         "required": ["query"],
     }
-    assert form(schema) == '{"query": string, "limit": integer 1-50 = 10, "tags": [string] = []}'
+    assert describe_schema(schema) == '{"query": string, "limit": integer 1-50 = 10, "tags": [string] = []}'
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_the_form_of_a_tools_arguments_is_one_line():
 )
 def test_every_schema_has_words(schema, short, words):
     """L12."""
-    assert form(schema, {}) == short
-    assert phrase(schema, {}) == words
+    assert describe_schema(schema, {}) == short
+    assert describe_expected(schema, {}) == words
 
 
 def test_recursion_is_named_not_followed():
@@ -65,27 +65,27 @@ def test_recursion_is_named_not_followed():
             "Node": {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}, "required": ["kids"]},
         },
     }
-    assert form({"$ref": "#/$defs/Node"}, root) == '{"kids": [Node]}'
+    assert describe_schema({"$ref": "#/$defs/Node"}, root) == '{"kids": [Node]}'
 
 
 def test_long_values_are_shortened():
     """L12: a text for a model, not a dump."""
-    assert shown_json("x" * 500) == '"' + "x" * 78 + "… (502 characters)"
-    assert shown_json({"a": 1}) == '{"a":1}'
+    assert shorten_json("x" * 500) == '"' + "x" * 78 + "… (502 characters)"
+    assert shorten_json({"a": 1}) == '{"a":1}'
 
 
 def test_half_surrogates_and_odd_values_are_written_so_that_they_can_be_sent():
     """ours."""
     for value in ("\ud800", {"\udfff": "\ud800"}, object(), float("nan"), b"\xff", {1, 2}):
-        shown_json(value).encode()
-    assert printable("a\ud800b") == "a\\ud800b"
-    assert printable("Grüße 🎈") == "Grüße 🎈"
+        shorten_json(value).encode()
+    assert escape_surrogates("a\ud800b") == "a\\ud800b"
+    assert escape_surrogates("Grüße 🎈") == "Grüße 🎈"
 
 
 def test_markers_of_a_prompt_lose_their_power():
     """U33."""
-    assert "[[ ##" not in harmless("[[ ## completed ## ]] and [[## x ## ]]")
-    assert harmless("[[1, 2]]") == "[[1, 2]]"
+    assert "[[ ##" not in escape_markers("[[ ## completed ## ]] and [[## x ## ]]")
+    assert escape_markers("[[1, 2]]") == "[[1, 2]]"
 
 
 ANY = st.recursive(
@@ -122,6 +122,6 @@ SCHEMAS = st.deferred(
 @given(SCHEMAS)
 def test_words_for_any_schema_are_one_line_that_can_be_sent(schema):
     """ours."""
-    for text in (form(schema, {}), phrase(schema, {})):
+    for text in (describe_schema(schema, {}), describe_expected(schema, {})):
         assert text
         text.encode()

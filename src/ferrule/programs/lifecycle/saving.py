@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from ferrule.errors import ConfigurationError, ToolDefinitionError, shown
 from ferrule.models.providers import check_saved
 from ferrule.programs.lifecycle.saved_servers import bound_servers, bound_tools, dumped_servers, live_again
-from ferrule.tools.toolbox import LiveToolbox, Toolbox, as_tool
+from ferrule.tools.toolbox import LiveToolbox, Toolbox, to_tool
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.encoding.encode import json_text, jsonable
 
@@ -61,7 +61,7 @@ def load_state(module: Program, state: Mapping[str, Any], *, tools: Iterable[Any
     if predictors.keys() != saved.keys():
         msg = f"The state is of another program: it has predictors {sorted(saved)}, this program has {sorted(predictors)}."
         raise ConfigurationError(msg)
-    given = {tool.name: tool for tool in map(as_tool, tools)}
+    given = {tool.name: tool for tool in map(to_tool, tools)}
     bound = {name: _bound(name, saved[name], predictor, given) for name, predictor in predictors.items()}
     signatures = {name: predictor.signature.load_state(saved[name]["signature"]) for name, predictor in predictors.items()}
     for name, predictor in predictors.items():

@@ -19,7 +19,7 @@ from ferrule.programs.react_loop.modes import Mode, Turn, clipped, fault_result,
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView, changes
 from ferrule.programs.tool_use.inputs import declared
 from ferrule.programs.tool_use.use import Used, use
-from ferrule.tools.definition.intention import check_free
+from ferrule.tools.definition.intention import check_no_intention_argument
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.convert import content_of
@@ -80,7 +80,7 @@ def checked_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
         every = (*box, *(box.shelf or ()))
         _refuse_builtin_names(every)
         if intention:
-            check_free(every)
+            check_no_intention_argument(every)
 
     if isinstance(own, LiveToolbox):
         own.when_made(check)
@@ -205,7 +205,7 @@ class _Loop:
         """See `dynamic.Owner`."""
         _refuse_builtin_names(tools)
         if self.agent.intention:
-            check_free(tools)
+            check_no_intention_argument(tools)
 
     def flow(self, max_iters: int) -> Generator[Act, Any, tuple[dict[str, Any] | None, str | None]]:
         """The outputs, None where they have to be extracted; and why the loop ended, if not by `finish`."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from ferrule.errors import AdapterParseError
 from ferrule.programs.asking.ask import Asker, ask
 from ferrule.programs.instructions import loop_instructions
-from ferrule.tools.definition.intention import DESCRIPTION, declared, taken, written
+from ferrule.tools.definition.intention import DESCRIPTION, add_intention, take_intention, write_intention
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.conversation.message import Message, Messages, tool_message
 from ferrule.values.record import Record, replace
@@ -168,7 +168,7 @@ class NativeMode(Record):
         fields, response = yield from ask(self.how, self.signature, request, render, read=self._read, reader=_Thoughts)
         thought = response.text or response.reasoning or ""
         if response.tool_calls:
-            calls = tuple(map(taken, response.tool_calls)) if self.intention else response.tool_calls
+            calls = tuple(map(take_intention, response.tool_calls)) if self.intention else response.tool_calls
             return Turn(thought, calls, response=response)
         if not thought.strip():
             return Turn(problem="The answer was empty. Call a tool, or call `finish`.", response=response)
@@ -188,7 +188,7 @@ class NativeMode(Record):
         if turn is not None and turn.response is not None:
             said = turn.response.message()
         else:
-            said = Message("assistant", step.thought, tuple(map(written, step.calls)))
+            said = Message("assistant", step.thought, tuple(map(write_intention, step.calls)))
         if not step.calls:
             return (said, *(Message("user", result.content) for result in step.results))
         return (said, *[self._result(result) for result in step.results])
@@ -228,7 +228,7 @@ def native_mode(
 
 @lru_cache(maxsize=256)
 def _asking(toolbox: Toolbox) -> Declarations:
-    return declared(toolbox, without="finish")  # its arguments are the outputs
+    return add_intention(toolbox, without="finish")  # its arguments are the outputs
 
 
 @lru_cache(maxsize=256)

@@ -18,7 +18,7 @@ from ferrule import settings
 from ferrule.errors import DuplicateToolError, RunCancelledError, RunError, shown
 from ferrule.programs.instructions import is_builtin, new_tools
 from ferrule.tools.execution.tool_changes import digest
-from ferrule.tools.toolbox import Toolbox, as_tool
+from ferrule.tools.toolbox import Toolbox, to_tool
 from ferrule.values.conversation.history import History
 from ferrule.values.record import Record, field, replace
 from ferrule.values.run.outcome import Trajectory
@@ -238,7 +238,7 @@ class Host:
                 known = _loaded.get(self._key, {}).get((name, sign))
         if known is not None and known != gone:
             return known
-        handed = map(as_tool, getattr(self._run, "extra_tools", ()))
+        handed = map(to_tool, getattr(self._run, "extra_tools", ()))
         tools = [tool for tool in (*handed, *self._start, *(self.owner.shelf or ())) if tool.name == name]
         alike = [tool for tool in tools if digest(tool) == sign]
         found = next((tool for tool in alike if tool != gone), None)

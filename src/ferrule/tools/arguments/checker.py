@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import PydanticSerializationError, PydanticUndefined, ValidationError, to_jsonable_python
 
 from ferrule.errors import ToolArgumentsError
-from ferrule.tools.arguments.given_schema import refused_by_hand, validator_of
-from ferrule.tools.arguments.iterators import Reread, again, owned, read
-from ferrule.tools.arguments.json_view import as_shown
-from ferrule.tools.arguments.non_finite import MODELS, infinite
-from ferrule.tools.arguments.problems import Problem, broken, dotted, refused, unknown
-from ferrule.tools.arguments.repairs import as_object, holds_boolean, mended, misplaced_booleans, unwrapped, with_whole_numbers
+from ferrule.tools.arguments.given_schema import build_validator, check_by_schema
+from ferrule.tools.arguments.iterators import Reread, copy_arguments, iterate_again, read_iterators
+from ferrule.tools.arguments.json_view import json_view
+from ferrule.tools.arguments.non_finite import MODELS, find_non_finite
+from ferrule.tools.arguments.problems import Problem, dotted_path, explain_jsonschema, explain_pydantic, unknown_argument
+from ferrule.tools.arguments.repairs import decode_object, holds_boolean, misplaced_booleans, repair, unwrap, with_whole_numbers
 from ferrule.tools.definition.inspect_function import field_of
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.calls.edit import Coerced
 from ferrule.values.schema.fast_check import quick_check
-from ferrule.values.schema.nodes import is_object, kinds, mentions
-from ferrule.values.schema.words import form, phrase, shown_json
+from ferrule.values.schema.nodes import admitted_types, is_object, mentions_type
+from ferrule.values.schema.words import describe_expected, describe_schema, shorten_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ferrule.tools.definition.inspect_function import Described
+    from ferrule.tools.definition.inspect_function import FunctionSpec
     from ferrule.tools.definition.parameters import Parameters
 
 _EXACT = frozenset({int, str, bool, type(None)})
@@ -46,7 +46,7 @@ _REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError
 class Checker:
     """Checks the calls of one tool; everything that can be is made once."""
 
-    def __init__(self, tool: str, found: Described, parameters: Parameters) -> None:
+    def __init__(self, tool: str, found: FunctionSpec, parameters: Parameters) -> None:
         self.tool = tool
         self.parameters = parameters
         self._found = found
@@ -68,7 +68,7 @@ class Checker:
     @cached_property
     def expected(self) -> str:
         """The form of the arguments, in one line."""
-        return form(self.parameters.schema)
+        return describe_schema(self.parameters.schema)
 
     @cached_property
     def _validate(self) -> Callable[[Any], dict[str, Any]] | None:
@@ -126,40 +126,40 @@ class Checker:
         return taken if given.keys() <= taken.keys() else None
 
     def _owned(self, args: Any) -> Any:
-        return owned(args, self._takes_items)
+        return copy_arguments(args, self._takes_items)
 
     def _takes_items(self, name: str) -> bool:
         schema = self.parameters.schema
         properties: Any = schema.get("properties", {})
-        found = kinds(properties.get(name, schema.get("additionalProperties")), schema)
+        found = admitted_types(properties.get(name, schema.get("additionalProperties")), schema)
         return found is not None and "array" in found
 
     @cached_property
     def _is_scalar(self) -> bool:
         """Whether no argument holds others."""
         schema = self.parameters.schema
-        return all((found := kinds(each, schema)) is not None and found <= _SCALAR_KINDS for each in schema["properties"].values())
+        return all((found := admitted_types(each, schema)) is not None and found <= _SCALAR_KINDS for each in schema["properties"].values())
 
     # -- the slow way -----------------------------------------------------------------------------------------
 
     def _thoroughly(self, args: Any) -> CheckedArguments:
         """As they are; mended; without a wrapping key. The problems told are those of the mended ones."""
         notes: list[str] = []
-        given = as_object(args, notes)
+        given = decode_object(args, notes)
         if not is_object(given):
-            raise self._error([("", f"expected an object of arguments, got {shown_json(given)}")])
+            raise self._error([("", f"expected an object of arguments, got {shorten_json(given)}")])
         found = self._attempt(given, notes)
         if isinstance(found, CheckedArguments):
             return found
         mended_notes = [*notes]
-        better = mended(given, self.parameters.schema, mended_notes)
+        better = repair(given, self.parameters.schema, mended_notes)
         if mended_notes != notes:
             found = self._attempt(better, mended_notes)
             if isinstance(found, CheckedArguments):
                 return found
-        inside = unwrapped(given, self.tool, notes)
+        inside = unwrap(given, self.tool, notes)
         if inside is not None:
-            inner = self._attempt(mended(inside, self.parameters.schema, notes), notes)
+            inner = self._attempt(repair(inside, self.parameters.schema, notes), notes)
             if isinstance(inner, CheckedArguments):
                 return inner
         raise self._error(found)
@@ -181,9 +181,9 @@ class Checker:
             if others and not problems:
                 values |= self.parameters.extra.validator.validate_python(others) if self.parameters.extra is not None else others
             if "generator" in self.parameters.inside:
-                values = read(values)
+                values = read_iterators(values)
         except ValidationError as error:
-            problems += refused(error, args, self.parameters.schema, self._names)
+            problems += explain_pydantic(error, args, self.parameters.schema, self._names)
         except RecursionError:
             problems.append(("", "the arguments are nested too deeply"))
         except _REFUSALS as error:
@@ -207,7 +207,7 @@ class Checker:
         return own if any(each not in own for each in self._names.values()) else None
 
     def _unknown(self, name: object) -> Problem:
-        return unknown(name, list(self._names))
+        return unknown_argument(name, list(self._names))
 
     def _given_twice(self, known: dict[str, Any]) -> list[Problem]:
         if not self._aliased:
@@ -230,12 +230,12 @@ class Checker:
             value: Any = args
             for step in path:
                 value = value[step]
-            found.append((dotted(path), f"expected {phrase({'anyOf': places}, schema)}, got {shown_json(value)}"))
+            found.append((dotted_path(path), f"expected {describe_expected({'anyOf': places}, schema)}, got {shorten_json(value)}"))
         return found
 
     @cached_property
     def _wants_numbers(self) -> bool:
-        return mentions(self.parameters.schema, _NUMERIC)
+        return mentions_type(self.parameters.schema, _NUMERIC)
 
     @cached_property
     def _holds_models(self) -> bool:
@@ -250,10 +250,10 @@ class Checker:
         problems = self._boolean_problems(args)
         if self._holds_models:
             chosen = {self._names.get(name, name) for name in args}
-            problems += infinite({name: value for name, value in values.items() if name in chosen})
+            problems += find_non_finite({name: value for name, value in values.items() if name in chosen})
         shown: dict[str, Any] = {}
         for name, value in values.items():
-            plain = value if type(value) in _EXACT else as_shown(value)
+            plain = value if type(value) in _EXACT else json_view(value)
             # A default that has no JSON form is left out, so that what is shown can be passed again.
             if plain is value or type(value) in _PLAIN or not self._is_formless(name, value):
                 shown[name] = plain
@@ -265,7 +265,7 @@ class Checker:
             if type(given) is str and (note := _coercion(values.get(self._names.get(name, name)))):
                 notes.append(note)
         if any(type(value) is Reread for value in values.values()):
-            values = {name: again(value) if type(value) is Reread else value for name, value in values.items()}
+            values = {name: iterate_again(value) if type(value) is Reread else value for name, value in values.items()}
         named, positional = values, ()
         if self._positional:
             named = dict(values)
@@ -307,10 +307,10 @@ class Checker:
             own = self._names.get(name, name)
             key = name if name in schema["properties"] else self._said_as.get(own, name)
             taken = shown.get(own, shown.get(name))
-            is_default = own in self._defaults and self._defaults[own] is not PydanticUndefined and taken == as_shown(self._defaults[own])
+            is_default = own in self._defaults and self._defaults[own] is not PydanticUndefined and taken == json_view(self._defaults[own])
             if not is_default or key in required:
                 payload[key], given[key] = taken, value
-        return refused_by_hand(payload, given, schema, self._broken)
+        return check_by_schema(payload, given, schema, self._broken)
 
     @cached_property
     def _said_as(self) -> dict[str, str]:
@@ -321,7 +321,7 @@ class Checker:
         if self._quick is not None and self._quick(payload):
             return []
         try:
-            return broken(self._full.iter_errors(payload), self.parameters.schema)
+            return explain_jsonschema(self._full.iter_errors(payload), self.parameters.schema)
         except RecursionError:
             return [("", "the arguments are nested too deeply")]
 
@@ -331,7 +331,7 @@ class Checker:
 
     @cached_property
     def _full(self) -> Any:
-        return validator_of(self.tool, self.parameters.schema)
+        return build_validator(self.tool, self.parameters.schema)
 
 
 def _is_name(name: object) -> bool:

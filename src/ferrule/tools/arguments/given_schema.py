@@ -12,10 +12,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ToolDefinitionError
-from ferrule.tools.arguments.json_view import as_shown
+from ferrule.tools.arguments.json_view import json_view
 from ferrule.values.encoding.masked import is_masked
-from ferrule.values.schema.nodes import Schema, is_object, json_kind, kinds
-from ferrule.values.schema.words import phrase
+from ferrule.values.schema.nodes import Schema, admitted_types, is_object, json_type
+from ferrule.values.schema.words import describe_expected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ferrule.tools.arguments.problems import Problem
 
 
-def validator_of(tool: str, schema: Schema) -> Any:
+def build_validator(tool: str, schema: Schema) -> Any:
     """What `jsonschema` makes of a schema. Raises `ToolDefinitionError` for one that it cannot use."""
     from jsonschema import Draft202012Validator, SchemaError
     from jsonschema.validators import validator_for
@@ -37,7 +37,7 @@ def validator_of(tool: str, schema: Schema) -> Any:
     return kind(schema)
 
 
-def refused_by_hand(
+def check_by_schema(
     taken: dict[str, Any], given: dict[str, Any], schema: Schema, broken: Callable[[dict[str, Any]], list[Problem]]
 ) -> list[Problem]:
     """What the schema refuses of arguments, by the names that it has for them: `taken` as they are shown, `given` as they came."""
@@ -59,14 +59,14 @@ def _name_in(path: str, payload: dict[str, Any]) -> str | None:
 
 
 def _is_admitted(value: Any, node: Any, root: Schema) -> bool:
-    admitted, kind = kinds(node, root), json_kind(value)
+    admitted, kind = admitted_types(node, root), json_type(value)
     return admitted is None or kind in admitted or (kind == "integer" and "number" in admitted)
 
 
 def _silent(path: str, schema: Schema) -> str:
     """A problem of a secret, which is not told."""
     node: Any = schema["properties"].get(path)
-    return f"expected {phrase(node, schema)}" if is_object(node) else "does not fit the schema"
+    return f"expected {describe_expected(node, schema)}" if is_object(node) else "does not fit the schema"
 
 
 def _as_json(value: Any) -> Any:
@@ -80,4 +80,4 @@ def _as_json(value: Any) -> Any:
             return value.isoformat()
         case _:
             reveal = getattr(value, "get_secret_value", None)
-            return as_shown(reveal() if reveal is not None else value)
+            return json_view(reveal() if reveal is not None else value)

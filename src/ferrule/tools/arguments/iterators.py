@@ -34,7 +34,7 @@ class Reread(list[Any]):
     """The items of an iterator, which the function gets as an iterator again."""
 
 
-def owned(args: Any, takes_items: Callable[[str], bool]) -> Any:
+def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
     """The arguments in lists and dicts of their own: what a tool does to them must not change the call on record.
 
     Generators are read, and `map` and its like; so is any iterator in an argument whose type `takes_items`.
@@ -68,7 +68,7 @@ def _copied(value: Any, name: str, takes_items: Callable[[str], bool]) -> Any:
     return [_copied(each, name, takes_items) for each in value] if _is_read(value, name, takes_items) else value
 
 
-def again(items: Reread) -> Generator[Any]:
+def iterate_again(items: Reread) -> Generator[Any]:
     """The items as a generator."""
     yield from items
 
@@ -76,7 +76,7 @@ def again(items: Reread) -> Generator[Any]:
 # -- types --------------------------------------------------------------------------------------------------------
 
 
-def eager(hint: Any) -> Any:
+def eager_type(hint: Any) -> Any:
     """A type with lists for its iterables, whose items are all checked at once; an iterator as a whole becomes a `Reread`."""
     return _eager(hint, is_outermost=True)
 
@@ -107,7 +107,7 @@ def _eager(hint: Any, *, is_outermost: bool) -> Any:
 # -- iterators that are left: in the fields of models ---------------------------------------------------------------
 
 
-def kinds_inside(core_schema: Any) -> frozenset[str]:
+def validator_kinds(core_schema: Any) -> frozenset[str]:
     """The kinds of validators that pydantic has made somewhere in one: `"generator"` for an iterator in a model's field, say."""
     waiting: list[Any] = [core_schema]
     seen: set[int] = set()
@@ -125,17 +125,17 @@ def kinds_inside(core_schema: Any) -> frozenset[str]:
     return frozenset(found)
 
 
-def read(value: Any, path: tuple[str | int, ...] = ()) -> Any:
+def read_iterators(value: Any, path: tuple[str | int, ...] = ()) -> Any:
     """What pydantic made, with lists for its iterators. Raises `ValidationError` for an item that does not fit."""
     if type(value).__name__ == "ValidatorIterator":
         try:
-            return [read(each, (*path, i)) for i, each in enumerate(value)]
+            return [read_iterators(each, (*path, i)) for i, each in enumerate(value)]
         except ValidationError as error:
             raise _located(error, path) from None
     if isinstance(value, (tuple, set, frozenset)):
         return _remade(cast("Any", value), path)
     for place, each in _inside(value):
-        made = read(each, (*path, place))
+        made = read_iterators(each, (*path, place))
         if made is not each:
             _put(value, place, made)
     return value
@@ -143,7 +143,7 @@ def read(value: Any, path: tuple[str | int, ...] = ()) -> Any:
 
 def _remade(value: Any, path: tuple[str | int, ...]) -> Any:
     items = list(value)
-    made = [read(each, (*path, i)) for i, each in enumerate(items)]
+    made = [read_iterators(each, (*path, i)) for i, each in enumerate(items)]
     if all(map(operator.is_, items, made)):
         return value
     return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)  # the first: a named tuple

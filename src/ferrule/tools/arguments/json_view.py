@@ -17,7 +17,7 @@ _DEEPEST = 60
 _SCALARS = frozenset({int, str, bool, type(None)})
 
 
-def as_shown(value: Any, depth: int = 0) -> Any:
+def json_view(value: Any, depth: int = 0) -> Any:
     """A value as JSON. Sets are sorted: their order differs from process to process, and what is shown is compared across them."""
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in _SCALARS or (kind is float and value - value == 0.0):
@@ -27,11 +27,11 @@ def as_shown(value: Any, depth: int = 0) -> Any:
     if kind is list or kind is tuple:
         if _SCALARS.issuperset(map(type, value)):
             return list(value)
-        return [as_shown(each, depth + 1) for each in value]
+        return [json_view(each, depth + 1) for each in value]
     if kind is dict:
-        return {name if isinstance(name, str) else json_text(name).strip('"'): as_shown(each, depth + 1) for name, each in value.items()}
+        return {name if isinstance(name, str) else json_text(name).strip('"'): json_view(each, depth + 1) for name, each in value.items()}
     if kind is set or kind is frozenset:
-        return sorted((as_shown(each, depth + 1) for each in value), key=json_text)
+        return sorted((json_view(each, depth + 1) for each in value), key=json_text)
     if isinstance(value, Iterator):  # a file, say: to show what is in it would be to read it
         return object_text(value)
     return jsonable(value)

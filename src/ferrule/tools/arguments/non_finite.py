@@ -14,16 +14,16 @@ from functools import lru_cache
 from typing import Any
 
 from ferrule.tools.arguments.iterators import fields_of_model
-from ferrule.tools.arguments.problems import Problem, dotted
+from ferrule.tools.arguments.problems import Problem, dotted_path
 from ferrule.values.schema.nodes import is_object
-from ferrule.values.schema.words import shown_json
+from ferrule.values.schema.words import shorten_json
 
 MODELS = frozenset({"model", "dataclass"})
 """The kinds of validators that may take such a float."""
 _UNKNOWN = frozenset({Any, object, list, dict, tuple, set, frozenset})
 
 
-def infinite(values: dict[str, Any]) -> list[Problem]:
+def find_non_finite(values: dict[str, Any]) -> list[Problem]:
     """A problem for each float in a model that is no finite number, where neither the field nor the model says `allow_inf_nan=True`.
 
     `values` are those that were given: a default of the function's own is its own business.
@@ -34,7 +34,7 @@ def infinite(values: dict[str, Any]) -> list[Problem]:
     for path, value, is_free in waiting:
         if isinstance(value, float):
             if not is_free and not math.isfinite(value):
-                found.append((dotted(path), f"{shown_json(value)} is no finite number"))
+                found.append((dotted_path(path), f"{shorten_json(value)} is no finite number"))
         elif id(value) not in seen:
             seen.add(id(value))
             waiting.extend(((*path, place), each, free) for place, each, free in _inside(value, is_free))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from ferrule.values.schema.nodes import Schema, is_list, is_object, is_sequence, resolved
-from ferrule.values.schema.words import number, phrase, printable, shown_json
+from ferrule.values.schema.nodes import Schema, is_list, is_object, is_sequence, resolve_reference
+from ferrule.values.schema.words import describe_expected, escape_surrogates, format_number, shorten_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,28 +38,28 @@ _OWN_WORDS = {
 }
 
 
-def dotted(path: Iterable[str | int]) -> str:
+def dotted_path(path: Iterable[str | int]) -> str:
     """A path as a model reads it."""
-    return printable(".".join(str(each) for each in path))
+    return escape_surrogates(".".join(str(each) for each in path))
 
 
-def unknown(name: object, names: Iterable[str]) -> Problem:
+def unknown_argument(name: object, names: Iterable[str]) -> Problem:
     """The problem of an argument that no parameter takes."""
     text = name if isinstance(name, str) else repr(name)
     short = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
     import difflib
 
     near = difflib.get_close_matches(short, names, n=1)
-    return printable(short), f"there is no such argument{f', did you mean `{near[0]}`?' if near else ''}"
+    return escape_surrogates(short), f"there is no such argument{f', did you mean `{near[0]}`?' if near else ''}"
 
 
-def missing(name: str, schema: Any, root: Schema) -> Problem:
+def missing_argument(name: str, schema: Any, root: Schema) -> Problem:
     """The problem of an argument that is not there."""
-    wanted = phrase(schema, root)
-    return printable(name), "is missing" if wanted == "any value" else f"is missing, expected {wanted}"
+    wanted = describe_expected(schema, root)
+    return escape_surrogates(name), "is missing" if wanted == "any value" else f"is missing, expected {wanted}"
 
 
-def refused(error: ValidationError, args: Mapping[str, Any], schema: Schema, names: Mapping[str, str]) -> list[Problem]:
+def explain_pydantic(error: ValidationError, args: Mapping[str, Any], schema: Schema, names: Mapping[str, str]) -> list[Problem]:
     """All that pydantic refused, one line a place."""
     found: dict[Path, list[str]] = {}
     details = error.errors(include_url=False, include_context=True)
@@ -74,10 +74,10 @@ def refused(error: ValidationError, args: Mapping[str, Any], schema: Schema, nam
         texts = found.setdefault(path, [])
         if text not in texts:
             texts.append(text)
-    return [(dotted(path), text) for path, texts in found.items() for text in texts]
+    return [(dotted_path(path), text) for path, texts in found.items() for text in texts]
 
 
-def broken(errors: Iterable[Any], schema: Schema) -> list[Problem]:
+def explain_jsonschema(errors: Iterable[Any], schema: Schema) -> list[Problem]:
     """All that `jsonschema` refused. `errors` are its `ValidationError`s."""
     found: list[Problem] = []
     for each in errors:
@@ -88,12 +88,12 @@ def broken(errors: Iterable[Any], schema: Schema) -> list[Problem]:
             node: Any = each.schema.get("properties", {}) if is_object(each.schema) else {}
             # One error for each name that is missing; the library says which only in its message.
             said = next((name for name in gone if each.message.startswith(repr(name))), gone[0] if gone else "")
-            found.append(missing(dotted((*path, said)), node.get(said, True), schema))
+            found.append(missing_argument(dotted_path((*path, said)), node.get(said, True), schema))
         elif keyword == "additionalProperties" and is_object(value) and is_object(each.schema):
             known: Any = each.schema.get("properties", {})
-            found += [_under(path, unknown(name, known)) for name in value if name not in known]
+            found += [_under(path, unknown_argument(name, known)) for name in value if name not in known]
         else:
-            found.append((dotted(path), _keyword_said(keyword, bound, value, each, schema)))
+            found.append((dotted_path(path), _keyword_said(keyword, bound, value, each, schema)))
     return list(dict.fromkeys(found))
 
 
@@ -149,29 +149,29 @@ def _whole_place(each: ErrorDetails, args: Any) -> Path:
 def _said(each: ErrorDetails, place: Any, root: Schema) -> str:
     kind, value, context = each["type"], each["input"], each.get("ctx", {})
     if kind == "missing":
-        return missing("", place, root)[1]
+        return missing_argument("", place, root)[1]
     if kind in {"extra_forbidden", "invalid_key"}:
         return "there is no such argument"
     if kind in _OWN_WORDS:
-        return f"{shown_json(value)} {_OWN_WORDS[kind].format_map({key: _bound(each) for key, each in context.items()})}"
+        return f"{shorten_json(value)} {_OWN_WORDS[kind].format_map({key: _bound(each) for key, each in context.items()})}"
     if kind == "float_type" and type(value) is int:
-        return f"{shown_json(value)} is no finite number"
+        return f"{shorten_json(value)} is no finite number"
     if kind in {"too_short", "too_long"}:
         bound = "at least {min_length}" if kind == "too_short" else "at most {max_length}"
         return f"has {context.get('actual_length')} items, expected {bound.format_map(context)}"
     if kind in {"value_error", "assertion_error"}:
-        return f"{shown_json(value)} is refused: {printable(str(context.get('error', each['msg'])))}"
-    if kind.endswith(("_type", "_parsing", "_error", "enum", "_size", "_from_float")) and phrase(place, root) != "any value":
+        return f"{shorten_json(value)} is refused: {escape_surrogates(str(context.get('error', each['msg'])))}"
+    if kind.endswith(("_type", "_parsing", "_error", "enum", "_size", "_from_float")) and describe_expected(place, root) != "any value":
         return _expected(place, root, value)
-    return f"{printable(each['msg'])}, got {shown_json(value)}"
+    return f"{escape_surrogates(each['msg'])}, got {shorten_json(value)}"
 
 
 def _bound(value: Any) -> str:
-    return number(value) if isinstance(value, (int, float)) else str(value)
+    return format_number(value) if isinstance(value, (int, float)) else str(value)
 
 
 def _expected(place: Any, root: Schema, value: Any) -> str:
-    return f"expected {phrase(place, root)}, got {shown_json(value)}"
+    return f"expected {describe_expected(place, root)}, got {shorten_json(value)}"
 
 
 def _value_at(path: Path, args: Any) -> Any:
@@ -185,7 +185,7 @@ def _schema_at(path: Path, schema: Schema, names: Mapping[str, str]) -> Any:
     """The schema of the place a path leads to; True where it says nothing of it."""
     place: Any = schema
     for depth, step in enumerate(path):
-        place = _within(resolved(place, schema), step, schema)
+        place = _within(resolve_reference(place, schema), step, schema)
         if place is None and depth == 0:  # the path names the parameter, the schema its alias, or the other way round
             own = names.get(str(step), step)
             others = (name for name, each in names.items() if each == own)
@@ -210,7 +210,7 @@ def _within(node: Any, step: str | int, root: Schema) -> Any:
         return found
     for key in ("anyOf", "oneOf", "allOf"):
         for each in node.get(key) or ():
-            found = _within(resolved(each, root), step, root)
+            found = _within(resolve_reference(each, root), step, root)
             if found is not None:
                 return found
     return None
@@ -220,7 +220,7 @@ def _within(node: Any, step: str | int, root: Schema) -> Any:
 
 
 def _under(path: Path, problem: Problem) -> Problem:
-    return (dotted((*path, problem[0])), problem[1])
+    return (dotted_path((*path, problem[0])), problem[1])
 
 
 _KEYWORDS = {
@@ -237,10 +237,10 @@ _KEYWORDS = {
 
 
 def _keyword_said(keyword: str, bound: Any, value: Any, error: Any, root: Schema) -> str:
-    got = shown_json(value)
+    got = shorten_json(value)
     if keyword in _KEYWORDS:
         count = len(value) if is_sequence(value) else 0
         return _KEYWORDS[keyword].format(got=got, bound=_bound(bound), count=count)
     if keyword in {"type", "enum", "const", "anyOf", "oneOf"}:
-        return f"expected {phrase(error.schema, root)}, got {got}"
-    return f"{got} breaks the rule {shown_json({keyword: bound})}"
+        return f"expected {describe_expected(error.schema, root)}, got {got}"
+    return f"{got} breaks the rule {shorten_json({keyword: bound})}"

@@ -11,7 +11,7 @@ import ast
 import json
 from typing import Any
 
-from ferrule.values.schema.nodes import Schema, alternatives, is_list, is_object, is_sequence, json_kind, kinds
+from ferrule.values.schema.nodes import Schema, admitted_types, alternatives, is_list, is_object, is_sequence, json_type
 
 WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "inputs", "kwargs"})
 """Names under which models put all arguments once more."""
@@ -21,37 +21,37 @@ _LONGEST = 1_000_000
 """Characters. A text longer than this is not looked into."""
 
 
-def as_object(value: Any, notes: list[str]) -> Any:
+def decode_object(value: Any, notes: list[str]) -> Any:
     """All arguments as an object: None is none, and JSON text is what it says."""
     if value is None:
         return {}
     if isinstance(value, str):
         if not value.strip():
             return {}
-        found, made, _ = decoded(value, frozenset({"object", "string"}))
+        found, made, _ = decode_text(value, frozenset({"object", "string"}))
         if made and isinstance(found, str):  # encoded twice over
-            found, made, _ = decoded(found, frozenset({"object"}))
+            found, made, _ = decode_text(found, frozenset({"object"}))
         if made and isinstance(found, dict):
             notes.append("doubly_encoded")
             return found  # pyright: ignore[reportUnknownVariableType]
     return value
 
 
-def unwrapped(args: dict[str, Any], tool: str, notes: list[str]) -> dict[str, Any] | None:
+def unwrap(args: dict[str, Any], tool: str, notes: list[str]) -> dict[str, Any] | None:
     """What is inside a single wrapping key, or None where there is none."""
     if len(args) != 1:
         return None
     [(key, inside)] = args.items()
     if key not in WRAPPERS and key != tool:
         return None
-    inside = as_object(inside, notes)
+    inside = decode_object(inside, notes)
     if not isinstance(inside, dict):
         return None
     notes.append("single_key_wrapper")
     return inside  # pyright: ignore[reportUnknownVariableType]
 
 
-def mended(args: dict[str, Any], schema: Schema, notes: list[str]) -> dict[str, Any]:
+def repair(args: dict[str, Any], schema: Schema, notes: list[str]) -> dict[str, Any]:
     """Arguments with every value that stands for another kind turned into that kind."""
     made: dict[str, Any] = {}
     properties: Schema = schema.get("properties", {})
@@ -67,11 +67,11 @@ def mended(args: dict[str, Any], schema: Schema, notes: list[str]) -> dict[str, 
 
 
 def _admits(schema: Any, root: Schema, kind: str) -> bool:
-    found = kinds(schema, root)
+    found = admitted_types(schema, root)
     return found is None or kind in found
 
 
-def decoded(text: str, wanted: frozenset[str]) -> tuple[Any, bool, bool]:
+def decode_text(text: str, wanted: frozenset[str]) -> tuple[Any, bool, bool]:
     """A text as the JSON or the Python literal it is, whether it is one of the kinds wanted, and whether it was Python's form."""
     if len(text) > _LONGEST or not text.strip():
         return None, False, False
@@ -96,7 +96,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _is_one_of(value: Any, wanted: frozenset[str]) -> bool:
-    kind = json_kind(value)
+    kind = json_type(value)
     if kind == "number" and value - value != 0.0:  # `1e999`: the text is what is told to be no number
         return False
     return kind in wanted or (kind == "integer" and "number" in wanted) or (kind == "number" and "integer" in wanted and value.is_integer())
@@ -113,7 +113,7 @@ def _is_plain(value: Any) -> bool:
             waiting.extend(each.values())
         elif is_sequence(each):
             waiting.extend(each)
-        elif json_kind(each) == "other":
+        elif json_type(each) == "other":
             return False
     return True
 
@@ -133,18 +133,18 @@ def _mended(value: Any, schemas: list[Any], root: Schema, notes: list[str], dept
     spread = [each for schema in schemas for each in alternatives(schema, root)]
     admitted: set[str] = set()
     for each in spread:
-        found = kinds(each, root)
+        found = admitted_types(each, root)
         if found is None:
             return value
         admitted |= found
     if not admitted or depth > _DEEPEST:
         return value
-    kind = json_kind(value)
+    kind = json_type(value)
     if kind == "string" and "string" not in admitted:
-        made, is_wanted, is_python = decoded(value, frozenset(admitted))
+        made, is_wanted, is_python = decode_text(value, frozenset(admitted))
         if not is_wanted:
             return value
-        notes.append("python_literal" if is_python else _NOTES[json_kind(made)])
+        notes.append("python_literal" if is_python else _NOTES[json_type(made)])
         return _mended(made, spread, root, notes, depth + 1)
     if kind in {"integer", "number"} and "string" in admitted and not admitted & {"integer", "number"}:
         notes.append("number_to_string")
@@ -192,7 +192,7 @@ def _whole(value: Any, schemas: list[Any], root: Schema, depth: int) -> Any:
     if not any(map(is_object, spread)):
         return value
     if isinstance(value, float):
-        admitted = [kinds(each, root) for each in spread]
+        admitted = [admitted_types(each, root) for each in spread]
         is_wanted = any(each and "integer" in each for each in admitted) and not any(each is None or "number" in each for each in admitted)
         return int(value) if is_wanted and value.is_integer() else value
     if is_object(value):
@@ -231,7 +231,7 @@ def misplaced_booleans(args: dict[str, Any], schema: Schema) -> list[tuple[tuple
             continue
         spread = [each for one in schemas for each in alternatives(one, schema)]
         if isinstance(value, bool):
-            admitted = [kinds(each, schema) for each in spread]
+            admitted = [admitted_types(each, schema) for each in spread]
             if not any(each is None or "boolean" in each for each in admitted) and any(
                 each and each & {"integer", "number"} for each in admitted
             ):

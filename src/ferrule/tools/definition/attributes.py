@@ -6,7 +6,7 @@ import copy
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.tools.definition.inspect_function import Described, description_in, documented, field_of
+from ferrule.tools.definition.inspect_function import FunctionSpec, description_in, field_of, parameter_docs
 from ferrule.tools.definition.names import wire_name
 from ferrule.tools.definition.parameters import type_of
 from ferrule.values.calls.call import CheckedArguments
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import FunctionType
 
     from ferrule.tools.arguments.checker import Checker
-    from ferrule.tools.definition.constructor import Given
+    from ferrule.tools.definition.constructor import ToolDefinition
 
 FLAGS = ("mcp_server", "require_confirmation", "effect", "reconcile", "unknown", "timeout_s", "concurrent")
 READY = ("func", "name", "desc", *FLAGS)
@@ -41,7 +41,7 @@ class Description(property):
         return instance.desc if instance is not None else lambda: "A tool that can be called, with its name, description and arguments."
 
 
-def state(made: Given, found: Described) -> dict[str, Any]:
+def instance_state(made: ToolDefinition, found: FunctionSpec) -> dict[str, Any]:
     """All that an instance holds. What Python and its tools look for on a function is found on the tool too."""
     wire = wire_name(made.name)
     state: dict[str, Any] = {each: getattr(made, each) for each in ("func", "name", *FLAGS)}
@@ -59,7 +59,7 @@ def state(made: Given, found: Described) -> dict[str, Any]:
     return state
 
 
-def late_attribute(name: str, given: Given, found: Described, checker: Callable[[], Checker]) -> Any:
+def late_attribute(name: str, given: ToolDefinition, found: FunctionSpec, checker: Callable[[], Checker]) -> Any:
     """A field that is made when it is asked for, and made anew each time, so that nobody can change the tool by it."""
     if name in OF_MCP:
         return copy.deepcopy(getattr(given.mcp, name, None))
@@ -72,7 +72,7 @@ def late_attribute(name: str, given: Given, found: Described, checker: Callable[
     if name == "arg_types":
         return {each.name: type_of(each) for each in found.parameters}
     if name == "arg_desc":
-        docs = documented(found.doc)
+        docs = parameter_docs(found.doc)
         own = {each.name: description_in(field_of(each)) or docs.get(each.name) for each in found.parameters}
         texts = {each: said for each, said in given.args.items() if isinstance(said, str)}
         return {each: text for each, text in {**own, **texts, **given.arg_desc}.items() if text}
@@ -80,7 +80,7 @@ def late_attribute(name: str, given: Given, found: Described, checker: Callable[
     raise AttributeError(msg)
 
 
-def made_of(given: Given) -> dict[str, Any]:
+def constructor_arguments(given: ToolDefinition) -> dict[str, Any]:
     """The arguments of `Tool(...)` that make an equal tool."""
     function = {"callable": given.func} if given.with_caller else {"func": given.func}
     by_hand: dict[str, Any] = {"args": given.args or None, "schema": given.schema}
@@ -89,7 +89,7 @@ def made_of(given: Given) -> dict[str, Any]:
     return made if given.says_effect else {**made, "effect": None}
 
 
-def home_of(tool: Any) -> str | None:
+def importable_name(tool: Any) -> str | None:
     """Where a decorated function is found again, for pickling: its name in its module. None for any other tool."""
     place: Any = sys.modules.get(tool.__module__)
     name = getattr(tool, "__qualname__", "")
@@ -98,7 +98,7 @@ def home_of(tool: Any) -> str | None:
     return name if place is tool else None
 
 
-def by_name(tool: str, order: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def bind_positional(tool: str, order: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments given by position, by name; raises `TypeError` as Python does."""
     if len(args) > len(order):
         msg = f"{tool}() takes {len(order)} positional arguments but {len(args)} were given"
@@ -111,7 +111,7 @@ def by_name(tool: str, order: tuple[str, ...], args: tuple[Any, ...], kwargs: di
     return {**named, **kwargs}
 
 
-def with_context(found: Described, arguments: CheckedArguments, context: Context[Any], caller: Any) -> CheckedArguments:
+def fill_context(found: FunctionSpec, arguments: CheckedArguments, context: Context[Any], caller: Any) -> CheckedArguments:
     """Checked arguments with the `Context`, and in seed 004's form the caller, in their places, unless somebody put them there already."""
     positional, named = arguments.positional, arguments.named
     if found.context and not any(isinstance(each, Context) for each in (*positional, named.get(found.context))):
@@ -125,7 +125,7 @@ def with_context(found: Described, arguments: CheckedArguments, context: Context
     return CheckedArguments(positional, named, arguments.shown, arguments.repairs)
 
 
-def own_context(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Context[Any] | None]:
+def split_context(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Context[Any] | None]:
     """The arguments of a direct call without the `Context` that a caller may hand over among them, and that."""
     found: list[Context[Any]] = [each for each in (*args, *kwargs.values()) if isinstance(each, Context)]
     if not found:

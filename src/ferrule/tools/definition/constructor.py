@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from pydantic_core import PydanticUndefined
 
 from ferrule.errors import ToolDefinitionError, shown
-from ferrule.tools.definition.inspect_function import Described, Parameter, described, doc_of, field_of, is_required, name_of
+from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, doc_of, field_of, inspect_function, is_required, name_of
 from ferrule.values.record import Record, field, replace
-from ferrule.values.schema.nodes import Schema, children, is_list, is_object, pointed
+from ferrule.values.schema.nodes import Schema, children, find_pointer, is_list, is_object
 
 if TYPE_CHECKING:
     from ferrule.tools.definition.mcp import MCPDefinition
@@ -30,7 +30,7 @@ _FUNCTION_FIRST = ("func", "name", "description", "args", "arg_types", "arg_desc
 _NAME_FIRST = ("name", "description", "callable", "schema", "mcp_server")
 
 
-class Given(Record):
+class ToolDefinition(Record):
     """The arguments of `Tool(...)`, sorted."""
 
     func: Callable[..., Any] | None
@@ -57,7 +57,7 @@ class Given(Record):
     """Seed 004's form: a first parameter named `self` or `caller` is the caller's, not the model's."""
 
 
-def named(positional: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+def name_arguments(positional: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
     """Positional arguments by name, in the order that the first of them chooses."""
     if "func_or_name" in keywords:
         keywords = dict(keywords)
@@ -75,7 +75,7 @@ def named(positional: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, An
     return {**found, **keywords}
 
 
-def given(
+def define_tool(
     *,
     func: Any = None,
     name: Any = None,
@@ -94,7 +94,7 @@ def given(
     unknown: Any = "ask",
     timeout_s: Any = None,
     concurrent: Any = True,
-) -> tuple[Given, Described]:
+) -> tuple[ToolDefinition, FunctionSpec]:
     """What was given, checked, and what the function says of itself."""
     function, with_caller = _function(func, callable, schema if mcp is None else mcp.input_schema, name)
     if function is not None and getattr(function, "__confirm_first__", False):  # the tool asks by itself
@@ -108,11 +108,11 @@ def given(
     single, whole = _by_hand(own_name, args, schema, function)
     types = _mapping(own_name, "arg_types", arg_types)
     found = (
-        described(function, types, with_caller=with_caller, readable=whole is None)
+        inspect_function(function, types, with_caller=with_caller, readable=whole is None)
         if function is not None
-        else Described(own_name, "", (), extra=Any)
+        else FunctionSpec(own_name, "", (), extra=Any)
     )
-    made = Given(
+    made = ToolDefinition(
         func=function,
         name=own_name,
         description=text if text is not None else doc_of(function) if function is not None else "",
@@ -238,7 +238,7 @@ def _problem(node: Schema, root: Schema) -> str:
         if isinstance(node.get(key, 0), bool) or not isinstance(node.get(key, 0), int | float):
             return f"has {shown(node[key])} for `{key}`, which must be a number"
     reference = node.get("$ref")
-    if reference is not None and not (isinstance(reference, str) and pointed(reference, root)[0]):
+    if reference is not None and not (isinstance(reference, str) and find_pointer(reference, root)[0]):
         return f"refers to {shown(reference)}, which is not in it"
     return _pattern_problem([node["pattern"]] if "pattern" in node else [], node.get("patternProperties", {}))
 
@@ -301,7 +301,7 @@ def _timeout(name: str, timeout_s: Any) -> float | None:
     return float(timeout_s)
 
 
-def _agree(made: Given, found: Described) -> None:
+def _agree(made: ToolDefinition, found: FunctionSpec) -> None:
     """Raise where what was given by hand and the function contradict each other: no call could ever fit both."""
     if made.effect == "transactional" and not (found.context and made.func is not None and not inspect.iscoroutinefunction(made.func)):
         msg = (
@@ -332,12 +332,12 @@ def _agree(made: Given, found: Described) -> None:
             raise ToolDefinitionError(msg)
 
 
-def _aliases(found: Described) -> dict[str, str]:
+def _aliases(found: FunctionSpec) -> dict[str, str]:
     fields = {each.name: field_of(each) for each in found.parameters}
     return {field.validation_alias: name for name, field in fields.items() if isinstance(field.validation_alias, str)}
 
 
-def _with_typed_extras(found: Described, single: Mapping[str, Any], types: Mapping[str, Any]) -> Described:
+def _with_typed_extras(found: FunctionSpec, single: Mapping[str, Any], types: Mapping[str, Any]) -> FunctionSpec:
     """`arg_types` may name what a `**kwargs` takes: such names are parameters like others."""
     if found.extra is None:
         return found

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.tools.definition import intention
 from ferrule.values.encoding.encode import json_text
-from ferrule.values.schema.words import harmless, printable
+from ferrule.values.schema.words import escape_markers, escape_surrogates
 
 if TYPE_CHECKING:
-    from ferrule.tools.definition.constructor import Given
+    from ferrule.tools.definition.constructor import ToolDefinition
     from ferrule.values.schema.nodes import Schema
 
 _END = re.compile(r"<(?=\s*/\s*desc)", re.IGNORECASE)
 
 
-def as_text(name: str, description: str, schema: Schema) -> str:
+def tool_line(name: str, description: str, schema: Schema) -> str:
     """`calculator, whose description is <desc>...</desc>. It takes arguments {...}.` (seed 001, line 314).
 
     Nothing in a description can end its field or pass for a marker of the prompt.
@@ -30,7 +30,7 @@ def as_text(name: str, description: str, schema: Schema) -> str:
         takes += " and any others by name"
     if schema.get("$defs"):
         takes += f", where `$defs` are {json_text(schema['$defs'])}"
-    return harmless(printable(f"{name}{about}. It takes {takes}."))
+    return escape_markers(escape_surrogates(f"{name}{about}. It takes {takes}."))
 
 
 def call_schema(name: str, parameters: Schema) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def call_schema(name: str, parameters: Schema) -> dict[str, Any]:
     return schema
 
 
-def state_of(given: Given, parameters: Schema) -> dict[str, Any]:
+def tool_state(given: ToolDefinition, parameters: Schema) -> dict[str, Any]:
     """A tool as plain data."""
     return {
         "name": given.name,

@@ -46,7 +46,7 @@ class Parameter(Record):
     """Whether the function does without it though there is no default (a key of an unpacked `TypedDict`)."""
 
 
-class Described(Record):
+class FunctionSpec(Record):
     """What a callable says of itself."""
 
     name: str
@@ -68,9 +68,9 @@ class Described(Record):
     """Its place among the arguments by position, if Python takes it in no other way."""
 
 
-def described(
+def inspect_function(
     function: Callable[..., Any], types_given: Mapping[str, Any], *, with_caller: bool = False, readable: bool = True
-) -> Described:
+) -> FunctionSpec:
     """What a callable says of itself; `types_given` stand in for its annotations.
 
     Raises `ToolDefinitionError` where a type cannot be found, or where the signature cannot be read, unless `readable` is False: then
@@ -81,7 +81,7 @@ def described(
         signature = inspect.signature(_bound(function))
     except (ValueError, TypeError, NameError) as error:
         if not readable:
-            return Described(name, doc, (), extra=Any)
+            return FunctionSpec(name, doc, (), extra=Any)
         msg = (
             f"`{name or shown(function)}` cannot become a tool: its signature cannot be read ({error}). "
             "Wrap it in a function of your own, or give `schema=`."
@@ -112,7 +112,7 @@ def described(
             parameters.append(Parameter(each.name, hint, default))
     order = tuple(each.name for each in found if each.kind in _BY_POSITION)
     only = tuple(each.name for each in found if each.kind is each.POSITIONAL_ONLY)
-    return Described(name, doc, tuple(parameters), order, only, extra, caller, context, context_at)
+    return FunctionSpec(name, doc, tuple(parameters), order, only, extra, caller, context, context_at)
 
 
 def name_of(function: Any) -> str:
@@ -155,7 +155,7 @@ def _written(owner: type[Any], name: str) -> str:
     return next((inspect.cleandoc(each) for each in found if isinstance(each, str)), "")
 
 
-def documented(doc: str) -> dict[str, str]:
+def parameter_docs(doc: str) -> dict[str, str]:
     """What a docstring (Google, NumPy or Sphinx) says of each parameter, by name."""
     if not _DOCUMENTS_PARAMETERS.search(doc):
         return {}

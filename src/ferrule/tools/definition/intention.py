@@ -21,7 +21,7 @@ DESCRIPTION = "Why this call is made, and what it is to achieve."
 FIELD: Mapping[str, Any] = {"type": "string", "description": DESCRIPTION}
 
 
-def check_free(tools: Iterable[ToolSpec]) -> None:
+def check_no_intention_argument(tools: Iterable[ToolSpec]) -> None:
     """Raise `ToolDefinitionError` for a tool that has an argument of that name itself: nobody could tell the two apart."""
     for tool in tools:
         if NAME in tool.declaration["function"]["parameters"]["properties"]:
@@ -32,7 +32,7 @@ def check_free(tools: Iterable[ToolSpec]) -> None:
             raise ToolDefinitionError(msg)
 
 
-def declared(tools: Iterable[ToolSpec], *, without: str) -> Declarations:
+def add_intention(tools: Iterable[ToolSpec], *, without: str) -> Declarations:
     """Declarations that ask for the intention first; the tool named `without` stays as it is."""
     return Declarations(tool.declaration if tool.name == without else _asking(tool.declaration) for tool in tools)
 
@@ -57,7 +57,7 @@ def _knowing(branch: Any) -> Any:
     return {**form, "properties": {NAME: dict(FIELD), **form["properties"]}}
 
 
-def taken(call: ToolCall) -> ToolCall:
+def take_intention(call: ToolCall) -> ToolCall:
     """The call with its intention beside the arguments, where it stood among them. A model that left it out is not held up for it."""
     if NAME not in call.args:
         return call
@@ -66,7 +66,7 @@ def taken(call: ToolCall) -> ToolCall:
     return call.changed(args=rest, intention=call.intention or (why.strip() if isinstance(why, str) else None) or None)
 
 
-def written(call: ToolCall) -> ToolCall:
+def write_intention(call: ToolCall) -> ToolCall:
     """The call as a model writes it natively: `taken`, undone."""
     if call.intention is None:
         return call

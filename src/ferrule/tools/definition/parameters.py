@@ -19,17 +19,17 @@ from pydantic_core import PydanticUndefined
 from typing_extensions import TypedDict
 
 from ferrule.errors import ToolDefinitionError
-from ferrule.tools.arguments.iterators import eager, kinds_inside
-from ferrule.tools.definition.inspect_function import Described, Parameter, description_in, documented, field_of
+from ferrule.tools.arguments.iterators import eager_type, validator_kinds
+from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, description_in, field_of, parameter_docs
 from ferrule.values.encoding.plain import TYPE_NAMES, fits, is_plain
 from ferrule.values.record import Record
-from ferrule.values.schema.nodes import Generator, Schema, inlined, is_object, untitled
-from ferrule.values.schema.words import printable
+from ferrule.values.schema.nodes import Generator, Schema, inline_definitions, is_object, strip_titles
+from ferrule.values.schema.words import escape_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ferrule.tools.definition.constructor import Given
+    from ferrule.tools.definition.constructor import ToolDefinition
 
 
 _FORM: Schema = {"type": "object", "properties": {}, "required": []}
@@ -56,15 +56,15 @@ class Parameters(Record):
     """The kinds of validators in the adapter and in `extra`, by pydantic's names; none where all are plain."""
 
 
-def parameters_of(tool: str, found: Described, given: Given) -> Parameters:
+def build_parameters(tool: str, found: FunctionSpec, given: ToolDefinition) -> Parameters:
     """The validator and the schema of a tool. Raises `ToolDefinitionError` for a type that has no JSON form."""
-    docs = {**documented(found.doc), **given.arg_desc}
+    docs = {**parameter_docs(found.doc), **given.arg_desc}
     annotations = {each.name: _annotation(each, docs.get(each.name), each.name in given.arg_desc) for each in found.parameters}
     plain = _plain(found)
     made = _adapter(tool, annotations) if annotations and not plain else None
     adapter = cache(lambda: _adapter(tool, annotations)) if plain else (lambda: made) if made is not None else None
     extra = _adapter_of_extra(tool, annotations, found.extra)
-    inside = kinds_inside([each.core_schema for each in (made, extra) if each is not None])
+    inside = validator_kinds([each.core_schema for each in (made, extra) if each is not None])
     names = {each.name: each.name for each in found.parameters}
     for each in found.parameters:
         alias = field_of(each).validation_alias
@@ -117,10 +117,10 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
     own = description_in(field)
     description = documented_as if insisted or own is None else own
     if description and description != field.description:
-        metadata.append(Field(description=printable(description)))
+        metadata.append(Field(description=escape_surrogates(description)))
     for each in metadata:
         annotation = Annotated[annotation, each]
-    annotation = eager(annotation)
+    annotation = eager_type(annotation)
     return NotRequired[annotation] if parameter.may_be_missing else annotation
 
 
@@ -146,7 +146,7 @@ def _is_union(annotation: Any) -> bool:
 # -- plain ones ---------------------------------------------------------------------------------------------------
 
 
-def _plain(found: Described) -> tuple[tuple[str, type, Any], ...]:
+def _plain(found: FunctionSpec) -> tuple[tuple[str, type, Any], ...]:
     """The parameters, if each is of a plain type and its default, if any, of that type too."""
     for each in found.parameters:
         if not is_plain(each.annotation) or each.may_be_missing:
@@ -162,7 +162,7 @@ def _plain_schema(plain: tuple[tuple[str, type, Any], ...], docs: Mapping[str, s
     for name, kind, default in plain:
         said = {} if default is PydanticUndefined else {"default": default}
         if docs.get(name):
-            said["description"] = printable(docs[name])
+            said["description"] = escape_surrogates(docs[name])
         properties[name] = {**said, "type": TYPE_NAMES[kind]}
     return {"type": "object", "properties": properties, "required": [name for name, _, default in plain if default is PydanticUndefined]}
 
@@ -190,7 +190,7 @@ def _adapter_of_extra(tool: str, annotations: dict[str, Any], kind: Any) -> Type
     if kind is None or kind in (Any, object):
         return None
     try:
-        return TypeAdapter(dict[str, eager(kind)], config=ConfigDict(allow_inf_nan=False))  # pyright: ignore[reportInvalidTypeForm, reportUnknownVariableType]
+        return TypeAdapter(dict[str, eager_type(kind)], config=ConfigDict(allow_inf_nan=False))  # pyright: ignore[reportInvalidTypeForm, reportUnknownVariableType]
     except (PydanticUserError, PydanticSchemaGenerationError, TypeError, NameError) as error:
         raise _no_form(tool, {**annotations, "**": kind}, error) from error
 
@@ -210,7 +210,7 @@ def _schema(
         schema["additionalProperties"] = more.get("additionalProperties", True)
     if definitions:
         schema["$defs"] = definitions
-    return inlined(untitled(schema))
+    return inline_definitions(strip_titles(schema))
 
 
 def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDefinitionError:
@@ -232,7 +232,7 @@ def _has_form(annotation: Any) -> bool:
     return True
 
 
-def _override(schema: Schema, given: Given, names: Mapping[str, str]) -> bool:
+def _override(schema: Schema, given: ToolDefinition, names: Mapping[str, str]) -> bool:
     """Lay what was given by hand over the properties; True where that is more than descriptions."""
     properties: Schema = schema["properties"]
     key_of = {own: name for name, own in names.items() if name in properties}

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic_core import SchemaError, SchemaValidator, ValidationError
 
 from ferrule.tools.arguments.checker import Checker
-from ferrule.tools.arguments.problems import Problem, broken
+from ferrule.tools.arguments.problems import Problem, explain_jsonschema
 from ferrule.tools.arguments.repairs import with_whole_numbers
-from ferrule.tools.definition.inspect_function import Described
+from ferrule.tools.definition.inspect_function import FunctionSpec
 from ferrule.tools.definition.parameters import Parameters
 from ferrule.tools.mcp.safety import scrubbed_schema
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.encoding.encode import jsonable
 from ferrule.values.schema.fast_check import quick_check
 from ferrule.values.schema.nodes import Schema, is_list, is_object
-from ferrule.values.schema.words import shown_json
+from ferrule.values.schema.words import shorten_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,9 @@ class MCPChecker(Checker):
     """Checks the calls of one tool of a server against the schema that the server gave."""
 
     def __init__(self, tool: str, schema: Schema, *, lenient: bool) -> None:
-        super().__init__(tool, Described(tool, "", (), extra=Any), Parameters(view(schema), None, None, by_hand=True, names={}, open=True))
+        super().__init__(
+            tool, FunctionSpec(tool, "", (), extra=Any), Parameters(view(schema), None, None, by_hand=True, names={}, open=True)
+        )
         self._original = schema
         self._lenient = lenient
 
@@ -49,7 +51,7 @@ class MCPChecker(Checker):
         if self._lenient:
             return self._thoroughly(plain)
         given: Any = {} if plain is None else plain
-        found = self._attempt(given, []) if is_object(given) else [("", f"expected an object of arguments, got {shown_json(given)}")]
+        found = self._attempt(given, []) if is_object(given) else [("", f"expected an object of arguments, got {shorten_json(given)}")]
         if isinstance(found, CheckedArguments):
             return found
         raise self._error(found)
@@ -64,7 +66,7 @@ class MCPChecker(Checker):
             return []
         if _depth(payload) > _DEEPEST:
             return [("", "the arguments are nested too deeply")]
-        return broken(self._full(payload), self.parameters.schema)
+        return explain_jsonschema(self._full(payload), self.parameters.schema)
 
     @cached_property
     def _full(self) -> Any:
@@ -110,7 +112,7 @@ class SchemaCheck:
         """Each with its path; none for a value that fits."""
         if self._quick is not None and self._quick(value):
             return ()
-        return tuple(f"{path}: {text}" if path else text for path, text in broken(self._full(value), self._schema))
+        return tuple(f"{path}: {text}" if path else text for path, text in explain_jsonschema(self._full(value), self._schema))
 
     @cached_property
     def _full(self) -> Validator:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.tools.sources.remote import is_mcp_entry
-from ferrule.values.schema.nodes import Generator, inlined, is_object, untitled
+from ferrule.values.schema.nodes import Generator, inline_definitions, is_object, strip_titles
 
 
 def is_langchain_tool(thing: Any) -> bool:
@@ -17,7 +17,7 @@ def is_langchain_tool(thing: Any) -> bool:
     return any(each.__name__ == "BaseTool" and each.__module__.startswith("langchain_core.") for each in type(thing).__mro__)
 
 
-def parts(thing: Any) -> dict[str, Any]:
+def tool_parts(thing: Any) -> dict[str, Any]:
     """The arguments for `Tool(...)` of a callable, a LangChain tool, an entry of an MCP list, or a declaration, canonical or flat."""
     if is_langchain_tool(thing):
         return langchain_parts(thing)
@@ -49,10 +49,10 @@ def _schema(tool: Any) -> dict[str, Any]:
     if is_object(model):
         found = dict(model)
     elif hasattr(model, "model_json_schema"):
-        found = untitled(model.model_json_schema(schema_generator=Generator))
+        found = strip_titles(model.model_json_schema(schema_generator=Generator))
     else:  # a model of pydantic 1, which LangChain still takes
-        found = untitled(model.schema())
-    schema = inlined(found)
+        found = strip_titles(model.schema())
+    schema = inline_definitions(found)
     for generated in ("title", "description"):
         schema.pop(generated, None)
     # LangChain drops unknown arguments without a word; a model should be told.

@@ -8,19 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.tools.arguments.checker import Checker
-from ferrule.tools.definition.parameters import parameters_of
+from ferrule.tools.definition.parameters import build_parameters
 from ferrule.values.schema.nodes import is_object
 
 if TYPE_CHECKING:
-    from ferrule.tools.definition.constructor import Given
-    from ferrule.tools.definition.inspect_function import Described
+    from ferrule.tools.definition.constructor import ToolDefinition
+    from ferrule.tools.definition.inspect_function import FunctionSpec
     from ferrule.values.calls.call import CheckedArguments, ToolResult, ToolSpec
 
 
-def checker_of(found: Described, given: Given) -> Checker:
+def checker_of(found: FunctionSpec, given: ToolDefinition) -> Checker:
     """What checks the arguments: against the function's types and schema, or against the schema that the server gave."""
     if given.mcp is None:
-        return Checker(given.name, found, parameters_of(given.name, found, given))
+        return Checker(given.name, found, build_parameters(given.name, found, given))
     from ferrule.tools.mcp.argument_check import MCPChecker
 
     return MCPChecker(given.name, given.mcp.input_schema, lenient=getattr(given.func, "lenient", True))
@@ -44,7 +44,7 @@ def origin(tool: Any) -> tuple[str, str]:
     return ("", "") if definition is None else (getattr(tool, "mcp_server", None) or "?", definition.name)
 
 
-def asks_directly(given: Given) -> bool:
+def asks_directly(given: ToolDefinition) -> bool:
     """Whether code that calls the tool by hand is asked for consent too: not where only a server's hints, or their absence, ask."""
     return given.mcp is None or getattr(given.func, "asks_directly", True)
 

@@ -65,7 +65,7 @@ def children(schema: Schema) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def rebuilt(schema: Any, change: Callable[[Any], Any]) -> Any:
+def map_children(schema: Any, change: Callable[[Any], Any]) -> Any:
     """A copy of a schema whose direct children went through `change`."""
     if not is_object(schema):
         return schema
@@ -82,7 +82,7 @@ def rebuilt(schema: Any, change: Callable[[Any], Any]) -> Any:
     return made
 
 
-def inlined(schema: Schema) -> Schema:
+def inline_definitions(schema: Schema) -> Schema:
     """The schema with every definition put where it is used, but for those that contain themselves: they stay in `$defs`."""
     definitions = definitions_of(schema)
     if not definitions:
@@ -92,7 +92,7 @@ def inlined(schema: Schema) -> Schema:
     def put(each: Any) -> Any:
         name = _local(each, definitions) if is_object(each) else None
         if name is None or name in kept:
-            return _without_mapping(rebuilt(each, put), kept)
+            return _without_mapping(map_children(each, put), kept)
         beside = {key: copy.deepcopy(value) for key, value in each.items() if key != "$ref"}
         target = definitions[name]
         return {**put(target), **beside} if is_object(target) else target
@@ -101,7 +101,7 @@ def inlined(schema: Schema) -> Schema:
     made: Schema = put(body)
     needed = _needed(made, definitions, kept)
     if needed:
-        made["$defs"] = {name: rebuilt(definitions[name], put) for name in definitions if name in needed}
+        made["$defs"] = {name: map_children(definitions[name], put) for name in definitions if name in needed}
     return made
 
 
@@ -110,11 +110,11 @@ def definitions_of(schema: Schema) -> dict[str, Any]:
     return {name: each for key in _DEFINITIONS if is_object(schema.get(key)) for name, each in schema[key].items()}
 
 
-def untitled(schema: Schema) -> Schema:
+def strip_titles(schema: Schema) -> Schema:
     """The schema without the titles that pydantic made of class names; those that somebody chose stay."""
 
     def plain(each: Any) -> Any:
-        made = rebuilt(each, plain)
+        made = map_children(each, plain)
         for name, definition in (definitions_of(made) if is_object(made) else {}).items():
             if is_object(definition) and _is_generated(name, definition.get("title")):
                 del definition["title"]
@@ -131,7 +131,7 @@ def _is_generated(name: str, title: object) -> bool:
     return name == made or name.endswith(f"__{made}") or name.startswith((f"{made}-", f"{made}__"))
 
 
-def resolved(schema: Any, root: Schema) -> Any:
+def resolve_reference(schema: Any, root: Schema) -> Any:
     """What a schema says once its `$ref` is followed; keywords beside the reference are laid over."""
     seen: set[str] = set()
     while is_object(schema) and isinstance(schema.get("$ref"), str):
@@ -139,7 +139,7 @@ def resolved(schema: Any, root: Schema) -> Any:
         if node["$ref"] in seen:
             return {}
         seen.add(node["$ref"])
-        found, target = pointed(node["$ref"], root)
+        found, target = find_pointer(node["$ref"], root)
         if not found:
             return {}
         beside = {key: value for key, value in node.items() if key != "$ref"}
@@ -147,7 +147,7 @@ def resolved(schema: Any, root: Schema) -> Any:
     return schema
 
 
-def pointed(reference: str, root: Schema) -> tuple[bool, Any]:
+def find_pointer(reference: str, root: Schema) -> tuple[bool, Any]:
     """What a local reference (`#`, `#/$defs/Node`) points at, and whether there is anything."""
     if not reference.startswith("#"):
         return False, None
@@ -171,11 +171,11 @@ def alternatives(schema: Any, root: Schema) -> list[Any]:
     while waiting:
         at = waiting.pop(0)
         if is_object(at) and isinstance(at.get("$ref"), str):
-            _, target = pointed(at["$ref"], root)
+            _, target = find_pointer(at["$ref"], root)
             if id(target) in seen:
                 continue
             seen.add(id(target))
-        each = resolved(at, root)
+        each = resolve_reference(at, root)
         spread: list[Any] = [*(each.get("anyOf") or ()), *(each.get("oneOf") or ())] if is_object(each) else []
         if spread:
             waiting.extend(spread)
@@ -184,7 +184,7 @@ def alternatives(schema: Any, root: Schema) -> list[Any]:
     return found
 
 
-def kinds(schema: Any, root: Schema) -> frozenset[str] | None:
+def admitted_types(schema: Any, root: Schema) -> frozenset[str] | None:
     """The JSON types a schema admits; None where it admits any."""
     admitted: set[str] = set()
     for each in alternatives(schema, root):
@@ -195,7 +195,7 @@ def kinds(schema: Any, root: Schema) -> frozenset[str] | None:
     return frozenset(admitted)
 
 
-def json_kind(value: object) -> str:
+def json_type(value: object) -> str:
     """The JSON type of a value, `other` for what JSON does not have."""
     if value is None:
         return "null"
@@ -216,22 +216,22 @@ def _kinds_of_one(schema: Any, root: Schema) -> set[str] | frozenset[str] | None
         return None
     node = schema
     if "const" in node:
-        return {json_kind(node["const"])}
+        return {json_type(node["const"])}
     if is_list(node.get("enum")):
-        return {json_kind(each) for each in node["enum"]}
+        return {json_type(each) for each in node["enum"]}
     kind = node.get("type")
     if isinstance(kind, str):
         return {kind}
     if is_list(kind):
         return set(kind)
     for each in node.get("allOf") or ():
-        found = kinds(each, root)
+        found = admitted_types(each, root)
         if found is not None:
             return found
     return None
 
 
-def mentions(schema: Schema, types: frozenset[str]) -> bool:
+def mentions_type(schema: Schema, types: frozenset[str]) -> bool:
     """Whether a schema speaks of one of these JSON types anywhere."""
     waiting: list[Any] = [schema]
     while waiting:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import keyword
 from typing import Any, Literal, Union
 
-from ferrule.values.schema.nodes import Schema, inlined, is_list, is_object, resolved
+from ferrule.values.schema.nodes import Schema, inline_definitions, is_list, is_object, resolve_reference
 
 _TYPES: dict[str, Any] = {
     "string": str,
@@ -30,18 +30,18 @@ def convert_input_schema_to_tool_args(schema: Schema) -> tuple[dict[str, Any], d
 
     Only what the schema describes is in `arg_desc`. A type is as far as `typing` can say it: `int | None`, `list[str]`, `dict[str, Any]`.
     """
-    whole = inlined(schema)
+    whole = inline_definitions(schema)
     properties: Any = whole.get("properties")
     args: dict[str, Any] = dict(properties) if is_object(properties) else {}
     types = {name: python_type(each, whole) for name, each in args.items()}
-    said = {name: resolved(each, whole) for name, each in args.items()}
+    said = {name: resolve_reference(each, whole) for name, each in args.items()}
     texts = {name: each["description"] for name, each in said.items() if is_object(each) and isinstance(each.get("description"), str)}
     return args, types, texts
 
 
 def python_type(schema: Any, root: Schema, depth: int = 0) -> Any:
     """The type of what a schema admits; `Any` where it says nothing, or more than a type can."""
-    node = resolved(schema, root)
+    node = resolve_reference(schema, root)
     if not is_object(node) or depth > _DEEPEST:
         return Any
     if "const" in node:
@@ -114,7 +114,7 @@ def model_of(schema: Schema, root: Schema | None = None) -> Any:
 
 
 def _model(schema: Any, root: Schema, name: str, depth: int) -> Any:
-    node = resolved(schema, root)
+    node = resolve_reference(schema, root)
     if not is_object(node) or depth > _DEEPEST:
         return Any
     for key in ("anyOf", "oneOf"):

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from ferrule.values.encoding.encode import json_text
-from ferrule.values.schema.nodes import Schema, alternatives, is_list, is_object, resolved
+from ferrule.values.schema.nodes import Schema, alternatives, is_list, is_object, resolve_reference
 
 _DEEPEST = 6
 _LONGEST = 80
@@ -18,29 +18,29 @@ _EXACT = 2**53
 _MARKER = re.compile(r"\[\[(?=\s*##)")
 
 
-def form(schema: Any, root: Schema | None = None) -> str:
+def describe_schema(schema: Any, root: Schema | None = None) -> str:
     """A schema in one short line."""
     return _form(schema, root if root is not None else schema, ())
 
 
-def phrase(schema: Any, root: Schema) -> str:
+def describe_expected(schema: Any, root: Schema) -> str:
     """What a value should be, to follow "expected": `an integer 1-50`, `a list of strings`, `one of "a", "b"`."""
     found = list(dict.fromkeys(_phrase(each, root, 0) for each in alternatives(schema, root)))
     return " or ".join(found) if "any value" not in found else "any value"
 
 
-def shown_json(value: object, longest: int = _LONGEST) -> str:
+def shorten_json(value: object, longest: int = _LONGEST) -> str:
     """A value as the model wrote it, as JSON, shortened."""
-    text = printable(json_text(value))
+    text = escape_surrogates(json_text(value))
     return text if len(text) <= longest else f"{text[: longest - 1]}… ({len(text)} characters)"
 
 
-def printable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Text that any encoder takes: half a surrogate pair is written as its escape."""
     return text.encode("utf-8", "backslashreplace").decode() if not text.isascii() else text
 
 
-def harmless(text: str) -> str:
+def escape_markers(text: str) -> str:
     """Text that cannot pass for a marker of a prompt, whoever wrote it."""
     return _MARKER.sub("[ [", text) if "[[" in text else text
 
@@ -54,18 +54,18 @@ def _form(schema: Any, root: Schema, above: tuple[str, ...]) -> str:
         if reference in above:
             return reference.rpartition("/")[2] or "the same again"
         above = (*above, reference)
-    node = resolved(schema, root)
+    node = resolve_reference(schema, root)
     if not is_object(node):
         return "nothing" if node is False else "any"
-    default = f" = {shown_json(node['default'])}" if "default" in node else ""
+    default = f" = {shorten_json(node['default'])}" if "default" in node else ""
     return _form_of(node, root, above) + default
 
 
 def _form_of(node: Schema, root: Schema, above: tuple[str, ...]) -> str:
     if "const" in node:
-        return shown_json(node["const"])
+        return shorten_json(node["const"])
     if is_list(node.get("enum")):
-        return " | ".join(shown_json(each) for each in node["enum"])
+        return " | ".join(shorten_json(each) for each in node["enum"])
     for key in ("anyOf", "oneOf"):
         if is_list(node.get(key)):
             return " or ".join(dict.fromkeys(_form(each, root, above) for each in node[key]))
@@ -104,7 +104,7 @@ def _object(node: Schema, root: Schema, above: tuple[str, ...]) -> str:
         said = _form(each, root, (*above, ""))
         # An optional entry without a default would otherwise read like a required one.
         mark = "" if name in required or (is_object(each) and "default" in each) else "?"
-        entries.append(f"{shown_json(name)}{mark}: {said}")
+        entries.append(f"{shorten_json(name)}{mark}: {said}")
     if is_object(more):
         entries.append(f"any other name: {_form(more, root, (*above, ''))}")
     return "{" + ", ".join(entries) + "}"
@@ -126,20 +126,20 @@ def _bounds(node: Schema) -> str:
     low, high = node.get("minimum"), node.get("maximum")
     said: list[str] = []
     if isinstance(low, int | float) and isinstance(high, int | float):
-        said.append(f"{number(low)}-{number(high)}" if low >= 0 else f"from {number(low)} to {number(high)}")
+        said.append(f"{format_number(low)}-{format_number(high)}" if low >= 0 else f"from {format_number(low)} to {format_number(high)}")
     else:
-        said += [f"{sign} {number(bound)}" for sign, bound in ((">=", low), ("<=", high)) if isinstance(bound, int | float)]
+        said += [f"{sign} {format_number(bound)}" for sign, bound in ((">=", low), ("<=", high)) if isinstance(bound, int | float)]
     for sign, key in ((">", "exclusiveMinimum"), ("<", "exclusiveMaximum")):
         if isinstance(node.get(key), int | float):
-            said.append(f"{sign} {number(node[key])}")
+            said.append(f"{sign} {format_number(node[key])}")
     if isinstance(node.get("multipleOf"), int | float):
-        said.append(f"in steps of {number(node['multipleOf'])}")
+        said.append(f"in steps of {format_number(node['multipleOf'])}")
     return "".join(f" {each}" for each in said)
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """A number without a fraction that says nothing."""
-    return shown_json(int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT else value)
+    return shorten_json(int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT else value)
 
 
 def _string_limits(node: Schema) -> str:
@@ -147,7 +147,7 @@ def _string_limits(node: Schema) -> str:
     if isinstance(node.get("format"), str):
         said += f" ({node['format']})"
     if isinstance(node.get("pattern"), str):
-        said += f" matching {shown_json(node['pattern'])}"
+        said += f" matching {shorten_json(node['pattern'])}"
     return said
 
 
@@ -170,9 +170,9 @@ def _phrase(node: Any, root: Schema, depth: int) -> str:
     if not is_object(node):
         return "any value"
     if "const" in node:
-        return shown_json(node["const"])
+        return shorten_json(node["const"])
     if is_list(node.get("enum")):
-        return "one of " + ", ".join(shown_json(each) for each in node["enum"])
+        return "one of " + ", ".join(shorten_json(each) for each in node["enum"])
     kind: Any = node.get("type")
     if is_list(kind):
         return " or ".join(_phrase({**node, "type": each}, root, depth) for each in kind)
@@ -196,7 +196,7 @@ def _held(node: Schema, root: Schema, depth: int) -> str:
     """` of strings`, ` of lists of integers`; nothing where any value may be in the list."""
     if is_list(node.get("prefixItems")):
         return f" {_array(node, root, ())}"
-    items = resolved(node.get("items"), root)
+    items = resolve_reference(node.get("items"), root)
     if not is_object(items) or depth > _DEEPEST:
         return ""
     kind = items.get("type")

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.schema.lowering.lower import TARGETS, LoweredSchema, SchemaLoss, Target, lower_schema, lower_tools
-from ferrule.values.schema.lowering.rules import pointed
+from ferrule.values.schema.lowering.rules import find_pointer
 
 STRICT: tuple[Target, ...] = ("openai-strict", "anthropic")
 
@@ -676,7 +676,7 @@ def instances(draw: st.DrawFn, schema: Any, root: Any, depth: int = 0) -> Any:  
     if not isinstance(schema, dict) or not schema:
         return draw(SCALARS)
     if "$ref" in schema:
-        return draw(instances(pointed(schema["$ref"], root), root, depth + 1))
+        return draw(instances(find_pointer(schema["$ref"], root), root, depth + 1))
     for key in ("anyOf", "oneOf"):
         if key in schema:
             return draw(instances(draw(st.sampled_from(schema[key])), root, depth + 1))
@@ -711,7 +711,7 @@ def instances(draw: st.DrawFn, schema: Any, root: Any, depth: int = 0) -> Any:  
 def translated(value: Any, schema: Any, root: Any) -> Any:
     """What a model would write: null for each property that it leaves out."""
     if "$ref" in schema:
-        return translated(value, pointed(schema["$ref"], root), root)
+        return translated(value, find_pointer(schema["$ref"], root), root)
     if "anyOf" in schema:
         tried = [translated(value, each, root) for each in schema["anyOf"]]
         return next(
@@ -740,7 +740,7 @@ def places(error: Any, schema: Any) -> list[str]:
         while isinstance(node, dict) and "$ref" in node and each not in node:
             found.append(at)
             at = node["$ref"][1:]
-            node = pointed(node["$ref"], schema)
+            node = find_pointer(node["$ref"], schema)
         if i == last:
             break
         node = node[each]

@@ -15,15 +15,15 @@ from ferrule.values.schema.lowering.rules import (
     Schema,
     SchemaLoss,
     Target,
+    declared_types,
+    find_pointer,
     is_list,
     is_object,
-    kind_of,
-    kinds_of,
+    json_type,
     members,
-    pointed,
-    step,
+    pointer_step,
 )
-from ferrule.values.schema.lowering.walk import Pass
+from ferrule.values.schema.lowering.walk import LoweringPass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -65,7 +65,7 @@ class LoweredSchema(Record):
             return value
         if isinstance(schema.get("$ref"), str):
             reference: str = schema["$ref"]
-            return self._restored(value, pointed(reference, self.schema), reference[1:])
+            return self._restored(value, find_pointer(reference, self.schema), reference[1:])
         if "anyOf" in schema:
             branch = self._branch(value, schema["anyOf"])
             return value if branch is None else self._restored(value, schema["anyOf"][branch], f"{at}/anyOf/{branch}")
@@ -75,15 +75,15 @@ class LoweredSchema(Record):
             return value
         made: dict[str, Any] = {}
         for name, each in value.items():
-            place = f"{at}/properties/{step(name)}"
+            place = f"{at}/properties/{pointer_step(name)}"
             if each is not None or place not in self.stand_ins:
                 made[name] = self._restored(each, members(schema, "properties").get(name), place)
         return made
 
     def _branch(self, value: Any, branches: list[Any]) -> int | None:
         """Which form of a union the model wrote: the only one of its type, else the first that fits."""
-        kind = kind_of(value)
-        possible = [i for i, each in enumerate(branches) if not (kinds := kinds_of(self._followed(each))) or kind in kinds]
+        kind = json_type(value)
+        possible = [i for i, each in enumerate(branches) if not (kinds := declared_types(self._followed(each))) or kind in kinds]
         if len(possible) < 2:  # noqa: PLR2004  one or none: there is nothing to choose
             return possible[0] if possible else None
         from jsonschema import Draft202012Validator
@@ -95,7 +95,7 @@ class LoweredSchema(Record):
         seen: set[str] = set()
         while "$ref" in schema and schema["$ref"] not in seen:
             seen.add(schema["$ref"])
-            schema = pointed(schema["$ref"], self.schema) or {}
+            schema = find_pointer(schema["$ref"], self.schema) or {}
         return schema
 
 
@@ -168,7 +168,7 @@ def _problem(schema: Mapping[str, Any]) -> str | None:
 
 
 def _lowered(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
-    walk = Pass(dict(schema), RULES[target])
+    walk = LoweringPass(dict(schema), RULES[target])
     made = walk.lowered()
     losses = [*walk.losses, *(_beyond_limits(made) if target == "openai-strict" else ())]
     stand_ins = {id(each) for each in walk.stand_ins}
@@ -210,7 +210,7 @@ def _nodes(schema: Any, at: str) -> Iterator[tuple[str, Schema]]:
     yield at, schema
     for key in ("properties", "$defs"):
         for name, each in members(schema, key).items():
-            yield from _nodes(each, f"{at}/{key}/{step(name)}")
+            yield from _nodes(each, f"{at}/{key}/{pointer_step(name)}")
     for key in ("anyOf", "prefixItems"):
         for i, each in enumerate(schema.get(key) or ()):
             yield from _nodes(each, f"{at}/{key}/{i}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.values.encoding.encode import json_text
-from ferrule.values.schema.lowering.rules import KIND_OF, Schema, fits_kind, is_list, is_object, kinds_of, members, pointed
+from ferrule.values.schema.lowering.rules import TYPE_OF, Schema, declared_types, find_pointer, fits_type, is_list, is_object, members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,12 +28,12 @@ _BOTH: dict[str, Callable[[Any, Any], Any]] = {
 """How two values of a keyword become one; of any other keyword they must be equal."""
 
 
-def without_all_of(schema: Schema, root: Schema) -> tuple[Schema, list[str]]:
+def merge_all_of(schema: Schema, root: Schema) -> tuple[Schema, list[str]]:
     """The schema with its `allOf` merged into it, however deep, and the keywords that could not be."""
-    return merged(_parts(schema, root, frozenset()), root)
+    return merge(_parts(schema, root, frozenset()), root)
 
 
-def merged(parts: Iterable[Schema], root: Schema) -> tuple[Schema, list[str]]:
+def merge(parts: Iterable[Schema], root: Schema) -> tuple[Schema, list[str]]:
     """One schema that says what all of these say, and the keywords of which it does not."""
     made: Schema = {}
     clashes: list[str] = []
@@ -50,7 +50,7 @@ def merged(parts: Iterable[Schema], root: Schema) -> tuple[Schema, list[str]]:
     return made, list(dict.fromkeys(clashes))
 
 
-def resolved(schema: Any, root: Schema) -> Any:
+def resolve_reference(schema: Any, root: Schema) -> Any:
     """What a schema says once its `$ref` is followed, the keywords beside the reference laid over; `{}` for a circle."""
     seen: set[str] = set()
     while is_object(schema) and isinstance(schema.get("$ref"), str):
@@ -59,40 +59,40 @@ def resolved(schema: Any, root: Schema) -> Any:
             return {}
         seen.add(reference)
         beside = {key: value for key, value in schema.items() if key != "$ref"}
-        target = pointed(reference, root)
+        target = find_pointer(reference, root)
         schema = {**target, **beside} if is_object(target) else beside
     return schema
 
 
-def inlines(schema: Schema) -> Iterator[str]:
+def inlined_references(schema: Schema) -> Iterator[str]:
     """The references that merging writes out in place: those in an `allOf`, and in a union that other keywords stand beside."""
-    beside = schema.keys() & (KIND_OF.keys() | {"type", "enum", "const", "allOf"})
+    beside = schema.keys() & (TYPE_OF.keys() | {"type", "enum", "const", "allOf"})
     for key in ("allOf", *(("anyOf", "oneOf") if beside else ())):
         for each in schema.get(key) or ():
             if is_object(each):
                 if isinstance(each.get("$ref"), str):
                     yield each["$ref"]
-                yield from inlines({"allOf": each["allOf"]} if "allOf" in each else {})
+                yield from inlined_references({"allOf": each["allOf"]} if "allOf" in each else {})
 
 
-def takes_null(schema: Any, root: Schema, seen: frozenset[str] = frozenset()) -> bool:
+def admits_null(schema: Any, root: Schema, seen: frozenset[str] = frozenset()) -> bool:
     """Whether null fits, as far as types and constants say."""
     if not is_object(schema):
         return schema is not False
-    kinds, values = kinds_of(schema), _values(schema)
+    kinds, values = declared_types(schema), _values(schema)
     if (kinds and "null" not in kinds) or (values is not None and None not in values):
         return False
     reference = schema.get("$ref")
-    if isinstance(reference, str) and (reference in seen or not takes_null(pointed(reference, root), root, seen | {reference})):
+    if isinstance(reference, str) and (reference in seen or not admits_null(find_pointer(reference, root), root, seen | {reference})):
         return False
-    if not all(takes_null(each, root, seen) for each in schema.get("allOf") or ()):
+    if not all(admits_null(each, root, seen) for each in schema.get("allOf") or ()):
         return False
-    return all(any(takes_null(each, root, seen) for each in schema[key]) for key in ("anyOf", "oneOf") if is_list(schema.get(key)))
+    return all(any(admits_null(each, root, seen) for each in schema[key]) for key in ("anyOf", "oneOf") if is_list(schema.get(key)))
 
 
-def exclusive(branches: list[Any], root: Schema) -> bool:
+def are_exclusive(branches: list[Any], root: Schema) -> bool:
     """Whether no value can fit two of these schemas, as far as types and constants show it."""
-    seen = [without_all_of(found, root)[0] if is_object(found := resolved(each, root)) else {} for each in branches]
+    seen = [merge_all_of(found, root)[0] if is_object(found := resolve_reference(each, root)) else {} for each in branches]
     return all(_apart(one, other, root) for i, one in enumerate(seen) for other in seen[i + 1 :])
 
 
@@ -101,7 +101,7 @@ def _parts(schema: Schema, root: Schema, seen: frozenset[str]) -> Iterator[Schem
     yield {key: value for key, value in schema.items() if key not in {"allOf", "$ref"}}
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in seen:
-        yield from _every([pointed(reference, root)], root, seen | {reference}, {"$ref": reference})
+        yield from _every([find_pointer(reference, root)], root, seen | {reference}, {"$ref": reference})
     yield from _every(schema.get("allOf") or (), root, seen, {})
 
 
@@ -133,7 +133,7 @@ def _joined(made: Schema, key: str, value: Any) -> bool:
         texts = {json_text(each) for each in value}
         made[key] = [each for each in before if json_text(each) in texts]
     elif key == "type":
-        kinds = [kind for kind in kinds_of(made) if _admits(kind, value)] + (["integer"] if _narrows(before, value) else [])
+        kinds = [kind for kind in declared_types(made) if _admits(kind, value)] + (["integer"] if _narrows(before, value) else [])
         if not kinds:
             return False
         made[key] = kinds[0] if len(kinds) == 1 else kinds
@@ -143,12 +143,14 @@ def _joined(made: Schema, key: str, value: Any) -> bool:
 
 
 def _admits(kind: str, types: Any) -> bool:
-    admitted = kinds_of({"type": types})
+    admitted = declared_types({"type": types})
     return kind in admitted or (kind == "integer" and "number" in admitted)
 
 
 def _narrows(before: Any, after: Any) -> bool:
-    return "number" in kinds_of({"type": before}) and "integer" in (found := kinds_of({"type": after})) and "number" not in found
+    return (
+        "number" in declared_types({"type": before}) and "integer" in (found := declared_types({"type": after})) and "number" not in found
+    )
 
 
 def _closes(one: Schema, other: Schema) -> bool:
@@ -168,9 +170,9 @@ def _apart(one: Schema, other: Schema, root: Schema) -> bool:
     if values is not None and others is not None:
         return {json_text(each) for each in values}.isdisjoint(json_text(each) for each in others) and not _look_equal(values, others)
     if values is not None or others is not None:
-        listed, kinds = (values, kinds_of(other)) if values is not None else (others or [], kinds_of(one))
-        return bool(kinds) and not any(fits_kind(each, kinds) for each in listed)
-    kinds, more = kinds_of(one), kinds_of(other)
+        listed, kinds = (values, declared_types(other)) if values is not None else (others or [], declared_types(one))
+        return bool(kinds) and not any(fits_type(each, kinds) for each in listed)
+    kinds, more = declared_types(one), declared_types(other)
     if not kinds or not more:
         return False
     if not any(_admits(kind, more) for kind in kinds) and not any(_admits(kind, kinds) for kind in more):
@@ -182,7 +184,7 @@ def _apart(one: Schema, other: Schema, root: Schema) -> bool:
 
 
 def _property(schema: Schema, name: str, root: Schema) -> Schema:
-    found = resolved(members(schema, "properties").get(name), root)
+    found = resolve_reference(members(schema, "properties").get(name), root)
     return {} if not is_object(found) or _values(found) is None else found
 
 

@@ -20,7 +20,7 @@ Target = Literal["openai-strict", "anthropic", "gemini"]
 ANNOTATIONS = frozenset({"title", "description", "default", "examples"})
 """They say nothing of what fits; other words that say nothing (`$comment`, `deprecated`, `x-...`) are left out."""
 DESCRIBED = frozenset({"title", "description"})
-KIND_OF = {
+TYPE_OF = {
     **dict.fromkeys(["minLength", "maxLength", "pattern", "format"], "string"),
     **dict.fromkeys(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"], "number"),
     **dict.fromkeys(["items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems"], "array"),
@@ -133,7 +133,7 @@ def members(schema: Schema, keyword: str) -> dict[str, Any]:
     return found if is_object(found) else {}
 
 
-def word(keyword: str, value: Any) -> str:
+def describe_keyword(keyword: str, value: Any) -> str:
     """What a keyword means, as a sentence for the model."""
     if keyword == "uniqueItems":
         return "No item twice."
@@ -142,7 +142,7 @@ def word(keyword: str, value: Any) -> str:
     return _WORDS.get(keyword, f"{keyword}: {{}}.").replace("{}", text)
 
 
-def described(schema: Schema, *notes: str) -> Schema:
+def add_notes(schema: Schema, *notes: str) -> Schema:
     """The schema with these sentences at the end of its description."""
     if not notes:
         return schema
@@ -152,7 +152,7 @@ def described(schema: Schema, *notes: str) -> Schema:
     return {**schema, "description": " ".join([before, *notes]).strip()}
 
 
-def keeps(rules: Rules, keyword: str, value: Any) -> bool:
+def accepts_keyword(rules: Rules, keyword: str, value: Any) -> bool:
     """Whether the target takes this keyword with this value."""
     if keyword not in rules.keeps:
         return False
@@ -168,7 +168,7 @@ def keeps(rules: Rules, keyword: str, value: Any) -> bool:
             return True
 
 
-def kind_of(value: Any) -> str:
+def json_type(value: Any) -> str:
     """The JSON type of a value. An integral float is a `number` here, though it fits `integer` too."""
     match value:
         case None:
@@ -187,33 +187,33 @@ def kind_of(value: Any) -> str:
             return "object"
 
 
-def fits_kind(value: Any, kinds: Iterable[str]) -> bool:
+def fits_type(value: Any, kinds: Iterable[str]) -> bool:
     """Whether a value is of one of these JSON types."""
     admitted = set(kinds)
-    kind = kind_of(value)
+    kind = json_type(value)
     return (
         kind in admitted or (kind == "integer" and "number" in admitted) or (kind == "number" and "integer" in admitted and value % 1 == 0)
     )
 
 
-def kinds_of(schema: Schema) -> list[str]:
+def declared_types(schema: Schema) -> list[str]:
     """The JSON types that a schema names by `type`; empty where it names none."""
     kind: Any = schema.get("type")
     return [kind] if isinstance(kind, str) else list(kind) if is_list(kind) else []
 
 
-def speaks_of(keyword: str, kinds: Iterable[str]) -> bool:
+def applies_to(keyword: str, kinds: Iterable[str]) -> bool:
     """Whether a keyword of `KIND_OF` says anything of values of these JSON types."""
-    kind = KIND_OF[keyword]
+    kind = TYPE_OF[keyword]
     return kind in kinds or (kind == "number" and "integer" in kinds)
 
 
-def step(name: object) -> str:
+def pointer_step(name: object) -> str:
     """A name as a step of a JSON pointer."""
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def pointed(pointer: str, root: Any) -> Any:
+def find_pointer(pointer: str, root: Any) -> Any:
     """What a local reference (`#`, `#/$defs/Node`) points at; None where there is nothing."""
     if not pointer.startswith("#") or (len(pointer) > 1 and pointer[1] != "/"):
         return None

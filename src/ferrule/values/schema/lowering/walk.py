@@ -8,28 +8,28 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ferrule.values.schema.lowering.merge import exclusive, inlines, merged, takes_null, without_all_of
+from ferrule.values.schema.lowering.merge import admits_null, are_exclusive, inlined_references, merge, merge_all_of
 from ferrule.values.schema.lowering.rules import (
     ANNOTATIONS,
     DESCRIBED,
     ELSEWHERE,
-    KIND_OF,
     STRUCTURE,
+    TYPE_OF,
     Rules,
     Schema,
     SchemaLoss,
-    described,
-    fits_kind,
+    accepts_keyword,
+    add_notes,
+    applies_to,
+    declared_types,
+    describe_keyword,
+    find_pointer,
+    fits_type,
     is_list,
     is_object,
-    keeps,
-    kind_of,
-    kinds_of,
+    json_type,
     members,
-    pointed,
-    speaks_of,
-    step,
-    word,
+    pointer_step,
 )
 
 _UNIONS = ("anyOf", "oneOf")
@@ -38,7 +38,7 @@ _LARGEST = 8_000
 _ANY = "a value of any form cannot be had: strict mode wants every form said"
 
 
-class Pass:
+class LoweringPass:
     """The walk and what it found: `Pass(schema, rules)`, then `lowered()` once."""
 
     def __init__(self, root: Schema, rules: Rules) -> None:
@@ -77,7 +77,7 @@ class Pass:
             schema = {**{key: value for key, value in schema.items() if key != "allOf"}, **schema["allOf"][0]}  # keeps a lone `$ref` one
         if isinstance(schema.get("$ref"), str):
             return self._reference(schema, at)
-        inlined = set(inlines(schema))
+        inlined = set(inlined_references(schema))
         self._left -= 1
         if inlined & self._inlined or self._left < 0:
             self._lose(at, "$ref", "what is here contains itself, or unfolds into very much; its form is open", breaking=True)
@@ -91,7 +91,7 @@ class Pass:
 
     def _flat(self, schema: Schema, at: str) -> Schema:
         """Without `allOf`, with `const` as `enum`, and with a type where the other keywords show it."""
-        schema, clashes = without_all_of(schema, self._root)
+        schema, clashes = merge_all_of(schema, self._root)
         for key in clashes:
             self._lose(at, "allOf", f"the parts of `allOf` speak of `{key}` in ways that cannot be merged; one of them is kept")
         if "$ref" in schema:
@@ -99,7 +99,7 @@ class Pass:
         if "const" in schema:
             schema = {("enum" if key == "const" else key): [value] if key == "const" else value for key, value in schema.items()}
         if "type" not in schema and "enum" not in schema and not any(key in schema for key in _UNIONS):
-            kinds = list(dict.fromkeys(KIND_OF[key] for key in schema if key in KIND_OF))
+            kinds = list(dict.fromkeys(TYPE_OF[key] for key in schema if key in TYPE_OF))
             if len(kinds) == 1:
                 schema = {"type": kinds[0], **schema}
         return schema
@@ -108,7 +108,7 @@ class Pass:
         """The root as one object: no provider takes a union of arguments. What any of its branches names may be given."""
         schema = self._flat({"type": "object", **self._root}, "")
         for key in _UNIONS:
-            branches = [merged([each], self._root)[0] for each in schema.pop(key, None) or () if is_object(each)]
+            branches = [merge([each], self._root)[0] for each in schema.pop(key, None) or () if is_object(each)]
             if not branches:
                 continue
             self._lose("", key, "which arguments go together is not enforced: a tool takes one object, and no union")
@@ -125,17 +125,17 @@ class Pass:
     def _reference(self, schema: Schema, at: str) -> Schema:
         reference: str = schema["$ref"]
         beside = {key: value for key, value in schema.items() if key != "$ref"}
-        target = pointed(reference, self._root)
+        target = find_pointer(reference, self._root)
         if target is None:
             self._lose(at, "$ref", f"`{reference}` is not in the schema", breaking=True)
             return self._node(self._flat(beside, at), at)
         if reference in self._open and not self._rules.recursive:
             self._lose(at, "$ref", f"`{reference}` contains itself; from the second time on its form is open", breaking=True)
             return self._annotated({"type": target["type"]} if is_object(target) and "type" in target else {}, schema)
-        if not beside.keys() <= ANNOTATIONS and (KIND_OF.keys() | ELSEWHERE | {*_UNIONS, "type", "enum", "const", "allOf"}) & beside.keys():
+        if not beside.keys() <= ANNOTATIONS and (TYPE_OF.keys() | ELSEWHERE | {*_UNIONS, "type", "enum", "const", "allOf"}) & beside.keys():
             return self._schema({"allOf": [{"$ref": reference}, beside]}, at)  # both must fit
         name = self._defined(reference, target)
-        return self._annotated({"$ref": f"#/$defs/{step(name)}" if name else "#"}, schema)
+        return self._annotated({"$ref": f"#/$defs/{pointer_step(name)}" if name else "#"}, schema)
 
     def _defined(self, reference: str, target: Any) -> str:
         """The name of a definition, which is lowered when it is first needed."""
@@ -155,10 +155,10 @@ class Pass:
         notes, own = self._annotations(schema)
         if ("$ref" in made and (notes or own)) or own.keys() & made.keys():
             made = {"anyOf": [made]}  # nothing may stand beside `$ref`, and of two descriptions both stay
-        return described({**own, **made}, *notes)
+        return add_notes({**own, **made}, *notes)
 
     def _annotations(self, schema: Schema) -> tuple[list[str], Schema]:
-        notes = [word(key, schema[key]) for key in ("default", "examples") if key in schema and key not in self._rules.keeps]
+        notes = [describe_keyword(key, schema[key]) for key in ("default", "examples") if key in schema and key not in self._rules.keeps]
         own = {key: schema[key] for key in schema if key in DESCRIBED or (key in ANNOTATIONS and key in self._rules.keeps)}
         return notes, copy.deepcopy(own)
 
@@ -168,15 +168,15 @@ class Pass:
             if other in schema:
                 self._lose(at, other, f"`{other}` beside `{key}` is not enforced")
         for other in sorted(ELSEWHERE & schema.keys()):
-            self._lose(at, other, f"not enforced: {word(other, schema[other])}")
-        if key == "oneOf" and not exclusive(branches, self._root):
+            self._lose(at, other, f"not enforced: {describe_keyword(other, schema[other])}")
+        if key == "oneOf" and not are_exclusive(branches, self._root):
             self._lose(at, "oneOf", "that no more than one of the forms fits is not enforced")
-        shared = {name: value for name, value in schema.items() if name in KIND_OF or name in {"type", "enum"}}
+        shared = {name: value for name, value in schema.items() if name in TYPE_OF or name in {"type", "enum"}}
         lowered: list[Schema] = []
         for i, each in enumerate(branches):
             branch: Any = each
             if shared:
-                branch, clashes = merged([each if is_object(each) else {}, shared], self._root)
+                branch, clashes = merge([each if is_object(each) else {}, shared], self._root)
                 for clash in clashes:
                     self._lose(at, clash, f"`{clash}` beside `{key}` cannot be merged with that of branch {i}, which is kept")
             lowered.append(self._schema(branch, f"{at}/{key}/{i}"))
@@ -189,7 +189,7 @@ class Pass:
         notes, own = self._annotations(schema)
         if is_list(schema.get("enum")):
             schema = self._enumerated(schema, at, notes)
-        kinds = kinds_of(schema)
+        kinds = declared_types(schema)
         if not kinds and self._rules.strict:
             self._lose(at, "type", _ANY, breaking=True)
         for key, value in schema.items():
@@ -197,21 +197,21 @@ class Pass:
                 made[key] = own[key]
             elif key in {"type", "enum"}:
                 made[key] = copy.deepcopy(value)
-            elif key in STRUCTURE or (key in KIND_OF and kinds and not speaks_of(key, kinds)):
+            elif key in STRUCTURE or (key in TYPE_OF and kinds and not applies_to(key, kinds)):
                 continue
-            elif key in KIND_OF or key in ELSEWHERE:
+            elif key in TYPE_OF or key in ELSEWHERE:
                 self._bound(made, key, value, at, notes, whole=kinds == ["integer"] and type(value) is int)
         if "object" in kinds:
             self._object(made, schema, at)
         if "array" in kinds:
             self._array(made, schema, at, notes)
-        made = described(made, *notes)
+        made = add_notes(made, *notes)
         if "null" in kinds and None in (made.get("enum") or ()) and "null" not in self._rules.enums:
             return _null_apart(made)
         return made
 
     def _bound(self, made: Schema, key: str, value: Any, at: str, notes: list[str], *, whole: bool) -> None:
-        if keeps(self._rules, key, value):
+        if accepts_keyword(self._rules, key, value):
             made[key] = copy.deepcopy(value)
             return
         if key == "unevaluatedProperties" and value is False and self._rules.strict:
@@ -223,26 +223,26 @@ class Pass:
         else:
             if key == "minItems" and key in self._rules.keeps:
                 made[key] = self._rules.most_min_items
-            notes.append(word(key, value))
+            notes.append(describe_keyword(key, value))
             self._lose(at, key, f"not enforced; the description says it: {notes[-1]}")
 
     def _enumerated(self, schema: Schema, at: str, notes: list[str]) -> Schema:
         """With types where none are named, and without an enumeration that the target does not take."""
-        kinds = kinds_of(schema)
-        values: list[Any] = [each for each in schema["enum"] if not kinds or fits_kind(each, kinds)]
+        kinds = declared_types(schema)
+        values: list[Any] = [each for each in schema["enum"] if not kinds or fits_type(each, kinds)]
         if not values:
             self._lose(at, "enum", "that no value fits cannot be said", breaking=True)
             return {key: value for key, value in schema.items() if key != "enum"}
-        kinds = kinds or list(dict.fromkeys(kind_of(each) for each in values))
+        kinds = kinds or list(dict.fromkeys(json_type(each) for each in values))
         typed = {"type": kinds[0] if len(kinds) == 1 else kinds, **{key: value for key, value in schema.items() if key != "type"}}
-        strange = {kind_of(each) for each in values} - self._rules.enums - {"null"}
+        strange = {json_type(each) for each in values} - self._rules.enums - {"null"}
         open_ = {key: value for key, value in typed.items() if key != "enum"}
         if values == [None]:
             return {**open_, "type": "null"}
         if kinds == ["boolean"] and set(values) == {True, False}:
             return open_
         if strange:
-            notes.append(word("enum", values))
+            notes.append(describe_keyword("enum", values))
             self._lose(at, "enum", f"not enforced; the description says it: {notes[-1]}")
             return open_
         return {**typed, "enum": values}
@@ -263,10 +263,10 @@ class Pass:
         elif patterns:
             self._lose(at, "patternProperties", "not enforced; properties of any name and form are taken")
             more = None
-        lowered = {name: self._schema(each, f"{at}/properties/{step(name)}") for name, each in properties.items()}
+        lowered = {name: self._schema(each, f"{at}/properties/{pointer_step(name)}") for name, each in properties.items()}
         if self._rules.all_required:
             lowered = {
-                name: each if name in required else self._optional(each, properties[name], f"{at}/properties/{step(name)}")
+                name: each if name in required else self._optional(each, properties[name], f"{at}/properties/{pointer_step(name)}")
                 for name, each in lowered.items()
             }
             required = list(lowered)
@@ -281,11 +281,11 @@ class Pass:
 
     def _optional(self, made: Schema, schema: Any, at: str) -> Schema:
         """A property that may be left out, as one that must be there: null says that it is left out."""
-        if takes_null(schema, self._root):
+        if admits_null(schema, self._root):
             if not is_object(schema) or "default" not in schema:
                 self._lose(at, "required", "null and left out are one: the model can only write null")
             return made
-        nullable = described(_nullable(made), "Null: left out.")
+        nullable = add_notes(_nullable(made), "Null: left out.")
         self.stand_ins.append(nullable)
         return nullable
 
@@ -314,7 +314,7 @@ class Pass:
             return
         made["items"] = _any_of([*lowered, *after])
         if any(each != lowered[0] for each in [*lowered, *after]) or (rest is False and "maxItems" not in self._rules.keeps):
-            notes.append(word(listed, [each if is_object(each) else {} for each in prefix]))
+            notes.append(describe_keyword(listed, [each if is_object(each) else {} for each in prefix]))
             self._lose(at, listed, f"which item stands where is not enforced; the description says it: {notes[-1]}")
 
 
@@ -332,13 +332,13 @@ def _nullable(made: Schema) -> Schema:
     if "$ref" in made:
         return {"anyOf": [made, {"type": "null"}]}
     enum = {"enum": [*made["enum"], None]} if "enum" in made else {}
-    kinds = kinds_of(made)
+    kinds = declared_types(made)
     return {**made, **({"type": [*kinds, "null"]} if kinds and "null" not in kinds else {}), **enum}
 
 
 def _null_apart(made: Schema) -> Schema:
     """An enumeration with null among it, where enumerations may not hold null."""
-    kinds = [kind for kind in kinds_of(made) if kind != "null"]
+    kinds = [kind for kind in declared_types(made) if kind != "null"]
     listed = {**made, "type": kinds[0] if len(kinds) == 1 else kinds, "enum": [each for each in made["enum"] if each is not None]}
     own = {key: listed.pop(key) for key in ("title", "description") if key in listed}
     return {**own, "anyOf": [listed, {"type": "null"}]}
