@@ -20,7 +20,9 @@ _HOMES = {
         "ToolStop", "ToolTimeoutError", "UnavailableError", "UnknownToolError",
     ),
     "ferrule.settings": ("configure", "context"),
-    "ferrule.values.run.act": ("AskPerson", "CallModel", "CallTools", "Once", "Tell", "Within"),
+    "ferrule.values.run.act": (
+        "AskPerson", "CallModel", "CallTools", "CheckDue", "Conditions", "Once", "ReadConditions", "RuleCalls", "Tell", "Within",
+    ),
     "ferrule.values.calls.call": ("ToolCall", "ToolCalls", "ToolResult"),
     "ferrule.values.calls.context": ("Context", "NotDone", "Unknown"),
     "ferrule.values.content.custom_type": ("Type",),

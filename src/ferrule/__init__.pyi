@@ -138,7 +138,11 @@ from ferrule.values.conversation.message import Messages as Messages
 from ferrule.values.run.act import AskPerson as AskPerson
 from ferrule.values.run.act import CallModel as CallModel
 from ferrule.values.run.act import CallTools as CallTools
+from ferrule.values.run.act import CheckDue as CheckDue
+from ferrule.values.run.act import Conditions as Conditions
 from ferrule.values.run.act import Once as Once
+from ferrule.values.run.act import ReadConditions as ReadConditions
+from ferrule.values.run.act import RuleCalls as RuleCalls
 from ferrule.values.run.act import Tell as Tell
 from ferrule.values.run.act import Within as Within
 from ferrule.values.run.event import AttemptFailed as AttemptFailed

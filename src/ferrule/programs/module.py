@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from ferrule import settings
 from ferrule.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from ferrule.programs.lifecycle.saving import Predictor
     from ferrule.runs.protocols import Store
     from ferrule.runs.run import Run
-    from ferrule.runs.state import Frame
     from ferrule.runs.stream import EventStream
     from ferrule.tools.tool import Tool
     from ferrule.values.run.act import Flow
@@ -307,29 +305,13 @@ class _JustFlow:
         self.aforward = module.aforward
 
 
-def _frame() -> Frame | None:
-    """The frame of the program that is executing here, if there is one."""
-    frame = settings.scope().frame
-    return frame if frame is not None and frame.run.status == "running" else None
-
-
 def _call(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
-    from ferrule.runs.run import Run, call_inside, execute
+    from ferrule.runs.run import call_program  # late: naming a program must stay cheap
 
-    frame = _frame()
-    if frame is not None:
-        return call_inside(frame, program, args, inputs)
-    run = Run(program, args, inputs)
-    execute(run)
-    return run.prediction
+    return call_program(program, args, inputs)
 
 
 async def _acall(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
-    from ferrule.runs.run import Run, acall_inside, aexecute
+    from ferrule.runs.run import acall_program
 
-    frame = _frame()
-    if frame is not None:
-        return await acall_inside(frame, program, args, inputs)
-    run = Run(program, args, inputs)
-    await aexecute(run)
-    return run.prediction
+    return await acall_program(program, args, inputs)

@@ -103,7 +103,7 @@ class Predict(Module):
         own, inputs = split(self.signature, inputs, _OWN)
         given, toolbox = declared(self.signature, inputs, self.toolbox)
         values = self.signature.check_inputs(given)
-        how = with_memory(asker(self.lm, self.config, own), self.native)
+        how = with_memory((yield from asker(self.lm, self.config, own)), self.native)
         demos = listed_demos(own.get("demos", self.demos), InputError)
         if calls_output(self.signature) is not None or (len(toolbox) and not len(self.toolbox)):
             # Where nothing is run, the adapter has a say as well: see docs/tool-calls.md.
@@ -234,12 +234,12 @@ class _Turns(_WithTools):
         self.module = module
         self.shelf = self.predict.toolbox.shelf
         self.max_turns = max_turns
-        self.host = Host(self)
+        self.host = Host(self, self.how.conditions)
         self.live: LiveTools | None = None
         if self.predict.toolbox.servers or self.predict.toolbox.has_remote:
             from ferrule.programs.tool_use.live import live_tools  # late: most programs have no tools of servers
 
-            self.live = live_tools(self.predict.toolbox, self.host)
+            self.live = live_tools(self.predict.toolbox, self.host, is_resumed=self.how.conditions.is_resumed)
         self.trajectory = Trajectory()
         if not native:
             self.signature = _with_calls(self.signature, self.toolbox)
@@ -269,7 +269,7 @@ class _Turns(_WithTools):
                 messages = request.messages.then(replace(said, tool_calls=calls) if self.native else said)
                 nothing = dict.fromkeys(predict.signature.output_fields)
                 return Prediction.of(nothing, trajectory=self.trajectory, messages=messages, calls=calls)
-            results: list[ToolResult] = yield from use(self.toolbox, calls, self.host, thought=response.text or "")
+            results: list[ToolResult] = yield from use(self.toolbox, calls, self.host, self.how.conditions, thought=response.text or "")
             news = ""
             if changes(results):
                 results, news = self.host.applied(results)

@@ -1,7 +1,6 @@
 """`Run`: one execution of a program as a value; and `execute`, which carries it as far as it goes.
 
-Executing a run again replays its journal into a fresh execution of the program and goes on where it stopped: at a question, an error, or
-a cancellation.
+Executing a run again replays its journal into a fresh execution of the program and goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -278,8 +277,13 @@ async def _aopened(run: Run, kept: Keeping) -> None:
         raise
 
 
-def call_inside(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
-    """Execute a program that another one, already running, calls: a child frame of the same run."""
+def call_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+    """Execute a program and return what it returns: inside the run that executes here (a child frame of it), else as a run of its own."""
+    frame = _running_frame()
+    if frame is None:
+        run = Run(program, args, inputs)
+        execute(run)
+        return run.prediction
     child = frame.child(program, args, inputs)
     try:
         with settings.entered(Scope(settings.scope().overrides, child)):
@@ -288,14 +292,24 @@ def call_inside(frame: Frame, program: Program, args: tuple[Any, ...], inputs: M
         frame.left(child)
 
 
-async def acall_inside(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
-    """`call_inside` on this event loop."""
+async def acall_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+    """`call_program` on this event loop."""
+    frame = _running_frame()
+    if frame is None:
+        run = Run(program, args, inputs)
+        await aexecute(run)
+        return run.prediction
     child = frame.child(program, args, inputs)
     try:
         with settings.entered(Scope(settings.scope().overrides, child)):
             return await aperform(child, program, args, inputs)
     finally:
         frame.left(child)
+
+
+def _running_frame() -> Frame | None:
+    frame = settings.scope().frame
+    return frame if frame is not None and frame.run.status == "running" else None
 
 
 def _opened(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool = False) -> Scope:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ferrule import settings
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.errors import AdapterParseError, ConfigurationError, InputError, RefusalError, ToolCallError, shown
 from ferrule.models.model import as_model
@@ -14,7 +13,7 @@ from ferrule.programs.asking.options import config_of_call
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, FieldReader, Request, Response
 from ferrule.values.record import Record
 from ferrule.values.run import event as events
-from ferrule.values.run.act import Act, CallModel, Tell
+from ferrule.values.run.act import Act, CallModel, Conditions, ReadConditions, Tell
 
 if TYPE_CHECKING:
     from ferrule.adapters.adapter import Adapter
@@ -36,8 +35,7 @@ class Asker(Record):
     capabilities: Capabilities
     tool_choice: str | Mapping[str, Any] | None = None
     parallel: bool | None = None
-    is_observed: bool = False
-    """Whether anybody is told what goes on: else nothing is made to be told."""
+    conditions: Conditions = Conditions()
 
     def request(
         self,
@@ -60,9 +58,10 @@ class Asker(Record):
         return made if type(made) is Request else _as_request(made)
 
 
-def asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any]) -> Asker:
-    """Settle model, adapter and settings for a run: the call's own, then the program's, then the settings'."""
-    found = next((each for each in (own.get("lm"), lm, settings.setting("lm")) if each is not None), None)
+def asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any]) -> Generator[Act, Any, Asker]:
+    """Settle model, adapter and sampling settings for a run: the call's own come first, then the program's, then the settings'."""
+    conditions: Conditions = (yield ReadConditions()) or Conditions()
+    found = next((each for each in (own.get("lm"), lm, conditions.lm) if each is not None), None)
     if found is None:
         msg = (
             "No language model is set. Call `ferrule.configure(lm=LM('provider/model'))`, or give the program one: `program(lm=..., ...)`."
@@ -71,9 +70,7 @@ def asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any]) -> Asker:
     model = as_model(found)
     merged: dict[str, Any] = {**config, **config_of_call(own.get("config"))}
     choice, parallel = merged.pop("tool_choice", None), merged.pop("parallel_tool_calls", None)
-    frame = settings.scope().frame
-    is_observed = frame is not None and frame.run.tell is not None
-    return Asker(model, settings.setting("adapter") or _DEFAULT_ADAPTER, merged, model.capabilities, choice, parallel, is_observed)
+    return Asker(model, conditions.adapter or _DEFAULT_ADAPTER, merged, model.capabilities, choice, parallel, conditions)
 
 
 def ask(
@@ -92,15 +89,15 @@ def ask(
     Raises `AdapterParseError` when the answer could not be read after `adapter.repairs` repairs and one try with the fallback adapter; its
     cause is the first such error.
     """
-    adapter = how.adapter
+    adapter, is_observed = how.adapter, how.conditions.is_observed
     native = len(request.tools) > 0
     first: AdapterParseError | None = None
     for attempt in range(1, 2 + adapter.repairs):
-        if how.is_observed:
+        if is_observed:
             yield _formatted(adapter, request, attempt)
-        response = yield CallModel(request, how.lm, (reader or partial(adapter.reader, signature)) if how.is_observed else None, attempt)
+        response = yield CallModel(request, how.lm, (reader or partial(adapter.reader, signature)) if is_observed else None, attempt)
         try:
-            if how.is_observed:
+            if is_observed:
                 return (yield from _read_aloud(adapter, signature, request, response, read, attempt)), response
             return _fields(adapter, signature, response, read), response
         except AdapterParseError as error:
@@ -113,11 +110,11 @@ def ask(
         raise first or AssertionError
     again = how.request(signature, render(other), tools=request.tools, adapter=other)
     attempt = 2 + adapter.repairs
-    if how.is_observed:
+    if is_observed:
         yield _formatted(other, again, attempt)
-    response = yield CallModel(again, how.lm, (reader or partial(other.reader, signature)) if how.is_observed else None, attempt)
+    response = yield CallModel(again, how.lm, (reader or partial(other.reader, signature)) if is_observed else None, attempt)
     try:
-        if how.is_observed:
+        if is_observed:
             return (yield from _read_aloud(other, signature, again, response, read, attempt)), response
         return _fields(other, signature, response, read), response
     except AdapterParseError as error:

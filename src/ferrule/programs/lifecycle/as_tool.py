@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ferrule import settings
 from ferrule.errors import ToolDefinitionError
-from ferrule.runs.driver.execute_program import aperform, perform
-from ferrule.runs.roles import Program
-from ferrule.settings import Scope
+from ferrule.runs.driver.execute_program import aperform_as_tool, perform_as_tool
 from ferrule.tools.tool import Tool
 from ferrule.values.run.outcome import Prediction
 from ferrule.values.signatures.signature import Signature
@@ -23,24 +20,12 @@ from ferrule.values.signatures.signature import Signature
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ferrule.runs.state import Frame
+    from ferrule.runs.roles import Program
 
 _OWN = "ferrule."
 
 
-class Callee(Program, Protocol):
-    """What is called: a `Module`."""
-
-    def __call__(self, /, **inputs: Any) -> Any:
-        """Run it to its end."""
-        ...
-
-    async def acall(self, /, **inputs: Any) -> Any:
-        """Run it to its end on an event loop."""
-        ...
-
-
-def as_tool(program: Callee, name: str | None, description: str | None, **keywords: Any) -> Tool:
+def as_tool(program: Program, name: str | None, description: str | None, **keywords: Any) -> Tool:
     """The tool; `keywords` are those of `Tool`. Raises `ToolDefinitionError` for a program without a signature, or without a name."""
     signature: Any = getattr(program, "signature", None)
     if not (isinstance(signature, type) and issubclass(signature, Signature)):
@@ -59,7 +44,7 @@ def as_tool(program: Callee, name: str | None, description: str | None, **keywor
     )
 
 
-def _name(program: Callee, signature: type[Signature]) -> str:
+def _name(program: Program, signature: type[Signature]) -> str:
     """What the program is called where it was given a name of its own: its signature's, or its class's."""
     name = signature.__name__
     if name == "StringSignature":
@@ -76,7 +61,7 @@ class AgentTool:
     is_program = True
     """To the driver: this is a program, with a place of its own in the journal."""
 
-    def __init__(self, program: Callee, signature: type[Signature]) -> None:
+    def __init__(self, program: Program, signature: type[Signature]) -> None:
         self.program = program
         self.__signature__ = inspect.Signature(
             [
@@ -92,31 +77,17 @@ class AgentTool:
 
     def __call__(self, /, **inputs: Any) -> Any:
         """Run the program and return its outputs."""
-        frame = _frame()
-        if frame is None:
-            return _outputs(self.program(**inputs))
-        with settings.entered(Scope(settings.scope().overrides, frame)):
-            return _outputs(perform(frame, self.program, (), inputs))
+        return _outputs(perform_as_tool(self.program, inputs))
 
     async def acall(self, /, **inputs: Any) -> Any:
         """`__call__` on an event loop."""
-        frame = _frame()
-        if frame is None:
-            return _outputs(await self.program.acall(**inputs))
-        with settings.entered(Scope(settings.scope().overrides, frame)):
-            return _outputs(await aperform(frame, self.program, (), inputs))
+        return _outputs(await aperform_as_tool(self.program, inputs))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AgentTool) and self.program is other.program
 
     def __hash__(self) -> int:
         return hash(id(self.program))
-
-
-def _frame() -> Frame | None:
-    """The frame that the driver made for this very call; None for a direct call, which is one of the program."""
-    here = settings.scope()
-    return here.frame if here.call is not None else None
 
 
 def _outputs(found: Any) -> Any:

@@ -124,7 +124,7 @@ def carry(agent: Agent, inputs: dict[str, Any]) -> Flow:
     if tools is not agent.react.toolbox:
         _refuse_builtin_names(tools)
     values = signature.check_inputs(given)
-    how = with_memory(asker(agent.react.lm, agent.react.config, own), agent.native)
+    how = with_memory((yield from asker(agent.react.lm, agent.react.config, own)), agent.native)
     limits: Limits = own.get("limits", agent.limits)
     if limits.are_shared:
         yield Within(limits)
@@ -167,12 +167,12 @@ class _Loop:
         self.how = how
         self.values = values
         self._choose(native=native)
-        self.host = Host(self)
+        self.host = Host(self, how.conditions)
         self.live: LiveTools | None = None
         if agent.react.toolbox.servers or agent.react.toolbox.has_remote:
             from ferrule.programs.tool_use.live import live_tools  # late: most programs have no tools of servers
 
-            self.live = live_tools(agent.react.toolbox, self.host)
+            self.live = live_tools(agent.react.toolbox, self.host, is_resumed=how.conditions.is_resumed)
         self.news = ""
         """What the model is to be told of a change of tools, with the step that is being taken."""
         self.steps: Log[Step] = Log()
@@ -285,7 +285,7 @@ class _Loop:
         return Step(turn.thought, calls, (*results, ToolResult("finish", "Completed.", finish.id))), finish
 
     def _used(self, turn: Turn, calls: Sequence[ToolCall]) -> Used:
-        return use(self.toolbox, calls, self.host, thought=turn.thought, policy=self.agent.policy)
+        return use(self.toolbox, calls, self.host, self.how.conditions, thought=turn.thought, policy=self.agent.policy)
 
     def _outputs(self, finish: ToolCall) -> dict[str, Any] | None:
         """The outputs that `finish` carried, typed; None where they are not all there or do not fit: then they are extracted."""

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
-from ferrule import settings
 from ferrule.errors import DuplicateToolError, RunCancelledError, RunError, shown
 from ferrule.programs.instructions import is_builtin, new_tools
 from ferrule.tools.execution.tool_changes import digest
@@ -24,18 +23,18 @@ from ferrule.values.record import Record, field, replace
 from ferrule.values.run.outcome import Trajectory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from ferrule.tools.shelf import Shelf
     from ferrule.tools.tool import Tool
     from ferrule.values.calls.call import ToolResult
+    from ferrule.values.run.act import Conditions
 
 _MOST_RUNS = 256
 """Of how many runs of this process the loaded tools are remembered, so that they can be resumed without being handed them again."""
 _Loaded = dict[tuple[str, str], "Tool"]
-_loaded: OrderedDict[tuple[bytes, str], _Loaded] = OrderedDict()
-"""By the random key of a run, as ids may be the same in two stores, and the path of the frame. A run that is done stays: loaded again, it
-is replayed for its prediction."""
+_loaded: OrderedDict[Hashable, _Loaded] = OrderedDict()
+"""By `Conditions.place`. A run that is done stays: loaded again, it is replayed for its prediction."""
 _loading = threading.Lock()
 
 
@@ -163,12 +162,11 @@ class ModuleView:
 class Host:
     """The tools of one run, where calls change them."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, conditions: Conditions) -> None:
         self._owner = ref(owner)  # weak, as the owner holds the host: so the memory of a run is given back at its end
         self._start = owner.toolbox
-        frame = settings.scope().frame
-        self._run = frame.run if frame is not None else None
-        self._key = (frame.run.key, frame.path) if frame is not None else None
+        self._extra_tools = conditions.extra_tools
+        self._key = conditions.place
         self._mine: _Loaded = {}
         self.elsewhere: Callable[[], Iterable[Tool]] = tuple
         """Further tools that a resumed run may have had: those of its MCP servers as they list them now."""
@@ -238,7 +236,7 @@ class Host:
                 known = _loaded.get(self._key, {}).get((name, sign))
         if known is not None and known != gone:
             return known
-        handed = map(to_tool, getattr(self._run, "extra_tools", ()))
+        handed = map(to_tool, self._extra_tools)
         tools = [tool for tool in (*handed, *self._start, *(self.owner.shelf or ())) if tool.name == name]
         alike = [tool for tool in tools if digest(tool) == sign]
         found = next((tool for tool in alike if tool != gone), None)

@@ -11,16 +11,14 @@ import logging
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
-from ferrule import settings
 from ferrule.errors import MCPError
 from ferrule.programs.tool_use.dynamic import changes
-from ferrule.runs.journal.journal import Entry
 from ferrule.tools.execution.tool_changes import module_callback
 from ferrule.tools.mcp.tool import RemoteCall
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox, is_server
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
-from ferrule.values.run.act import Act, CallTools
+from ferrule.values.run.act import Act, CallTools, CheckDue
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -34,20 +32,21 @@ _Place = tuple[int, str]
 """A tool of a server: which server, and its name there."""
 
 
-def live_tools(toolbox: Toolbox, host: Host) -> LiveTools | None:
+def live_tools(toolbox: Toolbox, host: Host, *, is_resumed: bool) -> LiveTools | None:
     """What keeps a run's tools as their servers have them; None where no tool is of a server."""
     every = (*toolbox, *(toolbox.shelf or ()))
     found = {id(each): each for each in (*toolbox.servers, *map(_server_of, every)) if each is not None}
-    return LiveTools(toolbox, host, tuple(found.values())) if found else None
+    return LiveTools(toolbox, host, tuple(found.values()), is_resumed=is_resumed) if found else None
 
 
 class LiveTools:
     """The servers behind the tools of one run."""
 
-    def __init__(self, toolbox: Toolbox, host: Host, servers: tuple[Any, ...]) -> None:
+    def __init__(self, toolbox: Toolbox, host: Host, servers: tuple[Any, ...], *, is_resumed: bool) -> None:
         self._toolbox = toolbox
         self._host = host
         self._servers = servers
+        self._is_resumed = is_resumed
         every = (*host.owner.toolbox, *(toolbox.shelf or ()))
         self._whole = {id(each) for each in toolbox.servers}
         """The servers that were given whole: what is new on them is offered."""
@@ -62,7 +61,9 @@ class LiveTools:
 
     def news(self) -> Generator[Act, Any, str]:
         """Take in what changed; what the model is to be told of it, empty for nothing."""
-        if not self._is_due():
+        if not (self._is_resumed or self._is_due()):  # no act where there is nothing to find or to record
+            return ""
+        if not (yield CheckDue(self._is_due, "tools of servers")):
             return ""
         call = ToolCall(name=self._look.name, args={})
         results: list[ToolResult] = yield CallTools((CheckedCall(call, self._as_spec(), self._look.prepare({}), self._host),))
@@ -74,19 +75,7 @@ class LiveTools:
         return self._look
 
     def _is_due(self) -> bool:
-        frame = settings.scope().frame
-        if frame is None:
-            return any(map(self._is_changed, self._servers))
-        journal, slot = frame.run.journal, f"{frame.path}{frame.acts}t"
-        if journal.replaying:
-            if journal.has(slot):
-                return journal.take(slot, "once", "tools of servers") is not None
-            if journal.ahead(frame.path, frame.acts) is not None:
-                return False
-        if not any(map(self._is_changed, self._servers)):
-            return False
-        journal.add(Entry(slot, "once", "tools of servers"))
-        return True
+        return any(map(self._is_changed, self._servers))
 
     def _is_changed(self, server: Any) -> bool:
         if server.is_stale:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.programs.instructions import CLARIFY
-from ferrule.runs.confirmation.policy import Ruling, denials, is_ruled, rulings
 from ferrule.tools.execution.consent import needs_person
 from ferrule.tools.execution.run import failure
 from ferrule.tools.sources.remote import origin
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.calls.edit import edited as edited_arguments
+from ferrule.values.confirmation.policy import Rule, rule_for
 from ferrule.values.confirmation.question import Decision, Question, confirmation_text, fingerprint
 from ferrule.values.content.parts import Text
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.repair import LOSSY
 from ferrule.values.record import Record, replace
-from ferrule.values.run.act import Act, AskPerson, CallTools
+from ferrule.values.run.act import Act, AskPerson, CallTools, Conditions, RuleCalls
 
 if TYPE_CHECKING:
     from ferrule.tools.toolbox import Toolbox
@@ -32,17 +32,20 @@ _RULED_OUT = "The rules that hold here do not allow this call"
 Used = Generator[Act, Any, list[ToolResult]]
 
 
-def use(toolbox: Toolbox, calls: Sequence[ToolCall], host: Any = None, *, thought: str = "", policy: Policy | None = None) -> Used:
-    """One result a call. Those that need nobody run first, then those that a person decided on.
+def use(
+    toolbox: Toolbox, calls: Sequence[ToolCall], host: Any, conditions: Conditions, *, thought: str = "", policy: Policy | None = None
+) -> Used:
+    """One result a call. Calls that need no decision run first, then those that a person decided on.
 
-    `host` is what a change of tools is made on, `thought` what a person is shown beside a question, `policy` the program's own rules.
+    `host` is what a change of tools is made on, `thought` what a person is shown beside a question, `policy` the program's own policy.
     """
-    ruled = is_ruled(policy)
-    if len(calls) == 1 and not ruled:  # the usual turn, without the bookkeeping
+    # A resumed run keeps the rulings that it recorded.
+    is_ruled = conditions.is_resumed or policy is not None or conditions.policy is not None
+    if len(calls) == 1 and not is_ruled:  # the usual turn, without the bookkeeping
         only = check(toolbox, calls[0], host)
         if isinstance(only, ToolResult):
             return [only]
-        if not only.tool.require_confirmation and only.tool is not CLARIFY and not only.call.repairs:
+        if not _may_ask(only):
             return (yield CallTools((only,)))
     results: list[ToolResult | None] = [None] * len(calls)
     good: list[tuple[int, CheckedCall]] = []
@@ -52,10 +55,14 @@ def use(toolbox: Toolbox, calls: Sequence[ToolCall], host: Any = None, *, though
             results[at] = checked
         else:
             good.append((at, checked))
-    ready, asked = _sorted(good, results, policy, thought)
-    yield from _run(ready, results, policy, ruled=ruled)
+    policies = tuple(each for each in (conditions.policy, policy) if each is not None)
+    ready, asked = good, []
+    if is_ruled or any(_may_ask(checked) for _, checked in good):
+        rules: list[Rule | None] = yield RuleCalls(tuple(checked for _, checked in good), policies, _wish)
+        ready, asked = _sorted(good, rules, results, thought)
+    yield from _run(ready, results, policies)
     if asked:
-        yield from _decided(asked, results, policy, ruled=ruled)
+        yield from _decided(asked, results, policies)
     return results  # pyright: ignore[reportReturnType]  every call has its result by now
 
 
@@ -84,13 +91,12 @@ class _Asked(Record):
 
 
 def _sorted(
-    calls: list[tuple[int, CheckedCall]], results: list[ToolResult | None], policy: Policy | None, thought: str
+    calls: list[tuple[int, CheckedCall]], rules: Sequence[Rule | None], results: list[ToolResult | None], thought: str
 ) -> tuple[list[tuple[int, CheckedCall]], list[_Asked]]:
     """The calls that may run, and those to ask about; one that a policy denies has its result at once."""
-    said = rulings([checked for _, checked in calls], policy, _wish)
     ready: list[tuple[int, CheckedCall]] = []
     asked: list[_Asked] = []
-    for (at, checked), ruling in zip(calls, said, strict=True):
+    for (at, checked), ruling in zip(calls, rules, strict=True):
         tool = checked.tool
         if tool is CLARIFY:  # no policy answers for a person
             asked.append(_Asked(at, checked, thought))
@@ -105,11 +111,16 @@ def _sorted(
     return ready, asked
 
 
-def _wish(checked: CheckedCall) -> Ruling | None:
+def _may_ask(checked: CheckedCall) -> bool:
+    """Whether `_wish` may want a person asked. It does not call a condition of the tool's own."""
+    return bool(checked.tool.require_confirmation or checked.tool is CLARIFY or checked.call.repairs)
+
+
+def _wish(checked: CheckedCall) -> Rule | None:
     """What the tool itself wants, where no policy speaks."""
     tool = checked.tool
     asks = tool is not CLARIFY and (needs_person(tool, checked.arguments.shown) or bool(_lost(checked)))
-    return Ruling("ask") if asks else None
+    return Rule("ask") if asks else None
 
 
 def _lost(checked: CheckedCall) -> frozenset[str]:
@@ -141,17 +152,15 @@ def check(toolbox: Toolbox, call: ToolCall, host: Any = None) -> CheckedCall | T
 def _run(
     ready: list[tuple[int, CheckedCall]],
     results: list[ToolResult | None],
-    policy: Policy | None,
-    *,
-    ruled: bool,
+    policies: tuple[Policy, ...],
     edited: AbstractSet[int] = frozenset(),
 ) -> Generator[Act, Any, None]:
     """Run calls, but for those that the rules of now deny. `edited` are the places of those that a person changed."""
     if not ready:
         return
     calls = [checked for _, checked in ready]
-    if ruled:
-        for k, reason in enumerate(denials(calls, policy)):
+    if policies:
+        for k, reason in enumerate(_denials(calls, policies)):
             if reason is not None:
                 told = _RULED_OUT if ready[k][0] not in edited else "The rules that hold here do not allow the call as it was edited"
                 calls[k] = replace(calls[k], refused=_denial(told, reason))
@@ -167,10 +176,10 @@ def _told_of_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
     return replace(result, content=content)
 
 
-def _decided(asked: list[_Asked], results: list[ToolResult | None], policy: Policy | None, *, ruled: bool) -> Generator[Act, Any, None]:
+def _decided(asked: list[_Asked], results: list[ToolResult | None], policies: tuple[Policy, ...]) -> Generator[Act, Any, None]:
     """Ask, and do what was decided. An edit that does not fit the tool asks again: nothing runs, and nothing is lost."""
     while asked:
-        ruled_out = _ruled_out(asked, policy) if ruled else ()
+        ruled_out = _ruled_out(asked, policies) if policies else ()
         decisions: list[Decision] = yield AskPerson(tuple(each.question() for each in asked), ruled_out)
         approved: list[tuple[int, CheckedCall]] = []
         edited: set[int] = set()
@@ -193,11 +202,17 @@ def _decided(asked: list[_Asked], results: list[ToolResult | None], policy: Poli
                     again.append(replace(each, why=f"The edited arguments do not fit. {error}\n"))
             else:
                 approved.append((each.at, checked))
-        yield from _run(approved, results, policy, ruled=ruled, edited=edited)
+        yield from _run(approved, results, policies, edited)
         asked = again
 
 
-def _ruled_out(asked: list[_Asked], policy: Policy | None) -> tuple[str | None, ...]:
+def _denials(calls: Sequence[CheckedCall], policies: tuple[Policy, ...]) -> list[str | None]:
+    """The reasons (which may be empty) for which the policies deny calls by now; None for those that they do not deny."""
+    rules = [rule_for(policies, each.tool.name, each.arguments.shown) for each in calls]
+    return [rule.reason if rule is not None and rule.verdict == "deny" else None for rule in rules]
+
+
+def _ruled_out(asked: list[_Asked], policies: tuple[Policy, ...]) -> tuple[str | None, ...]:
     """The reasons for which the rules of now deny calls that a person is asked about; no rule answers for the person a model asks."""
-    found = zip(denials([each.checked for each in asked], policy), asked, strict=True)
+    found = zip(_denials([each.checked for each in asked], policies), asked, strict=True)
     return tuple(reason if each.checked.tool is not CLARIFY else None for reason, each in found)

@@ -8,17 +8,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, assert_never
 
+from ferrule import settings
 from ferrule.errors import LimitReachedError, LMError
 from ferrule.runs.budget import Budget
+from ferrule.runs.confirmation.policy import rule_calls
 from ferrule.runs.driver.model_call import aanswered, acomplete, answered, complete
 from ferrule.runs.driver.questions import decisions
 from ferrule.runs.driver.tool_calls import acall_tools, call_tools
 from ferrule.runs.journal.journal import Entry
 from ferrule.values.record import Changing
 from ferrule.values.run import event as events
-from ferrule.values.run.act import Act, AskPerson, CallModel, CallTools, Flow, Once, Tell, Within
+from ferrule.values.run.act import (
+    Act,
+    AskPerson,
+    CallModel,
+    CallTools,
+    CheckDue,
+    Conditions,
+    Flow,
+    Once,
+    ReadConditions,
+    RuleCalls,
+    Tell,
+    Within,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ferrule.runs.state import Frame
     from ferrule.values.conversation.exchange import Response
 
@@ -64,6 +81,11 @@ def drive(frame: Frame, flow: Flow) -> Any:
                 if frame.live:
                     frame.run.journal.add(entry)
                 answer = entry.value
+            elif type(act) is RuleCalls or type(act) is CheckDue:
+                answer, entry, told = _beside(frame, act)
+                if entry is not None:
+                    frame.run.journal.add(entry)
+                _tell_all(frame, told)
             elif type(act) is _Finished:
                 return act.value
             else:
@@ -96,6 +118,11 @@ async def adrive(frame: Frame, flow: Flow) -> Any:
                 if frame.live:
                     await frame.run.journal.aadd(entry)
                 answer = entry.value
+            elif type(act) is RuleCalls or type(act) is CheckDue:
+                answer, entry, told = _beside(frame, act)
+                if entry is not None:
+                    await frame.run.journal.aadd(entry)
+                _tell_all(frame, told)
             elif type(act) is _Finished:
                 return act.value
             else:
@@ -176,9 +203,37 @@ def _tell(frame: Frame, event: events.Event) -> None:
         frame.tell(event)
 
 
-def _at_once(frame: Frame, act: AskPerson | Within) -> Any:
+def _beside(frame: Frame, act: RuleCalls | CheckDue) -> tuple[Any, Entry | None, Sequence[events.Event]]:
+    """The answer, the entry to write for it, and the events to tell after that. Its slot stands beside the acts and moves none of them."""
+    if isinstance(act, RuleCalls):
+        return rule_calls(frame, act)
+    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}t"
+    if journal.replaying:
+        if journal.has(slot):
+            return journal.take(slot, "once", act.name) is not None, None, ()
+        if journal.ahead(frame.path, frame.acts) is not None:
+            return False, None, ()
+    return (True, Entry(slot, "once", act.name), ()) if act.is_due() else (False, None, ())
+
+
+def _tell_all(frame: Frame, told: Sequence[events.Event]) -> None:
+    if frame.tell is not None:
+        for event in told:
+            frame.tell(event)
+
+
+def _conditions(frame: Frame) -> Conditions:
+    run, setting = frame.run, settings.setting
+    is_observed, is_resumed = run.tell is not None, run.journal.replaying
+    place = (run.key, frame.path)  # the key, as ids may be equal in two stores
+    return Conditions(setting("lm"), setting("adapter"), setting("policy"), is_observed, is_resumed, place, run.extra_tools)
+
+
+def _at_once(frame: Frame, act: ReadConditions | AskPerson | Within) -> Any:
     """Acts that are answered without waiting."""
     match act:
+        case ReadConditions():
+            return _conditions(frame)
         case AskPerson():
             found = decisions(frame, act)
             frame.live = not frame.run.journal.replaying

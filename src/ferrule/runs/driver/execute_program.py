@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, shown
 from ferrule.runs.driver.drive import adrive, drive
@@ -36,6 +37,29 @@ async def aperform(frame: Frame, program: Program, args: tuple[Any, ...], inputs
     if program.is_async:
         return await program.aforward(*args, **inputs)
     return await offload.in_worker_thread(partial(program.forward, *args, **inputs))
+
+
+def perform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
+    """Execute a program that is called as a tool: in the frame that the driver made for this call, else as a direct call of the program."""
+    inside = _inside_call()
+    if inside is None:
+        return program(**inputs)
+    with settings.entered(inside):
+        return perform(inside.frame, program, (), inputs)
+
+
+async def aperform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
+    """`perform_as_tool` on this event loop."""
+    inside = _inside_call()
+    if inside is None:
+        return await program.acall(**inputs)
+    with settings.entered(inside):
+        return await aperform(inside.frame, program, (), inputs)
+
+
+def _inside_call() -> settings.Scope | None:
+    here = settings.scope()
+    return settings.Scope(here.overrides, here.frame) if here.call is not None and here.frame is not None else None
 
 
 def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Flow:

@@ -130,6 +130,12 @@ class Policy(Record):
         return Rule(self.otherwise) if self.otherwise is not None else None
 
 
+def rule_for(policies: Sequence[Policy], tool: str, args: Mapping[str, Any]) -> Rule | None:
+    """The strictest rule of several policies for a call; None where none has a rule for it."""
+    found = [rule for each in policies if (rule := each.rule_for(tool, args)) is not None]
+    return strictest(found) if found else None
+
+
 def strictest(rules: Sequence[Rule]) -> Rule:
     """The rule that counts among several: of two equally strict ones the first."""
     return max(rules, key=lambda each: _STRICTNESS[each.verdict])

@@ -1,20 +1,25 @@
-"""Acts: all that a program can ask of its driver.
+"""Acts: everything that a program asks of its driver.
 
 A program is a generator that yields acts and is sent their answers:
 
 | act | asks for | is answered with |
 |---|---|---|
+| `ReadConditions` | what holds for this execution; asked once, at the start | `Conditions`; never journalled |
 | `CallModel` | one model call | `Response` |
+| `RuleCalls` | what the policies say about calls | `list[Rule | None]`, in call order; journalled where a rule speaks |
 | `CallTools` | a batch of checked calls | `list[ToolResult]`, in call order |
 | `AskPerson` | decisions | `list[Decision]`, in question order |
 | `Once` | a value that must be the same in a replay | that value |
-| `Tell` | observers to be told | `None`; never journalled, silent in a replay |
+| `CheckDue` | whether something is due | `bool`; journalled only where it is true |
+| `Tell` | observers informed | `None`; never journalled, silent in a replay |
 | `Within` | limits for this program and all it calls | `None`; never journalled |
+
+A test that answers acts by hand may send None for `ReadConditions`, `CheckDue`, `Tell` and `Within`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import FerruleError
@@ -22,10 +27,34 @@ from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     from ferrule.values.calls.call import CheckedCall
+    from ferrule.values.confirmation.policy import Policy, Rule
     from ferrule.values.confirmation.question import Question
     from ferrule.values.conversation.exchange import FieldReader, Request
     from ferrule.values.run.event import Event
     from ferrule.values.run.outcome import Prediction
+
+
+class Conditions(Record):
+    """What holds while a program executes: the settings that programs read, and facts about the run."""
+
+    lm: Any = None
+    """The model in the settings."""
+    adapter: Any = None
+    """The adapter in the settings."""
+    policy: Policy | None = None
+    """The policy in the settings."""
+    is_observed: bool = False
+    """Whether any observer is attached. Events of detail are built, and answers streamed, only if one is."""
+    is_resumed: bool = False
+    """Whether answers are recorded that this execution has not asked for again."""
+    place: Hashable = None
+    """Identifies the program inside its run, across executions in this process; None outside a run."""
+    extra_tools: tuple[Any, ...] = ()
+    """The tools passed to `Run.load`."""
+
+
+class ReadConditions(Record):
+    """Read what holds for this execution."""
 
 
 class CallModel(Record):
@@ -33,11 +62,21 @@ class CallModel(Record):
 
     request: Request
     lm: Any
-    """The model, anything that fits `lms.lm.Model`."""
+    """The model, anything that fits `models.model.Model`."""
     reader: Callable[[], FieldReader] | None = None
     """Makes what splits a streamed answer into fields; None tells text alone."""
     attempt: int = 1
     """Which try this is to get one answer that can be read."""
+
+
+class RuleCalls(Record):
+    """Rule on calls before they run. A run that is resumed keeps the rulings on which it acted."""
+
+    calls: tuple[CheckedCall, ...]
+    policies: tuple[Policy, ...]
+    """The policies in force: that of the settings, and the program's own."""
+    wish: Callable[[CheckedCall], Rule | None]
+    """What the tool itself wants. Used where no policy has a rule for the call."""
 
 
 class CallTools(Record):
@@ -51,7 +90,7 @@ class AskPerson(Record):
 
     questions: tuple[Question, ...]
     denials: tuple[str | None, ...] = ()
-    """The reasons for which rules deny calls by now: nobody is asked about those any more. Empty where there are no rules."""
+    """The reasons for which policies deny calls by now: these questions are not asked. Empty where there are no policies."""
 
 
 class Once(Record):
@@ -61,8 +100,15 @@ class Once(Record):
     name: str = "once"
 
 
+class CheckDue(Record):
+    """Check whether something outside has made work due: a replay does that work again at the same place, and only there."""
+
+    is_due: Callable[[], bool]
+    name: str
+
+
 class Tell(Record):
-    """Let observers know."""
+    """Inform observers."""
 
     event: Event
 
@@ -74,7 +120,7 @@ class Within(Record):
     """Anything that fits `runs.limits.Limits`."""
 
 
-Act = CallModel | CallTools | AskPerson | Once | Tell | Within
+Act = ReadConditions | CallModel | RuleCalls | CallTools | AskPerson | Once | CheckDue | Tell | Within
 Flow = Generator[Act, Any, "Prediction"]
 """A running program: yields acts, is sent their answers, returns its prediction."""
 

@@ -1,0 +1,104 @@
+"""Acts answered by hand: what a built-in program asks of its driver, and when."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from agent_script import native_step
+from mcp.server.mcpserver import MCPServer as Remote
+
+from ferrule import (
+    CallModel,
+    CallTools,
+    CheckDue,
+    Conditions,
+    MCPServer,
+    Policy,
+    ReAct,
+    ReadConditions,
+    Response,
+    RuleCalls,
+    ScriptedLM,
+    Tell,
+    ToolCall,
+    deny,
+)
+from ferrule.tools.execution.run import run_call
+
+
+def pay(euros: int) -> str:
+    """Pay."""
+    return f"paid {euros}"
+
+
+def pays(*amounts: int) -> Response:
+    return Response("", tuple(ToolCall(name="pay", args={"euros": each}) for each in amounts))
+
+
+DONE = native_step("", "finish", {"answer": "ok"})
+
+
+def drive_by_hand(flow: Any, **answers: Any) -> tuple[Any, list[Any]]:
+    """Run a flow to its end. Model and tools answer for themselves, other acts as `answers` says by their names, else with None."""
+    acts: list[Any] = []
+    answer: Any = None
+    while True:
+        try:
+            acts.append(act := flow.send(answer))
+        except StopIteration as end:
+            return end.value, acts
+        match act:
+            case CallModel():
+                answer = act.lm.complete(act.request)
+            case CallTools():
+                answer = [run_call(each) for each in act.calls]
+            case _:
+                found = answers.get(type(act).__name__)
+                answer = found(act) if callable(found) else found
+
+
+def names(acts: list[Any]) -> list[str]:
+    return [type(each).__name__ for each in acts if not isinstance(each, Tell)]
+
+
+@pytest.mark.parametrize("calls", [pays(1), pays(1, 2)])
+def test_conditions_are_read_once_and_no_ruling_is_asked_for_without_a_policy(calls: Response) -> None:
+    flow = ReAct("q -> answer", [pay], native=True).flow(q="?", lm=ScriptedLM([calls, DONE]))
+    prediction, acts = drive_by_hand(flow)
+    assert prediction.answer == "ok"
+    assert names(acts) == ["ReadConditions", "CallModel", "CallTools", "CallModel"]
+
+
+def test_the_model_and_the_policy_come_from_the_conditions() -> None:
+    policy = Policy([deny("pay", reason="broke")])
+    conditions = Conditions(ScriptedLM([pays(1), DONE]), policy=policy)
+    agent = ReAct("q -> answer", [pay], native=True)
+    prediction, acts = drive_by_hand(
+        agent.flow(q="?"),
+        ReadConditions=conditions,
+        RuleCalls=lambda act: [act.policies[0].rule_for(each.tool.name, {}) for each in act.calls],
+    )
+    assert names(acts) == ["ReadConditions", "CallModel", "RuleCalls", "CallModel"]
+    assert prediction.trajectory["observation_0"] == "The rules that hold here do not allow this call; it was not run. Reason: broke"
+
+
+def test_a_resumed_run_asks_for_the_rulings_that_it_may_have_recorded() -> None:
+    flow = ReAct("q -> answer", [pay], native=True).flow(q="?", lm=ScriptedLM([pays(1), DONE]))
+    prediction, acts = drive_by_hand(flow, ReadConditions=Conditions(is_resumed=True), RuleCalls=[None])
+    assert names(acts) == ["ReadConditions", "CallModel", "RuleCalls", "CallTools", "CallModel"]
+    assert prediction.trajectory["observation_0"] == "paid 1"
+
+
+@pytest.mark.parametrize("is_resumed", [True, False])
+def test_whether_servers_changed_is_asked_only_where_it_may_be_so(is_resumed: bool) -> None:
+    remote = Remote("sums")
+    remote.add_tool(pay)
+    with contextlib.closing(MCPServer.in_memory(remote, trust=True, confirm=False)) as server:
+        flow = ReAct("q -> answer", [server], native=True).flow(q="?", lm=ScriptedLM([pays(1), DONE]))
+        prediction, acts = drive_by_hand(flow, ReadConditions=Conditions(is_resumed=is_resumed), RuleCalls=[None])
+    assert prediction.answer == "ok"
+    assert sum(isinstance(each, CheckDue) for each in acts) == is_resumed
+    assert isinstance(acts[0], ReadConditions)
+    assert sum(isinstance(each, RuleCalls) for each in acts) == is_resumed
