@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from ferrule.tools.arguments.problems import dotted_path, explain_jsonschema, explain_pydantic, missing_argument, unknown_argument
-from ferrule.values.schema.nodes import Generator, inline_definitions, strip_titles
+from ferrule.values.schema.inline import Generator, inline_definitions, strip_titles
 
 
 class Cat(BaseModel):

@@ -11,7 +11,7 @@ import ast
 import json
 from typing import Any
 
-from ferrule.values.schema.nodes import Schema, admitted_types, alternatives, is_list, is_object, is_sequence, json_type
+from ferrule.values.schema.nodes import Schema, admitted_types, alternatives, fits_type, is_list, is_object, is_sequence, json_type
 
 WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "inputs", "kwargs"})
 """Names under which models put all arguments once more."""
@@ -96,10 +96,9 @@ def _no_constant(name: str) -> Any:
 
 
 def _is_one_of(value: Any, wanted: frozenset[str]) -> bool:
-    kind = json_type(value)
-    if kind == "number" and value - value != 0.0:  # `1e999`: the text is what is told to be no number
+    if isinstance(value, float) and value - value != 0.0:  # `1e999`: the message quotes the text
         return False
-    return kind in wanted or (kind == "integer" and "number" in wanted) or (kind == "number" and "integer" in wanted and value.is_integer())
+    return fits_type(value, wanted)
 
 
 def _is_plain(value: Any) -> bool:

@@ -238,7 +238,7 @@ def _problem(node: Schema, root: Schema) -> str:
         if isinstance(node.get(key, 0), bool) or not isinstance(node.get(key, 0), int | float):
             return f"has {shown(node[key])} for `{key}`, which must be a number"
     reference = node.get("$ref")
-    if reference is not None and not (isinstance(reference, str) and find_pointer(reference, root)[0]):
+    if reference is not None and not (isinstance(reference, str) and find_pointer(reference, root) is not None):
         return f"refers to {shown(reference)}, which is not in it"
     return _pattern_problem([node["pattern"]] if "pattern" in node else [], node.get("patternProperties", {}))
 

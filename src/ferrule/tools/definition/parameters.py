@@ -23,7 +23,8 @@ from ferrule.tools.arguments.iterators import eager_type, validator_kinds
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, description_in, field_of, parameter_docs
 from ferrule.values.encoding.plain import TYPE_NAMES, fits, is_plain
 from ferrule.values.record import Record
-from ferrule.values.schema.nodes import Generator, Schema, inline_definitions, is_object, strip_titles
+from ferrule.values.schema.inline import Generator, inline_definitions, strip_titles
+from ferrule.values.schema.nodes import Schema, is_object
 from ferrule.values.schema.words import escape_surrogates
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import Any
 
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.tools.sources.remote import is_mcp_entry
-from ferrule.values.schema.nodes import Generator, inline_definitions, is_object, strip_titles
+from ferrule.values.schema.inline import Generator, inline_definitions, strip_titles
+from ferrule.values.schema.nodes import is_object
 
 
 def is_langchain_tool(thing: Any) -> bool:

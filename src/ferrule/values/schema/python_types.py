@@ -9,7 +9,8 @@ from __future__ import annotations
 import keyword
 from typing import Any, Literal, Union
 
-from ferrule.values.schema.nodes import Schema, inline_definitions, is_list, is_object, resolve_reference
+from ferrule.values.schema.inline import inline_definitions
+from ferrule.values.schema.nodes import Schema, is_list, is_object, resolve_reference
 
 _TYPES: dict[str, Any] = {
     "string": str,

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.schema.lowering.lower import TARGETS, LoweredSchema, SchemaLoss, Target, lower_schema, lower_tools
-from ferrule.values.schema.lowering.rules import find_pointer
+from ferrule.values.schema.nodes import find_pointer
 
 STRICT: tuple[Target, ...] = ("openai-strict", "anthropic")
 

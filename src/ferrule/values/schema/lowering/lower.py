@@ -10,20 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, get_args
 
 from ferrule.values.record import Record
-from ferrule.values.schema.lowering.rules import (
-    RULES,
-    Schema,
-    SchemaLoss,
-    Target,
-    declared_types,
-    find_pointer,
-    is_list,
-    is_object,
-    json_type,
-    members,
-    pointer_step,
-)
+from ferrule.values.schema.lowering.rules import RULES, SchemaLoss, Target
 from ferrule.values.schema.lowering.walk import LoweringPass
+from ferrule.values.schema.nodes import Schema, declared_types, escape_step, find_pointer, is_list, is_object, json_type, members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -75,7 +64,7 @@ class LoweredSchema(Record):
             return value
         made: dict[str, Any] = {}
         for name, each in value.items():
-            place = f"{at}/properties/{pointer_step(name)}"
+            place = f"{at}/properties/{escape_step(name)}"
             if each is not None or place not in self.stand_ins:
                 made[name] = self._restored(each, members(schema, "properties").get(name), place)
         return made
@@ -210,7 +199,7 @@ def _nodes(schema: Any, at: str) -> Iterator[tuple[str, Schema]]:
     yield at, schema
     for key in ("properties", "$defs"):
         for name, each in members(schema, key).items():
-            yield from _nodes(each, f"{at}/{key}/{pointer_step(name)}")
+            yield from _nodes(each, f"{at}/{key}/{escape_step(name)}")
     for key in ("anyOf", "prefixItems"):
         for i, each in enumerate(schema.get(key) or ()):
             yield from _nodes(each, f"{at}/{key}/{i}")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.values.encoding.encode import json_text
-from ferrule.values.schema.lowering.rules import TYPE_OF, Schema, declared_types, find_pointer, fits_type, is_list, is_object, members
+from ferrule.values.schema.lowering.rules import TYPE_OF
+from ferrule.values.schema.nodes import Schema, declared_types, find_pointer, fits_type, is_list, is_object, members, resolve_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -48,20 +49,6 @@ def merge(parts: Iterable[Schema], root: Schema) -> tuple[Schema, list[str]]:
             elif not _joined(made, key, value):
                 clashes.append(key)
     return made, list(dict.fromkeys(clashes))
-
-
-def resolve_reference(schema: Any, root: Schema) -> Any:
-    """What a schema says once its `$ref` is followed, the keywords beside the reference laid over; `{}` for a circle."""
-    seen: set[str] = set()
-    while is_object(schema) and isinstance(schema.get("$ref"), str):
-        reference: str = schema["$ref"]
-        if reference in seen:
-            return {}
-        seen.add(reference)
-        beside = {key: value for key, value in schema.items() if key != "$ref"}
-        target = find_pointer(reference, root)
-        schema = {**target, **beside} if is_object(target) else beside
-    return schema
 
 
 def inlined_references(schema: Schema) -> Iterator[str]:

@@ -6,7 +6,7 @@ A table for each target, with the page that it is taken from. `SchemaLoss` is at
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Record
@@ -14,7 +14,8 @@ from ferrule.values.record import Record
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Schema = dict[str, Any]
+    from ferrule.values.schema.nodes import Schema
+
 Target = Literal["openai-strict", "anthropic", "gemini"]
 
 ANNOTATIONS = frozenset({"title", "description", "default", "examples"})
@@ -117,22 +118,6 @@ _LONGEST = 300
 _BEYOND_AUTOMATA = re.compile(r"\(\?(?!:)|\\[1-9bBkpP]")
 
 
-def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Whether a value is a JSON object, for the type checker's eyes too."""
-    return isinstance(value, dict)
-
-
-def is_list(value: object) -> TypeGuard[list[Any]]:
-    """Whether a value is a JSON array, for the type checker's eyes too."""
-    return isinstance(value, list)
-
-
-def members(schema: Schema, keyword: str) -> dict[str, Any]:
-    """The named schemas under a keyword (`properties`, `$defs`); empty where there are none."""
-    found: Any = schema.get(keyword)
-    return found if is_object(found) else {}
-
-
 def describe_keyword(keyword: str, value: Any) -> str:
     """What a keyword means, as a sentence for the model."""
     if keyword == "uniqueItems":
@@ -168,61 +153,7 @@ def accepts_keyword(rules: Rules, keyword: str, value: Any) -> bool:
             return True
 
 
-def json_type(value: Any) -> str:
-    """The JSON type of a value. An integral float is a `number` here, though it fits `integer` too."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case list() | tuple():
-            return "array"
-        case _:
-            return "object"
-
-
-def fits_type(value: Any, kinds: Iterable[str]) -> bool:
-    """Whether a value is of one of these JSON types."""
-    admitted = set(kinds)
-    kind = json_type(value)
-    return (
-        kind in admitted or (kind == "integer" and "number" in admitted) or (kind == "number" and "integer" in admitted and value % 1 == 0)
-    )
-
-
-def declared_types(schema: Schema) -> list[str]:
-    """The JSON types that a schema names by `type`; empty where it names none."""
-    kind: Any = schema.get("type")
-    return [kind] if isinstance(kind, str) else list(kind) if is_list(kind) else []
-
-
 def applies_to(keyword: str, kinds: Iterable[str]) -> bool:
     """Whether a keyword of `KIND_OF` says anything of values of these JSON types."""
     kind = TYPE_OF[keyword]
     return kind in kinds or (kind == "number" and "integer" in kinds)
-
-
-def pointer_step(name: object) -> str:
-    """A name as a step of a JSON pointer."""
-    return str(name).replace("~", "~0").replace("/", "~1")
-
-
-def find_pointer(pointer: str, root: Any) -> Any:
-    """What a local reference (`#`, `#/$defs/Node`) points at; None where there is nothing."""
-    if not pointer.startswith("#") or (len(pointer) > 1 and pointer[1] != "/"):
-        return None
-    place = root
-    for name in (each.replace("~1", "/").replace("~0", "~") for each in pointer[1:].split("/")[1:]):
-        if is_object(place) and name in place:
-            place = place[name]
-        elif is_list(place) and name.isdecimal() and int(name) < len(place):
-            place = place[int(name)]
-        else:
-            return None
-    return place

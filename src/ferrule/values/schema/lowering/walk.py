@@ -16,20 +16,23 @@ from ferrule.values.schema.lowering.rules import (
     STRUCTURE,
     TYPE_OF,
     Rules,
-    Schema,
     SchemaLoss,
     accepts_keyword,
     add_notes,
     applies_to,
-    declared_types,
     describe_keyword,
+)
+from ferrule.values.schema.nodes import (
+    Schema,
+    declared_types,
+    escape_step,
     find_pointer,
     fits_type,
     is_list,
     is_object,
     json_type,
     members,
-    pointer_step,
+    unescape_step,
 )
 
 _UNIONS = ("anyOf", "oneOf")
@@ -135,13 +138,13 @@ class LoweringPass:
         if not beside.keys() <= ANNOTATIONS and (TYPE_OF.keys() | ELSEWHERE | {*_UNIONS, "type", "enum", "const", "allOf"}) & beside.keys():
             return self._schema({"allOf": [{"$ref": reference}, beside]}, at)  # both must fit
         name = self._defined(reference, target)
-        return self._annotated({"$ref": f"#/$defs/{pointer_step(name)}" if name else "#"}, schema)
+        return self._annotated({"$ref": f"#/$defs/{escape_step(name)}" if name else "#"}, schema)
 
     def _defined(self, reference: str, target: Any) -> str:
         """The name of a definition, which is lowered when it is first needed."""
         if reference in self._names:
             return self._names[reference]
-        plain = reference.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+        plain = unescape_step(reference.rpartition("/")[2])
         name = next(each for each in (plain, *(f"{plain}_{i}" for i in range(2, 10_000))) if each not in self._definitions)
         self._names[reference] = name
         self._definitions[name] = {}  # holds its place: definitions stand in the order in which they are met
@@ -263,10 +266,10 @@ class LoweringPass:
         elif patterns:
             self._lose(at, "patternProperties", "not enforced; properties of any name and form are taken")
             more = None
-        lowered = {name: self._schema(each, f"{at}/properties/{pointer_step(name)}") for name, each in properties.items()}
+        lowered = {name: self._schema(each, f"{at}/properties/{escape_step(name)}") for name, each in properties.items()}
         if self._rules.all_required:
             lowered = {
-                name: each if name in required else self._optional(each, properties[name], f"{at}/properties/{pointer_step(name)}")
+                name: each if name in required else self._optional(each, properties[name], f"{at}/properties/{escape_step(name)}")
                 for name, each in lowered.items()
             }
             required = list(lowered)
