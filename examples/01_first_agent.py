@@ -1,4 +1,4 @@
-"""An agent with one tool: the model decides to call a Python function, sees the result, and answers."""
+"""An agent with one tool: the model calls a Python function, sees the result, and answers."""
 
 from ferrule import ReAct, ScriptedLM, configure
 
@@ -8,7 +8,7 @@ def count_letter(word: str, letter: str) -> int:
     return word.lower().count(letter.lower())
 
 
-# A script stands in for the model, so that this runs anywhere. With a real one: configure(lm=LM("openai/gpt-5-mini")).
+# A script replaces the model, so this runs anywhere. With a real model: configure(lm=LM("openai/gpt-5-mini")).
 lm = ScriptedLM(
     [
         {"text": "I count rather than guess.", "tool_calls": [{"name": "count_letter", "args": {"word": "strawberry", "letter": "r"}}]},

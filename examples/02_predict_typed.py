@@ -1,4 +1,4 @@
-"""Typed outputs: the answer is read, checked against the types, and asked for again where it does not fit."""
+"""Typed outputs: the answer is parsed and validated; if it does not fit, the model corrects it."""
 
 from typing import Literal
 
@@ -24,7 +24,7 @@ class ReadOrder(Signature):
 
 lm = ScriptedLM(
     [
-        # "cheerful" is none of the three tones: the model is told so, and mends its answer.
+        # "cheerful" is not one of the three tones: ferrule returns the problem, and the model corrects its answer.
         '[[ ## lines ## ]]\n[{"item": "rope", "quantity": 2}]\n\n[[ ## tone ## ]]\ncheerful\n\n[[ ## completed ## ]]',
         '[[ ## lines ## ]]\n[{"item": "rope", "quantity": 2}]\n\n[[ ## tone ## ]]\nfriendly\n\n[[ ## completed ## ]]',
     ]

@@ -1,4 +1,4 @@
-"""A function becomes a tool: its name, its docstring and its types are what the model is told, and what every call is checked against."""
+"""A function becomes a tool: name, docstring and types describe it to the model, and every call is validated against them."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -32,11 +32,11 @@ def forecast(place: Place, days: Annotated[int, Field(ge=1, le=7)] = 1, unit: Li
 print(forecast.name, "-", forecast.desc)
 print(forecast.parameters["properties"]["days"])
 
-# It is still the function it was; dicts become the types of the parameters, and "2" is a number.
+# It is still a function. Dicts are converted to the types of the parameters, and "2" to a number.
 assert forecast(Place("Utrecht")) == "Utrecht: 18 C for 1 day(s)"
 assert forecast(place={"city": "Utrecht"}, days="2", unit="F") == "Utrecht: 18 F for 2 day(s)"
 
-# Whatever does not fit is told at once, in words that a model can act on, and nothing runs.
+# The error lists every problem, in words that a model can act on. The function does not run.
 try:
     forecast(place={"country": "NL"}, days=9, speed="fast")
 except ToolArgumentsError as error:

@@ -1,4 +1,4 @@
-"""One agent, two protocols: with native tool calls, or with the calls written in the text. The prediction is the same."""
+"""One agent, two ways to call tools: native calls, or calls written in the text. The prediction is the same."""
 
 from ferrule import ReAct, ScriptedLM, context
 
@@ -9,7 +9,7 @@ def convert(celsius: float) -> float:
 
 
 def text_step(thought: str, name: str, args: str) -> str:
-    """A step as a model writes it where it has no native calls."""
+    """A step as a model writes it without native calls."""
     return f"[[ ## next_thought ## ]]\n{thought}\n\n[[ ## next_tool_name ## ]]\n{name}\n\n[[ ## next_tool_args ## ]]\n{args}\n"
 
 
@@ -23,7 +23,7 @@ text = ScriptedLM(
     [
         text_step("I convert it.", "convert", '{"celsius": 100}'),
         text_step("I know enough.", "finish", "{}"),
-        # Without native calls, `finish` holds no outputs: they are read off the trajectory in one more call.
+        # Without native calls, `finish` carries no outputs: one more model call extracts them from the trajectory.
         "[[ ## reasoning ## ]]\nThe tool said 212.0.\n\n[[ ## answer ## ]]\n212 F\n\n[[ ## completed ## ]]",
     ]
 )

@@ -1,10 +1,10 @@
-"""A run as it happens: thoughts word by word, calls when they start, results when they are there."""
+"""Stream a run: thoughts word by word, then calls and results as they happen."""
 
 from ferrule import CallFinished, CallProgress, CallStarted, ReAct, ScriptedLM, ThoughtDelta, configure, progress
 
 
 def read_pages(pages: int) -> str:
-    """Read so many pages of the book."""
+    """Read a number of pages of the book."""
     for page in range(1, pages + 1):
         progress(f"page {page}", done=page, total=pages)
     return "It was the butler."

@@ -1,4 +1,4 @@
-"""A conversation: each turn is given the history so far, which reaches the model as real messages."""
+"""A conversation: each turn receives the history, which reaches the model as separate messages."""
 
 from ferrule import History, InputField, OutputField, Predict, ScriptedLM, Signature, configure
 
@@ -27,6 +27,6 @@ for message in ("I am Ada.", "What is my name?"):
     print("user: ", message)
     print("model:", prediction.reply)
 
-# The second request holds the first turn as a user's and an assistant's message, not as text about them.
+# The second request holds the first turn as a user message and an assistant message.
 assert [message.role for message in lm.requests[1].messages] == ["system", "user", "assistant", "user"]
 assert prediction.reply == "Your name is Ada."

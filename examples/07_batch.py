@@ -1,10 +1,10 @@
-"""Many inputs at once: one run each, several at a time, predictions in the inputs' order."""
+"""Many inputs at once: one run for each, several in parallel, predictions in input order."""
 
 from ferrule import InputError, Predict, Request, ScriptedLM, configure
 
 
 def label(request: Request) -> str:
-    """Stand in for the model: it must not depend on the order, because the runs overlap."""
+    """Answer as the model. The order of requests is undefined, because the runs overlap."""
     mood = "good" if "love" in request.messages[-1].text else "bad"
     return f"[[ ## mood ## ]]\n{mood}\n\n[[ ## completed ## ]]"
 
@@ -17,7 +17,7 @@ predictions = classify.batch([{"review": review} for review in reviews], max_con
 for review, prediction in zip(reviews, predictions, strict=True):
     print(f"{prediction.mood:5} {review}")
 
-# One bad input need not end the batch: its error stands in its place.
+# With `return_exceptions=True`, an error takes the place of its prediction.
 mixed = classify.batch([{"review": "I love it"}, {"reveiw": "It broke"}], progress=False, return_exceptions=True)
 print(f"{type(mixed[1]).__name__}: {mixed[1]}")
 

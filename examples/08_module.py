@@ -1,4 +1,4 @@
-"""A program of one's own, in plain Python: it calls other programs, and is called, streamed and started like them."""
+"""A program of your own, in plain Python: it calls other programs and is used like them."""
 
 from ferrule import Module, Predict, Prediction, ScriptedLM, configure
 

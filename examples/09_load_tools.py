@@ -1,4 +1,4 @@
-"""Tools from files: one file, one tool, in the function that is called like the file."""
+"""Tools from files: each file holds one tool, the function with the file's name."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,7 @@ print([tool.name for tool in everything])
 configure(
     lm=ScriptedLM(
         [
-            # Two calls in one turn run at the same time; the results come in the order of the calls.
+            # Two calls of one turn run in parallel; the results come in call order.
             [{"name": "area", "args": {"width": 2, "height": 3.5}}, {"name": "shout", "args": {"text": "done"}}],
             {"name": "finish", "args": {"answer": "7.0, DONE!"}},
         ]

@@ -1,4 +1,4 @@
-"""A tool that asks a person first: the run waits, as a value, until somebody decides, and then goes on where it was."""
+"""A tool that needs approval: the run pauses until someone decides, and then resumes."""
 
 from ferrule import ReAct, ScriptedLM, configure, tool
 
@@ -26,7 +26,7 @@ run = ReAct("task -> answer", [delete_file]).start(task="Delete notes.txt and th
 while run.status == "waiting":
     for question in run.pending:
         print(question.text)
-        assert question.call.args["path"] not in deleted  # nothing runs before the decision
+        assert question.call.args["path"] not in deleted  # it does not run before the decision
         if question.call.args["path"] == "thesis.txt":
             run.answer(question.deny("The thesis is not finished."))
         else:

@@ -1,4 +1,4 @@
-"""Calls as an answer: the model says what it wants called, the caller runs it, and the results go back in the history."""
+"""Tool calls as an output: the model returns calls, your code runs them, and the history carries the results."""
 
 from ferrule import History, InputField, OutputField, Predict, ScriptedLM, Signature, Tool, ToolCalls, context
 
@@ -32,7 +32,7 @@ with context(lm=lm):
     first = ask(question="How many ropes and boats are left?", tools=[stock], history=History())
     print("wanted:", *[f"{call.name}({call.args})" for call in first.calls.tool_calls])
 
-    # Nothing ran so far. The calls run here, side by side; the one that fails is a result as well.
+    # The calls run here, in parallel. A call that fails gives a result, too.
     results = first.calls.execute_all([stock])
     print("found:", *[result.content for result in results], sep="\n  ")
 

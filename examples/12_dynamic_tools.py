@@ -1,4 +1,4 @@
-"""Tools that are loaded while the agent works: it asks for a group of them, and has them from its next step on."""
+"""Tools that are loaded during a run: the agent asks for a group and can use it from the next step on."""
 
 from ferrule import Load, ReAct, ScriptedLM, Tool, Toolbox, configure
 
@@ -38,4 +38,4 @@ print(prediction.answer)
 
 assert refunded == ["A-7"]
 assert [len(request.tools) for request in lm.requests] == [3, 4, 4]  # with the built-in ones
-assert "billing.refund" not in support.tools  # the agent itself is as it was
+assert "billing.refund" not in support.tools  # the agent itself does not change

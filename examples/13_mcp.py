@@ -1,4 +1,4 @@
-"""An agent with the tools of an MCP server, one of which asks a person first: the run waits, and goes on when there is an answer."""
+"""An agent with the tools of an MCP server. One of them needs approval: the run pauses, and resumes with the answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def delete(path: str) -> str:
     return f"{path} is gone"
 
 
-# The server is in this process, so that the example needs nothing else; `mcp("npx -y ...")` and `mcp("https://...")` are used alike.
+# This server is in the same process, so that the example runs anywhere. `mcp("npx -y ...")` and `mcp("https://...")` work the same way.
 files = MCPServer.in_memory(MCPApp([find, delete], name="files").server, trust=True, confirm=False)
 
 
