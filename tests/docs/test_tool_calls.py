@@ -44,8 +44,8 @@ def test_the_page_tells_types_tags_adapter_behaviour_and_non_goals() -> None:
     assert headings == [
         "## Types",
         "## Native calls, or calls in text",
-        "## Calls that cannot be read",
-        "## Running the calls, and going on",
-        "## What observers see",
-        "## Not part of this",
+        "## Invalid calls",
+        "## Run the calls, and continue",
+        "## Events",
+        "## Not included",
     ]
