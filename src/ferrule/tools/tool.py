@@ -324,7 +324,7 @@ class Tool(Type):
         schema = attributes.GivenSchema()
 
         def __getattr__(self, name: str) -> Any:
-            return attributes.late_attribute(name, self._given, self._found, self._checked_by)
+            return attributes.late_attribute(name, self._given, self._found, lambda: self._checked_by().parameters)
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from ferrule.errors import ToolArgumentsError
-from ferrule.tools.arguments.iterators import eager_type
+from ferrule.tools.definition.parameters import eager_type
 from ferrule.tools.tool import Tool
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ferrule.tools.arguments.repairs import decode_object, decode_text, holds_boolean, misplaced_booleans, repair, unwrap
+from ferrule.tools.arguments.repairs import decode_object, decode_text, repair, unwrap
 
 ROOT = {
     "type": "object",
@@ -93,19 +93,3 @@ def test_python_literals_that_json_does_not_have_are_left_alone():
     everything = frozenset({"array", "object", "string", "number", "integer", "boolean", "null"})
     for text in ("{1, 2}", "b'x'", "1j", "{1: 2}", "1,2", "[b'x']", "f(x)", "x", "", "NaN", "[" * 500, "..."):
         assert decode_text(text, everything)[1] is False
-
-
-def test_booleans_are_found_where_numbers_are_wanted():
-    """api.md 1."""
-    args = {
-        "n": True,
-        "s": True,
-        "xs": [1, False],
-        "tree": {"kids": [{"value": True}]},
-        "either": {"a": True},
-        "any": [True],
-        "unknown": True,
-    }
-    assert holds_boolean(args)
-    assert {path for path, _ in misplaced_booleans(args, ROOT)} == {("n",), ("xs", 1), ("tree", "kids", 0, "value"), ("either", "a")}
-    assert not holds_boolean({"a": [1, {"b": "x"}]})

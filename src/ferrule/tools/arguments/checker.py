@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import PydanticSerializationError, PydanticUndefined, ValidationError, to_jsonable_python
 
 from ferrule.errors import ToolArgumentsError
-from ferrule.tools.arguments.given_schema import build_validator, check_by_schema
-from ferrule.tools.arguments.iterators import Reread, copy_arguments, iterate_again, read_iterators
-from ferrule.tools.arguments.json_view import json_view
-from ferrule.tools.arguments.non_finite import MODELS, find_non_finite
-from ferrule.tools.arguments.problems import Problem, dotted_path, explain_jsonschema, explain_pydantic, unknown_argument
-from ferrule.tools.arguments.repairs import decode_object, holds_boolean, misplaced_booleans, repair, unwrap, with_whole_numbers
+from ferrule.tools.arguments.given_schema import build_validator, check_by_schema, json_view
+from ferrule.tools.arguments.iterators import copy_arguments, iterate_again, read_iterators
+from ferrule.tools.arguments.numbers import MODELS, find_non_finite, fit_numbers
+from ferrule.tools.arguments.problems import Problem, explain_jsonschema, explain_pydantic, unknown_argument
+from ferrule.tools.arguments.repairs import decode_object, repair, unwrap
 from ferrule.tools.definition.inspect_function import field_of
+from ferrule.tools.definition.parameters import Reread
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.calls.edit import Coerced
 from ferrule.values.schema.fast_check import quick_check
 from ferrule.values.schema.nodes import admitted_types, is_object, mentions_type
-from ferrule.values.schema.words import describe_expected, describe_schema, shorten_json
+from ferrule.values.schema.words import describe_schema, shorten_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -104,7 +104,8 @@ class Checker:
                 held = set(map(type, value))  # pyright: ignore[reportUnknownArgumentType]
                 if held <= _NO_BOOLEANS and held == set(map(type, given)):  # pyright: ignore[reportUnknownArgumentType]
                     continue
-            found = self._finished(own, values, [])
+            misplaced = fit_numbers(own, self.parameters.schema)[1] if self._wants_numbers else []
+            found = self._finished(own, values, [], misplaced)
             return found if isinstance(found, CheckedArguments) else self._thoroughly(own)
         # A tool may change a list it was given: what is shown is another one.
         shown: dict[str, Any] = values
@@ -168,8 +169,7 @@ class Checker:
         return ToolArgumentsError(self.tool, problems, self.expected)
 
     def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
-        if self._wants_numbers:
-            args = with_whole_numbers(args, self.parameters.schema)
+        args, misplaced = fit_numbers(args, self.parameters.schema) if self._wants_numbers else (args, [])
         known = {name: value for name, value in args.items() if name in self._names}
         others = {name: value for name, value in args.items() if name not in self._names}
         problems = [self._unknown(name) for name in others if not self.parameters.open or not _is_name(name) or name == self._found.context]
@@ -189,12 +189,10 @@ class Checker:
         except _REFUSALS as error:
             problems.append(("", f"the arguments could not be checked: {type(error).__name__}: {error}"))
         if problems:
-            more = self._boolean_problems(args)
-            if self.parameters.by_hand:
-                more += self._broken({name: value for name, value in known.items() if value is not None})
+            by_schema = self._broken({name: value for name, value in known.items() if value is not None}) if self.parameters.by_hand else []
             places = {path.partition(".")[0] for path, _ in problems}
-            return problems + [each for each in more if each[0].partition(".")[0] not in places]
-        return self._finished(args, values, notes)
+            return problems + [each for each in (*misplaced, *by_schema) if each[0].partition(".")[0] not in places]
+        return self._finished(args, values, notes, misplaced)
 
     def _own(self, known: dict[str, Any]) -> dict[str, Any]:
         """What the function names itself; the rest is for its `**kwargs`."""
@@ -221,18 +219,6 @@ class Checker:
             seen[own] = name
         return problems
 
-    def _boolean_problems(self, args: dict[str, Any]) -> list[Problem]:
-        if not self._wants_numbers or not holds_boolean(args):
-            return []
-        schema = self.parameters.schema
-        found: list[Problem] = []
-        for path, places in misplaced_booleans(args, schema):
-            value: Any = args
-            for step in path:
-                value = value[step]
-            found.append((dotted_path(path), f"expected {describe_expected({'anyOf': places}, schema)}, got {shorten_json(value)}"))
-        return found
-
     @cached_property
     def _wants_numbers(self) -> bool:
         return mentions_type(self.parameters.schema, _NUMERIC)
@@ -243,14 +229,15 @@ class Checker:
 
     # -- what was taken ---------------------------------------------------------------------------------------
 
-    def _finished(self, args: dict[str, Any], values: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
+    def _finished(
+        self, args: dict[str, Any], values: dict[str, Any], notes: list[str], problems: list[Problem]
+    ) -> CheckedArguments | list[Problem]:
         """Values that pydantic took, checked for what it does not look at, and split for the call."""
         if self._own_names is not None:
             values = {**values, **{name: value for name, value in args.items() if name not in values and self._names.get(name) == name}}
-        problems = self._boolean_problems(args)
         if self._holds_models:
             chosen = {self._names.get(name, name) for name in args}
-            problems += find_non_finite({name: value for name, value in values.items() if name in chosen})
+            problems = problems + find_non_finite({name: value for name, value in values.items() if name in chosen})
         shown: dict[str, Any] = {}
         for name, value in values.items():
             plain = value if type(value) in _EXACT else json_view(value)

@@ -7,12 +7,13 @@ stars. So what coercion made is checked first, and then, where that does not fit
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ToolDefinitionError
-from ferrule.tools.arguments.json_view import json_view
+from ferrule.values.encoding.encode import json_text, jsonable, object_text
 from ferrule.values.encoding.masked import is_masked
 from ferrule.values.schema.nodes import Schema, admitted_types, is_object, json_type
 from ferrule.values.schema.words import describe_expected
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ferrule.tools.arguments.problems import Problem
+
+_DEEPEST = 60
+_SCALARS = frozenset({int, str, bool, type(None)})
 
 
 def build_validator(tool: str, schema: Schema) -> Any:
@@ -81,3 +85,23 @@ def _as_json(value: Any) -> Any:
         case _:
             reveal = getattr(value, "get_secret_value", None)
             return json_view(reveal() if reveal is not None else value)
+
+
+def json_view(value: Any, depth: int = 0) -> Any:
+    """A value as JSON. Sets are sorted: their order differs from process to process, and what is shown is compared across them."""
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
+    if kind in _SCALARS or (kind is float and value - value == 0.0):
+        return value
+    if depth > _DEEPEST:
+        return jsonable(value)  # which cuts what is too deep, or contains itself
+    if kind is list or kind is tuple:
+        if _SCALARS.issuperset(map(type, value)):
+            return list(value)
+        return [json_view(each, depth + 1) for each in value]
+    if kind is dict:
+        return {name if isinstance(name, str) else json_text(name).strip('"'): json_view(each, depth + 1) for name, each in value.items()}
+    if kind is set or kind is frozenset:
+        return sorted((json_view(each, depth + 1) for each in value), key=json_text)
+    if isinstance(value, Iterator):  # a file, say: to show what is in it would be to read it
+        return object_text(cast("Any", value))
+    return jsonable(value)

@@ -11,12 +11,22 @@ import ast
 import json
 from typing import Any
 
-from ferrule.values.schema.nodes import Schema, admitted_types, alternatives, fits_type, is_list, is_object, is_sequence, json_type
+from ferrule.values.schema.nodes import (
+    Schema,
+    admitted_types,
+    alternatives,
+    fits_type,
+    is_list,
+    is_object,
+    is_sequence,
+    item_schemas,
+    json_type,
+    property_schemas,
+)
 
 WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "inputs", "kwargs"})
 """Names under which models put all arguments once more."""
 _DEEPEST = 60
-_FAR = 200
 _LONGEST = 1_000_000
 """Characters. A text longer than this is not looked into."""
 
@@ -150,93 +160,9 @@ def _mended(value: Any, schemas: list[Any], root: Schema, notes: list[str], dept
         return json.dumps(value)
     if is_list(value) and "array" in admitted:
         by_place = any(is_object(each) and "prefixItems" in each for each in spread)
-        items = [_item_schemas(spread, i) for i in range(len(value))] if by_place else None
-        plain = _item_schemas(spread, None)
+        items = [item_schemas(spread, i) for i in range(len(value))] if by_place else None
+        plain = item_schemas(spread, None)
         return [_mended(each, items[i] if items else plain, root, notes, depth + 1) for i, each in enumerate(value)]
     if is_object(value) and "object" in admitted:
-        return {name: _mended(each, _property_schemas(spread, name), root, notes, depth + 1) for name, each in value.items()}
+        return {name: _mended(each, property_schemas(spread, name), root, notes, depth + 1) for name, each in value.items()}
     return value
-
-
-def _item_schemas(schemas: list[Any], index: int | None) -> list[Any]:
-    found: list[Any] = []
-    for each in schemas:
-        if is_object(each) and each.get("type", "array") == "array":
-            places: Any = each.get("prefixItems")
-            found.append(places[index] if index is not None and is_list(places) and index < len(places) else each.get("items", True))
-    return found or [True]
-
-
-def _property_schemas(schemas: list[Any], name: str) -> list[Any]:
-    found: list[Any] = []
-    for each in schemas:
-        if is_object(each) and each.get("type", "object") == "object":
-            properties: Any = each.get("properties") or {}
-            found.append(properties.get(name, each.get("additionalProperties", True)))
-    return found or [True]
-
-
-# -- whole numbers --------------------------------------------------------------------------------------------------
-
-
-def with_whole_numbers(args: dict[str, Any], schema: Schema) -> dict[str, Any]:
-    """Arguments in which a float is an integer where only that is wanted and it has no fraction: `7.0`, `1e20` (JSON Schema, 6.1.1)."""
-    return _whole(args, [schema], schema, 0) if _holds(args, float) else args
-
-
-def _whole(value: Any, schemas: list[Any], root: Schema, depth: int) -> Any:
-    if depth > _DEEPEST or not (isinstance(value, float) or is_object(value) or is_list(value)):
-        return value
-    spread = [each for schema in schemas for each in alternatives(schema, root)]
-    if not any(map(is_object, spread)):
-        return value
-    if isinstance(value, float):
-        admitted = [admitted_types(each, root) for each in spread]
-        is_wanted = any(each and "integer" in each for each in admitted) and not any(each is None or "number" in each for each in admitted)
-        return int(value) if is_wanted and value.is_integer() else value
-    if is_object(value):
-        return {name: _whole(each, _property_schemas(spread, name), root, depth + 1) for name, each in value.items()}
-    return [_whole(each, _item_schemas(spread, i), root, depth + 1) for i, each in enumerate(value)]
-
-
-# -- booleans -------------------------------------------------------------------------------------------------------
-
-
-def holds_boolean(args: dict[str, Any]) -> bool:
-    """Whether there is a boolean anywhere in the arguments."""
-    return _holds(args, bool)
-
-
-def _holds(args: dict[str, Any], kind: type) -> bool:
-    waiting: list[Any] = list(args.values())
-    seen: set[int] = set()  # a value that Python code passes may contain itself
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, kind):
-            return True
-        if (is_object(each) or is_sequence(each)) and id(each) not in seen:
-            seen.add(id(each))
-            waiting.extend(each.values() if is_object(each) else each)
-    return False
-
-
-def misplaced_booleans(args: dict[str, Any], schema: Schema) -> list[tuple[tuple[str | int, ...], list[Any]]]:
-    """Where a boolean stands and a number is wanted: pydantic would take `True` for 1. Each with the schemas of its place."""
-    found: list[tuple[tuple[str | int, ...], list[Any]]] = []
-    waiting: list[tuple[tuple[str | int, ...], Any, list[Any]]] = [((), args, [schema])]
-    while waiting:
-        path, value, schemas = waiting.pop()
-        if len(path) > _FAR or not (isinstance(value, bool) or is_object(value) or is_sequence(value)):
-            continue
-        spread = [each for one in schemas for each in alternatives(one, schema)]
-        if isinstance(value, bool):
-            admitted = [admitted_types(each, schema) for each in spread]
-            if not any(each is None or "boolean" in each for each in admitted) and any(
-                each and each & {"integer", "number"} for each in admitted
-            ):
-                found.append((path, spread))
-        elif is_object(value):
-            waiting.extend(((*path, name), each, _property_schemas(spread, name)) for name, each in value.items())
-        else:
-            waiting.extend(((*path, i), each, _item_schemas(spread, i)) for i, each in enumerate(value))
-    return found

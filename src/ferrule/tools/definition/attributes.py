@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FunctionType
 
-    from ferrule.tools.arguments.checker import Checker
     from ferrule.tools.definition.constructor import ToolDefinition
+    from ferrule.tools.definition.parameters import Parameters
 
 FLAGS = ("mcp_server", "require_confirmation", "effect", "reconcile", "unknown", "timeout_s", "concurrent")
 READY = ("func", "name", "desc", *FLAGS)
@@ -59,7 +59,7 @@ def instance_state(made: ToolDefinition, found: FunctionSpec) -> dict[str, Any]:
     return state
 
 
-def late_attribute(name: str, given: ToolDefinition, found: FunctionSpec, checker: Callable[[], Checker]) -> Any:
+def late_attribute(name: str, given: ToolDefinition, found: FunctionSpec, parameters: Callable[[], Parameters]) -> Any:
     """A field that is made when it is asked for, and made anew each time, so that nobody can change the tool by it."""
     if name in OF_MCP:
         return copy.deepcopy(getattr(given.mcp, name, None))
@@ -68,7 +68,7 @@ def late_attribute(name: str, given: ToolDefinition, found: FunctionSpec, checke
 
         return convert_input_schema_to_tool_args(given.mcp.input_schema)[_OF_ARGUMENTS.index(name)]
     if name == "args":
-        return copy.deepcopy(checker().parameters.schema["properties"])
+        return copy.deepcopy(parameters().schema["properties"])
     if name == "arg_types":
         return {each.name: type_of(each) for each in found.parameters}
     if name == "arg_desc":

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import copy
 import math
+import types
+import typing
+from collections import abc
 from functools import cache
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast, get_args, get_origin
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typing_extensions import TypedDict
 
 from ferrule.errors import ToolDefinitionError
-from ferrule.tools.arguments.iterators import eager_type, validator_kinds
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, description_in, field_of, parameter_docs
 from ferrule.values.encoding.plain import TYPE_NAMES, fits, is_plain
 from ferrule.values.record import Record
 from ferrule.values.schema.inline import Generator, inline_definitions, strip_titles
-from ferrule.values.schema.nodes import Schema, is_object
+from ferrule.values.schema.nodes import Schema, is_list, is_object
 from ferrule.values.schema.words import escape_surrogates
 
 if TYPE_CHECKING:
@@ -34,6 +36,13 @@ if TYPE_CHECKING:
 
 
 _FORM: Schema = {"type": "object", "properties": {}, "required": []}
+_ITERATORS: tuple[Any, ...] = (abc.Iterator, abc.Generator)
+_NO_VALIDATORS = frozenset({"metadata", "default", "serialization", "expected"})
+_NO_TYPES_INSIDE: tuple[Any, ...] = (typing.Literal, cast("Any", abc).Callable)
+
+
+class Reread(list[Any]):
+    """The items of an iterator. The function gets an iterator over them."""
 
 
 class Parameters(Record):
@@ -126,8 +135,6 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
 
 
 def _optional(annotation: Any) -> Any:
-    import typing
-
     return typing.Optional[annotation]  # noqa: UP045  works for what has no `|`
 
 
@@ -138,9 +145,6 @@ def _admits_none(annotation: Any) -> bool:
 
 
 def _is_union(annotation: Any) -> bool:
-    import types
-    import typing
-
     return get_origin(annotation) in (typing.Union, types.UnionType)
 
 
@@ -257,3 +261,52 @@ def _describe(properties: Schema, texts: Mapping[str, str]) -> None:
     for key, text in texts.items():
         before: Any = properties.get(key, {})
         properties[key] = {**(before if is_object(before) else {}), "description": text}
+
+
+# -- iterables --------------------------------------------------------------------------------------------------------
+
+
+def eager_type(hint: Any) -> Any:
+    """The type with lists for iterables, which pydantic would check lazily; an iterator as a whole becomes a `Reread`."""
+    return _eager(hint, is_outermost=True)
+
+
+def _eager(hint: Any, *, is_outermost: bool) -> Any:
+    origin, inside = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if origin is Annotated:
+        made = _eager(inside[0], is_outermost=is_outermost)
+        if made is inside[0]:
+            return hint
+        # After the other metadata: a bound on the number of items applies to the list.
+        bare, *behind = typing.get_args(made) if typing.get_origin(made) is Annotated else (made,)
+        return Annotated[(bare, *inside[1:], *behind)]
+    if origin is abc.Iterable or origin in _ITERATORS:
+        items: Any = list[_eager(inside[0], is_outermost=False)] if inside else list
+        return Annotated[items, AfterValidator(Reread)] if is_outermost and origin in _ITERATORS else items
+    if not inside or origin in _NO_TYPES_INSIDE:
+        return hint
+    is_union = origin in {typing.Union, types.UnionType}
+    new = tuple([_eager(each, is_outermost=is_outermost and is_union) for each in inside])
+    if all(one is other for one, other in zip(new, inside, strict=True)):
+        return hint
+    if is_union:
+        return cast("Any", typing.Union)[new]
+    return hint.copy_with(new) if hasattr(hint, "copy_with") else origin[new]
+
+
+def validator_kinds(core_schema: Any) -> frozenset[str]:
+    """The kinds of validators in a core schema, by pydantic's names: `"generator"` for an iterator in a model's field, for example."""
+    waiting: list[Any] = [core_schema]
+    seen: set[int] = set()
+    found: set[str] = set()
+    for each in waiting:
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if is_object(each):
+            if isinstance(each.get("type"), str):
+                found.add(each["type"])
+            waiting.extend(value for key, value in each.items() if key not in _NO_VALIDATORS)
+        elif is_list(each):
+            waiting.extend(each)
+    return frozenset(found)

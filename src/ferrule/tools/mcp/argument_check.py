@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic_core import SchemaError, SchemaValidator, ValidationError
 
 from ferrule.tools.arguments.checker import Checker
+from ferrule.tools.arguments.numbers import fit_numbers
 from ferrule.tools.arguments.problems import Problem, explain_jsonschema
-from ferrule.tools.arguments.repairs import with_whole_numbers
 from ferrule.tools.definition.inspect_function import FunctionSpec
 from ferrule.tools.definition.parameters import Parameters
 from ferrule.tools.mcp.safety import scrubbed_schema
@@ -57,7 +57,7 @@ class MCPChecker(Checker):
         raise self._error(found)
 
     def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
-        args = with_whole_numbers(args, self.parameters.schema)  # a server may read `7.0` as no integer
+        args, _ = fit_numbers(args, self.parameters.schema)  # a server may read `7.0` as no integer
         problems = self._broken(args)
         return problems or CheckedArguments((), args, args, tuple(dict.fromkeys(notes)))
 

@@ -131,6 +131,26 @@ def alternatives(schema: Any, root: Schema) -> list[Any]:
     return found
 
 
+def item_schemas(schemas: list[Any], index: int | None) -> list[Any]:
+    """The schemas of an item under these alternatives; `index` None for one behind those that `prefixItems` names."""
+    found: list[Any] = []
+    for each in schemas:
+        if is_object(each) and each.get("type", "array") == "array":
+            places: Any = each.get("prefixItems")
+            found.append(places[index] if index is not None and is_list(places) and index < len(places) else each.get("items", True))
+    return found or [True]
+
+
+def property_schemas(schemas: list[Any], name: str) -> list[Any]:
+    """The schemas of a property under these alternatives."""
+    found: list[Any] = []
+    for each in schemas:
+        if is_object(each) and each.get("type", "object") == "object":
+            properties: Any = each.get("properties") or {}
+            found.append(properties.get(name, each.get("additionalProperties", True)))
+    return found or [True]
+
+
 def admitted_types(schema: Any, root: Schema) -> frozenset[str] | None:
     """The JSON types that a schema admits; None for any type."""
     admitted: set[str] = set()

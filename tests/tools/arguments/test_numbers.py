@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 from typing import Annotated, Any, Optional
 
@@ -6,6 +7,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from ferrule.errors import ToolArgumentsError
+from ferrule.tools.arguments.numbers import fit_numbers
 from ferrule.tools.tool import Tool
 
 INFINITE = float("inf")
@@ -154,3 +156,68 @@ def test_an_infinity_that_is_a_default_is_nobodys_mistake(args):
 
     query = Tool(search).prepare(args).named["query"]
     assert (query.limit, query.range.high) == (INFINITE, INFINITE)
+
+
+# -- integral floats and booleans -----------------------------------------------------------------------------------
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "n": {"type": "integer"},
+        "s": {"type": "string"},
+        "xs": {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "null"}]}},
+        "ns": {"type": "array", "items": {"type": "integer"}},
+        "tree": {"$ref": "#/$defs/Tree"},
+        "either": {"anyOf": [{"type": "object", "properties": {"a": {"type": each}}} for each in ("integer", "string")]},
+        "any": {},
+    },
+    "$defs": {
+        "Tree": {
+            "type": "object",
+            "properties": {"value": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}},
+        },
+    },
+}
+
+
+def test_booleans_are_found_where_numbers_are_wanted():
+    """api.md 1."""
+    args = {
+        "n": True,
+        "s": True,
+        "xs": [1, False],
+        "tree": {"kids": [{"value": True}]},
+        "either": {"a": True},
+        "any": [True],
+        "unknown": True,
+    }
+    made, problems = fit_numbers(args, SCHEMA)
+    assert made == args
+    assert problems == [
+        ("either.a", "expected an integer or a string, got true"),
+        ("tree.kids.0.value", "expected an integer, got true"),
+        ("xs.1", "expected a number or null, got false"),
+        ("n", "expected an integer, got true"),
+    ]
+    assert fit_numbers({"n": 1, "any": [1, {"b": "x"}]}, SCHEMA)[1] == []
+
+
+def test_integral_floats_become_integers_where_only_an_integer_fits():
+    """ours: JSON Schema, 6.1.1."""
+    args = {"n": 7.0, "s": 1.0, "xs": [1.0], "ns": [1e20, 1.5], "tree": {"value": 2.0, "kids": [{"value": 3.0}]}, "any": [1.0]}
+    before = copy.deepcopy(args)
+    made, problems = fit_numbers(args, SCHEMA)
+    wanted = {"n": 7, "s": 1.0, "xs": [1.0], "ns": [10**20, 1.5], "tree": {"value": 2, "kids": [{"value": 3}]}, "any": [1.0]}
+    assert repr(made) == repr(wanted)
+    assert problems == []
+    assert repr(args) == repr(before)
+
+
+def test_arguments_that_contain_themselves_are_looked_through_once():
+    """ours: Python code may pass such a value; only JSON cannot hold it."""
+    around: list[Any] = [1.0]
+    around += [around, around]
+    made, problems = fit_numbers({"any": around, "n": 2.0}, SCHEMA)
+    assert made["n"] == 2
+    assert made["any"][1] is around
+    assert problems == []
