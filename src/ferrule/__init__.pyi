@@ -82,10 +82,10 @@ from ferrule.runs.store.sqlite import SQLiteStore as SQLiteStore
 from ferrule.runs.stream import EventStream as EventStream
 from ferrule.settings import configure as configure
 from ferrule.settings import context as context
+from ferrule.testing.offline.model import AutoLM as AutoLM
 from ferrule.testing.offline.model import OfflineLM as OfflineLM
 from ferrule.testing.replay import RecordLM as RecordLM
 from ferrule.testing.replay import ReplayLM as ReplayLM
-from ferrule.testing.scripted import AutoLM as AutoLM
 from ferrule.testing.scripted import ScriptedLM as ScriptedLM
 from ferrule.tools.confirm_first import confirm_first as confirm_first
 from ferrule.tools.decorator import tool as tool

@@ -1,4 +1,4 @@
-"""`OfflineLM` and `AutoLM` carry whole programs, in every form of prompt, in this process and behind a real server."""
+"""`OfflineLM` and `AutoLM` answer whole programs, with every adapter, in this process and behind a real server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def get_weather(city: str) -> dict:
 
 TOOLS = [calculator, get_weather]
 adapters = pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()], ids=["chat", "json", "xml"])
-modes = pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
+TEXT = Capabilities(native_tools=False)
 
 
 def names(prediction) -> list[str]:
@@ -37,15 +37,14 @@ def names(prediction) -> list[str]:
 
 
 @adapters
-@modes
-def test_the_offline_model_carries_an_agent(adapter, native):
+def test_the_offline_model_carries_an_agent(adapter):
     """L9."""
-    with context(lm=OfflineLM(capabilities=Capabilities(native_tools=native)), adapter=adapter), block_network():
-        agent = ReAct("question -> answer", TOOLS)
+    with context(lm=OfflineLM(), adapter=adapter), block_network():
+        agent = ReAct("question -> answer", TOOLS, native=True)
         first = agent(question="What is 17 * (23 + 4)?")
         second = agent(question="What is 12*12, and how is the weather in Oslo?")
         third = agent(question="Who are you?")
-        typed = ReAct("question -> answer: int, tags: list[str]", TOOLS)(question="What is 17 * (23 + 4)?")
+        typed = ReAct("question -> answer: int, tags: list[str]", TOOLS, native=True)(question="What is 17 * (23 + 4)?")
     assert (first.answer, names(first)) == ("459", ["calculator", "finish"])
     assert (second.answer, names(second)) == ("144\ncity: Oslo, sky: grey", ["calculator", "get_weather", "finish"])
     assert "no neural network" in third.answer
@@ -54,29 +53,37 @@ def test_the_offline_model_carries_an_agent(adapter, native):
 
 
 @adapters
-@modes
-def test_the_automatic_model_calls_everything_once(adapter, native):
+def test_the_automatic_model_calls_everything_once(adapter):
     """L8."""
-    with context(lm=AutoLM("yes", capabilities=Capabilities(native_tools=native)), adapter=adapter):
-        prediction = ReAct("question -> answer, score: float", TOOLS)(question="What?")
+    with context(lm=AutoLM("yes"), adapter=adapter):
+        prediction = ReAct("question -> answer, score: float", TOOLS, native=True)(question="What?")
         assert (prediction.answer, names(prediction)) == ("yes", ["calculator", "get_weather", "finish"])
         assert isinstance(prediction.score, float)
-        predicted = Predict("question -> answer", tools=TOOLS)(question="What?")
+        predicted = Predict("question -> answer", tools=TOOLS, native=True)(question="What?")
         assert (predicted.answer, names(predicted)) == ("yes", ["calculator", "get_weather"])
         assert ChainOfThought("question -> answer")(question="What?").answer == "yes"
 
 
+@adapters
+def test_tools_in_the_text_of_a_prompt_are_not_called(adapter):
+    """Ours: the agent ends at once, with outputs of their types."""
+    with context(adapter=adapter):
+        agent = ReAct("question -> answer, score: float", TOOLS)
+        automatic = agent(question="What?", lm=AutoLM("yes", capabilities=TEXT))
+        offline = agent(question="What is 12*12?", lm=OfflineLM(capabilities=TEXT))
+        predicted = Predict("question -> answer", tools=TOOLS)(question="What?", lm=AutoLM("yes", capabilities=TEXT))
+    assert (automatic.answer, automatic.score, names(automatic)) == ("yes", 1, ["finish"])
+    assert (offline.score, names(offline)) == (1, ["finish"])
+    assert "I was given no tool" in offline.answer
+    assert (predicted.answer, names(predicted)) == ("yes", [])
+
+
 @pytest.mark.integration
 @adapters
-@modes
-def test_a_served_model_carries_an_agent_in_every_way(adapter, native):
+def test_a_served_model_carries_an_agent_in_every_way(adapter):
     """L3, L9: over HTTP, whole and streamed."""
-    with (
-        serve(OfflineLM()) as served,
-        context(lm=served.lm(capabilities=Capabilities(native_tools=native)), adapter=adapter),
-        block_network(),
-    ):
-        agent = ReAct("question -> answer", TOOLS)
+    with serve(OfflineLM()) as served, context(lm=served.lm(), adapter=adapter), block_network():
+        agent = ReAct("question -> answer", TOOLS, native=True)
         assert agent(question="What is 17 * (23 + 4)?").answer == "459"
         assert asyncio.run(agent.acall(question="What is 17 * (23 + 4)?")).answer == "459"
         with agent.stream(question="What is 17 * (23 + 4)?") as stream:
@@ -84,12 +91,11 @@ def test_a_served_model_carries_an_agent_in_every_way(adapter, native):
             assert stream.prediction.answer == "459"
 
 
-@modes
-def test_a_recorded_agent_is_replayed(tmp_path, native):
+def test_a_recorded_agent_is_replayed(tmp_path):
     """L8."""
     path = tmp_path / "agent.jsonl"
     agent = ReAct("question -> answer", TOOLS)
-    with context(lm=RecordLM(OfflineLM(capabilities=Capabilities(native_tools=native)), path)):
+    with context(lm=RecordLM(OfflineLM(), path)):
         recorded = agent(question="What is 12*12?")
     with context(lm=ReplayLM(path)):
         replayed = agent(question="What is 12*12?")

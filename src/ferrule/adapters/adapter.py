@@ -38,6 +38,20 @@ class _PromptParts(Record):
     reminder: str
 
 
+class _AnswerForm(Record):
+    """See `AnswerForm`."""
+
+    adapter: Adapter
+    signature: type[Signature]
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        return self.signature.plan.output_schema()
+
+    def write(self, outputs: Mapping[str, Any]) -> str:
+        return join_pieces(self.adapter.drawn_answer(outputs))
+
+
 class Adapter(ABC):
     """Base class of adapters. Immutable; safe to share between threads and tasks."""
 
@@ -222,12 +236,12 @@ class Adapter(ABC):
             )
             raise ToolCallError("invalid_request", msg, raw=settings)
         if not len(tools):
-            return Request(messages, shape=self.shape(signature, capabilities), settings=settings)
+            return Request(messages, shape=self.shape(signature, capabilities), settings=settings, form=_AnswerForm(self, signature))
         if capabilities is not None and not capabilities.parallel_tools:
             parallel = None
         if tool_choice is not None:
             _refuse_unknown(tool_choice, tools)
-        return Request(messages, tools, tool_choice, parallel, None, settings)
+        return Request(messages, tools, tool_choice, parallel, None, settings, _AnswerForm(self, signature))
 
     def calls_natively(self, capabilities: Capabilities) -> bool:
         """Whether calls are native with a model of these capabilities."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ferrule.testing.network import NetworkBlocked, NetworkBlockedError, block_network
-    from ferrule.testing.offline.model import OfflineLM
+    from ferrule.testing.offline.model import AutoLM, OfflineLM
     from ferrule.testing.replay import RecordLM, ReplayLM
-    from ferrule.testing.scripted import AutoLM, ScriptedLM
+    from ferrule.testing.scripted import ScriptedLM
     from ferrule.testing.server.server import Served, serve
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _MODELS = {
-    "AutoLM": "ferrule.testing.scripted",
+    "AutoLM": "ferrule.testing.offline.model",
     "OfflineLM": "ferrule.testing.offline.model",
     "RecordLM": "ferrule.testing.replay",
     "ReplayLM": "ferrule.testing.replay",

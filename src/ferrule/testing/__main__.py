@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from ferrule.testing.offline.model import OfflineLM
-from ferrule.testing.scripted import AutoLM
+from ferrule.testing.offline.model import AutoLM, OfflineLM
 from ferrule.testing.server.server import serve
 
 

@@ -1,4 +1,4 @@
-"""Models for tests: `ScriptedLM` says what it was told to say, `AutoLM` calls every tool once."""
+"""`ScriptedLM`: a model that gives the answers of a script."""
 
 from __future__ import annotations
 
@@ -120,46 +120,6 @@ class ScriptedLM(LocalLM):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.assert_done()
-
-
-class AutoLM(LocalLM):
-    """Calls each tool it is offered once, with the smallest arguments that fit its schema, then answers.
-
-    It knows what it did from the conversation alone, so that one instance serves any number of runs. It uses declared tools, and where
-    there are none ferrule's text prompts (chat markers, JSON, XML). `answer` is the text of its answers, or a mapping of output fields to
-    values; fields it does not name get the smallest value of their type.
-    """
-
-    name = "auto"
-
-    def __init__(self, answer: Any = "done", *, capabilities: Capabilities | None = None) -> None:
-        self._answer = answer
-        if capabilities is not None:
-            self.capabilities = capabilities
-
-    def complete(self, request: Request) -> Response:
-        """The next call, or the answer."""
-        from ferrule.testing.simulate.example import example
-        from ferrule.testing.simulate.read_prompt import read_prompt
-        from ferrule.testing.simulate.turns import ended, taken
-
-        asked = read_prompt(request)
-        called = {call.name for call in asked.calls}
-        tool = next((tool for tool in asked.tools if tool.name not in called), None)
-        place = len(request.messages)
-        if tool is not None and request.tool_choice != "none":
-            return taken(asked, tool.name, example(tool.parameters), f"I call {tool.name}.", place)
-        return ended(asked, self._value, place)
-
-    def _value(self, name: str, schema: Any) -> Any:
-        from ferrule.models.wires.payload import mapping
-        from ferrule.testing.simulate.example import example
-
-        if isinstance(self._answer, Mapping):
-            answers = cast("Mapping[str, Any]", self._answer)
-            return answers[name] if name in answers else example(schema)
-        is_text = mapping(schema).get("type", "string") == "string" and not mapping(schema).keys() & {"enum", "const", "anyOf", "$ref"}
-        return self._answer if is_text or not isinstance(self._answer, str) else example(schema)
 
 
 def _in_words(response: Response) -> Iterator[Delta | Response]:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from agent_script import fields, text_step
 
 from ferrule import settings
 from ferrule.concurrency.offload import POOL_SIZE
@@ -23,7 +24,8 @@ from ferrule.runs.journal.journal import Entry
 from ferrule.runs.limits import Limits
 from ferrule.runs.run import Run, aexecute, execute
 from ferrule.runs.store.sqlite import MemoryStore
-from ferrule.testing.scripted import AutoLM, ScriptedLM
+from ferrule.testing.offline.model import AutoLM
+from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.confirmation.question import Question
@@ -513,6 +515,12 @@ class LaterOnly:
         self.kinds.append(entry.kind)
 
 
+IN_TEXT = {
+    ReAct: [text_step("t", "clock"), text_step("t", "finish"), fields(reasoning="r", answer="well")],
+    Predict: [fields(tool_calls={"tool_calls": [{"name": "clock", "args": {}}]}), fields(answer="well")],
+}
+
+
 @pytest.mark.parametrize("kind", [ReAct, Predict])
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("store", [None, MemoryStore])
@@ -528,7 +536,7 @@ def test_a_run_that_ended_leaves_nothing_to_the_garbage_collector(driver: str, k
         run = Run(kind("question -> answer", tools=[Tool(clock)], native=native), (), {"question": "q"})
         if store is not None:
             run.keep(store())
-        with settings.context(lm=AutoLM("well")):
+        with settings.context(lm=AutoLM("well") if native else ScriptedLM(IN_TEXT[kind])):
             carry(run, driver)
         assert run.prediction.answer == "well"
         held.append(weakref.ref(run))

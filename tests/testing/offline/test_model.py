@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from ferrule.testing.offline.model import OfflineLM
 from ferrule.testing.offline.rules import arguments, best_tool, dates, sums
-from ferrule.testing.simulate.read_prompt import SeenTool
+from ferrule.testing.offline.task import OfferedTool
 from ferrule.values.conversation.exchange import Capabilities, Declarations, Request
 from ferrule.values.conversation.message import Message, Messages
 
 
-def tool(name: str, description: str = "", required: bool = True, **properties) -> SeenTool:
-    return SeenTool(name, description, {"type": "object", "properties": properties, "required": list(properties) if required else []})
+def tool(name: str, description: str = "", required: bool = True, **properties) -> OfferedTool:
+    return OfferedTool(name, description, {"type": "object", "properties": properties, "required": list(properties) if required else []})
 
 
 TEXT, INT, NUMBER, DATE = {"type": "string"}, {"type": "integer"}, {"type": "number"}, {"type": "string", "format": "date"}
@@ -103,13 +103,13 @@ def test_dates_and_ranges_are_no_arithmetic():
     assert sums("in 2026") == []
 
 
-def declared(*tools: SeenTool) -> Declarations:
+def declared(*tools: OfferedTool) -> Declarations:
     return Declarations(
         [{"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.parameters}} for t in tools]
     )
 
 
-def conversation(question: str, *tools: SeenTool, results: tuple[str, ...] = ()) -> list:
+def conversation(question: str, *tools: OfferedTool, results: tuple[str, ...] = ()) -> list:
     request = Request(Messages([Message("system", "x"), Message("user", question)]), declared(*tools))
     turns = []
     for result in (*results, None):

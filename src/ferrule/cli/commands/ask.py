@@ -119,6 +119,7 @@ def _asked(
     try:
         shaping, native = choose.adapter(adapter)
         own = choose.tools(places) if places or not servers else []
+        native = True if lm is None else native  # `OfflineLM` calls declared tools only
         agent = ReAct(signature, [*servers, *own], max_iters, native=native)
         values = choose.inputs(agent.signature, question, inputs)
         if as_json and (taken := [name for name in agent.signature.output_fields if name in _BESIDE]):

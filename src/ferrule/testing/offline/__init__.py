@@ -1,1 +1,1 @@
-"""A model that answers without a provider."""
+"""`OfflineLM`, and what it shares with `AutoLM`: reading what a request declares, and examples for schemas."""

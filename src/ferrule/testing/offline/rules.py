@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.models.wires.payload import mapping
-from ferrule.testing.simulate.example import example
+from ferrule.models.wires.payload import Json, mapping
+from ferrule.testing.offline.example import example
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
-    from ferrule.testing.simulate.read_prompt import SeenTool
-
-Json = dict[str, Any]
+    from ferrule.testing.offline.task import OfferedTool
 
 _WORD = re.compile(r"[^\W\d_]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -74,7 +72,7 @@ def words(text: str) -> set[str]:
     return {stem(word) for word in found if word.lower() not in _STOP and len(word) > 1}
 
 
-def best_tool(question: str, tools: Sequence[SeenTool], called: AbstractSet[str]) -> SeenTool | None:
+def best_tool(question: str, tools: Sequence[OfferedTool], called: AbstractSet[str]) -> OfferedTool | None:
     """The tool that fits best of those not called yet, or None where none fits well enough."""
     asked = words(question)
     found = sums(question)
@@ -94,7 +92,7 @@ def _operations(found: Iterable[str]) -> set[str]:
     return {stem(word) for each in found for sign, named in _NAMED for word in named.split() if sign in each}
 
 
-def _score(asked: set[str], tool: SeenTool, *, has_sum: bool) -> int:
+def _score(asked: set[str], tool: OfferedTool, *, has_sum: bool) -> int:
     named = words(tool.name)
     described = words(tool.description) - named
     parameters = [word for name, schema in _parameters(tool) for word in words(f"{name} {mapping(schema).get('description') or ''}")]
@@ -102,14 +100,14 @@ def _score(asked: set[str], tool: SeenTool, *, has_sum: bool) -> int:
     return score + (6 if has_sum and _calculates(tool) else 0)
 
 
-def _calculates(tool: SeenTool) -> bool:
+def _calculates(tool: OfferedTool) -> bool:
     if not any(_type(mapping(schema)) == "string" for _, schema in _parameters(tool)):
         return False  # nowhere to write a sum
     said = words(f"{tool.name} {tool.description} {' '.join(name for name, _ in _parameters(tool))}")
     return bool(said & {stem(word) for word in _CALCULATES})
 
 
-def _parameters(tool: SeenTool) -> Iterable[tuple[str, Any]]:
+def _parameters(tool: OfferedTool) -> Iterable[tuple[str, Any]]:
     return mapping(tool.parameters.get("properties")).items()
 
 
@@ -171,7 +169,7 @@ class _Material:
         return pieces[min(place, len(pieces) - 1)]
 
 
-def arguments(question: str, tool: SeenTool) -> Json:
+def arguments(question: str, tool: OfferedTool) -> Json:
     """Arguments for a tool out of a question; what it does not hold becomes the smallest value that fits."""
     undated = _MONTH_FIRST.sub(" ", _DAY_FIRST.sub(" ", _ISO_DATE.sub(" ", question)))
     material = _Material(
@@ -193,7 +191,7 @@ def arguments(question: str, tool: SeenTool) -> Json:
     return values
 
 
-def _found(name: str, schema: Json, material: _Material, tool: SeenTool, *, is_required: bool) -> Any:
+def _found(name: str, schema: Json, material: _Material, tool: OfferedTool, *, is_required: bool) -> Any:
     options = schema.get("enum")
     if isinstance(options, list):
         asked = words(material.question)
@@ -219,7 +217,7 @@ def _list(items: Json, material: _Material) -> list[Any] | None:
     return list(material.quotes) or None if kind == "string" else None
 
 
-def _words_for(name: str, schema: Json, material: _Material, tool: SeenTool, *, is_required: bool) -> str | None:
+def _words_for(name: str, schema: Json, material: _Material, tool: OfferedTool, *, is_required: bool) -> str | None:
     said = {word.lower() for word in _WORD.findall(_CAMEL.sub(" ", name.replace("_", " ")))}
     about = words(f"{name} {schema.get('description') or ''}")
     if material.sums and about & {stem(word) for word in _CALCULATES}:
@@ -252,7 +250,7 @@ def _fits(schema: Json, word: str) -> bool:
         return False
 
 
-def _keywords(question: str, tool: SeenTool) -> str:
+def _keywords(question: str, tool: OfferedTool) -> str:
     """The question without the words that say nothing, and without those that only name the tool."""
     names = words(tool.name)
     kept = [token for token in _tokens(question) if token and token.lower() not in _STOP and stem(token) not in names]

@@ -108,6 +108,19 @@ NO_TOOLS = Declarations()
 _BARE = frozenset({type(None), bool, str})
 
 
+class AnswerForm(Protocol):
+    """The outputs of an answer, and how its text is written: for models that do not read prompts."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of the object of outputs."""
+        ...
+
+    def write(self, outputs: Mapping[str, Any]) -> str:
+        """The text of an answer with these outputs."""
+        ...
+
+
 class Request(Changing):
     """One question to a model. Treated as immutable: `following` gives the next one of the same conversation."""
 
@@ -120,11 +133,13 @@ class Request(Changing):
     shape: Shape | None = None
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Sampling: `temperature`, `max_tokens`, `stop`, `seed`, `top_p`, and what else a provider knows."""
+    form: AnswerForm | None = field(default=None, repr=False, compare=False)
+    """The form of the answer's text, set by the adapter. Not sent, and no part of the digest."""
     _fixed: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def following(self, messages: Messages) -> Request:
         """The same request over another state of the conversation; what was computed of the rest is kept."""
-        following = Request(messages, self.tools, self.tool_choice, self.parallel, self.shape, self.settings)
+        following = Request(messages, self.tools, self.tool_choice, self.parallel, self.shape, self.settings, self.form)
         following._fixed = self._fixed
         return following
 

@@ -11,12 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 from warnings import catch_warnings, simplefilter
 
-from ferrule.models.wires.payload import mapping
+from ferrule.models.wires.payload import Json, mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-Json = dict[str, Any]
 
 _FORMATS = {
     "date": "2026-01-31",

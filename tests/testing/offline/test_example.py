@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, TypeAdapter
 
-from ferrule.testing.simulate.example import example
+from ferrule.testing.offline.example import example
 
 
 class Colour(Enum):

@@ -1,0 +1,124 @@
+"""What a request declares, as data: its tools, the calls so far, the outputs to write. `AutoLM` and `OfflineLM` answer by it.
+
+Tools and calls are those of native function calling. Outputs come from the `finish` tool, from the adapter's `Request.form`, or from the
+JSON schema that the answer must fit. Prompts are not parsed.
+"""
+
+from __future__ import annotations
+
+from json import JSONDecoder
+from typing import TYPE_CHECKING, Any
+
+from ferrule.models.wires.payload import Json, mapping
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.conversation.exchange import Response, Usage
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ferrule.values.conversation.exchange import Request
+
+_BUILT_IN = frozenset({"finish", "user_clarification"})
+_NO_PROSE = ("[[", "<", "Answer with ")
+"""How lines of a question begin that only say which field follows, or how to answer."""
+
+
+class OfferedTool(Record):
+    """A tool of a request."""
+
+    name: str
+    description: str
+    parameters: Json
+    """A JSON Schema of an object."""
+
+
+class PastCall(Record):
+    """A call made earlier in the conversation, with the text of its result."""
+
+    name: str
+    args: Json
+    result: str
+
+
+class Task(Record):
+    """What a request declares."""
+
+    question: str
+    tools: tuple[OfferedTool, ...]
+    """Without ferrule's own `finish` and `user_clarification`."""
+    calls: tuple[PastCall, ...]
+    finish: OfferedTool | None
+    outputs: Json
+    """The JSON Schema of the object of outputs; empty where plain text will do."""
+    write: Callable[[Json], str]
+    """The text of an answer with these outputs."""
+    position: int
+    """The length of the conversation: it makes the ids of new calls unique."""
+
+    def call(self, name: str, args: Json, thought: str | None) -> Response:
+        """An answer that calls a tool."""
+        call = ToolCall(name=name, args=args, id=f"call_{self.position}")
+        return Response(thought, (call,), finish_reason="tool_calls", usage=_ONE_CALL)
+
+    def end(self, value: Callable[[str, Json], Any]) -> Response:
+        """The last answer. `value` gives the value of an output, by its name and JSON Schema."""
+        schema = self.outputs if self.finish is None else self.finish.parameters
+        values = {name: _finish(each) or value(name, each) for name, each in _properties(schema)}
+        if self.finish is not None:
+            return self.call("finish", values, None)
+        text = self.write(values) if values else str(value("answer", {"type": "string"}))
+        return Response(text, finish_reason="stop", usage=_ONE_CALL)
+
+
+_ONE_CALL = Usage(calls=1)
+
+
+def read_task(request: Request) -> Task:
+    """What a request declares."""
+    tools = [_tool(mapping(each.get("function"))) for each in request.tools]
+    form, shape = request.form, request.shape
+    return Task(
+        next((_prose(message.text) for message in reversed(list(request.messages)) if message.role == "user"), ""),
+        tuple(tool for tool in tools if tool.name not in _BUILT_IN),
+        tuple(_calls(request)),
+        next((tool for tool in tools if tool.name == "finish"), None),
+        dict(form.schema if form is not None else (shape and shape.schema) or {}),
+        json_text if form is None else form.write,
+        len(request.messages),
+    )
+
+
+def _tool(function: Json) -> OfferedTool:
+    return OfferedTool(str(function.get("name")), str(function.get("description") or ""), mapping(function.get("parameters")))
+
+
+def _calls(request: Request) -> Iterator[PastCall]:
+    results = {message.tool_call_id: message.text for message in request.messages if message.role == "tool"}
+    for message in request.messages:
+        for call in message.tool_calls:
+            yield PastCall(call.name, call.args, results.get(call.id, ""))
+
+
+def _properties(schema: Json) -> Iterator[tuple[str, Json]]:
+    definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    for name, each in mapping(schema.get("properties")).items():
+        yield name, {**mapping(each), **definitions}
+
+
+def _finish(schema: Json) -> str | None:
+    """`finish` where it is a choice: a step in text ends the loop, as the tools of a prompt are not declared."""
+    options = schema.get("enum")
+    return "finish" if isinstance(options, list) and "finish" in options else None
+
+
+def _prose(text: str) -> str:
+    """What a message asks, without the form it stands in: the values of a JSON object, or the lines that are prose."""
+    if text.startswith("{"):
+        try:
+            found = mapping(JSONDecoder().raw_decode(text)[0])
+        except (ValueError, RecursionError):
+            return text
+        return "\n".join(each if isinstance(each, str) else json_text(each) for each in found.values())
+    return "\n".join(line for line in text.splitlines() if not line.startswith(_NO_PROSE)).strip()

@@ -1,1 +1,0 @@
-"""Reading prompts and making up answers."""
