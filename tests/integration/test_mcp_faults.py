@@ -127,7 +127,7 @@ def test_a_server_that_never_answers_the_newer_question_is_connected_all_the_sam
         assert server.info.protocol_version == "2025-11-25"
         with pytest.raises(MCPConnectionError):
             server.call("die")
-        assert server.core.link._remembered.is_legacy
+        assert server.core.link._known.is_legacy
         assert server.call("ok")["content"]
 
 
@@ -329,7 +329,7 @@ def test_cancelling_an_async_call_tells_the_server_and_returns_at_once(tmp_path:
         async def cancelled() -> None:
             await server.aconnect()
             call = asyncio.ensure_future(server.acall("slow", {"s": 600}))
-            while not server.core._under_way:
+            while not server.core._calls:
                 await asyncio.sleep(0.01)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -370,7 +370,7 @@ def test_a_change_is_seen_when_it_is_asked_for() -> None:
         assert not server.changes()
         server.call("ok", {"x": "rug"})
         for _ in range(100):
-            if server.core.is_stale():
+            if server.core.catalog.is_stale():
                 break
             time.sleep(0.02)
         assert server.tools is before
@@ -384,7 +384,7 @@ def test_a_server_that_never_tells_is_asked_now_and_then(tmp_path: Path) -> None
     """M56."""
     with raw("stdio", poll_s=0.9, env={"RAWLOG": str(tmp_path / "log")}) as server:
         _ = server.tools
-        server.core._listed_at -= 1
+        server.core.catalog._listed_at -= 1
         server.changes()
     assert [each["method"] for each in log_of(tmp_path / "log")].count("tools/list") == 2
 
@@ -463,7 +463,7 @@ def test_a_script_that_never_closes_ends_by_itself_and_leaves_no_child(flags: st
     program = (
         "import sys\nfrom ferrule import MCPServer\n"
         f"server = MCPServer.stdio(sys.executable, [{str(mcp_servers.raw_server())!r}, {flags!r}])\n"
-        "server.connect(); print(server.core.link._connection._child.pid, flush=True); sys.exit(7)\n"
+        "server.connect(); print(server.core.link._connection._channel.child.pid, flush=True); sys.exit(7)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         pid = int(process.stdout.readline())
@@ -497,7 +497,7 @@ def test_a_server_that_is_used_while_the_process_ends_leaves_no_child(when: str)
     program = (
         "import atexit, sys\nfrom ferrule import MCPServer\nfrom ferrule.errors import MCPConnectionError\n"
         "def use():\n"
-        "    try:\n        server.connect(); print(server.core.link._connection._child.pid, flush=True)\n"
+        "    try:\n        server.connect(); print(server.core.link._connection._channel.child.pid, flush=True)\n"
         "    except MCPConnectionError as error:\n        print(error)\n"
         f"{'atexit.register(use)' if when == 'before_it_is_made' else ''}\n"
         f"server = MCPServer.stdio(sys.executable, [{str(mcp_servers.raw_server())!r}, 'ignoreeof,ignoreterm'])\n"
@@ -531,7 +531,7 @@ def test_a_wrapper_leaves_no_grandchild() -> None:
     script = mcp_servers.raw_server()
     server = MCPServer.stdio("sh", ["-c", f"'{sys.executable}' '{script}' ignoreeof,ignoreterm; true"], name="wrapped")
     server.connect()
-    group = server.core.link._connection._child.pid
+    group = server.core.link._connection._channel.child.pid
     server.close()
     for _ in range(100):
         try:
@@ -599,7 +599,7 @@ def test_an_idle_server_is_left_in_peace(tmp_path: Path) -> None:
     """M25: no keepalive; a server that died idle is not started again before it is used."""
     with raw("stdio", env={"RAWLOG": str(tmp_path / "log")}) as server:
         server.connect()
-        os.kill(server.core.link._connection._child.pid, signal.SIGKILL)
+        os.kill(server.core.link._connection._channel.child.pid, signal.SIGKILL)
         for _ in range(200):
             if not server.is_connected:
                 break

@@ -167,8 +167,8 @@ def test_a_server_that_changes_its_era_is_asked_anew(is_modern: bool) -> None:
         assert server.call("look") == RESULT
         assert (server.info.protocol_version == MODERN, talk.calls, server.core.link.starts) == (not is_modern, 2, 2)
         server.close()
-        assert server.core.link._remembered.discovered is None
-        assert not server.core.link._remembered.is_legacy
+        assert server.core.link._known.discovered is None
+        assert not server.core.link._known.is_legacy
 
 
 def test_what_a_server_refuses_for_itself_is_not_asked_twice() -> None:

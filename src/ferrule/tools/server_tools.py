@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.tools.mcp.names import Prefix, own_names
 from ferrule.tools.mcp.safety import MCPFinding, estimated_tokens, shadowing
-from ferrule.tools.mcp.tool import Caller, ConversionRules, RemoteCall, mcp_parts, rules_of
+from ferrule.tools.mcp.tool import Caller, ConversionRules, RemoteCall, mcp_parts, rules_from
 from ferrule.tools.tool import Tool
 from ferrule.values.record import replace
 from ferrule.values.schema.python_types import convert_input_schema_to_tool_args
@@ -27,10 +27,10 @@ __all__ = [
     "convert_mcp_tool",
     "estimate_mcp_tokens",
     "find_shadowed_tools",
+    "make_tools",
     "renamed",
     "separated",
     "together",
-    "tools_of",
 ]
 
 
@@ -39,7 +39,7 @@ def convert_mcp_tool(session: Caller, tool: Any) -> Tool:
     return Tool.from_mcp_tool(session, tool)
 
 
-def tools_of(
+def make_tools(
     definitions: Iterable[MCPDefinition],
     caller: Caller | None,
     server: str,
@@ -92,7 +92,7 @@ def renamed(tool: Tool, name: str) -> Tool:
 
 def connect_mcp_tools(tools: Iterable[Tool], callers: Mapping[str, Caller], **options: Any) -> list[Tool]:
     """Tools that were made of `(entry, server_id)`, or loaded, with a way to be called: through the server of that name. The rest as is."""
-    rules = rules_of(options)
+    rules = rules_from(options)
     made: list[Tool] = []
     for each in tools:
         caller = callers.get(each.mcp_server or "") if each.mcp is not None and each.func is None else None

@@ -1,13 +1,10 @@
 import re
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ferrule.errors import ToolDefinitionError
-from ferrule.tools.definition.mcp import MCPDefinition
 from ferrule.tools.definition.names import wire_name
-from ferrule.tools.mcp.names import is_allowed, own_names, safe_server
+from ferrule.tools.mcp.names import own_names, safe_server
 
 
 def test_a_name_that_nobody_else_has_stays():
@@ -82,31 +79,3 @@ def test_names_are_all_different_safe_and_the_same_each_time(servers, prefix):
 
 def test_the_name_of_a_server_is_made_plain():
     assert [safe_server("a b"), safe_server("--"), safe_server("…")] == ["a_b", "--", "server"]
-
-
-def definition(name, **hints):
-    return MCPDefinition(name, {"type": "object"}, annotations=hints)
-
-
-@pytest.mark.parametrize(
-    ("allow", "deny", "passes"),
-    [
-        pytest.param(None, None, ["get_a", "get_b", "drop"], id="nothing said"),
-        pytest.param("get_*", None, ["get_a", "get_b"], id="a glob"),
-        pytest.param(["get_a", "drop"], None, ["get_a", "drop"], id="several"),
-        pytest.param([], None, [], id="none at all"),
-        pytest.param(None, "get_?", ["drop"], id="denied"),
-        pytest.param("get_*", {"get_b"}, ["get_a"], id="denied wins"),
-        pytest.param("GET_*", None, [], id="case counts"),
-        pytest.param(lambda each: each.hint("readOnlyHint"), None, ["get_a"], id="a function of the definition"),
-    ],
-)
-def test_which_tools_there_are(allow, deny, passes):
-    """M40."""
-    tools = [definition("get_a", readOnlyHint=True), definition("get_b"), definition("drop")]
-    assert [each.name for each in tools if is_allowed(each, allow, deny)] == passes
-
-
-def test_a_choice_of_another_kind_is_refused():
-    with pytest.raises(ToolDefinitionError, match="globs"):
-        is_allowed(definition("x"), [3])

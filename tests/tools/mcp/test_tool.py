@@ -19,7 +19,7 @@ from ferrule.settings import context
 from ferrule.tools.definition.mcp import MCPDefinition
 from ferrule.tools.execution.run import arun_call, run_call
 from ferrule.tools.mcp.result import MCPResult
-from ferrule.tools.mcp.tool import ConversionRules, confirmation_of, effect_of, rules_of
+from ferrule.tools.mcp.tool import ConversionRules, confirmation_of, effect_of, rules_from
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolCalls, ToolResult
 from ferrule.values.content.parts import Image, Text
@@ -349,7 +349,7 @@ def test_a_model_is_asked_about_where_code_is_not():
 
 
 def test_options_by_name_are_rules():
-    rules = rules_of({"trust": True, "most_characters": 10, "structured": "text"})
+    rules = rules_from({"trust": True, "most_characters": 10, "structured": "text"})
     assert (rules.trust, rules.show.most_characters, rules.show.structured) == (True, 10, "text")
 
 

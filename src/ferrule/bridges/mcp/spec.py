@@ -1,14 +1,15 @@
-"""What says which MCP server is meant, and how it is to be used: plain values without a connection.
+"""Which MCP server is meant, as a plain value without a connection.
 
-In: a command, an address or a saved mapping. Out: a `ServerSpec` that compares, and is saved as JSON without secrets. Secrets are never
-shown: not in `repr`, not in what is saved. What is saved of one is the name of the variable that it will be read from again.
+A `ServerSpec` comes from a command, an address, a saved mapping or an entry of an `mcpServers` file. It compares by value and is saved as
+JSON. Secrets are never shown or saved: instead of a secret, the saved form names the variable to read it from.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -27,17 +28,16 @@ from ferrule.values.record import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from os import PathLike
 
-Transport = Literal["stdio", "http", "sse", "memory"]
-Filter = Any
-"""Names with `*` and `?`, or a function of the tool's description as the server gave it; None lets everything pass."""
+TransportKind = Literal["stdio", "http", "sse", "memory"]
 
 
 class ServerSpec(Record, kw_only=True):
-    """How one server is reached. Compared by every field; shown without secrets."""
+    """How to reach one server. Compares by every field; its `repr` shows no secrets."""
 
     name: str
-    transport: Transport
+    transport: TransportKind
     command: str = ""
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict[str, str])
@@ -45,9 +45,9 @@ class ServerSpec(Record, kw_only=True):
     url: str = ""
     headers: dict[str, str] = field(default_factory=dict[str, str])
     expands: bool = False
-    """Whether `${VAR}` and `${VAR:-default}` in command, args, env, cwd, url and headers are read from the environment when it connects.
+    """Whether `${VAR}` and `${VAR:-default}` in command, args, env, cwd, url and headers are read from the environment on connecting.
 
-    There `$${` stands for `${`.
+    `$${` stands for `${`.
     """
 
     def __repr__(self) -> str:
@@ -56,7 +56,7 @@ class ServerSpec(Record, kw_only=True):
         return f"{self.name} ({self.transport}{f': {what}' if what else ''}{'; ' + ', '.join(hidden) if hidden else ''})"
 
     def expanded(self, environ: Mapping[str, str] | None = None) -> ServerSpec:
-        """The same with variables read. Raises `ConfigurationError` naming every variable that is not set."""
+        """The spec with its variables read. Raises `ConfigurationError` naming every variable that is not set."""
         if not self.expands:
             return self
         missing: list[str] = []
@@ -73,16 +73,14 @@ class ServerSpec(Record, kw_only=True):
         )
         if missing:
             names = ", ".join(f"`{each}`" for each in dict.fromkeys(missing))
-            msg = f"MCP server `{self.name}` needs the environment variable {names}, not set. Set it, or write a default: ${{NAME:-...}}."
+            msg = f"MCP server `{self.name}` needs the environment variable {names}. Set it, or write a default: ${{NAME:-...}}."
             raise ConfigurationError(msg)
         return found
 
     def dump_state(self) -> dict[str, Any]:
-        """Plain JSON without secrets: what stands where secrets stand becomes `${NAME}`, to be set when it is loaded."""
+        """Plain JSON. Each secret becomes `${NAME}`, a variable to set before loading."""
         if self.transport == "memory":
-            msg = (
-                f"MCP server `{self.name}` lives in this process and cannot be saved. Save one that is reached by a command or an address."
-            )
+            msg = f"MCP server `{self.name}` lives in this process and cannot be saved. Save a server with a command or an address."
             raise ConfigurationError(msg)
         to = References(self.name, expands=self.expands)
         head: dict[str, Any] = {"type": self.transport, "name": self.name}
@@ -101,7 +99,7 @@ class ServerSpec(Record, kw_only=True):
 
 
 def spec_from_state(state: Mapping[str, Any], name: str = "") -> ServerSpec:
-    """A spec from one entry of `mcpServers`, or from `dump_state`. Raises `ConfigurationError` for what is no server."""
+    """A spec from one entry of `mcpServers`, or from `dump_state`. Raises `ConfigurationError` for anything else."""
     own = str(state.get("name") or name)
     kind = str(state.get("type") or state.get("transport") or ("stdio" if "command" in state else "http")).lower()
     kind = "http" if kind in {"streamable-http", "streamablehttp", "streamable_http"} else kind
@@ -119,7 +117,7 @@ def spec_from_state(state: Mapping[str, Any], name: str = "") -> ServerSpec:
         url = state.get("url") or state["serverUrl"]
         made = ServerSpec(
             name=own or name_of_url(url),
-            transport=cast("Transport", kind),
+            transport=cast("TransportKind", kind),
             url=url,
             headers=_pairs(own, "headers", state.get("headers")),
             expands=True,
@@ -129,6 +127,32 @@ def spec_from_state(state: Mapping[str, Any], name: str = "") -> ServerSpec:
         msg = f"MCP server `{own or '?'}` needs a `command` or a `url`, and a `type` of stdio, http or sse; found the keys {keys}."
         raise ConfigurationError(msg)
     return made
+
+
+def read_servers_file(source: str | PathLike[str] | Mapping[str, Any]) -> dict[str, Any]:
+    """The enabled entries of a `{"mcpServers": {...}}` file or mapping, by name. Raises `ConfigurationError`."""
+    whole: Any = source if not isinstance(source, str) and hasattr(source, "keys") else _read_json(Path(cast("Any", source)))
+    servers: Any = whole.get("mcpServers", whole.get("servers"))
+    if not isinstance(servers, dict):
+        msg = f'A file of MCP servers is {{"mcpServers": {{name: {{...}}}}}}; found the keys {shown(list(whole))}.'
+        raise ConfigurationError(msg)
+    return {name: each for name, each in cast("dict[str, Any]", servers).items() if not _is_off(each)}
+
+
+def _is_off(entry: Any) -> bool:
+    return isinstance(entry, dict) and cast("dict[str, Any]", entry).get("disabled") is True
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        msg = f"The file of MCP servers {str(path)!r} cannot be read: {error}."
+        raise ConfigurationError(msg) from error
+    if isinstance(found, dict):
+        return cast("dict[str, Any]", found)
+    msg = f"The file of MCP servers {str(path)!r} must hold an object, found {type(found).__name__}."
+    raise ConfigurationError(msg)
 
 
 def _texts(name: str, what: str, given: Any) -> list[str]:
@@ -167,7 +191,7 @@ _WORDS_OF_RUNNERS = {"run", "tool", "dlx", "exec", "--"}
 
 
 def name_of_command(command: str, args: Iterable[str]) -> str:
-    """A name out of a command: the package or script that a runner runs, or the command itself. Nothing that may be secret is in it."""
+    """A name from a command: the package or script that a runner runs, or the command itself. Never a word that may be secret."""
     before, own = "", ""
     for each in (command, *args):
         is_value, before = takes_next(before), each
@@ -175,19 +199,19 @@ def name_of_command(command: str, args: Iterable[str]) -> str:
             continue
         if own:
             package = each if each.startswith("@") else PurePath(each).stem
-            return _plain(package.rsplit("/", 1)[-1].split("@")[0] or own)
+            return _safe_name(package.rsplit("/", 1)[-1].split("@")[0] or own)
         own = PurePath(each).stem
         if own not in _RUNNERS and not re.fullmatch(r"python3?\.\d+", PurePath(each).name):
             break
-    return _plain(own)
+    return _safe_name(own)
 
 
 def name_of_url(url: str) -> str:
-    """A name out of an address: the host, and the port where that is not the usual one."""
+    """A name from an address: the host, and the port unless it is the usual one."""
     parts = urlsplit(url)
     _, _, port = parts.netloc.rpartition("@")[2].rpartition("]")[2].partition(":")
-    return _plain(f"{parts.hostname or 'server'}{f'-{port}' if port and port != _USUAL_PORTS.get(parts.scheme) else ''}")
+    return _safe_name(f"{parts.hostname or 'server'}{f'-{port}' if port and port != _USUAL_PORTS.get(parts.scheme) else ''}")
 
 
-def _plain(text: str) -> str:
+def _safe_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-.") or "server"

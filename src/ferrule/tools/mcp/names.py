@@ -8,41 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
-from ferrule.errors import ToolDefinitionError, shown
+from ferrule.errors import ToolDefinitionError
 from ferrule.tools.definition.names import LONGEST, wire_name
 
 if TYPE_CHECKING:
-    from ferrule.tools.definition.mcp import MCPDefinition
+    from collections.abc import Iterable, Mapping, Sequence
 
 Prefix = Literal["auto"] | bool
-Choice = str | Iterable[str] | Callable[["MCPDefinition"], object] | None
-"""Which tools: a glob, several, or a function of the definition; None says nothing."""
-
-SEPARATOR = "__"
+_SEPARATOR = "__"
 _DIGEST = 8
 _OTHER = re.compile(r"[^A-Za-z0-9_-]+")
-
-
-def is_allowed(definition: MCPDefinition, allow: Choice = None, deny: Choice = None) -> bool:
-    """Whether a tool may be seen and called: among `allow`, if given, and not among `deny`.
-
-    Globs are matched with case, on the server's own name. To be asked when tools are listed, and again at each call.
-    """
-    return (allow is None or _is_among(definition, allow)) and not (deny is not None and _is_among(definition, deny))
-
-
-def _is_among(definition: MCPDefinition, choice: Choice) -> bool:
-    if callable(choice):
-        return bool(choice(definition))
-    globs = (choice,) if isinstance(choice, str) else tuple(choice or ())
-    if not all(isinstance(each, str) for each in globs):
-        msg = f"`allow` and `deny` take globs (`get_*`), or a function of the tool's definition; found {shown(choice)}."
-        raise ToolDefinitionError(msg)
-    return any(fnmatchcase(definition.name, each) for each in globs)
 
 
 def own_names(servers: Mapping[str, Sequence[str]], *, prefix: Prefix = "auto", taken: Iterable[str] = ()) -> dict[str, list[str]]:
@@ -62,7 +39,7 @@ def own_names(servers: Mapping[str, Sequence[str]], *, prefix: Prefix = "auto", 
     for server in sorted(servers):
         for name in sorted(set(servers[server])):
             collides = counted[_wire(name)] > 1 or _wire(name) in used
-            wanted = f"{safe_server(server)}{SEPARATOR}{name}" if prefix is True or (prefix == "auto" and collides) else name
+            wanted = f"{safe_server(server)}{_SEPARATOR}{name}" if prefix is True or (prefix == "auto" and collides) else name
             given[server, name] = _usable(wanted, server, name)
     clashing = _clashing(given.values(), used)
     for server, names in servers.items():

@@ -172,7 +172,7 @@ def parts_of(which: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
     """The arguments for `Tool(...)` of `(session, tool)`, the seed 000 form, or of `(mcp_tool, server_id)`, that of seed 004."""
     options = dict(options)
     given = [*which, *(options.pop(each) for each in ("session", "tool", "mcp_tool", "server_id") if each in options)]
-    name, rules = options.pop("name", None), rules_of(options)
+    name, rules = options.pop("name", None), rules_from(options)
     match given:
         case [entry, str(server)]:
             return mcp_parts(entry, server=server, name=name, rules=rules)
@@ -184,7 +184,7 @@ def parts_of(which: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
             raise ToolDefinitionError(msg)
 
 
-def rules_of(options: dict[str, Any]) -> ConversionRules:
+def rules_from(options: dict[str, Any]) -> ConversionRules:
     """Rules out of keywords: those of `ConversionRules` and of `ShowRules`."""
     ours = {key: value for key, value in options.items() if key in ConversionRules.__record_fields__}
     shows = {key: value for key, value in options.items() if key in ShowRules.__record_fields__}

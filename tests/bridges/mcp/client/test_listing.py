@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.bridges.mcp.client.listing import Changes, Listing, all_pages, listing
+from ferrule.bridges.mcp.client.listing import Listing, ToolChanges, all_pages, read_listing
 from ferrule.errors import MCPProtocolError
 
 GOOD = {"name": "good", "inputSchema": {"type": "object"}}
@@ -62,7 +62,7 @@ def test_more_than_a_thousand_pages_are_an_error() -> None:
 @given(st.lists(JSON, max_size=4))
 def test_junk_between_tools_costs_no_tool(junk: list) -> None:
     """M37, P68: each bad entry is named with a reason."""
-    found = listing("s", [*junk, GOOD], None)
+    found = read_listing("s", [*junk, GOOD], None)
     assert "good" in found.definitions
     assert len(found.dropped) + len(found.definitions) == len(junk) + 1
     assert all(each.reason for each in found.dropped)
@@ -70,14 +70,14 @@ def test_junk_between_tools_costs_no_tool(junk: list) -> None:
 
 def test_a_tool_whose_header_annotation_is_invalid_is_left_out() -> None:
     """The newer era's MUST (2026-07-28, basic/transports)."""
-    found = listing("s", [GOOD], None, lambda schema: "bad header")
+    found = read_listing("s", [GOOD], None, lambda schema: "bad header")
     assert (list(found.definitions), found.dropped[0].reason) == ([], "bad header")
 
 
 def test_what_changed_is_found() -> None:
     """M55."""
-    before = listing("s", [GOOD, {**GOOD, "name": "old"}], None)
-    after = listing("s", [{**GOOD, "description": "new"}, {**GOOD, "name": "new"}], None)
-    assert after.since(before) == Changes(("new",), ("old",), ("good",))
+    before = read_listing("s", [GOOD, {**GOOD, "name": "old"}], None)
+    after = read_listing("s", [{**GOOD, "description": "new"}, {**GOOD, "name": "new"}], None)
+    assert after.since(before) == ToolChanges(("new",), ("old",), ("good",))
     assert not after.since(after)
-    assert Listing({}).since(None) == Changes()
+    assert Listing({}).since(None) == ToolChanges()

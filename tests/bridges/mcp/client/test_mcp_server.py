@@ -14,7 +14,7 @@ import time
 import pytest
 
 from ferrule import MCPServer, mcp
-from ferrule.bridges.mcp.client.resources import ServerInfo
+from ferrule.bridges.mcp.client.offers import ServerInfo
 from ferrule.concurrency.offload import background_loop, run_async
 from ferrule.errors import ConfigurationError, MCPConnectionError, MCPProtocolError, MCPTimeoutError, UnknownToolError
 
@@ -177,7 +177,7 @@ def test_a_stream_tells_of_changes_and_a_burst_is_one_list() -> None:
     before = server.tools
     for _ in range(100):  # the stream is opened beside the first request
         remote.publish()
-        if server.core.is_stale():
+        if server.core.catalog.is_stale():
             break
         time.sleep(0.02)
     for _ in range(5):
@@ -201,7 +201,7 @@ def test_a_list_that_runs_out_is_listed_again_when_it_is_asked_for() -> None:
     _ = server.tools
     assert not server.changes()
     assert remote.lists == 1
-    server.core._listed_at -= 61
+    server.core.catalog._listed_at -= 61
     assert not server.changes()
     assert remote.lists == 2
     server.close()
@@ -382,7 +382,7 @@ def test_closing_ends_a_connecting_too() -> None:
     thread = threading.Thread(target=connect)
     thread.start()
     for _ in range(500):
-        if server.core.link._opening is not None and server.core.link._opening._child is not None:
+        if server.core.link._opening is not None and server.core.link._opening._channel.child is not None:
             break
         time.sleep(0.02)
     server.close()

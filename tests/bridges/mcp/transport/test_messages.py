@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
-from ferrule.bridges.mcp.transport.messages import answered_id, heard, mended
+from ferrule.bridges.mcp.transport.messages import answered_id, read_message, repair_characters
 
 
 @pytest.mark.parametrize(
@@ -24,13 +24,13 @@ from ferrule.bridges.mcp.transport.messages import answered_id, heard, mended
     ids=["half", "pair_and_escaped_and_half", "bytes", "whole"],
 )
 def test_half_a_character_is_mended_and_nothing_else(text: bytes, expected: str) -> None:
-    assert json.loads(mended(text)) == expected
-    assert heard(b'{"jsonrpc":"2.0","id":7,"result":{"text":' + text + b"}}").message.result == {"text": expected}
+    assert json.loads(repair_characters(text)) == expected
+    assert read_message(b'{"jsonrpc":"2.0","id":7,"result":{"text":' + text + b"}}").message.result == {"text": expected}
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda each: st.lists(each) | st.dictionaries(st.text(), each)))
 def test_good_json_is_not_changed_by_mending(value) -> None:
-    assert json.loads(mended(json.dumps(value).encode())) == value
+    assert json.loads(repair_characters(json.dumps(value).encode())) == value
 
 
 BROKEN = {
@@ -48,7 +48,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
 def test_an_answer_that_cannot_be_read_is_an_error_of_ours_under_its_id(text: bytes) -> None:
-    found = heard(text)
+    found = read_message(text)
     assert (found.message.id, found.message.error.message) == (7, found.broken)
     assert found.broken.startswith("an answer that cannot be read")
 
@@ -59,10 +59,10 @@ def test_an_answer_that_cannot_be_read_is_an_error_of_ours_under_its_id(text: by
     ids=["empty", "banner", "number", "array", "id", "request", "true", "no_id"],
 )
 def test_what_answers_nothing_is_no_message(text: bytes) -> None:
-    assert heard(text).message is None
+    assert read_message(text).message is None
 
 
 @given(st.binary(max_size=80))
 def test_no_bytes_break_the_reading(text: bytes) -> None:
-    heard(text)
+    read_message(text)
     assert answered_id(b'{"id":7,"result":' + text.replace(b"}", b"").replace(b"]", b"").replace(b'"', b"").replace(b",", b"")) in {7, None}

@@ -7,7 +7,7 @@ import logging
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.bridges.mcp.transport.redact import References, expand, hidden_url, hidden_words, hide_in_logs, public_url, public_words, shown
+from ferrule.bridges.mcp.transport.redact import References, expand, hidden_url, hidden_words, public_url, public_words, redact, redact_logs
 
 
 def test_an_address_is_shown_without_what_is_private() -> None:
@@ -22,7 +22,7 @@ def test_words_are_shown_without_what_is_private() -> None:
 
 
 def test_addresses_in_a_text_are_shown_without_what_is_private() -> None:
-    assert shown("401 for https://h/?k=v (see http://u:p@x)") == "401 for https://h/?k=*** (see http://x)"
+    assert redact("401 for https://h/?k=v (see http://u:p@x)") == "401 for https://h/?k=*** (see http://x)"
 
 
 def test_each_value_has_a_variable_of_its_own() -> None:
@@ -52,7 +52,7 @@ def test_requests_of_ours_are_logged_without_what_is_private(caplog) -> None:
     """M66: httpx2 logs every address."""
     log = logging.getLogger("httpx2")
     caplog.set_level(logging.INFO)
-    hide_in_logs()
+    redact_logs()
     log.info("HTTP Request: %s %s", "POST", "https://h/mcp?api_key=SECRET")
     assert [each.getMessage() for each in caplog.records] == [
         "HTTP Request: POST https://h/mcp?api_key=***",

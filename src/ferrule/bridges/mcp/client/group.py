@@ -26,13 +26,13 @@ class Skipped(Record):
 
 
 class Connected(Record):
-    """The servers that are there, and those that are not. A context manager, sync and async, that closes them all."""
+    """Connected servers, and those that failed. A context manager, sync and async, that closes them all."""
 
     servers: tuple[MCPServer, ...]
     skipped: tuple[Skipped, ...] = ()
 
     async def aclose(self) -> None:
-        """Close them all, in no order."""
+        """Close them all at once."""
         await asyncio.gather(*(each.aclose() for each in self.servers))
 
     def close(self) -> None:
@@ -55,22 +55,22 @@ class Connected(Record):
 async def aconnect_all(servers: Iterable[MCPServer], *, on_error: Literal["raise", "skip"] = "raise") -> Connected:
     """Connect servers and list their tools, all at the same time.
 
-    When one fails, `raise` closes the others again and raises its error; `skip` goes on without it, says so in the log and in `skipped`.
+    If one fails, `raise` closes the others and raises its error; `skip` logs a warning and continues without it (`Connected.skipped`).
     """
-    given = tuple(servers)
-    done = await asyncio.gather(*(_ready(each) for each in given), return_exceptions=True)
+    every = tuple(servers)
+    done = await asyncio.gather(*(_ready(each) for each in every), return_exceptions=True)
     skipped: list[Skipped] = []
-    there: list[MCPServer] = []
-    for server, outcome in zip(given, done, strict=True):
+    connected: list[MCPServer] = []
+    for server, outcome in zip(every, done, strict=True):
         if outcome is None:
-            there.append(server)
+            connected.append(server)
         elif isinstance(outcome, MCPError | ConfigurationError) and on_error == "skip":
             log.warning("MCP server `%s` is left out: %s", server.name, outcome)
             skipped.append(Skipped(server, outcome))
         else:
-            await asyncio.gather(*(each.aclose() for each in given))
+            await asyncio.gather(*(each.aclose() for each in every))
             raise outcome
-    return Connected(tuple(there), tuple(skipped))
+    return Connected(tuple(connected), tuple(skipped))
 
 
 def connect_all(servers: Iterable[MCPServer], *, on_error: Literal["raise", "skip"] = "raise") -> Connected:

@@ -1,7 +1,4 @@
-"""What a server has to offer: its lists, page by page, and what changed in them.
-
-In: raw pages. Out: definitions that can be used, and the names and reasons of those that cannot; one bad tool costs no other.
-"""
+"""Reading the lists of a server, page by page: usable definitions, and why the others are unusable. One bad tool costs no other."""
 
 from __future__ import annotations
 
@@ -17,18 +14,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ferrule.mcp")
 
-MOST_PAGES = 1000
+_MOST_PAGES = 1000
 
 
 class Dropped(Record):
-    """A tool that a server lists and that cannot be used."""
+    """A listed tool that cannot be used."""
 
     name: str
     reason: str
 
 
-class Changes(Record):
-    """What became of a server's tools since they were last listed: names on the server."""
+class ToolChanges(Record):
+    """How a server's tools changed since the last listing: names on the server."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -42,16 +39,16 @@ class Listing(Record):
     """The usable tools of a server as it last listed them."""
 
     definitions: dict[str, MCPDefinition]
-    """By their name on the server, in its order; of two with one name the first."""
+    """By their name on the server, in its order. The first of two with one name counts."""
     dropped: tuple[Dropped, ...] = ()
     ttl_s: float | None = None
-    """How long the server says that the list holds; None where it says nothing."""
+    """How long the list is valid according to the server; None if it does not say."""
 
-    def since(self, before: Listing | None) -> Changes:
-        """What is different from an earlier listing."""
+    def since(self, before: Listing | None) -> ToolChanges:
+        """The differences from an earlier listing."""
         was = before.definitions if before is not None else {}
         now = self.definitions
-        return Changes(
+        return ToolChanges(
             added=tuple(name for name in now if name not in was),
             removed=tuple(name for name in was if name not in now),
             changed=tuple(name for name in now if name in was and now[name] != was[name]),
@@ -61,15 +58,15 @@ class Listing(Record):
 async def all_pages(
     ask: Callable[[dict[str, Any] | None], Awaitable[dict[str, Any]]], key: str, server: str
 ) -> tuple[list[Any], float | None]:
-    """The entries of all pages, and the shortest time that the server says one holds, in seconds.
+    """The entries of all pages, and the shortest `ttlMs` of a page, in seconds.
 
-    Raises `MCPProtocolError` where a cursor comes again, where there are more than 1,000 pages, or where a page has no list.
+    Raises `MCPProtocolError` if a cursor repeats, for more than 1,000 pages, and for a page without a list.
     """
     entries: list[Any] = []
     seen: set[str] = set()
     ttl_s: float | None = None
     cursor: str | None = None
-    for _ in range(MOST_PAGES):
+    for _ in range(_MOST_PAGES):
         page = await ask(None if cursor is None else {"cursor": cursor})
         found = page.get(key)
         if not isinstance(found, list):
@@ -84,17 +81,19 @@ async def all_pages(
         if cursor in seen:
             raise _broken(server, f"the page {cursor!r} a second time: its list of {key} never ends")
         seen.add(cursor)
-    raise _broken(server, f"more than {MOST_PAGES} pages of {key}")
+    raise _broken(server, f"more than {_MOST_PAGES} pages of {key}")
 
 
 def _broken(server: str, what: str) -> MCPProtocolError:
     return MCPProtocolError(f"MCP server `{server}` sent {what}.", server=server, phase="list")
 
 
-def listing(server: str, entries: list[Any], ttl_s: float | None, invalid_header: Callable[[Any], str | None] | None = None) -> Listing:
-    """The listing out of raw entries. What cannot be used is left out with a warning in the log.
+def read_listing(
+    server: str, entries: list[Any], ttl_s: float | None, invalid_header: Callable[[Any], str | None] | None = None
+) -> Listing:
+    """The listing of raw entries. An unusable entry is left out, with a warning in the log.
 
-    `invalid_header` is the newer era's rule for annotations that become HTTP headers: tools that break it must be left out.
+    `invalid_header` checks annotations that become HTTP headers. From 2026-07-28 on a client must leave out tools that break that rule.
     """
     found: dict[str, MCPDefinition] = {}
     dropped: list[Dropped] = []

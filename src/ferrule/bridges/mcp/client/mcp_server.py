@@ -1,8 +1,7 @@
 """`MCPServer`: an MCP server that programs use; and `mcp(...)`.
 
-In: a command, an address, or a server in this process. Out: tools, and raw results of calls. A server is a value: it says how it is reached
-and compares by that. Its connection is made when something is first asked of it, lives on the background loop, and may be used and closed
-from any thread and any loop: `call` in plain code, `acall` in async code.
+A server is a value: it says how to reach it, and compares by that. It connects on its first use. The connection lives on the background
+loop and may be used and closed from any thread and any loop: `call` in sync code, `acall` in async code.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ import shlex
 import weakref
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ferrule.bridges.mcp.client.operations import Core
-from ferrule.bridges.mcp.client.options import ServerOptions, options_of, refuse_unfit
-from ferrule.bridges.mcp.client.recording import PlayingLink
-from ferrule.bridges.mcp.client.resources import Content, ServerInfo
-from ferrule.bridges.mcp.client.tools import Listed, ServerTools
-from ferrule.bridges.mcp.config import entries_of
-from ferrule.bridges.mcp.spec import ServerSpec, name_of_command, name_of_url, spec_from_state
-from ferrule.bridges.mcp.transport.shutdown import prepare
+from ferrule.bridges.mcp.client.core import Core
+from ferrule.bridges.mcp.client.offers import Offers, ServerInfo, ServerTools
+from ferrule.bridges.mcp.client.options import ServerOptions, check_option, options_from
+from ferrule.bridges.mcp.client.recording import ReplayLink
+from ferrule.bridges.mcp.spec import ServerSpec, name_of_command, name_of_url, read_servers_file, spec_from_state
+from ferrule.bridges.mcp.transport.shutdown import register_exit
 from ferrule.concurrency.offload import background_loop, is_awaited_by_loop, run_async
 from ferrule.errors import ConfigurationError, MCPTimeoutError
 from ferrule.tools.mcp.pins import Pins, pins_form
@@ -34,24 +31,24 @@ R = TypeVar("R")
 _LOOP_ANSWERS_WITHIN_S = 10.0
 
 
-class MCPServer(Listed, Content):
+class MCPServer(Offers):
     """An MCP server: `MCPServer.stdio("npx", ["-y", "..."])`, `.http(url)`, `.sse(url)`, `.in_memory(server)`, or `mcp("...")`.
 
-    As a context manager, sync or async, it connects, gives its tools and closes again. Options: see `ServerOptions`. What fails raises
-    `MCPConnectionError`, `MCPTimeoutError`, `MCPProtocolError`: all `MCPError`.
+    As a context manager, sync or async, it connects, yields its tools and closes. Options: see `ServerOptions`. Failures raise
+    `MCPConnectionError`, `MCPTimeoutError` or `MCPProtocolError`, all `MCPError`.
     """
 
     def __init__(self, spec: ServerSpec, options: ServerOptions, live: Mapping[str, Any] | None = None) -> None:
         self.spec = spec
         self.options = options
         self._live = dict(live or {})
-        self._lives: dict[asyncio.AbstractEventLoop, Core] = {}
+        self._cores: dict[asyncio.AbstractEventLoop, Core] = {}
         self._tools: ServerTools | None = None
         self._asks_in_runs = False
         self._expected: Pins | None = None
-        prepare()
+        register_exit()
 
-    # -- making one ---------------------------------------------------------------------------------------------
+    # -- creating one ---------------------------------------------------------------------------------------------
 
     @classmethod
     def stdio(
@@ -64,12 +61,12 @@ class MCPServer(Listed, Content):
         name: str | None = None,
         **options: Any,
     ) -> Self:
-        """A server started as a child process. It sees a few harmless variables and `env`, not the whole environment."""
+        """A server started as a child process. Its environment holds a few harmless variables and `env`, not everything."""
         texts = tuple(str(each) for each in args)
         own = name or name_of_command(command, texts)
         given = {str(key): str(value) for key, value in (env or {}).items()}
         spec = ServerSpec(name=own, transport="stdio", command=command, args=texts, env=given, cwd=None if cwd is None else str(cwd))
-        return cls(spec, options_of(options))
+        return cls(spec, options_from(options))
 
     @classmethod
     def http(
@@ -84,28 +81,28 @@ class MCPServer(Listed, Content):
     ) -> Self:
         """A server reached by streamable HTTP. `auth` is an `httpx2.Auth` (the SDK's OAuth among them), `http_client` an `AsyncClient`."""
         if http_client is not None and (headers or auth is not None):
-            msg = "A server with an `http_client` of its own takes headers and auth from it: give them to the client, not to both."
+            msg = "An `http_client` brings its own headers and auth. Pass them to the client, not to `MCPServer.http`."
             raise ConfigurationError(msg)
         spec = ServerSpec(name=name or name_of_url(url), transport="http", url=url, headers=dict(headers or {}))
-        return cls(spec, options_of(options), {"auth": auth, "http_client": http_client})
+        return cls(spec, options_from(options), {"auth": auth, "http_client": http_client})
 
     @classmethod
     def sse(cls, url: str, headers: Mapping[str, str] | None = None, auth: Any = None, *, name: str | None = None, **options: Any) -> Self:
         """A server reached by the older HTTP+SSE (revision 2024-11-05)."""
         spec = ServerSpec(name=name or name_of_url(url), transport="sse", url=url, headers=dict(headers or {}))
-        return cls(spec, options_of(options), {"auth": auth})
+        return cls(spec, options_from(options), {"auth": auth})
 
     @classmethod
     def in_memory(cls, server: Any, *, name: str | None = None, **options: Any) -> Self:
         """A server of the SDK (`mcp.server.Server` or `MCPServer`) in this process: for tests."""
         own = name or getattr(server, "name", None) or "memory"
-        return cls(ServerSpec(name=own, transport="memory"), options_of(options), {"server": server})
+        return cls(ServerSpec(name=own, transport="memory"), options_from(options), {"server": server})
 
     @classmethod
     def replay(cls, path: str | PathLike[str], **options: Any) -> Self:
-        """A server that is not there: what was recorded with `record=` is answered again. Raises `ConfigurationError` for no recording."""
-        spec = ServerSpec(name=PlayingLink(path).name, transport="memory")
-        return cls(spec, options_of(options), {"recording": path})
+        """A stand-in that replays a recording made with `record=`. Raises `ConfigurationError` if the file is no recording."""
+        spec = ServerSpec(name=ReplayLink(path).name, transport="memory")
+        return cls(spec, options_from(options), {"recording": path})
 
     @classmethod
     def load(cls, source: str | PathLike[str] | Mapping[str, Any], **options: Any) -> dict[str, Self]:
@@ -113,36 +110,36 @@ class MCPServer(Listed, Content):
 
         `${VAR}` and `${VAR:-default}` are read from the environment. Raises `ConfigurationError` naming a variable that is not set.
         """
-        return {name: cls.from_state(each, name, **options) for name, each in entries_of(source).items()}
+        return {name: cls.from_state(each, name, **options) for name, each in read_servers_file(source).items()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], name: str = "", **options: Any) -> Self:
-        """A server out of what `dump_state` gave, or of one entry of a file. What its variables name must be set."""
+        """A server from `dump_state`, or from one entry of a file. Its variables must be set in the environment."""
         if not hasattr(state, "get"):
             msg = f"An MCP server is a mapping with a `command` or a `url`, found {type(state).__name__}."
             raise ConfigurationError(msg)
         spec = spec_from_state(state, name)
         spec.expanded()
-        made = cls(spec, options_of({**(state.get("options") or {}), **options}))
+        made = cls(spec, options_from({**(state.get("options") or {}), **options}))
         pins = state.get("pins")
         made._expected = Pins(**pins) if pins is not None else None
         return made
 
     def dump_state(self) -> dict[str, Any]:
-        """How it is reached and used, as plain JSON without secrets: in their places stand the variables that loading reads them from.
+        """How to reach and use the server, as plain JSON. Each secret is replaced by the variable that loading reads it from.
 
-        If its tools are known they stand there too (`pins`): loaded again, it is compared with them when it is next connected.
+        If its tools are known, the state holds them too (`pins`), and a loaded server is compared with them when it connects.
         """
         options = self.options.saved()
-        pins = self.core.guard.now if self._lives else self._expected
-        beside = {"options": options, "pins": pins_form(pins) if pins is not None else None}
-        return {**self.spec.dump_state(), **{key: value for key, value in beside.items() if value}}
+        pins = self.core.guard.now if self._cores else self._expected
+        extra = {"options": options, "pins": pins_form(pins) if pins is not None else None}
+        return {**self.spec.dump_state(), **{key: value for key, value in extra.items() if value}}
 
-    # -- what it is ---------------------------------------------------------------------------------------------
+    # -- identity -----------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """Its name here; the one that it gives itself is in `info`."""
+        """Its name in this program; `info` has the name it gives itself."""
         return self.spec.name
 
     def __repr__(self) -> str:
@@ -154,7 +151,7 @@ class MCPServer(Listed, Content):
         )
 
     def __copy__(self) -> Self:
-        return self  # one connection, whoever holds it
+        return self  # copies share one connection
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         return self
@@ -170,33 +167,33 @@ class MCPServer(Listed, Content):
 
     @property
     def core(self) -> Core:
-        """Its life on the background loop. After a fork that is another loop, and another life."""
+        """Its part on the background loop. A fork has another loop, and so another core."""
         loop = background_loop()
-        found = self._lives.get(loop)
+        found = self._cores.get(loop)
         if found is None:
             made = Core(self.spec, self.options, self._live)
             made.asking.in_runs |= self._asks_in_runs
             made.guard.expected = self._expected
-            found = self._lives.setdefault(loop, made)  # of two threads that come at once, one makes it
+            found = self._cores.setdefault(loop, made)  # two threads may get here at once
             if found is made:
-                weakref.finalize(self, _end, made, loop).atexit = False  # at the end of the process `mcp_exit` sees to all of them
+                weakref.finalize(self, _end, made, loop).atexit = False  # at exit `transport.shutdown` closes all of them
         return found
 
     def ask_in_runs(self) -> None:
-        """Tell the server, when it is next connected, that it may ask: see the option `ask_in_runs`. Programs do this."""
+        """Declare at the next connection that runs answer questions: see the option `ask_in_runs`. Programs call this."""
         self._asks_in_runs = True
-        for each in self._lives.values():
+        for each in self._cores.values():
             each.asking.in_runs = True
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection that is not known to be lost."""
-        return bool(self._lives) and self.core.link.is_alive
+        """Whether there is a connection, as far as is known."""
+        return bool(self._cores) and self.core.link.is_alive
 
     # -- connecting and closing ---------------------------------------------------------------------------------
 
     async def aconnect(self) -> Self:
-        """Connect, if it is not connected. Also after failures that made it wait."""
+        """Connect, if it is not connected, also after failures that make other requests wait."""
         await self.there(self.core.connect)
         return self
 
@@ -205,8 +202,8 @@ class MCPServer(Listed, Content):
         return run_async(self.aconnect())
 
     async def aclose(self) -> None:
-        """End the connection, from any thread, loop or task. The next use makes a new one."""
-        if self._lives:
+        """Close the connection, from any thread, loop or task. The next use makes a new one."""
+        if self._cores:
             await self.there(self.core.link.close)
 
     def close(self) -> None:
@@ -236,10 +233,10 @@ class MCPServer(Listed, Content):
         await self.aclose()
 
     async def ainfo(self) -> ServerInfo:
-        """What it says of itself; connects if need be."""
-        wire = (await self.there(self.core.link.connected)).wire
-        about = {key: wire.server[key] for key in ("name", "version", "title") if key in wire.server}
-        return ServerInfo(**about, instructions=wire.instructions, protocol_version=wire.version, capabilities=dict(wire.capabilities))
+        """What it says about itself; connects if need be."""
+        found = (await self.there(self.core.link.connected)).handshake
+        about = {key: found.server[key] for key in ("name", "version", "title") if key in found.server}
+        return ServerInfo(**about, instructions=found.instructions, protocol_version=found.version, capabilities=dict(found.capabilities))
 
     @property
     def info(self) -> ServerInfo:
@@ -247,7 +244,7 @@ class MCPServer(Listed, Content):
         return run_async(self.ainfo())
 
     async def aping(self) -> float:
-        """Seconds for one way there and back."""
+        """Seconds of a round trip."""
         return await self.there(self.core.ping)
 
     def ping(self) -> float:
@@ -266,29 +263,29 @@ class MCPServer(Listed, Content):
         answers: Mapping[str, Any] | None = None,
         state: str | None = None,
     ) -> dict[str, Any]:
-        """Call a tool by its name on the server: the raw result (`content`, `structuredContent`, `isError`, ...), whatever is in it.
+        """Call a tool by its name on the server; returns the raw result (`content`, `structuredContent`, `isError`, ...).
 
         `meta` is sent as `_meta`. `answers` and `state` continue a call that came back with questions (`resultType: input_required`).
         """
         if timeout_s is not None:
-            refuse_unfit("timeout_s", timeout_s)
+            check_option("timeout_s", timeout_s)
         core = self.core
         return await self.there(
             lambda: core.call(name, arguments, timeout_s=timeout_s, meta=meta, answers=answers, state=state),
         )
 
     def call(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
-        """`acall` for sync code; also where a loop runs in this thread."""
+        """`acall` for sync code, also in a thread with a running loop."""
         return run_async(self.acall(name, arguments, **options))
 
     async def call_tool(self, name: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
-        """`acall`, under the name that a session of the SDK has for it."""
+        """`acall`, under the name that sessions of the SDK use."""
         return await self.acall(name, arguments)
 
-    # -- getting there ------------------------------------------------------------------------------------------
+    # -- background loop ----------------------------------------------------------------------------------------
 
     async def there(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Run a coroutine on the background loop, from whichever loop this is, with this task's context and cancelled with it."""
+        """Run a coroutine on the background loop, in this task's context and cancelled with it."""
         loop = background_loop()
         if asyncio.get_running_loop() is loop:
             return await make()
@@ -320,18 +317,18 @@ class MCPServer(Listed, Content):
 
 
 def mcp(where: str, args: Sequence[str] = (), **options: Any) -> MCPServer:
-    """An MCP server by a command line or an address: `mcp("npx -y @scope/server dir")`, `mcp("https://host/mcp", headers={...})`."""
+    """An MCP server from a command line or an address: `mcp("npx -y @scope/server dir")`, `mcp("https://host/mcp", headers={...})`."""
     text = where.strip()
     if text.startswith(("http://", "https://")):
         return MCPServer.http(text, **options)
     words = [*shlex.split(text), *args]
     if not words:
-        msg = "An MCP server is given by a command line or by an address, found neither."
+        msg = "`mcp(...)` takes a command line or an address, found an empty text."
         raise ConfigurationError(msg)
     return MCPServer.stdio(words[0], words[1:], **options)
 
 
 def _end(core: Core, loop: asyncio.AbstractEventLoop) -> None:
-    """Close what nobody can use any more."""
+    """Close the connection of a server that was collected."""
     if loop.is_running():
         asyncio.run_coroutine_threadsafe(core.link.close(), loop)

@@ -1,4 +1,4 @@
-"""How a server is to be used: limits, filters and hooks."""
+"""Options of a server: limits, filters and hooks."""
 
 from __future__ import annotations
 
@@ -8,78 +8,77 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import ConfigurationError, shown
-from ferrule.tools.mcp.names import is_allowed
 from ferrule.tools.mcp.result import ShowRules
-from ferrule.tools.mcp.tool import ConversionRules, rules_of
+from ferrule.tools.mcp.tool import ConversionRules, rules_from
 from ferrule.values.encoding.encode import jsonable
 from ferrule.values.record import Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-SAVED = (
+_SAVED = (
     "timeout_s", "connect_timeout_s", "total_timeout_s", "tool_timeouts_s", "prefix", "allow", "deny", "max_concurrency", "poll_s",
     "log_level", "allow_http", "ask_in_runs", "input_expires_s", "lock", "pins",
 )  # fmt: skip
-"""What is kept when a server is saved, as far as it is plain data."""
-SAVED_RULES = ("trust", "confirm", "lenient")
+"""The options in a saved server, if they are plain data."""
+_SAVED_RULES = ("trust", "confirm", "lenient")
 
 
 class ServerOptions(Record, kw_only=True):
-    """Everything about a server but where it is. Hooks run on the background loop; they must not wait for it in sync code."""
+    """Everything about a server except where it is. Hooks run on the background loop, and must not block it with sync code."""
 
     timeout_s: float = 60.0
-    """Seconds without an answer or progress after which a call is given up."""
+    """Seconds without an answer or progress until a call times out."""
     connect_timeout_s: float = 30.0
-    """Seconds for starting, and for agreeing on a version."""
+    """Seconds for starting and the handshake."""
     total_timeout_s: float | None = 3600.0
-    """Seconds after which a call is given up, whatever progress it reports and `timeout_s` says; None: no progress prolongs a call."""
+    """Seconds until a call times out, whatever progress it reports and whatever `timeout_s`. None: progress prolongs no call."""
     tool_timeouts_s: dict[str, float] = field(default_factory=dict[str, float])
-    """`timeout_s` by tool: names of the server, with `*` and `?`."""
+    """`timeout_s` by tool: names on the server, with `*` and `?`."""
     rules: ConversionRules = field(default_factory=ConversionRules)
-    """How its tools are taken: `trust`, `confirm`, `lenient` and their like are given beside the other options."""
+    """How its tools are converted. Pass `trust`, `confirm`, `lenient` etc. beside the other options."""
     prefix: Literal["auto", True, False] = "auto"
-    """Whether its tools are called `server__tool`: always, never, or where a name is taken."""
+    """Whether its tools are named `server__tool`: always, never, or if a name is taken."""
     allow: Any = None
-    """Which tools there are, for the model and at a call: names with `*` and `?`, or a function of a definition. None: all."""
+    """Which tools to use, when listing and when calling: names with `*` and `?`, or a function of a definition. None: all."""
     deny: Any = None
-    """Which are not, in the same form; it has the last word."""
+    """Which tools to exclude, in the same form; it overrides `allow`."""
     max_concurrency: int | None = None
-    """How many requests may be under way at once."""
+    """How many requests run at once."""
     poll_s: float | None = None
-    """Seconds after which `changes()` lists the tools again although the server said nothing; for servers that never tell."""
+    """Seconds after which `changes()` lists the tools again; for servers that never notify of changes."""
     log_level: str | None = None
-    """From which level on the server shall send its log messages."""
+    """The lowest level of log messages that the server should send."""
     allow_http: bool = False
-    """Whether http without TLS may leave this machine."""
+    """Whether to allow http without TLS to other machines."""
     lock: Any = None
-    """Path of a lock file (`ferrule.lock`) that says what the server's tools were. None: nothing is pinned."""
+    """Path of a lock file (`ferrule.lock`) with the pinned tools. None: no pinning."""
     pins: Literal["warn", "confirm", "block"] = "warn"
-    """What becomes of a tool that is not as it was pinned: a warning; a person is asked about every call; it is left out."""
+    """For a tool that differs from its pin: log a warning, have a person confirm every call, or leave it out."""
     record: Any = None
-    """Path of a file that every request and its answer are written into, for `MCPServer.replay`."""
+    """Path of a file to record every request and answer in, for `MCPServer.replay`."""
     detector: Callable[[str], Any] | None = None
-    """Looks at each description and returns complaints, which become findings."""
+    """Checks each description; the complaints that it returns become findings."""
     on_progress: Callable[[str | None, float, float | None, str | None], Awaitable[None] | None] | None = None
-    """Told of progress: tool, done, of how much, message."""
+    """Called on progress with tool, done, total, message."""
     on_log: Callable[[dict[str, Any]], Awaitable[None] | None] | None = None
-    """Told of log messages, as on the wire, with `server` and, where only one call is under way, `tool` added."""
+    """Called with log messages as on the wire, plus `server` and, if only one tool is being called, `tool`."""
     on_tools_changed: Callable[[tuple[str, ...], tuple[str, ...], tuple[str, ...]], None] | None = None
-    """Told, by `changes()` and `refresh()`, which tools were added, removed and changed."""
+    """Called by `changes()` and `refresh()` with the tools added, removed and changed."""
     elicit: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
     """Answers `elicitation/create`: its params in, `{"action": ..., "content": ...}` out. None: the capability is not declared."""
     ask_in_runs: bool = False
-    """Whether a server of the older era is told that it may ask: its questions then wait in the run that the call is a part of, and are
-    declined outside any. On for a server that a program is given as it is; the newer era learns it call by call. `elicit` comes first."""
+    """Whether to declare elicitation to a server of a version before 2026-07-28 without `elicit`: its questions wait in the run that makes
+    the call, and are declined outside a run. On for a server passed to a program. From 2026-07-28 on each call declares it."""
     input_expires_s: float | None = None
-    """Seconds after which a question that waits in a run counts as cancelled; None: never."""
+    """Seconds until a question that waits in a run counts as cancelled; None: never."""
     sample: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
     """Answers `sampling/createMessage`. None: the capability is not declared."""
     roots: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
     """Answers `roots/list`. None: the capability is not declared."""
 
     def timeout_for(self, tool: str | None) -> float:
-        """The time of one call: by tool, or the server's."""
+        """The timeout of one call: the tool's, or the server's."""
         if tool is not None:
             for pattern, seconds in self.tool_timeouts_s.items():
                 if fnmatchcase(tool, pattern):
@@ -87,16 +86,25 @@ class ServerOptions(Record, kw_only=True):
         return self.timeout_s
 
     def passes(self, definition: Any) -> bool:
-        """Whether a tool passes the filters; `definition` has its name on the server."""
-        return is_allowed(definition, self.allow, self.deny)
+        """Whether a tool is allowed and not denied. Patterns match its name on the server, with case."""
+        return (self.allow is None or _is_among(definition, self.allow)) and not (
+            self.deny is not None and _is_among(definition, self.deny)
+        )
 
     def saved(self) -> dict[str, Any]:
-        """What differs from the defaults and is plain data."""
-        return {**_saved(self, ServerOptions(), SAVED), **_saved(self.rules, ConversionRules(), SAVED_RULES)}
+        """The options that are plain data and differ from the defaults."""
+        return {**_saved(self, ServerOptions(), _SAVED), **_saved(self.rules, ConversionRules(), _SAVED_RULES)}
 
 
-def options_of(given: Mapping[str, Any]) -> ServerOptions:
-    """Options by name. Raises `ConfigurationError` for a name that is none, and for what cannot be its value."""
+def _is_among(definition: Any, choice: Any) -> bool:
+    if callable(choice):
+        return bool(choice(definition))
+    patterns = (choice,) if isinstance(choice, str) else choice
+    return any(fnmatchcase(definition.name, each) for each in patterns)
+
+
+def options_from(given: Mapping[str, Any]) -> ServerOptions:
+    """Options by name. Raises `ConfigurationError` for an unknown name and for a value of the wrong kind."""
     known = ServerOptions.__record_fields__
     of_rules = {*ConversionRules.__record_fields__, *ShowRules.__record_fields__} - {*known, "show", "server", "tool"}
     unknown = [name for name in given if name not in known and name not in of_rules]
@@ -106,14 +114,14 @@ def options_of(given: Mapping[str, Any]) -> ServerOptions:
         raise ConfigurationError(msg)
     for name, value in given.items():
         if name in _WANTED:
-            refuse_unfit(name, value)
-    own: dict[str, Any] = {"rules": rules_of({name: value for name, value in given.items() if name in of_rules})}
+            check_option(name, value)
+    own: dict[str, Any] = {"rules": rules_from({name: value for name, value in given.items() if name in of_rules})}
     own.update((name, value) for name, value in given.items() if name in known)
     return ServerOptions(**own)
 
 
-def refuse_unfit(name: str, value: Any) -> None:
-    """Raises `ConfigurationError` where a value cannot be that of an option."""
+def check_option(name: str, value: Any) -> None:
+    """Raises `ConfigurationError` for a value of the wrong kind."""
     fits, wanted, may_be_none = _WANTED[name]
     if not (fits(value) or (value is None and may_be_none)):
         msg = f"`{name}` of an MCP server must be {wanted}{' or None' if may_be_none else ''}, found {shown(value)}."
@@ -162,7 +170,7 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str, bool]] = {
         (lambda value: isinstance(value, bool), "True or False", False),
     ),
 }
-"""Of each option: what fits, how that is called, and whether None does, too."""
+"""For each option: a check, its words, and whether None is allowed."""
 
 
 def _saved(values: Record, defaults: Record, names: tuple[str, ...]) -> dict[str, Any]:

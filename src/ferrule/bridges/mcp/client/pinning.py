@@ -1,7 +1,7 @@
-"""What is odd about a server's list, and what a lock file has to say to it.
+"""Checking what a server lists against a lock file.
 
-In: a listing, just made. Out: the listing that may be used, with the findings; and for each tool that is not as it was pinned, what a
-person is shown who is asked about a call of it.
+`Guard.check` takes a new listing and returns the one to use. For each tool that differs from its pin it keeps what to show to the person
+who confirms a call of it.
 """
 
 from __future__ import annotations
@@ -11,87 +11,73 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ferrule.bridges.mcp.client.listing import Dropped, Listing
-from ferrule.errors import MCPConnectionError, MCPToolError
+from ferrule.errors import MCPConnectionError
 from ferrule.tools.mcp.pins import Drift, Pins, pins_of, read_pins, write_pins
 from ferrule.tools.mcp.safety import MCPFinding, scan_mcp_definition
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from ferrule.bridges.mcp.client.options import ServerOptions
-    from ferrule.bridges.mcp.connection.handshake import Wire
+    from ferrule.bridges.mcp.connection.handshake import Handshake
     from ferrule.bridges.mcp.spec import ServerSpec
 
 log = logging.getLogger("ferrule.mcp")
 
 
 class Guard:
-    """Looks at what one server lists."""
+    """Checks the listings of one server."""
 
     def __init__(self, spec: ServerSpec, options: ServerOptions) -> None:
         self._spec = spec
         self._options = options
-        self._now: Pins | None = None
+        self.now: Pins | None = None
+        """What would be pinned of the server as last listed."""
         self.expected: Pins | None = None
-        """What a saved program had of the server, where there is no lock file."""
-        self._told: set[MCPFinding] = set()
-        self._blocked: dict[str, str] = {}
+        """The pins in a saved program, used if there is no lock file."""
+        self._logged: set[MCPFinding] = set()
+        self.blocked: dict[str, str] = {}
+        """By tool: why a changed tool may not be called."""
         self.findings: tuple[MCPFinding, ...] = ()
-        """What was odd about the last listing."""
+        """Suspicious facts of the last listing."""
         self.notes: dict[str, str] = {}
-        """By tool: why a person is asked about every call of it, whatever the hints say."""
+        """By tool: why a person must confirm every call of it, whatever its hints say."""
 
-    @property
-    def is_on(self) -> bool:
-        """Whether there is anything to go by: a lock file, or a saved program."""
-        return self._options.lock is not None or self.expected is not None
+    def check(self, listing: Listing, handshake: Handshake | None) -> Listing:
+        """The listing to use. Pins a server that is not in the lock file yet.
 
-    @property
-    def now(self) -> Pins | None:
-        """What would be pinned of the server as it was last listed."""
-        return self._now
-
-    def passed(self, listing: Listing, wire: Wire | None) -> Listing:
-        """The listing that may be used. A server that is not in the lock file yet is put into it.
-
-        Raises `MCPConnectionError` where the server is not the one that was pinned, and that blocks it; `ConfigurationError` for a file
-        that is no lock file.
+        Raises `MCPConnectionError` if another server than the pinned one answers and `pins="block"`; `ConfigurationError` for a file that
+        is no lock file.
         """
         name = self._spec.name
         odd = [each for one in listing.definitions.values() for each in scan_mcp_definition(name, one, self._options.detector)]
-        drift = self._drift(listing, wire)
+        drift = self._drift(listing, handshake)
         self.findings = (*odd, *(MCPFinding(name, each.tool or None, str(each)) for each in drift))
         for each in self.findings:
-            if each not in self._told:
+            if each not in self._logged:
                 log.warning("MCP server `%s`: %s", name, each.what if each.tool is None else f"`{each.tool}`: {each.what}")
-        self._told.update(self.findings)
+        self._logged.update(self.findings)
         return self._by_policy(listing, drift)
 
-    def refuse_blocked(self, tool: str) -> None:
-        """Raise `MCPToolError` for a tool that its changes have blocked."""
-        if tool in self._blocked:
-            msg = f"`{tool}` of the MCP server `{self._spec.name}` was not called, as it is not as it was pinned: {self._blocked[tool]}"
-            raise MCPToolError(msg, server=self._spec.name, tool=tool, phase="pins", may_have_run=False)
-
     def pin(self) -> None:
-        """Take what the server last listed for good, and write it down."""
-        if self._now is not None:
+        """Pin what the server last listed."""
+        if self.now is not None:
             if self._options.lock is not None:
-                write_pins(self._options.lock, self._spec.name, self._now)
-            self.expected = self._now if self.expected is not None else None
-            self._blocked, self.notes = {}, {}
+                write_pins(self._options.lock, self._spec.name, self.now)
+            self.expected = self.now if self.expected is not None else None
+            self.blocked, self.notes = {}, {}
 
-    def _drift(self, listing: Listing, wire: Wire | None) -> list[Drift]:
-        self._now = pins_of(_identity(self._spec, wire), listing.definitions)
+    def _drift(self, listing: Listing, handshake: Handshake | None) -> list[Drift]:
+        self.now = pins_of(_identity(self._spec, handshake), listing.definitions)
         if self._options.lock is None:
-            return self.expected.drift(self._now) if self.expected is not None else []
+            return self.expected.drift(self.now) if self.expected is not None else []
         pinned = read_pins(self._options.lock, self._spec.name)
         if pinned is None:
-            write_pins(self._options.lock, self._spec.name, self._now)
+            write_pins(self._options.lock, self._spec.name, self.now)
             return []
-        return pinned.drift(self._now)
+        return pinned.drift(self.now)
 
     def _by_policy(self, listing: Listing, drift: list[Drift]) -> Listing:
-        self._blocked, self.notes = {}, {}
+        self.blocked, self.notes = {}, {}
         other = next((each for each in drift if each.kind == "identity"), None)
         changed = {each.tool: str(each) for each in drift if each.kind not in {"identity", "gone"}}
         match self._options.pins:
@@ -106,14 +92,14 @@ class Guard:
                 if other is not None:
                     msg = f"The MCP server `{self._spec.name}` is not used: {other}\nIf that is right, pin it anew: `server.pin()`."
                     raise MCPConnectionError(msg, server=self._spec.name, phase="pins", may_have_run=False)
-                self._blocked = changed
-                left = {name: each for name, each in listing.definitions.items() if name not in changed}
+                self.blocked = changed
+                kept = {name: each for name, each in listing.definitions.items() if name not in changed}
                 dropped = (*listing.dropped, *(Dropped(name, what) for name, what in changed.items()))
-                return replace(listing, definitions=left, dropped=dropped)
+                return replace(listing, definitions=kept, dropped=dropped)
 
 
-def _identity(spec: ServerSpec, wire: Wire | None) -> dict[str, Any]:
-    """Who a server is: the command or the origin of the address, and what it calls itself. Without secrets."""
+def _identity(spec: ServerSpec, handshake: Handshake | None) -> dict[str, Any]:
+    """The identity of a server: its command or the origin of its address, and the name it gives itself. Without secrets."""
     about: dict[str, Any] = {"transport": spec.transport}
     if spec.transport == "stdio":
         state = spec.dump_state()
@@ -121,5 +107,5 @@ def _identity(spec: ServerSpec, wire: Wire | None) -> dict[str, Any]:
     elif spec.transport != "memory":
         parts = urlsplit(spec.url)
         about["origin"] = f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
-    about["name"] = wire.server.get("name") if wire is not None else None
+    about["name"] = handshake.server.get("name") if handshake is not None else None
     return about

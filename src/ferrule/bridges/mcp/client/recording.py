@@ -1,7 +1,7 @@
-"""Conversations with an MCP server, written down and played again without it: for tests.
+"""Recording the requests to an MCP server, and replaying them without it: for tests.
 
-In: requests. Out: the server's answers, out of a file with one JSON object a line: who answered, then each request and what came of it.
-Arguments and results stand in it as they were: look before you share one.
+The file holds one JSON object a line: who answered, then each request with its result or error. Arguments and results are written
+unchanged: check them for secrets before you share a recording.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ferrule import errors
-from ferrule.bridges.mcp.connection.handshake import Wire
+from ferrule.bridges.mcp.connection.handshake import Handshake
 from ferrule.errors import ConfigurationError, MCPError, MCPProtocolError, shown
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.record import Record, fields_of
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from ferrule.bridges.mcp.connection.reconnect import Link
 
-VERSION = 1
-_ASKED_AGAIN = ("tools/list", "resources/list", "prompts/list", "resources/templates/list")
-"""What may be asked more often than it was recorded: then the last answer holds."""
+_VERSION = 1
+_REPEATED = ("tools/list", "resources/list", "prompts/list", "resources/templates/list")
+"""Requests that may come more often than recorded: the last answer is then repeated."""
 _FACTS = ("server", "tool", "phase", "may_have_run", "status")
 
 
 class RecordingLink:
-    """A link that writes down what goes over it."""
+    """A link that records its requests."""
 
     def __init__(self, link: Link, path: str | PathLike[str], name: str) -> None:
         self._link = link
@@ -41,11 +41,11 @@ class RecordingLink:
         return getattr(self._link, name)
 
     async def request(self, method: str, params: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
-        """One request, and what came of it, on record."""
+        """Send one request, and record its result or error."""
         try:
             result = await self._link.request(method, params, **options)
         except MCPError as error:
-            self._write(method, params, {"error": error_form(error)})
+            self._write(method, params, {"error": _error_form(error)})
             raise
         self._write(method, params, {"result": result})
         return result
@@ -54,26 +54,26 @@ class RecordingLink:
         lines = [json_text({"method": method, "params": params, **outcome})]
         if not self._is_begun:
             self._is_begun = True
-            wire = self._link.wire if self._link.wire is not None else Wire()
-            lines.insert(0, json_text({"ferrule_mcp": VERSION, "name": self._name, "wire": jsonable(fields_of(wire))}))
+            handshake = self._link.handshake if self._link.handshake is not None else Handshake()
+            lines.insert(0, json_text({"ferrule_mcp": _VERSION, "name": self._name, "wire": jsonable(fields_of(handshake))}))
             self._path.write_text("", encoding="utf-8")
         with self._path.open("a", encoding="utf-8") as file:
             file.writelines(f"{each}\n" for each in lines)
 
 
-class _Played(Record):
-    """What a recording has in the place of a connection."""
+class _ReplaySession(Record):
+    """Stands in for a session."""
 
-    wire: Wire
+    handshake: Handshake
 
 
-class PlayingLink:
-    """A link to nobody: what a recording has is answered, in the order in which equal requests were made."""
+class ReplayLink:
+    """A link without a server: answers from a recording, equal requests in their recorded order."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         head, *lines = _read(path)
         self.name: str = head["name"]
-        self.wire = Wire(**head["wire"])
+        self.handshake = Handshake(**head["wire"])
         self.is_alive = True
         self.starts = 1
         self._answers: dict[str, deque[dict[str, Any]]] = {}
@@ -81,41 +81,41 @@ class PlayingLink:
             self._answers.setdefault(_key(each["method"], each["params"]), deque()).append(each)
 
     def forgive(self) -> None:
-        """There is nothing to forgive."""
+        """Does nothing."""
 
     async def connected(self, *, anew: bool = False) -> Any:
-        """What there is of a connection."""
+        """The stand-in of a session."""
         del anew
-        return _Played(self.wire)
+        return _ReplaySession(self.handshake)
 
     async def connected_for(self, phase: str, tool: str | None, *, anew: bool = False) -> Any:
         """As `connected`."""
         del phase, tool, anew
-        return _Played(self.wire)
+        return _ReplaySession(self.handshake)
 
     async def request(self, method: str, params: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
-        """The recorded answer, or the recorded error again. Raises `MCPProtocolError` for what was not recorded."""
+        """Returns the recorded result, or raises the recorded error; `MCPProtocolError` for a request that was not recorded."""
         answers = self._answers.get(_key(method, params))
         if not answers:
             msg = f"The recording of the MCP server `{self.name}` has no (further) `{method}` with {shown(params)}."
             raise MCPProtocolError(msg, server=self.name, tool=options.get("tool"), phase=options.get("phase"), may_have_run=False)
-        found = answers[0] if method in _ASKED_AGAIN and len(answers) == 1 else answers.popleft()
+        found = answers[0] if method in _REPEATED and len(answers) == 1 else answers.popleft()
         if "error" in found:
-            raise read_mcp_error(found["error"])
+            raise _read_error(found["error"])
         return found["result"]
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing."""
 
 
-def error_form(error: MCPError) -> dict[str, Any]:
-    """An error of ours as plain data."""
+def _error_form(error: MCPError) -> dict[str, Any]:
+    """An `MCPError` as plain data."""
     facts = {name: getattr(error, name, None) for name in (*_FACTS, "code", "data")}
     return {"kind": type(error).__name__, "text": str(error), **{key: jsonable(each) for key, each in facts.items() if each is not None}}
 
 
-def read_mcp_error(form: dict[str, Any]) -> MCPError:
-    """The error again."""
+def _read_error(form: dict[str, Any]) -> MCPError:
+    """The error of `_error_form`."""
     kind: Any = getattr(errors, form["kind"], MCPError)
     own = {name: form[name] for name in ("code", "data") if name in form} if kind is MCPProtocolError else {}
     return kind(form["text"], **{name: form[name] for name in _FACTS if name in form}, **own)
@@ -131,7 +131,7 @@ def _read(path: str | PathLike[str]) -> list[dict[str, Any]]:
     except (OSError, ValueError) as error:
         msg = f"{Path(path).name} is no recording of an MCP server: {error}."
         raise ConfigurationError(msg) from error
-    if not lines or lines[0].get("ferrule_mcp") != VERSION:
-        msg = f"{Path(path).name} is no recording of an MCP server of version {VERSION}: found {shown(lines[:1])}."
+    if not lines or lines[0].get("ferrule_mcp") != _VERSION:
+        msg = f"{Path(path).name} is no recording of an MCP server of version {_VERSION}: found {shown(lines[:1])}."
         raise ConfigurationError(msg)
     return lines

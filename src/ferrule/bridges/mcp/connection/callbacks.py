@@ -1,21 +1,24 @@
-"""What a server tells and asks between answers, handed to our own hooks as plain data.
+"""What a server sends between answers: notifications and questions, passed to hooks as plain JSON.
 
-In: hooks that take and give the protocol's JSON. Out: the callbacks of the SDK's session. What a hook raises is logged, ends nothing
-but the one message, and is not told to the server.
+An exception of a hook is logged and ends only that message. The server does not see its text.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from ferrule.bridges.mcp.connection.handshake import client_info, wire_form
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+    from ferrule.bridges.mcp.connection.handshake import Handshake
+
+    Hook = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 log = logging.getLogger("ferrule.mcp")
 
@@ -24,44 +27,33 @@ _CHANGED = {
     "notifications/resources/list_changed": "resources",
     "notifications/prompts/list_changed": "prompts",
 }
+_KINDS = {"ToolsListChanged": "tools", "ResourcesListChanged": "resources", "PromptsListChanged": "prompts"}
+_FIRST_WAIT_S = 0.5
+_LONGEST_WAIT_S = 30.0
+_UNKNOWN_METHOD = -32601
 
 
 class Hooks(Record, kw_only=True):
-    """What a connection tells, and whom it asks; all on the background loop.
+    """Where a connection passes notifications and questions; all hooks run on the background loop.
 
-    `changed(kind)` with `tools`, `resources`, `prompts` or `resource:<uri>`; `logged(params)` a log message as on the wire. `elicit`,
-    `sample` and `roots` answer the server's questions with the protocol's plain data; a capability is declared only where its hook is set.
+    `changed(kind)` gets `tools`, `resources`, `prompts` or `resource:<uri>`; `logged(params)` a log message as on the wire. `elicit`,
+    `sample` and `roots` answer questions of the server; a capability is declared only if its hook is set.
     """
 
     changed: Callable[[str], None]
     logged: Callable[[dict[str, Any]], Awaitable[None] | None] | None = None
     log_level: str | None = None
-    elicit: Ask | None = None
-    sample: Ask | None = None
+    elicit: Hook | None = None
+    sample: Hook | None = None
     roots: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
 
     def capabilities(self) -> dict[str, Any]:
-        """What the client says that it can do."""
+        """The capabilities that the client declares."""
         return {
             **({"elicitation": {"form": {}, "url": {}}} if self.elicit is not None else {}),
             **({"sampling": {}} if self.sample is not None else {}),
             **({"roots": {"listChanged": True}} if self.roots is not None else {}),
         }
-
-
-def client_info() -> dict[str, Any]:
-    """How ferrule presents itself to a server."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return {"name": "ferrule", "version": version("ferrule")}
-    except PackageNotFoundError:  # run from source
-        return {"name": "ferrule", "version": "0"}
-
-
-def plain(model: Any) -> Any:
-    """A value of the SDK as it stood on the wire."""
-    return model.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 def callbacks(hooks: Hooks) -> dict[str, Any]:
@@ -70,7 +62,7 @@ def callbacks(hooks: Hooks) -> dict[str, Any]:
 
     no_answer = types.ErrorData(code=types.INTERNAL_ERROR, message="The client could not answer.")
 
-    async def told(message: Any) -> None:
+    async def notified(message: Any) -> None:
         method = getattr(message, "method", "")
         if method in _CHANGED:
             hooks.changed(_CHANGED[method])
@@ -79,24 +71,24 @@ def callbacks(hooks: Hooks) -> dict[str, Any]:
 
     async def logged(params: Any) -> None:
         if hooks.logged is not None:
-            waiting = hooks.logged(plain(params))
+            waiting = hooks.logged(wire_form(params))
             if waiting is not None:
                 await waiting
 
     async def elicit(_: Any, params: Any) -> Any:
-        assert hooks.elicit is not None  # noqa: S101  set only where the hook is there
-        return await _told_nothing("elicit", hooks.elicit(plain(params)), types.ElicitResult, types.ElicitResult(action="cancel"))
+        assert hooks.elicit is not None  # noqa: S101  declared only if the hook is set
+        return await _answer("elicit", hooks.elicit(wire_form(params)), types.ElicitResult, types.ElicitResult(action="cancel"))
 
     async def sample(_: Any, params: Any) -> Any:
         assert hooks.sample is not None  # noqa: S101  the same
-        return await _told_nothing("sample", hooks.sample(plain(params)), types.CreateMessageResult, no_answer)
+        return await _answer("sample", hooks.sample(wire_form(params)), types.CreateMessageResult, no_answer)
 
     async def roots(_: Any) -> Any:
         assert hooks.roots is not None  # noqa: S101  the same
-        return await _told_nothing("roots", _rooted(hooks.roots()), types.ListRootsResult, no_answer)
+        return await _answer("roots", _rooted(hooks.roots()), types.ListRootsResult, no_answer)
 
     return {
-        "message_handler": told,
+        "message_handler": notified,
         "logging_callback": logged,
         "elicitation_callback": elicit if hooks.elicit is not None else None,
         "sampling_callback": sample if hooks.sample is not None else None,
@@ -109,12 +101,50 @@ async def _rooted(roots: Awaitable[list[dict[str, Any]]]) -> dict[str, Any]:
     return {"roots": await roots}
 
 
-async def _told_nothing(name: str, answer: Awaitable[dict[str, Any]], kind: Any, instead: Any) -> Any:
-    """What a hook answers; where it breaks, `instead`: its error is for our log, and not for a stranger."""
+async def _answer(name: str, answer: Awaitable[dict[str, Any]], kind: Any, otherwise: Any) -> Any:
+    """A hook's answer, or `otherwise` if it raises: the server must not see the error's text."""
     try:
         found = kind.model_validate(await answer)
-        json.dumps(plain(found), allow_nan=False, ensure_ascii=False).encode()
+        json.dumps(wire_form(found), allow_nan=False, ensure_ascii=False).encode()
     except Exception:
-        log.exception("The hook `%s` raised, or answered what cannot be sent.", name)
-        return instead
+        log.exception("The hook `%s` raised, or its answer cannot be sent.", name)
+        return otherwise
     return found
+
+
+async def listen_for_changes(session: Any, handshake: Handshake, changed: Callable[[str], None]) -> None:
+    """Read the stream on which a server of 2026-07-28 or later notifies of changed lists, until cancelled.
+
+    A stream that drops is opened again after a growing wait. The server replays nothing, so every list then counts as changed. Returns if
+    the server has no such stream.
+    """
+    from mcp.client.subscriptions import SubscriptionLost, listen
+    from mcp.shared.exceptions import MCPError as SDKError
+
+    wanted = {kind for kind in _KINDS.values() if handshake.notifies_of(kind)}
+    wait_s = _FIRST_WAIT_S
+    is_again = False
+    while True:
+        try:
+            async with listen(
+                session,
+                tools_list_changed="tools" in wanted,
+                resources_list_changed="resources" in wanted,
+                prompts_list_changed="prompts" in wanted,
+            ) as stream:
+                wait_s = _FIRST_WAIT_S
+                if is_again:
+                    for kind in wanted:
+                        changed(kind)
+                async for event in stream:
+                    kind = _KINDS.get(type(event).__name__)
+                    if kind is not None:
+                        changed(kind)
+        except (SubscriptionLost, TimeoutError):
+            pass
+        except SDKError as error:
+            if error.code == _UNKNOWN_METHOD:
+                return
+        is_again = True
+        await asyncio.sleep(wait_s)
+        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)

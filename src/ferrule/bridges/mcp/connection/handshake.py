@@ -1,8 +1,8 @@
-"""Agreeing on a version of MCP, and what every request of that version carries.
+"""Agreeing with a server on a version of MCP, and what every request of that version carries.
 
-Two eras: up to 2025-11-25 a handshake (`initialize`), from 2026-07-28 none (`server/discover`, and every request says its version itself).
-A server that knows nothing of the second may also never answer; so the question is short, its outcome is remembered for reconnects, and
-what comes late is not lost: a server that answered too late refuses the handshake by a code that says which versions it speaks.
+Up to 2025-11-25 there is a handshake (`initialize`); from 2026-07-28 on there is none: the client asks `server/discover`, and every request
+names its version. A server that does not know `server/discover` may never answer it. So the question has a short timeout, and its outcome
+is remembered for reconnects. A server that answers too late refuses the handshake with an error that lists the versions it speaks.
 """
 
 from __future__ import annotations
@@ -10,18 +10,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.bridges.mcp.connection.callbacks import client_info, plain
 from ferrule.values.record import Changing, Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ferrule.bridges.mcp.connection.callbacks import Hooks
     from ferrule.bridges.mcp.transport.http import GuardedClient
 
-PROBE_S = 1.5
-"""How long a child process may take to answer the question for the newer era (M12: connected within 3 s when it never does)."""
-REMOTE_PROBE_S = 8.0
+_PROBE_S = 1.5
+"""How long a child process may take to answer `server/discover`. One that never does is still connected within 3 s."""
+_REMOTE_PROBE_S = 8.0
 _SECOND_PROBE_S = 10.0
 UNSUPPORTED_VERSION = -32022
 _CONNECTION_CLOSED = -32000
@@ -30,20 +28,20 @@ _SERVER_ERROR = 500
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
-class Remembered(Changing):
-    """What a server was found to be, kept over reconnects."""
+class KnownEra(Changing):
+    """Which handshake a server takes; kept over reconnects."""
 
     discovered: Any = None
-    """The SDK's `DiscoverResult` of a server of the newer era."""
+    """The SDK's `DiscoverResult`, from a server of 2026-07-28 or later."""
     is_legacy: bool = False
 
     def forget(self) -> None:
-        """Ask again at the next connection: the server may have become another."""
+        """Ask again at the next connection: the server may have been replaced."""
         self.discovered, self.is_legacy = None, False
 
 
-class Wire(Record, kw_only=True):
-    """What was agreed on."""
+class Handshake(Record, kw_only=True):
+    """What client and server agreed on."""
 
     version: str = ""
     is_modern: bool = False
@@ -55,18 +53,18 @@ class Wire(Record, kw_only=True):
 
     @property
     def listens(self) -> bool:
-        """Whether changes of lists come on a stream that must be asked for."""
-        return self.is_modern and any(self.tells_of(kind) for kind in ("tools", "resources", "prompts"))
+        """Whether the client must open a stream to be notified of changed lists."""
+        return self.is_modern and any(self.notifies_of(kind) for kind in ("tools", "resources", "prompts"))
 
-    def tells_of(self, kind: str) -> bool:
-        """Whether the server says that it tells of changes in this list."""
+    def notifies_of(self, kind: str) -> bool:
+        """Whether the server declares that it notifies of changes in this list."""
         found = self.capabilities.get(kind)
         return isinstance(found, dict) and bool(cast("dict[str, Any]", found).get("listChanged"))
 
-    def stamped(
+    def prepare_request(
         self, method: str, params: Mapping[str, Any] | None, meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None
     ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-        """Parameters and options of a request, as this version wants them: its headers mirror the body (2026-07-28, basic/transports)."""
+        """Parameters and options of a request in this version. Headers mirror the body (revision 2026-07-28, "Transports")."""
         from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY, PROTOCOL_VERSION_META_KEY
 
         body = dict(params) if params is not None else {}
@@ -85,32 +83,52 @@ class Wire(Record, kw_only=True):
             name = body.get(_NAMED_BY.get(method, ""))
             if isinstance(name, str):
                 sent["mcp-name"] = encode_header_value(name)
-        whole: dict[str, Any] = {**own, **(body.get("_meta") or {}), **(meta or {})}
-        if whole:
-            body["_meta"] = whole
+        all_meta: dict[str, Any] = {**own, **(body.get("_meta") or {}), **(meta or {})}
+        if all_meta:
+            body["_meta"] = all_meta
         return (body or None), {"headers": sent}
 
 
-async def negotiate(session: Any, remembered: Remembered, hooks: Hooks, *, remote: GuardedClient | None) -> Wire:
-    """Agree with the server, by what is remembered or by asking. Raises the SDK's error where there is nothing to agree on."""
-    if remembered.discovered is not None and remote is not None:
-        session.adopt(remembered.discovered)  # stateless: nothing has to be said; a process that was started anew is asked again
-    elif not (remembered.is_legacy and await _is_legacy_still(session)):
-        await _ask(session, remote)
-    remembered.is_legacy = session.discover_result is None
-    remembered.discovered = session.discover_result
-    wire = Wire(
+def client_info() -> dict[str, Any]:
+    """The name and version that ferrule gives to a server."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return {"name": "ferrule", "version": version("ferrule")}
+    except PackageNotFoundError:  # run from source
+        return {"name": "ferrule", "version": "0"}
+
+
+def wire_form(model: Any) -> Any:
+    """A model of the SDK as JSON data, under the protocol's names."""
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+async def negotiate(
+    session: Any, known: KnownEra, client_capabilities: dict[str, Any], log_level: str | None, *, remote: GuardedClient | None
+) -> Handshake:
+    """Agree with the server by the handshake that is known to work, or find out. Raises the SDK's error if there is no common version."""
+    if known.discovered is not None and remote is not None:
+        session.adopt(known.discovered)  # stateless, so nothing to send; a child process that was started again is asked again
+    elif not (known.is_legacy and await _is_legacy_still(session)):
+        await _discover(session, remote)
+    known.is_legacy = session.discover_result is None
+    known.discovered = session.discover_result
+    found = Handshake(
         version=session.protocol_version,
         is_modern=session.discover_result is not None,
-        server=plain(session.server_info) if session.server_info is not None else {},
+        server=wire_form(session.server_info) if session.server_info is not None else {},
         instructions=session.instructions,
-        capabilities=plain(session.server_capabilities) if session.server_capabilities is not None else {},
-        client_capabilities=hooks.capabilities(),
-        log_level=hooks.log_level,
+        capabilities=wire_form(session.server_capabilities) if session.server_capabilities is not None else {},
+        client_capabilities=client_capabilities,
+        log_level=log_level,
     )
-    if hooks.log_level and not wire.is_modern and "logging" in wire.capabilities:
-        await session.send_request(_set_level(hooks.log_level), _empty())
-    return wire
+    if log_level and not found.is_modern and "logging" in found.capabilities:
+        import mcp_types as types
+
+        request = types.SetLevelRequest.model_validate({"method": "logging/setLevel", "params": {"level": log_level}})
+        await session.send_request(request, types.EmptyResult)
+    return found
 
 
 async def _is_legacy_still(session: Any) -> bool:
@@ -125,25 +143,13 @@ async def _is_legacy_still(session: Any) -> bool:
     return True
 
 
-def _set_level(level: str) -> Any:
-    import mcp_types as types
-
-    return types.SetLevelRequest.model_validate({"method": "logging/setLevel", "params": {"level": level}})
-
-
-def _empty() -> Any:
-    import mcp_types as types
-
-    return types.EmptyResult
-
-
-async def _ask(session: Any, remote: GuardedClient | None) -> None:
+async def _discover(session: Any, remote: GuardedClient | None) -> None:
     from mcp.shared.exceptions import MCPError as SDKError
     from mcp_types import DiscoverResult
     from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
     from pydantic import ValidationError
 
-    version, within = LATEST_MODERN_VERSION, PROBE_S if remote is None else REMOTE_PROBE_S
+    version, within = LATEST_MODERN_VERSION, _PROBE_S if remote is None else _REMOTE_PROBE_S
     for attempt in (1, 2):
         raw: Any = None
         try:
@@ -181,14 +187,14 @@ async def _ask(session: Any, remote: GuardedClient | None) -> None:
 
 
 def _offered(error: Any) -> list[str]:
-    """The versions that a server names when it refuses ours."""
+    """The versions that a server lists when it refuses ours."""
     data: Any = error.error.data
     found: Any = cast("dict[str, Any]", data).get("supported") if error.code == UNSUPPORTED_VERSION and isinstance(data, dict) else None
     return [each for each in cast("list[Any]", found) if isinstance(each, str)] if isinstance(found, list) else []
 
 
 def _is_final(error: Any, remote: GuardedClient | None) -> bool:
-    """Whether the older handshake cannot fare better: nobody is there, or nobody may come in."""
+    """Whether the older handshake would fail too: no server is there, or it rejects the client."""
     note = remote.last if remote is not None else None
     if note is None:
         return error.code == _CONNECTION_CLOSED and error.message == "Connection closed"

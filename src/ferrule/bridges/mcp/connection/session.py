@@ -1,66 +1,128 @@
 """One live session with an MCP server, owned by one task of the background loop.
 
-In: how the server is reached. Out: `request(...)` -> the server's raw result. The owner task alone enters and leaves the SDK's transport
-and session, whoever asks for that and from wherever; requests are tasks beside it, so that giving one up leaves the connection as it is.
-Results are what stood on the wire, not the SDK's models: those refuse a whole list for one bad tool, a whole result for one unknown block.
+The owner task alone enters and leaves the SDK's transport and session, whoever opens or closes the session. Requests are tasks beside it,
+so that cancelling one leaves the connection alone. Results are what stood on the wire, not models of the SDK, which reject a whole list for
+one bad tool and a whole result for one unknown block.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
-from ferrule.bridges.mcp.connection.callbacks import callbacks
-from ferrule.bridges.mcp.connection.handshake import Wire, negotiate
-from ferrule.bridges.mcp.connection.subscription import listen_for_changes
-from ferrule.bridges.mcp.connection.timeouts import Clocks
-from ferrule.bridges.mcp.connection.watch import WatchedReader, WatchedWriter
-from ferrule.bridges.mcp.errors import CONNECTION_CLOSED, Asked, answered, lost, of_note, root_of, sendable, timed_out, unopened
-from ferrule.bridges.mcp.transport.http import http_streams, sse_streams
-from ferrule.bridges.mcp.transport.redact import hide_in_logs, shown
-from ferrule.bridges.mcp.transport.stdio import Child, stdio_streams
+from ferrule.bridges.mcp.connection.callbacks import callbacks, listen_for_changes
+from ferrule.bridges.mcp.connection.channel import Channel
+from ferrule.bridges.mcp.connection.handshake import Handshake, negotiate
+from ferrule.bridges.mcp.errors import (
+    CONNECTION_CLOSED,
+    Attempt,
+    connection_error,
+    error_answer,
+    error_of_note,
+    timeout_error,
+    unsendable_error,
+)
+from ferrule.bridges.mcp.transport.messages import WatchedReader, WatchedWriter, sendable
+from ferrule.bridges.mcp.transport.redact import redact_logs
 from ferrule.errors import FerruleError, MCPError
-from ferrule.values.record import Record, replace
+from ferrule.values.record import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from ferrule.bridges.mcp.connection.callbacks import Hooks
-    from ferrule.bridges.mcp.connection.handshake import Remembered
-    from ferrule.bridges.mcp.spec import ServerSpec
+    from ferrule.bridges.mcp.connection.callbacks import Hook, Hooks
+    from ferrule.bridges.mcp.connection.channel import Endpoint
+    from ferrule.bridges.mcp.connection.handshake import KnownEra
     from ferrule.bridges.mcp.transport.http import GuardedClient
     from ferrule.bridges.mcp.transport.messages import Note
 
-CLOSE_S = 6.0
+_CLOSE_S = 6.0
 """How long a polite close may take before the owner is cancelled."""
-_AUTOPSY_S = 0.5
-_FIRST_ID = 1000  # above what the session itself counts while it negotiates
+_FIRST_ID = 1000  # above the ids that the SDK's session uses while it negotiates
 
 
-class Way(Record, kw_only=True):
-    """How to get there: the spec with its variables read, and what cannot be written down in one."""
+class Clocks:
+    """The timeouts of the requests under way on one session, which stand still while a question of the server is open.
 
-    spec: ServerSpec
-    connect_timeout_s: float
-    auth: Any = None
-    http_client: Any = None
-    server: Any = None
-    """For `memory`: a server of the SDK in this process."""
-    grace_s: float = 2.0
+    Before 2026-07-28 a server asks during a call and does not say in which. So a question stops all timeouts, and the last answer restarts
+    them. `total_timeout_s` runs on. If no call is left that may have asked, the hook that answers is cancelled.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[asyncio.Timeout, tuple[float, float | None]] = {}
+        """The seconds of each, and the time at which it ends at the latest."""
+        self._calls = 0
+        self._questions = 0
+        self._answering: set[asyncio.Future[dict[str, Any]]] = set()
+        """Hooks that answer a question of a call under way."""
+
+    @asynccontextmanager
+    async def request(self, timeout_s: float, end: float | None, *, is_call: bool) -> AsyncGenerator[Callable[[], None]]:
+        """Time one request; `TimeoutError` ends it. Yields a function that restarts the time on progress, up to `end`."""
+        clock = asyncio.timeout(timeout_s)
+        try:
+            async with clock:
+                self._running[clock] = timeout_s, end
+                self._calls += is_call
+                yield lambda: self._restart(clock) if end is not None else None
+        finally:
+            del self._running[clock]
+            self._calls -= is_call
+            if is_call and not self._calls:
+                for each in self._answering:
+                    each.cancel()
+
+    def _restart(self, clock: asyncio.Timeout) -> None:
+        if clock.expired() or clock not in self._running:
+            return
+        seconds, end = self._running[clock]
+        until = None if self._questions else asyncio.get_running_loop().time() + seconds
+        clock.reschedule(min((each for each in (until, end) if each is not None), default=None))
+
+    def _count(self, more: int) -> None:
+        before, self._questions = self._questions, self._questions + more
+        if more > 0 or before == 1:
+            for each in self._running:
+                self._restart(each)
+
+    def stopped_by(self, hook: Hook | None, otherwise: dict[str, Any] | None = None) -> Hook | None:
+        """A hook that stops the clocks while it works. It answers `otherwise` if its call ends first; None: it raises `MCPError`."""
+        if hook is None:
+            return None
+
+        async def answer(params: dict[str, Any]) -> dict[str, Any]:
+            answering = asyncio.ensure_future(hook(params))
+            if self._calls:
+                self._answering.add(answering)
+            self._count(1)
+            try:
+                await asyncio.wait((answering,))
+            finally:
+                self._count(-1)
+                self._answering.discard(answering)
+                answering.cancel()
+            if not answering.cancelled():
+                return answering.result()
+            if otherwise is None:
+                msg = "The call that asked was given up."
+                raise MCPError(msg)
+            return otherwise
+
+        return answer
 
 
-class Connection:
+class Session:
     """One session, from start to end."""
 
-    def __init__(self, way: Way, hooks: Hooks, remembered: Remembered) -> None:
-        self._way = way
+    def __init__(self, endpoint: Endpoint, hooks: Hooks, known: KnownEra) -> None:
+        self._endpoint = endpoint
         self._clocks = Clocks()
-        elicit = self._clocks.patient(hooks.elicit, {"action": "cancel"})
-        self._hooks = replace(hooks, elicit=elicit, sample=self._clocks.patient(hooks.sample))
-        self._remembered = remembered
-        self._name = way.spec.name
+        elicit = self._clocks.stopped_by(hooks.elicit, {"action": "cancel"})
+        self._hooks = replace(hooks, elicit=elicit, sample=self._clocks.stopped_by(hooks.sample))
+        self._known = known
+        self._name = endpoint.spec.name
         self._ids = itertools.count(_FIRST_ID)
         self._over = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -69,108 +131,85 @@ class Connection:
         self._notes: dict[Any, Note] = {}
         self._has_written = False
         self._failed: dict[Any, asyncio.Future[None]] = {}
-        self._guard: GuardedClient | None = None
-        self._child: Child | None = None
+        self._channel = Channel(endpoint)
         self._dispatcher: Any = None
         self._owner: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._phase = "start"
-        self._is_given_up = False
-        self._grace_s = way.grace_s
         self.alive = False
-        self.wire = Wire()
+        self.handshake = Handshake()
 
-    # -- from start to end --------------------------------------------------------------------------------------
+    # -- opening and closing ------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Start it and agree on a version. Raises an `MCPError` that names the phase."""
+        """Connect and agree on a version. Raises an `MCPError` that names the phase."""
         loop = asyncio.get_running_loop()
         self._owner = loop.create_task(self._own())
         self._owner.add_done_callback(self._ended)
-        within = self._way.connect_timeout_s
+        within = self._endpoint.connect_timeout_s
         try:
             await asyncio.wait((self._ready, self._owner), timeout=within, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await self._abandon()
             raise
         if not self._ready.done() and not self._owner.done():
-            asked = Asked(server=self._name, phase=self._phase)
+            attempt = Attempt(server=self._name, phase=self._phase)
             await self._abandon()
-            raise timed_out(asked, within, self._last_words())
+            raise timeout_error(attempt, within, self._channel.last_words())
         if self._ready.done() and not self._owner.done():
             return
-        await self._autopsy()
-        raise self._failure()
+        await self._channel.settle(self._owner)
+        raise self._channel.opening_error(Attempt(server=self._name, phase=self._phase), self._owner)
 
     async def close(self) -> None:
-        """End it, politely for a while; never raises for what the server does."""
-        self._is_given_up = True
-        self._over.set()
-        self.alive = False
+        """Close it, politely at first. Never raises for what the server does."""
+        self._channel.is_given_up = True
+        self._lost()
         if self._owner is not None and not self._owner.done():
             if self._ready.done():
-                await asyncio.wait((self._owner,), timeout=CLOSE_S)
+                await asyncio.wait((self._owner,), timeout=_CLOSE_S)
             if not self._owner.done():
                 await self._abandon()
 
     def kill_now(self) -> None:
-        """End a child at once, from any thread."""
-        if self._child is not None:
-            self._child.kill_now()
+        """Kill a child process at once, from any thread."""
+        if self._channel.child is not None:
+            self._channel.child.kill_now()
 
     async def _abandon(self) -> None:
         if self._owner is not None:
-            self._grace_s = 0.0
+            self._channel.grace_s = 0.0
             self._owner.cancel()
-            await asyncio.wait((self._owner,), timeout=CLOSE_S)
+            await asyncio.wait((self._owner,), timeout=_CLOSE_S)
 
     async def _own(self) -> None:
-        """The owner: everything that is entered here is left here."""
+        """The owner task: leaves everything that it enters."""
         async with AsyncExitStack() as stack:
-            hide_in_logs()
-            read, write = await self._streams(stack)
-            session = await self._session(stack, WatchedReader(read, self._lost), WatchedWriter(write, self._writing))
+            redact_logs()
+            read, write = await self._channel.open(stack, self._note, self._guard_with)
+            session = await self._enter_session(stack, WatchedReader(read, self._lost), WatchedWriter(write, self._writing))
             self._phase = "handshake"
-            self.wire = await negotiate(session, self._remembered, self._hooks, remote=self._guard)
+            hooks, remote = self._hooks, self._channel.guard
+            self.handshake = await negotiate(session, self._known, hooks.capabilities(), hooks.log_level, remote=remote)
             self._phase = "use"
             self.alive = True
             if not self._ready.done():
                 self._ready.set_result(None)
-            if self.wire.listens:
-                self._listening = asyncio.get_running_loop().create_task(listen_for_changes(session, self.wire, self._hooks.changed))
+            if self.handshake.listens:
+                self._listening = asyncio.get_running_loop().create_task(listen_for_changes(session, self.handshake, hooks.changed))
                 stack.callback(self._listening.cancel)
             await self._over.wait()
 
-    async def _streams(self, stack: AsyncExitStack) -> tuple[Any, Any]:
-        way, spec = self._way, self._way.spec
-        match spec.transport:
-            case "stdio":
-                self._child = await Child.start(spec.name, spec.command, spec.args, spec.env, spec.cwd)
-                stack.push_async_callback(self._end_child)
-                return await stack.enter_async_context(stdio_streams(self._child, self._note))
-            case "http":
-                return await stack.enter_async_context(http_streams(spec.url, spec.headers, way.auth, way.http_client, self._guarded_by))
-            case "sse":
-                return await stack.enter_async_context(sse_streams(spec.url, spec.headers, way.auth, self._guarded_by))
-            case "memory":
-                from mcp.client._memory import InMemoryTransport
-
-                return await stack.enter_async_context(InMemoryTransport(way.server))
-
-    async def _session(self, stack: AsyncExitStack, read: Any, write: Any) -> Any:
+    async def _enter_session(self, stack: AsyncExitStack, read: Any, write: Any) -> Any:
         from mcp.client.session import ClientSession
         from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
         self._dispatcher = JSONRPCDispatcher(read, write)
-        session = ClientSession(dispatcher=self._dispatcher, read_timeout_seconds=self._way.connect_timeout_s, **callbacks(self._hooks))
+        within = self._endpoint.connect_timeout_s
+        session = ClientSession(dispatcher=self._dispatcher, read_timeout_seconds=within, **callbacks(self._hooks))
         return await stack.enter_async_context(session)
 
-    async def _end_child(self) -> None:
-        if self._child is not None:
-            await self._child.close(self._grace_s)
-
-    def _guarded_by(self, guard: GuardedClient) -> None:
-        self._guard = guard
+    def _guard_with(self, guard: GuardedClient) -> None:
         self._notes = guard.notes
         guard.failed = self._post_failed
         guard.waits_for = self._under_way.__contains__
@@ -194,10 +233,9 @@ class Connection:
         self._over.set()
 
     def _ended(self, owner: asyncio.Task[None]) -> None:
-        self.alive = False
-        self._over.set()
+        self._lost()
         if not owner.cancelled():
-            owner.exception()  # asked for, so that asyncio does not complain of an error that nobody read
+            owner.exception()  # read it, or asyncio logs that it was never retrieved
         for waiting in self._failed.values():
             if not waiting.done():
                 waiting.set_result(None)
@@ -205,17 +243,18 @@ class Connection:
     @property
     def is_remote(self) -> bool:
         """Whether it is reached over HTTP."""
-        return self._guard is not None
+        return self._channel.guard is not None
 
     @property
-    def was_asked(self) -> bool:
-        """Whether the server's process lived long enough to be asked for the newer era, and ended during that."""
-        return self._phase == "handshake" and self._has_written and not self.alive and not self._is_given_up
+    def died_when_asked(self) -> bool:
+        """Whether the server's process started, and ended when it was asked for its versions."""
+        return self._phase == "handshake" and self._has_written and not self.alive and not self._channel.is_given_up
 
     async def answers_ping(self) -> bool:
-        """Whether the server still speaks our version, and knows the session (older era)."""
+        """Whether the server still speaks this version and, before 2026-07-28, knows the session."""
+        method = "server/discover" if self.handshake.is_modern else "ping"
         try:
-            await self.request("server/discover" if self.wire.is_modern else "ping", phase="ping", timeout_s=self._way.connect_timeout_s)
+            await self.request(method, phase="ping", timeout_s=self._endpoint.connect_timeout_s)
         except MCPError:
             return False
         return True
@@ -235,19 +274,23 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         progress: Callable[[float, float | None, str | None], Any] | None = None,
     ) -> dict[str, Any]:
-        """One request and its raw result.
+        """Send one request; returns the raw result.
 
-        Without an answer or progress for `timeout_s` seconds, or without an answer for `total_s`, it is given up, which the server is told.
-        Raises an `MCPError`; being cancelled tells the server, too.
+        Gives up after `timeout_s` seconds without an answer or progress, and after `total_s` in any case. Giving up and being cancelled
+        notify the server. Raises an `MCPError`.
         """
         number = next(self._ids)
-        asked = Asked(server=self._name, phase=phase, tool=tool, was_sent=False)
+        attempt = Attempt(server=self._name, phase=phase, tool=tool, was_sent=False)
         if not self.alive:
-            await self._autopsy()
-            raise lost(asked, self._why_lost())
+            await self._channel.settle(self._owner)
+            raise connection_error(attempt, self._channel.why_lost(self._owner))
         loop = asyncio.get_running_loop()
         end = None if total_s is None else loop.time() + total_s
-        body, options = self.wire.stamped(method, sendable(asked, params), sendable(asked, meta), headers)
+        try:
+            params, meta = sendable(params), sendable(meta)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise unsendable_error(attempt, error) from error
+        body, options = self.handshake.prepare_request(method, params, meta, headers)
         self._under_way[number] = False
         try:
             async with self._clocks.request(timeout_s, end, is_call=phase == "call") as prolong:
@@ -255,29 +298,29 @@ class Connection:
                 async def on_progress(done: float, of: float | None, message: str | None) -> None:
                     prolong()
                     if progress is not None:
-                        told = progress(done, of, message)
-                        if told is not None:
-                            await told
+                        waiting = progress(done, of, message)
+                        if waiting is not None:
+                            await waiting
 
                 if phase == "call":
                     options["on_progress"] = on_progress
-                return await self._sent(number, method, body, {**options, "request_id": number})
+                return await self._send(number, method, body, {**options, "request_id": number})
         except TimeoutError as late:
-            asked = Asked(server=self._name, phase=phase, tool=tool, was_sent=self._under_way[number])
+            attempt = replace(attempt, was_sent=self._under_way[number])
             spent = timeout_s if end is None or loop.time() < end else total_s or timeout_s
-            raise timed_out(asked, spent) from late
+            raise timeout_error(attempt, spent) from late
         except _sdk_error() as error:
-            asked = Asked(server=self._name, phase=phase, tool=tool, was_sent=self._under_way[number])
-            raise await self._fault(asked, number, error) from error
+            attempt = replace(attempt, was_sent=self._under_way[number])
+            raise await self._request_error(attempt, number, error) from error
         finally:
             del self._under_way[number]
             self._failed.pop(number, None)
             self._notes.pop(number, None)
 
-    async def _sent(self, number: int, method: str, body: dict[str, Any] | None, options: dict[str, Any]) -> dict[str, Any]:
-        if self._way.spec.transport != "sse":
+    async def _send(self, number: int, method: str, body: dict[str, Any] | None, options: dict[str, Any]) -> dict[str, Any]:
+        if self._endpoint.spec.transport != "sse":
             return await self._dispatcher.send_raw_request(method, body, options)
-        # Its answers come on another stream: that a request could not be posted is told apart.
+        # Answers come on another stream, so that a failed POST must end the wait for one.
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._failed[number] = failed
         sending = asyncio.ensure_future(self._dispatcher.send_raw_request(method, body, options))
@@ -291,48 +334,14 @@ class Connection:
                 sending.cancel()
                 await asyncio.wait((sending,))
 
-    async def _fault(self, asked: Asked, number: int, error: Any) -> FerruleError:
+    async def _request_error(self, attempt: Attempt, number: int, error: Any) -> FerruleError:
         note = self._notes.get(number)
         if note is not None:
-            return of_note(asked, note, error.code, error.message, error.data)
+            return error_of_note(attempt, note, error.code, error.message, error.data)
         if error.code == CONNECTION_CLOSED and not self.alive:
-            await self._autopsy()
-            return lost(asked, self._why_lost(), error)
-        return answered(asked, error.code, error.message, error.data)
-
-    # -- what went wrong ----------------------------------------------------------------------------------------
-
-    async def _autopsy(self) -> None:
-        if self._child is not None:
-            await self._child.settled(_AUTOPSY_S)
-        elif self._owner is not None:
-            await asyncio.wait((self._owner,), timeout=_AUTOPSY_S)
-
-    def _last_words(self) -> str:
-        return self._child.last_words() if self._child is not None else ""
-
-    def _why_lost(self) -> str:
-        if self._is_given_up:
-            return "it was closed while this was under way"
-        child, owner = self._child, self._owner
-        if child is not None:
-            how = f"it exited with code {child.exit_code}" if child.exit_code is not None else "it closed the connection"
-            said = child.last_words()
-            return f"{how}{f'; its last words were: {said}' if said else ''}"
-        raised = owner.exception() if owner is not None and owner.done() and not owner.cancelled() else None
-        cause = None if raised is None else root_of(raised)
-        return "the connection was closed" if cause is None else f"the connection broke ({type(cause).__name__}: {shown(str(cause))})"
-
-    def _failure(self) -> FerruleError:
-        """Why it could not be opened."""
-        owner = cast("asyncio.Task[None]", self._owner)
-        raised = None if owner.cancelled() else owner.exception()
-        cause = None if raised is None else root_of(raised)
-        asked = Asked(server=self._name, phase=self._phase)
-        if self._is_given_up or owner.cancelled():
-            return lost(asked, "it was closed before it was connected")
-        note = self._guard.last if self._guard is not None else None
-        return unopened(asked, cause, note, self._why_lost() if self._child is not None else None)
+            await self._channel.settle(self._owner)
+            return connection_error(attempt, self._channel.why_lost(self._owner), error)
+        return error_answer(attempt, error.code, error.message, error.data)
 
 
 def _sdk_error() -> Any:

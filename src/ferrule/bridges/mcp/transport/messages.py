@@ -1,40 +1,43 @@
-"""What a server wrote, as the SDK is to read it: mended where that loses nothing, and told apart from what is no answer.
+"""JSON-RPC messages on their way between the SDK and a server.
 
-In: one JSON-RPC message as bytes. Out: the SDK's message. An answer to a request that the SDK could not read would be dropped, and waited
-for; it becomes an error under the same id, and says that nobody but us made it up.
+`read_message` turns bytes into the SDK's message. The SDK drops an answer that it cannot read, and the request would wait for its timeout;
+such an answer becomes an error under the same id. `WatchedReader` and `WatchedWriter` report the end of a stream and each request sent.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ferrule.values.record import Record
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _ESCAPE = re.compile(rb"\\(?:u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
-_PAIR = 12  # bytes of two escapes that are one character together
+_PAIR = 12  # bytes of a surrogate pair of escapes
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]:,]|[^\s{}\[\]:,"]++', re.DOTALL)
-_LOOKED_AT = 1 << 20
-"""Bytes of a message that cannot be read in which its id is looked for."""
+_ID_WITHIN = 1 << 20
+"""Bytes of an unreadable message that are searched for its id."""
 _EXCERPT = 200
-NO_ANSWER = -32700
+_PARSE_ERROR = -32700
 LARGEST = 64 * 1024 * 1024
-"""Bytes of one message. A result of 20 MB is unusual, but no fault."""
+"""Bytes of one message. Results of 20 MB occur."""
 
 
 class Note(Record, kw_only=True):
-    """What became of one JSON-RPC request on its way; there is one only where no answer came that the SDK can take as it is.
+    """Why a JSON-RPC request got no answer that the SDK can read.
 
-    So it also tells who speaks: an error that the session raises is the server's own word if there is no note, or one that `has_error`.
+    An error that the session raises is the server's own if the request has no note, or one with `has_error`.
     """
 
     was_sent: bool = True
-    """Whether the server may have got it."""
+    """Whether the server may have received the request."""
     was_answered: bool = False
-    """Whether it was answered, by what is no answer."""
+    """Whether the server answered with something other than a JSON-RPC answer."""
     has_error: bool = False
-    """Whether it was answered with a JSON-RPC error."""
+    """Whether the server answered with a JSON-RPC error."""
     status: int | None = None
     retry_after_s: float | None = None
     text: str = ""
@@ -42,43 +45,44 @@ class Note(Record, kw_only=True):
     cause: BaseException | None = None
 
 
-class Heard(Record):
+class ServerMessage(Record):
     """One message of a server."""
 
     message: Any = None
-    """The SDK's; None where it is no message, and answers nothing."""
+    """The SDK's message, or None for bytes that are no message and answer no request."""
     broken: str = ""
-    """Why an answer could not be read; `message` is then an error of our own in its place."""
+    """Why an answer could not be read; `message` is then an error of ours under its id."""
 
 
-def heard(text: bytes) -> Heard:
-    """Read one message."""
+def read_message(text: bytes) -> ServerMessage:
+    """Read one message; repair its characters if that makes it readable."""
     from mcp.shared.dispatcher import coerce_request_id
     from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-    for each in (lambda: text, lambda: mended(text)):
+    for each in (lambda: text, lambda: repair_characters(text)):
         try:
-            return Heard(jsonrpc_message_adapter.validate_json(each(), by_name=False))
+            return ServerMessage(jsonrpc_message_adapter.validate_json(each(), by_name=False))
         except ValueError:
             continue
     number = answered_id(text)
     if number is None:
-        return Heard()
+        return ServerMessage()
     broken = f"an answer that cannot be read: {excerpt(text)}"
-    return Heard(JSONRPCError(jsonrpc="2.0", id=coerce_request_id(number), error=ErrorData(code=NO_ANSWER, message=broken)), broken)
+    error = ErrorData(code=_PARSE_ERROR, message=broken)
+    return ServerMessage(JSONRPCError(jsonrpc="2.0", id=coerce_request_id(number), error=error), broken)
 
 
-def mended(text: bytes) -> bytes:
-    """The same JSON with U+FFFD for halves of a character, which stand for nothing: lone surrogates, and bytes that are no UTF-8."""
+def repair_characters(text: bytes) -> bytes:
+    """Replace lone surrogates and bytes that are not UTF-8 by U+FFFD."""
     text = text.decode("utf-8", "replace").encode()
     return _ESCAPE.sub(lambda found: rb"\ufffd" if len(found[0]) not in {2, _PAIR} else found[0], text) if b"\\u" in text else text
 
 
 def answered_id(text: bytes) -> int | str | None:
-    """The id of the request that a message answers, also where the rest cannot be read; None for what is no answer."""
+    """The id of the request that a message answers, even if the rest cannot be read; None if it is no answer."""
     members: dict[str, Any] = {}
     depth, key, is_value = 0, "", False
-    for found in _TOKEN.finditer(text, 0, _LOOKED_AT):
+    for found in _TOKEN.finditer(text, 0, _ID_WITHIN):
         token = found[0]
         depth -= token in b"}]"
         if depth == 1 and token == b":":
@@ -106,5 +110,81 @@ def _scalar(token: bytes) -> Any:
 
 
 def excerpt(text: bytes) -> str:
-    """The beginning, for a message."""
+    """The beginning of a message, for an error."""
     return text[:_EXCERPT].decode("utf-8", "replace").strip() or "nothing"
+
+
+def sendable(value: Any) -> Any:
+    """A value as plain JSON. Raises `ValueError`, `TypeError` or `RecursionError` for NaN, a lone surrogate, an object, deep nesting."""
+    from pydantic_core import to_jsonable_python
+
+    plain = to_jsonable_python(value)
+    json.dumps(plain, allow_nan=False, ensure_ascii=False).encode()
+    return plain
+
+
+# -- watched streams ----------------------------------------------------------------------------------------------
+
+
+class WatchedReader:
+    """A stream to read from, which calls `ended` once when it ends."""
+
+    def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
+        self._stream = stream
+        self._ended = ended
+
+    @property
+    def last_context(self) -> Any:
+        """The context variables of the last message."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Any:
+        """The next message."""
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._ended()
+            raise
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> Any:
+        return await self._stream.__aexit__(*error)
+
+
+class WatchedWriter:
+    """A stream to write to, which calls `sent` with the id of each request."""
+
+    def __init__(self, stream: Any, sent: Callable[[Any], None]) -> None:
+        self._stream = stream
+        self._sent = sent
+
+    async def send(self, item: Any, /) -> None:
+        """Send one message."""
+        number = getattr(item.message, "id", None)
+        if number is not None and hasattr(item.message, "method"):  # no answer to the server, which has ids of its own
+            self._sent(number)  # before the write: one that is cancelled half way may have gone out
+        await self._stream.send(item)
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> Any:
+        return await self._stream.__aexit__(*error)

@@ -1,7 +1,7 @@
-"""What is secret in a command line, an address or a log: shown as `***`, saved as the variable that it is read from again.
+"""Secrets in command lines, addresses and logs: shown as `***`, saved as the variable to read them from again.
 
-In: words and addresses. Out: the same without secrets. Secret is what stands where secrets stand, whatever it looks like: values of
-`NAME=value`, `-e`, `-H` and of flags that are named after a secret; the user, the query's values and the fragment of every address.
+A text is secret because of where it stands, whatever it looks like: a value of `NAME=value`, of `-e`, `-H` or a flag named after a secret;
+the user, query values and fragment of an address.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     Hide = Callable[[str, str], str]
-    """`hide(value, called)`: what stands in the place of a secret."""
+    """`hide(value, called)`: the replacement of a secret."""
     Keep = Callable[[str], str]
-    """What stands in the place of a text that is none."""
+    """The form of a text that is no secret."""
 
 VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _ONLY_POINTS = re.compile(r"(?:[A-Za-z]+[ :])?" + r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-[^}]*)?\}")
@@ -32,18 +32,18 @@ _HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::\d*)?|.*\$\{.*")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
-def shown(text: str) -> str:
-    """A text that is none of ours, with the addresses in it as `public_url` shows them."""
+def redact(text: str) -> str:
+    """Another program's text, with its addresses as `public_url` shows them."""
     return _ADDRESS.sub(lambda found: public_url(found[0]), text)
 
 
 def public_url(url: str) -> str:
-    """An address without user, password, fragment and the values of its query."""
+    """An address without user, password, fragment and query values."""
     return hidden_url(url.partition("#")[0], _stars, str).replace("***@", "")
 
 
 def public_words(words: Iterable[str]) -> list[str]:
-    """The words of a command line with `***` in the places of secrets."""
+    """The words of a command line, with `***` for secrets."""
     return hidden_words(words, _stars, str)
 
 
@@ -53,22 +53,22 @@ def _stars(value: str, called: str) -> str:
 
 
 class References:
-    """Puts variables in the places of secrets: `hide(value, called)` -> `${SERVER_CALLED}`, one for each value."""
+    """Replaces secrets by variables: `hide(value, called)` -> `${SERVER_CALLED}`, one for each value."""
 
     def __init__(self, server: str, *, expands: bool) -> None:
         self._server = server
         self._expands = expands
-        """Whether what is there may already point to variables, which then stay."""
+        """Whether texts may hold variables already, which then stay."""
         self._given: dict[str, str] = {}
 
     def hide(self, value: str, called: str) -> str:
-        """A reference in the place of a value: to the variable that it is called after, or named after the server and what it is called."""
+        """A reference to the variable `called`, or to one named after the server and `called`."""
         if _LIKE_A_VARIABLE.fullmatch(called):
             return self.as_variable(value, called)
         return self.as_variable(value, re.sub(r"[^A-Z0-9]+", "_", f"{self._server}_{called}".upper()).strip("_"))
 
     def as_variable(self, value: str, variable: str) -> str:
-        """The same by the variable's own name, where that can be one."""
+        """A reference by the variable's own name, if it is a valid name."""
         if not value or (self._expands and _ONLY_POINTS.fullmatch(value)):
             self._given.update((found["name"], found[0]) for found in VARIABLE.finditer(value))
             return value
@@ -80,12 +80,12 @@ class References:
         return f"${{{name}}}"
 
     def keep(self, text: str) -> str:
-        """What is no secret; where nothing is read from variables, in such a way that it comes back as it is."""
+        """A text that is no secret; escaped if the spec holds no variables, so that it is read back unchanged."""
         return text if self._expands else escaped(text)
 
 
 def escaped(text: str) -> str:
-    """A text that `expand` gives back as it is."""
+    """A text that `expand` turns back into this one."""
     return text.replace("${", "$${")
 
 
@@ -98,7 +98,7 @@ def expand(text: str, value_of: Callable[[re.Match[str]], str]) -> str:
 
 
 def hidden_url(url: str, hide: Hide, keep: Keep) -> str:
-    """An address with what is private in it hidden. Never raises: it may be anything."""
+    """An address with its secrets hidden. Never raises, whatever the text."""
     scheme, mark, rest = url.partition("://")
     rest, hash_mark, fragment = rest.partition("#")
     rest, question, query = rest.partition("?")
@@ -106,10 +106,10 @@ def hidden_url(url: str, hide: Hide, keep: Keep) -> str:
     user, at, host = authority.rpartition("@")
     if not _HOST.fullmatch(host):  # a password with a `/`, `?` or `#` in it
         return f"{keep(scheme)}{mark}{hide(url[len(scheme) + len(mark) :], 'address')}"
-    told = "&".join(_hidden_pair(each, hide, keep) for each in query.split("&")) if query else ""
+    shown_query = "&".join(_hidden_pair(each, hide, keep) for each in query.split("&")) if query else ""
     shown_user = f"{hide(user, 'user')}{at}" if user else at
     shown_fragment = hide(fragment, "fragment") if fragment else ""
-    return f"{keep(scheme)}{mark}{shown_user}{keep(host)}{slash}{keep(path)}{question}{told}{hash_mark}{shown_fragment}"
+    return f"{keep(scheme)}{mark}{shown_user}{keep(host)}{slash}{keep(path)}{question}{shown_query}{hash_mark}{shown_fragment}"
 
 
 def _hidden_pair(pair: str, hide: Hide, keep: Keep) -> str:
@@ -120,7 +120,7 @@ def _hidden_pair(pair: str, hide: Hide, keep: Keep) -> str:
 
 
 def hidden_words(words: Iterable[str], hide: Hide, keep: Keep) -> list[str]:
-    """The words of a command line with the secrets in them hidden."""
+    """The words of a command line, with its secrets hidden."""
     found: list[str] = []
     before = ""
     for each in words:
@@ -130,12 +130,12 @@ def hidden_words(words: Iterable[str], hide: Hide, keep: Keep) -> list[str]:
 
 
 def takes_next(word: str) -> bool:
-    """Whether the word after this one is its value, and may be secret."""
+    """Whether the next word is this one's value, and may be secret."""
     return word in _ENVIRONMENT or word in _HEADER or (word.startswith("-") and "=" not in word and bool(_SECRET_WORD.search(word)))
 
 
 def has_secret(word: str) -> bool:
-    """Whether something in a word alone is secret."""
+    """Whether a word on its own holds a secret."""
     return _hidden_word(word, "", _stars, str) != word
 
 
@@ -152,7 +152,7 @@ def _hidden_word(word: str, before: str, hide: Hide, keep: Keep) -> str:
 
 
 def _hidden_value(value: str, flag: str, hide: Hide, keep: Keep) -> str:
-    """What a flag is given; without a flag, a word that stands alone."""
+    """The value of a flag; without a flag, a word on its own."""
     if flag in _HEADER:
         name, colon, rest = value.partition(":")
         blank = rest[: len(rest) - len(rest.lstrip())]
@@ -170,14 +170,14 @@ def _hidden_value(value: str, flag: str, hide: Hide, keep: Keep) -> str:
 _LOGGERS = ("httpx2", "mcp.client.streamable_http", "mcp.client.sse")
 
 
-def hide_in_logs() -> None:
-    """Let addresses be logged without what is private in them, by the HTTP client and the SDK: they log every request."""
+def redact_logs() -> None:
+    """Redact addresses in the logs of the HTTP client and the SDK, which log every request."""
     for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_without_private)  # the same filter is added once
+        logging.getLogger(name).addFilter(_redact_record)  # logging adds the same filter once
 
 
-def _without_private(record: logging.LogRecord) -> bool:
-    record.msg, record.args = shown(record.getMessage()), ()
+def _redact_record(record: logging.LogRecord) -> bool:
+    record.msg, record.args = redact(record.getMessage()), ()
     if record.exc_info:
-        record.exc_text, record.exc_info = shown(logging.Formatter().formatException(record.exc_info)), None
+        record.exc_text, record.exc_info = redact(logging.Formatter().formatException(record.exc_info)), None
     return True

@@ -1,8 +1,7 @@
-"""The end of the process: live connections are closed, and no child is left behind.
+"""Closing live connections at the end of the process, so that no child process is left behind.
 
-The background loop runs in a daemon thread, so that nothing here keeps a process from ending. At exit connections get a moment to leave
-politely; children that do not are killed with their groups, and no new ones are started. A process that is killed cannot do that: its
-servers see their stdin end.
+The background loop runs in a daemon thread, so nothing here keeps a process alive. At exit, connections get a moment to close politely;
+then child processes are killed with their groups, and no new ones start. If the process itself is killed, its servers see their stdin end.
 """
 
 from __future__ import annotations
@@ -13,31 +12,31 @@ import os
 import threading
 from typing import Protocol
 
-EXIT_S = 2.0
-"""How long all connections together may take to leave when the process ends."""
+_EXIT_S = 2.0
+"""How long all connections together may take to close at exit."""
 
 
-class Connection(Protocol):
-    """What is to be ended, as far as the end needs it."""
+class LiveConnection(Protocol):
+    """What this module needs of a connection."""
 
     async def close(self) -> None:
-        """Politely, on its loop."""
+        """Close politely, on its loop."""
         ...
 
     def kill_now(self) -> None:
-        """At once, from any thread."""
+        """Kill at once, from any thread."""
         ...
 
 
-_live: dict[Connection, asyncio.AbstractEventLoop] = {}
+_live: dict[LiveConnection, asyncio.AbstractEventLoop] = {}
 _lock = threading.Lock()
 _home = 0
-"""The process that the connections belong to: a fork has none of them."""
+"""The process that owns the connections: a fork owns none."""
 _is_leaving = False
 
 
-def prepare() -> None:
-    """Be there at the end of the process. Done before anything is connected: what is registered later to run at exit runs first."""
+def register_exit() -> None:
+    """Close connections at exit. Called before anything connects: functions registered later run first."""
     global _home, _is_leaving
     with _lock:
         if os.getpid() != _home:
@@ -47,9 +46,9 @@ def prepare() -> None:
             atexit.register(_leave)
 
 
-def keep(connection: Connection) -> bool:
-    """Remember a connection until it is forgotten or the process ends. False where that has begun: it must not be opened then."""
-    prepare()
+def register_connection(connection: LiveConnection) -> bool:
+    """Close this connection at exit. False if the exit has begun: then it must not be opened."""
+    register_exit()
     with _lock:
         if _is_leaving:
             return False
@@ -58,12 +57,12 @@ def keep(connection: Connection) -> bool:
 
 
 def is_leaving() -> bool:
-    """Whether the process is ending: nothing may be started any more."""
+    """Whether the process is ending, so that nothing may be started."""
     return _is_leaving and os.getpid() == _home
 
 
-def forget(connection: Connection) -> None:
-    """It is closed, or never came to life."""
+def forget_connection(connection: LiveConnection) -> None:
+    """Take back `register_connection`."""
     with _lock:
         _live.pop(connection, None)
 
@@ -76,18 +75,18 @@ def _leave() -> None:
         _is_leaving = True
         live = dict(_live)
         _live.clear()
-    by_loop: dict[asyncio.AbstractEventLoop, list[Connection]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[LiveConnection]] = {}
     for connection, loop in live.items():
         by_loop.setdefault(loop, []).append(connection)
     done = [asyncio.run_coroutine_threadsafe(_close(each), loop) for loop, each in by_loop.items() if loop.is_running()]
     for each in done:
         try:
-            each.result(EXIT_S)
+            each.result(_EXIT_S)
         except TimeoutError:
             each.cancel()
     for connection in live:
         connection.kill_now()
 
 
-async def _close(connections: list[Connection]) -> None:
+async def _close(connections: list[LiveConnection]) -> None:
     await asyncio.gather(*(each.close() for each in connections), return_exceptions=True)

@@ -1,9 +1,8 @@
-"""An MCP server as a child process: started, talked to over its pipes, and surely ended.
+"""An MCP server as a child process.
 
-In: a command. Out: the two streams that the SDK reads and writes, and what an error wants to tell: exit code and last words on stderr.
-The SDK has a transport of its own for this; ours differs in what it keeps and what it ends: stderr goes into a ring instead of the
-parent's stderr (which may have no file descriptor, as in a notebook), a write never waits for a child that does not read, a large line is
-joined once, and the whole process group goes, also when only a wrapper (npx, uvx) left politely.
+The SDK has a stdio transport of its own. This one keeps the last lines of stderr for errors instead of writing to the parent's stderr
+(which may have no file descriptor, as in a notebook); a write never waits for a child that does not read; a large line is joined once; and
+closing ends the whole process group, also when a wrapper (npx, uvx) exits before the server.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
-from ferrule.bridges.mcp.transport.messages import LARGEST, Note, heard
+from ferrule.bridges.mcp.transport.messages import LARGEST, Note, read_message
 from ferrule.bridges.mcp.transport.shutdown import is_leaving
 
 if TYPE_CHECKING:
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ferrule.mcp")
 
-GRACE_S = 2.0
-"""How long a child may take to leave after its stdin was closed; after that it is asked by signal, and then killed."""
-KILL_AFTER_S = 1.0
-"""How long a child may take to heed SIGTERM."""
-STDERR_LINES = 40
+CHILD_GRACE_S = 2.0
+"""How long a child may take to exit after its stdin was closed, before SIGTERM."""
+_KILL_AFTER_S = 1.0
+"""How long a child may take to exit after SIGTERM, before SIGKILL."""
+_STDERR_LINES = 40
 """How many of the last lines of stderr are kept."""
 _CHUNK = 1 << 16
 _POLL_S = 0.01
@@ -44,17 +43,17 @@ _INHERITED = (
 
 
 def child_environment(extra: Mapping[str, str] | None) -> dict[str, str]:
-    """What a child sees: the few harmless variables of the MCP SDK's own list, and what was given. Never the whole environment."""
+    """A child's environment: the harmless variables on the MCP SDK's list, and `extra`. Never the whole environment."""
     found = {key: os.environ[key] for key in _INHERITED if key in os.environ}
     return {**{key: value for key, value in found.items() if not value.startswith("()")}, **(extra or {})}
 
 
 class Child:
-    """One running child. It belongs to the loop that started it; only `kill_now` may come from any thread."""
+    """One child process. Use it on the loop that started it; only `kill_now` may be called from any thread."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._name = name
         self._listening: asyncio.Task[None] | None = None
         self.pid = process.pid
@@ -63,14 +62,14 @@ class Child:
 
     @classmethod
     async def start(cls, name: str, command: str, args: Sequence[str], env: Mapping[str, str] | None, cwd: str | None) -> Child:
-        """Start it, in a process group of its own. Raises `OSError` where the command cannot be run."""
+        """Start a child in a process group of its own. Raises `OSError` if the command cannot be run."""
         pipe = asyncio.subprocess.PIPE
         group: dict[str, Any] = {"creationflags": 0x00000200} if sys.platform == "win32" else {"start_new_session": True}
         process = await asyncio.create_subprocess_exec(
             command, *args, stdin=pipe, stdout=pipe, stderr=pipe, env=child_environment(env), cwd=cwd, **group
         )
         child = cls(name, process)
-        if is_leaving():  # nobody will come to close it
+        if is_leaving():  # the exit may not know it
             child.kill_now()
         child._listening = asyncio.get_running_loop().create_task(child._listen())
         return child
@@ -84,14 +83,14 @@ class Child:
         """The last lines of stderr."""
         return "\n".join(self._stderr).strip()
 
-    async def settled(self, within_s: float) -> None:
-        """Wait a moment for a child whose pipe broke to be gone, and for its last words."""
+    async def settle(self, within_s: float) -> None:
+        """Wait a moment for a child whose pipe broke to exit, and for the end of its stderr."""
         if self._listening is not None:
             await asyncio.wait((self._listening,), timeout=within_s)
         await self._gone(within_s)
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """What it writes, line by line; ends with its stdout. Of a line larger than `LARGEST` comes the beginning, at once."""
+        """The lines of its stdout. Of a line larger than `LARGEST`, the beginning is yielded at once."""
         stdout = self._process.stdout
         assert stdout is not None, "started with a pipe"  # noqa: S101  for the type checker: `start` asks for one
         rest: list[bytes] = []
@@ -113,33 +112,33 @@ class Child:
                 size_bytes = len(more[-1])
 
     def write(self, line: bytes) -> bool:
-        """Hand it a line, without waiting for it to be read. False when its stdin is gone."""
+        """Write a line, without waiting for the child to read it. False if its stdin is closed."""
         stdin = self._process.stdin
         if stdin is None or stdin.is_closing() or self.exit_code is not None:
             return False
         stdin.write(line)
         return True
 
-    async def close(self, grace_s: float = GRACE_S) -> None:
-        """End it: close stdin, wait, SIGTERM, wait, SIGKILL; then whoever is left of its group."""
+    async def close(self, grace_s: float = CHILD_GRACE_S) -> None:
+        """End it: close stdin, wait, SIGTERM, wait, SIGKILL; then kill the rest of its group."""
         stdin = self._process.stdin
         if stdin is not None:
             stdin.close()
         if not await self._gone(grace_s):
             self._signal(signal.SIGTERM)
-            await self._gone(KILL_AFTER_S)
-        self.kill_now()  # also after a polite end: a wrapper may have left the server itself behind
-        if await self._gone(KILL_AFTER_S):
-            self._is_over = True  # from here on its number may be somebody else's
+            await self._gone(_KILL_AFTER_S)
+        self.kill_now()  # also after a polite exit: a wrapper may leave the server itself behind
+        if await self._gone(_KILL_AFTER_S):
+            self._is_over = True  # from here on another process may have its pid
         if self._listening is not None:
             await asyncio.wait((self._listening,), timeout=_POLL_S)
             self._listening.cancel()
-        transport: Any = getattr(self._process, "_transport", None)  # a pipe that a stranger still holds open would warn when collected
+        transport: Any = getattr(self._process, "_transport", None)  # a pipe that a grandchild holds open would warn when collected
         if transport is not None:
             transport.close()
 
     def kill_now(self) -> None:
-        """Kill the whole group, from any thread. A forked process does not kill the children of its parent."""
+        """Kill the whole group, from any thread. A fork does not kill the children of its parent."""
         if os.getpid() == self._home and not self._is_over:
             self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
 
@@ -151,10 +150,10 @@ class Child:
                 self._process.kill()
 
     async def _gone(self, within_s: float) -> bool:
-        # Not `process.wait()`: that also waits for pipes which a grandchild may hold.
+        # Not `process.wait()`, which also waits for pipes that a grandchild may hold.
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
-        while self.exit_code is None and loop.time() < until:  # noqa: ASYNC110  the one event that asyncio has also waits for the pipes
+        while self.exit_code is None and loop.time() < until:  # noqa: ASYNC110  asyncio's own event waits for the pipes too
             await asyncio.sleep(_POLL_S)
         return self.exit_code is not None
 
@@ -166,21 +165,21 @@ class Child:
             *lines, rest = (rest + chunk).split(b"\n")
             rest = rest[-_CHUNK:]
             for line in lines:
-                self._heard(line)
+                self._keep(line)
         if rest:
-            self._heard(rest)
+            self._keep(rest)
 
-    def _heard(self, line: bytes) -> None:
+    def _keep(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace").rstrip()[:2000]
         self._stderr.append(text)
         log.debug("%s: %s", self._name, text)
 
 
 @contextlib.asynccontextmanager
-async def stdio_streams(child: Child, noted: Callable[[Any, Note], None]) -> AsyncGenerator[tuple[Any, Any]]:
-    """The pair of streams that the SDK's dispatcher reads and writes.
+async def stdio_streams(child: Child, note: Callable[[Any, Note], None]) -> AsyncGenerator[tuple[Any, Any]]:
+    """The two streams that the SDK's dispatcher reads and writes.
 
-    What is no JSON-RPC on stdout (a banner) is left out, and logged; an answer that cannot be read is `noted` under the id of its request.
+    Lines of stdout that are no JSON-RPC (a banner) are logged and skipped. `note` gets answers that cannot be read.
     """
     import anyio
     from mcp.shared.message import SessionMessage
@@ -192,12 +191,12 @@ async def stdio_streams(child: Child, noted: Callable[[Any, Note], None]) -> Asy
             async for line in child.lines():
                 if not line.strip():
                     continue
-                found = heard(line)
+                found = read_message(line)
                 if found.message is None:
-                    log.debug("%s wrote what is no message: %r", child.pid, line[:200])
+                    log.debug("%s wrote a line that is no message: %r", child.pid, line[:200])
                     continue
                 if found.broken:
-                    noted(found.message.id, Note(was_answered=True, text=found.broken))
+                    note(found.message.id, Note(was_answered=True, text=found.broken))
                 send.send_nowait(SessionMessage(found.message))
 
     reading = asyncio.get_running_loop().create_task(read())
@@ -210,7 +209,7 @@ async def stdio_streams(child: Child, noted: Callable[[Any, Note], None]) -> Asy
 
 
 class _Writer:
-    """The side that the SDK writes: a send never waits, so that a child which does not read cannot hold up a timeout or a close."""
+    """The stream that the SDK writes to. A send never waits, so that a child which does not read delays no timeout and no close."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -223,7 +222,7 @@ class _Writer:
             raise anyio.BrokenResourceError
 
     async def aclose(self) -> None:
-        """Closing is the connection's business: `Child.close`."""
+        """Does nothing: the connection closes the child."""
 
     async def __aenter__(self) -> Self:
         return self

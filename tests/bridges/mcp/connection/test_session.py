@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ferrule.bridges.mcp.connection.timeouts import Clocks
+from ferrule.bridges.mcp.connection.session import Clocks
 from ferrule.errors import MCPError
 
 
@@ -49,7 +49,7 @@ def test_clocks_stand_until_the_last_question_is_answered() -> None:
 
     async def main() -> None:
         clocks, person = Clocks(), Person()
-        hook, now = clocks.patient(person.ask), asyncio.get_running_loop().time()
+        hook, now = clocks.stopped_by(person.ask), asyncio.get_running_loop().time()
         async with clocks.request(100, None, is_call=True) as first, clocks.request(100, now + 500, is_call=True) as second:
             assert ends(clocks) == [100, 100]
             one, two = await begun(hook, "one"), await begun(hook, "two")
@@ -83,7 +83,7 @@ def test_progress_prolongs_up_to_the_end_and_where_there_is_none_not_at_all() ->
 def test_a_hook_ends_with_the_last_call_that_may_have_asked(given_up: dict | None) -> None:
     async def main() -> None:
         clocks, person = Clocks(), Person()
-        hook = clocks.patient(person.ask, given_up)
+        hook = clocks.stopped_by(person.ask, given_up)
         async with clocks.request(100, None, is_call=True):
             async with clocks.request(100, None, is_call=True):
                 task = await begun(hook, "one")
@@ -103,7 +103,7 @@ def test_a_hook_ends_with_the_last_call_that_may_have_asked(given_up: dict | Non
 def test_a_question_outside_any_call_is_not_ended_by_one_and_ends_when_it_is_taken_back() -> None:
     async def main() -> None:
         clocks, person = Clocks(), Person()
-        hook = clocks.patient(person.ask)
+        hook = clocks.stopped_by(person.ask)
         task = await begun(hook, "one")
         async with clocks.request(100, None, is_call=True):
             pass

@@ -1,0 +1,296 @@
+"""One server as used on the background loop: its connection, its lists, and calls of its tools.
+
+A server may ask a question during a call. Before 2026-07-28 it asks while the call is open and does not say which call it means; so calls
+of a server that may ask a run are made one after another. From 2026-07-28 on the question is the result of the call, and the call is made
+again with the answer. If a run has no answer yet, it waits: the open call gets `cancel`, and is made again when a person has answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule import settings
+from ferrule.bridges.mcp.client.catalog import Catalog
+from ferrule.bridges.mcp.client.pinning import Guard
+from ferrule.bridges.mcp.client.recording import RecordingLink, ReplayLink
+from ferrule.bridges.mcp.connection.callbacks import Hooks
+from ferrule.bridges.mcp.connection.channel import Endpoint
+from ferrule.bridges.mcp.connection.reconnect import Link
+from ferrule.bridges.mcp.errors import Attempt, timeout_error
+from ferrule.bridges.mcp.transport.http import refuse_plain_http
+from ferrule.errors import MCPError, MCPProtocolError, MCPToolError, UnknownToolError
+from ferrule.tools.definition.mcp import MCPDefinition
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+
+    from ferrule.bridges.mcp.client.options import ServerOptions
+    from ferrule.bridges.mcp.connection.handshake import Handshake
+    from ferrule.bridges.mcp.spec import ServerSpec
+
+_MOST_ROUNDS = 10
+"""How often one call may come back with questions."""
+_HEADER_MISMATCH = -32020
+_READ_ONLY, _IDEMPOTENT = "readOnlyHint", "idempotentHint"
+_ELICIT = "elicitation/create"
+_ELICITATION: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
+_STATE_WAIT_S = 0.05
+
+
+class Core:
+    """One server, used from the background loop."""
+
+    def __init__(self, spec: ServerSpec, options: ServerOptions, live: Mapping[str, Any]) -> None:
+        self.spec = spec
+        self.options = options
+        self._live = live
+        self._calls: list[str] = []
+        self.asking = Asking(options)
+        self.guard = Guard(spec, options)
+        self.link = self._make_link()
+        self.catalog = Catalog(spec.name, options, self.link, self.guard)
+
+    def _make_link(self) -> Link | RecordingLink | ReplayLink:
+        if "recording" in self._live:
+            return ReplayLink(self._live["recording"])
+        link = Link(self._endpoint, self._hooks, self.options.max_concurrency)
+        return link if self.options.record is None else RecordingLink(link, self.options.record, self.spec.name)
+
+    def _hooks(self) -> Hooks:
+        options = self.options
+        return Hooks(
+            changed=self.catalog.changed.add,
+            logged=self._log if options.on_log is not None else None,
+            log_level=options.log_level,
+            elicit=self.asking.hook,
+            sample=options.sample,
+            roots=options.roots,
+        )
+
+    def _endpoint(self) -> Endpoint:
+        spec = self.spec.expanded()
+        if spec.transport in {"http", "sse"}:
+            refuse_plain_http(spec.url, spec.name, allowed=self.options.allow_http)
+        return Endpoint(spec=spec, connect_timeout_s=self.options.connect_timeout_s, **self._live)
+
+    async def connect(self) -> Handshake:
+        """Connect if need be, also after failures that make other requests wait."""
+        self.link.forgive()
+        return (await self.link.connected()).handshake
+
+    async def ping(self) -> float:
+        """Seconds of a round trip. From 2026-07-28 on there is no ping, so it sends `server/discover`."""
+        handshake = (await self.link.connected()).handshake
+        start = time.perf_counter()
+        await self.catalog.request("server/discover" if handshake.is_modern else "ping", None, phase="ping")
+        return time.perf_counter() - start
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        meta: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
+        state: str | None = None,
+    ) -> dict[str, Any]:
+        """Call a tool by its name on the server; returns the raw result.
+
+        Hooks answer a result with `resultType: input_required`, and the call is sent again, at most ten times and for at most
+        `total_timeout_s`. If no hook answers, the run that made the call waits; outside a run the result is returned. Then call again with
+        `answers` (by the keys of `inputRequests`) and `state` (`requestState`).
+        """
+        self._refuse_blocked(name)
+        known = await self._allowed(name)
+        if self.options.lock is not None or self.guard.expected is not None:
+            known = await self._unchanged(name, known)
+        inputs = self.asking.inputs()
+        if inputs is not None and answers is None:
+            answers, state = inputs.continuation()
+        params: dict[str, Any] = {"name": name, "arguments": dict(arguments or {})}
+        ends = time.monotonic() + (self.options.total_timeout_s or float("inf"))
+        for _ in range(_MOST_ROUNDS + 1):
+            body = {**params, **({"inputResponses": dict(answers)} if answers else {}), **({"requestState": state} if state else {})}
+            handshake = (await self.link.connected_for("call", name)).handshake
+            try:
+                async with self.asking.turn(inputs, handshake):
+                    result = await self._call_once(name, body, known, timeout_s, self.asking.meta(inputs, handshake, meta))
+            except MCPError:
+                if inputs is None or inputs.wanted is None:  # otherwise the tool failed because of the `cancel`
+                    raise
+                result = {}
+            if inputs is not None and inputs.wanted is not None:  # asked while the call was open, and got `cancel`
+                inputs.wait()
+            if result.get("resultType") != "input_required":
+                return result
+            found, rest = await self.asking.answer(result)
+            if rest and inputs is not None and None not in rest.values():
+                inputs.want(rest, state=result.get("requestState"), answered=found, expires_s=self.options.input_expires_s)
+                inputs.wait()
+            if rest:
+                return result
+            if time.monotonic() > ends:
+                raise timeout_error(Attempt(server=self.spec.name, phase="input", tool=name), self.options.total_timeout_s or 0)
+            answers, state = found, result.get("requestState")
+        msg = f"`{name}` of MCP server `{self.spec.name}` came back with questions {_MOST_ROUNDS} times."
+        raise MCPProtocolError(msg, server=self.spec.name, tool=name, phase="call", may_have_run=True)
+
+    def _refuse_blocked(self, name: str) -> None:
+        why = self.guard.blocked.get(name)
+        if why is not None:
+            msg = f"`{name}` of the MCP server `{self.spec.name}` was not called, as it is not as it was pinned: {why}"
+            raise MCPToolError(msg, server=self.spec.name, tool=name, phase="pins", may_have_run=False)
+
+    async def _allowed(self, name: str) -> MCPDefinition | None:
+        catalog = self.catalog
+        if catalog.listing is None and (callable(self.options.allow) or callable(self.options.deny)):
+            await catalog.list_tools()  # such a rule needs the definition
+        known = catalog.listing.definitions.get(name) if catalog.listing is not None else None
+        if not self.options.passes(known or MCPDefinition(name, {})) or (known is None and name in catalog.removed):
+            listed = catalog.listing.definitions.values() if catalog.listing is not None else ()
+            raise UnknownToolError(name, [each.name for each in listed if self.options.passes(each)])
+        return known
+
+    async def _unchanged(self, name: str, known: MCPDefinition | None) -> MCPDefinition | None:
+        """The tool over the current connection; after a restart it must be the one that was approved."""
+        await self.link.connected_for("call", name)
+        if self.catalog.listing is None or self.catalog.listed_over != self.link.starts:
+            await self.catalog.list_tools()
+        self._refuse_blocked(name)
+        now = await self._allowed(name)
+        if known is not None and now != known and self.options.pins == "confirm":
+            msg = f"`{name}` of the MCP server `{self.spec.name}` was not called: the server was started again, and the tool has changed."
+            raise MCPToolError(msg, server=self.spec.name, tool=name, phase="pins", may_have_run=False)
+        return now
+
+    async def _call_once(
+        self, name: str, params: dict[str, Any], known: MCPDefinition | None, timeout_s: float | None, meta: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        within = timeout_s if timeout_s is not None else self.options.timeout_for(name)
+        total_s = self.options.total_timeout_s
+        keywords: dict[str, Any] = {
+            "phase": "call", "timeout_s": within if total_s is None else min(within, total_s), "total_s": total_s, "tool": name,
+            "meta": meta, "progress": self._progress(name),
+            "may_repeat": known is not None and bool(known.hint(_READ_ONLY) or known.hint(_IDEMPOTENT)),
+        }  # fmt: skip
+        self._calls.append(name)
+        try:
+            return await self.link.request("tools/call", params, headers=self._headers(known, params["arguments"]), **keywords)
+        except MCPProtocolError as error:
+            if error.code != _HEADER_MISMATCH:
+                raise
+            # The schema says which arguments go into headers, and ours is missing or old. The call did not run.
+            await self.catalog.list_tools()
+            headers = self._headers(await self._allowed(name), params["arguments"])
+            return await self.link.request("tools/call", params, headers=headers, **keywords)
+        finally:
+            self._calls.remove(name)
+
+    def _progress(self, tool: str) -> Callable[[float, float | None, str | None], Any] | None:
+        observer = self.options.on_progress
+        return None if observer is None else lambda done, total, message: observer(tool, done, total, message)
+
+    def _headers(self, known: MCPDefinition | None, arguments: dict[str, Any]) -> dict[str, str]:
+        handshake = self.link.handshake
+        if known is None or handshake is None or not handshake.is_modern:
+            return {}
+        from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
+
+        places = self.catalog.headers.get(known.name)
+        if places is None:
+            places = self.catalog.headers[known.name] = x_mcp_header_map(known.input_schema)
+        return mcp_param_headers(places, arguments)
+
+    def _log(self, params: dict[str, Any]) -> Any:
+        observer = self.options.on_log
+        tool = self._calls[0] if len(set(self._calls)) == 1 else None
+        return observer({**params, "server": self.spec.name, "tool": tool}) if observer is not None else None
+
+
+class Asking:
+    """Passes a server's questions to a hook, or to the run that made the call."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._options = options
+        self.in_runs = options.ask_in_runs
+        """Whether runs take questions. A server of a version before 2026-07-28 learns that when it is connected."""
+        self._turn = asyncio.Lock()
+        self._inputs: Any = None
+
+    @property
+    def hook(self) -> Any:
+        """Answers `elicitation/create` while a call is open. None: the capability is not declared."""
+        return self._options.elicit or (self._pass_on if self.in_runs else None)
+
+    def inputs(self) -> Any:
+        """Takes questions for the run that makes this call; None outside a run, and if a hook takes them."""
+        if self._options.elicit is not None or self._options.rules.on_input is not None:
+            return None
+        return getattr(settings.scope().call, "inputs", None)
+
+    @asynccontextmanager
+    async def turn(self, inputs: Any, handshake: Handshake | None) -> AsyncGenerator[None]:
+        """Wait for this call's turn, if calls must be made one after another."""
+        if self._options.elicit is not None or not self.in_runs or handshake is None or handshake.is_modern:
+            yield
+            return
+        async with self._turn:
+            self._inputs = inputs
+            try:
+                yield
+            finally:
+                self._inputs = None
+
+    async def _pass_on(self, params: dict[str, Any]) -> dict[str, Any]:
+        if self._inputs is None:  # a call outside a run
+            return {"action": "decline"}
+        return self._inputs.pushed(params, self._options.input_expires_s)
+
+    def meta(self, inputs: Any, handshake: Handshake | None, meta: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The `_meta` of a call. From 2026-07-28 on each call says which questions may be asked: in a run, elicitation."""
+        if self._options.elicit is not None or handshake is None or not handshake.is_modern:
+            return meta
+        able = {key: value for key, value in handshake.client_capabilities.items() if key != "elicitation"}
+        able |= _ELICITATION if inputs is not None else {}
+        if able == handshake.client_capabilities:
+            return meta
+        from mcp_types import CLIENT_CAPABILITIES_META_KEY
+
+        return {CLIENT_CAPABILITIES_META_KEY: able, **(meta or {})}
+
+    async def answer(self, result: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The hooks' answers to the questions of a result, by their keys; and the parameters of the other questions.
+
+        For a question that a person cannot answer, None stands instead of its parameters.
+        """
+        asked = result.get("inputRequests")
+        if not isinstance(asked, dict) or not asked:
+            await asyncio.sleep(_STATE_WAIT_S)  # only a state: the server wants the call again
+            return {}, {}
+        found: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
+        for key, question in cast("dict[str, dict[str, Any]]", asked).items():
+            method: str = question.get("method", "")
+            params: dict[str, Any] = question.get("params") or {}
+            answer = await self._by_hook(method, params)
+            if answer is None:
+                rest[key] = params if method == _ELICIT else None
+            else:
+                found[key] = answer
+        return found, rest
+
+    async def _by_hook(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+        options = self._options
+        if method == _ELICIT and options.elicit is not None:
+            return await options.elicit(params)
+        if method == "sampling/createMessage" and options.sample is not None:
+            return await options.sample(params)
+        if method == "roots/list" and options.roots is not None:
+            return {"roots": await options.roots()}
+        return None

@@ -1,0 +1,107 @@
+"""The way from a client to its server: a child process, HTTP, or memory, as two streams for the SDK."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ferrule.bridges.mcp.errors import connection_error, opening_error, root_of
+from ferrule.bridges.mcp.transport.http import http_streams, sse_streams
+from ferrule.bridges.mcp.transport.redact import redact
+from ferrule.bridges.mcp.transport.stdio import CHILD_GRACE_S, Child, stdio_streams
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AsyncExitStack
+
+    from ferrule.bridges.mcp.errors import Attempt
+    from ferrule.bridges.mcp.spec import ServerSpec
+    from ferrule.bridges.mcp.transport.http import GuardedClient
+    from ferrule.bridges.mcp.transport.messages import Note
+    from ferrule.errors import FerruleError
+
+_SETTLE_S = 0.5
+
+
+class Endpoint(Record, kw_only=True):
+    """Where a server is: the spec with its variables expanded, and live objects that a spec cannot hold."""
+
+    spec: ServerSpec
+    connect_timeout_s: float
+    auth: Any = None
+    http_client: Any = None
+    server: Any = None
+    """For `memory`: a server of the SDK in this process."""
+
+
+class Channel:
+    """The streams to one server, and the child process or HTTP client behind them."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self.child: Child | None = None
+        self.guard: GuardedClient | None = None
+        self.grace_s = CHILD_GRACE_S
+        self.is_given_up = False
+        """Whether the client closed it."""
+
+    async def open(self, stack: AsyncExitStack, note: Callable[[Any, Note], None], guarded: Callable[[GuardedClient], None]) -> Any:
+        """The streams to read from and to write to. `guarded` gets the HTTP client, `note` an answer on stdout that cannot be read."""
+        endpoint, spec = self._endpoint, self._endpoint.spec
+
+        def keep(guard: GuardedClient) -> None:
+            self.guard = guard
+            guarded(guard)
+
+        match spec.transport:
+            case "stdio":
+                self.child = await Child.start(spec.name, spec.command, spec.args, spec.env, spec.cwd)
+                stack.push_async_callback(self._end_child, self.child)
+                streams: Any = stdio_streams(self.child, note)
+            case "http":
+                streams = http_streams(spec.url, spec.headers, endpoint.auth, endpoint.http_client, keep)
+            case "sse":
+                streams = sse_streams(spec.url, spec.headers, endpoint.auth, keep)
+            case "memory":
+                from mcp.client._memory import InMemoryTransport
+
+                streams = InMemoryTransport(endpoint.server)
+        return await stack.enter_async_context(streams)
+
+    async def _end_child(self, child: Child) -> None:
+        await child.close(self.grace_s)
+
+    async def settle(self, owner: asyncio.Task[None] | None) -> None:
+        """Wait a moment for the reason of a loss: the child's exit code and last output, or the owner's error."""
+        if self.child is not None:
+            await self.child.settle(_SETTLE_S)
+        elif owner is not None:
+            await asyncio.wait((owner,), timeout=_SETTLE_S)
+
+    def last_words(self) -> str:
+        """The last lines of a child's stderr."""
+        return self.child.last_words() if self.child is not None else ""
+
+    def why_lost(self, owner: asyncio.Task[None] | None) -> str:
+        """How the connection ended, for an error."""
+        if self.is_given_up:
+            return "it was closed while this was under way"
+        if self.child is not None:
+            code, said = self.child.exit_code, self.child.last_words()
+            how = f"it exited with code {code}" if code is not None else "it closed the connection"
+            return f"{how}{f'; its last words were: {said}' if said else ''}"
+        cause = _error_of(owner)
+        return "the connection was closed" if cause is None else f"the connection broke ({type(cause).__name__}: {redact(str(cause))})"
+
+    def opening_error(self, attempt: Attempt, owner: asyncio.Task[None]) -> FerruleError:
+        """Why it could not be opened."""
+        if self.is_given_up or owner.cancelled():
+            return connection_error(attempt, "it was closed before it was connected")
+        note = self.guard.last if self.guard is not None else None
+        return opening_error(attempt, _error_of(owner), note, self.why_lost(owner) if self.child is not None else None)
+
+
+def _error_of(owner: asyncio.Task[None] | None) -> BaseException | None:
+    raised = owner.exception() if owner is not None and owner.done() and not owner.cancelled() else None
+    return None if raised is None else root_of(raised)
