@@ -477,7 +477,7 @@ def test_a_server_ends_when_its_parent_is_killed() -> None:
     program = (
         "import sys, time\nfrom ferrule import MCPServer\n"
         f"server = MCPServer.stdio(sys.executable, [{str(mcp_servers.raw_server())!r}])\n"
-        "server.connect(); print(server.core.link._connection._child.pid, flush=True); time.sleep(60)\n"
+        "server.connect(); print(server.core.link._connection._channel.child.pid, flush=True); time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         pid = int(process.stdout.readline())

@@ -310,7 +310,7 @@ def test_a_pushed_change_of_the_list_reaches_the_next_turn_and_the_run_goes_on_i
 def test_answers_of_a_hook_have_a_deadline_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """M60: a total deadline for questions that come back with the result."""
     now = [0.0]
-    monkeypatch.setattr("ferrule.bridges.mcp.client.catalog.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("ferrule.bridges.mcp.client.core.time", SimpleNamespace(monotonic=lambda: now[0]))
 
     async def elicit(params: dict[str, Any]) -> dict[str, Any]:
         now[0] += 100
