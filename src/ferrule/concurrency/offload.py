@@ -20,7 +20,7 @@ from ferrule.errors import ToolTimeoutError
 
 if TYPE_CHECKING:  # asyncio and its kin take as long to import as pydantic: they come when there is something to do for them
     import asyncio
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
     from concurrent.futures import Future
 
 R = TypeVar("R")
@@ -196,12 +196,12 @@ async def _is_begun(begun: asyncio.Future[None]) -> bool:
     return True
 
 
-async def done_or_never(function: Callable[[], Any]) -> None:
+async def done_or_never(function: Callable[[], R]) -> R:
     """`in_worker_thread`; where this task is cancelled meanwhile, the work is over when that is raised, or it never begins."""
     import asyncio
 
     claim, cancelled = threading.Lock(), None
-    working = asyncio.ensure_future(in_worker_thread(lambda: function() if claim.acquire(blocking=False) else None))
+    working: Any = asyncio.ensure_future(in_worker_thread(lambda: function() if claim.acquire(blocking=False) else None))
     while not working.done():
         try:
             await asyncio.wait((working,))
@@ -211,7 +211,7 @@ async def done_or_never(function: Callable[[], Any]) -> None:
                 working.cancel()
     if cancelled is not None:
         raise cancelled from (None if working.cancelled() else working.exception())
-    working.result()
+    return working.result()
 
 
 def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
@@ -263,6 +263,17 @@ def run_async_within(make: Callable[[], Awaitable[R]], left_s: float, timeout_s:
         except BaseException:
             errand.cancel()
             raise
+
+
+def run_blocking(coroutine: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine that never suspends, as everything in it blocks instead: no event loop takes part."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    msg = f"`{coroutine.__qualname__}` awaited something, and no event loop runs it."
+    raise RuntimeError(msg)
 
 
 def background_loop() -> asyncio.AbstractEventLoop:

@@ -227,38 +227,32 @@ def execute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = F
     `is_silent`: nobody is told, for it is only read, and all of it was told before.
     Raises `RunError` where it cannot even begin: it is executing or done, or its store cannot be written, or another process has it.
     """
-    run.goes_on()
-    if run.kept is not None:
-        run.kept.open()
-    here = _opened(run, observers, wants_deltas=wants_deltas, is_silent=is_silent)
-    with settings.entered(here):
-        try:
-            outcome = perform(here.frame, run.program, run.args, run.inputs)
-            run.journal.finished()
-        except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
-            run.stopped(error)
-        else:
-            run.done(outcome)
-        _rested(run)
-        _told(run)
+    offload.run_blocking(_execute(run, observers, wants_deltas=wants_deltas, is_silent=is_silent, blocks=True))
 
 
 async def aexecute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False) -> None:
     """`execute` on this event loop."""
+    await _execute(run, observers, wants_deltas=wants_deltas, is_silent=False, blocks=False)
+
+
+async def _execute(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool) -> None:
     run.goes_on()
-    if run.kept is not None:
+    if run.kept is not None and blocks:
+        run.kept.open()
+    elif run.kept is not None:
         await _aopened(run, run.kept)
-    here = _opened(run, observers, wants_deltas=wants_deltas)
+    here = _opened(run, observers, wants_deltas=wants_deltas, is_silent=is_silent)
     with settings.entered(here):
         try:
-            outcome = await aperform(here.frame, run.program, run.args, run.inputs)
+            what = (here.frame, run.program, run.args, run.inputs)
+            outcome = perform(*what) if blocks else await aperform(*what)
             run.journal.finished()
         except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
             run.stopped(error)
         else:
             run.done(outcome)
         try:
-            if run.kept is not None and not _interrupted(run):
+            if run.kept is not None and not blocks and not isinstance(run.error, GeneratorExit):
                 await offload.done_or_never(partial(_rested, run))
         finally:
             _rested(run)  # here, where no thread came to it
@@ -273,7 +267,7 @@ async def _aopened(run: Run, kept: Keeping) -> None:
     except asyncio.CancelledError as error:
         if kept.is_open:  # by a thread, which is not stopped: what it leased is given back
             run.stopped(error)
-            _rested(run)
+            await offload.done_or_never(partial(_rested, run))
         raise
 
 

@@ -25,9 +25,10 @@ from ferrule.values.run.act import Suspended
 from ferrule.values.run.outcome import Prediction, Step, Trajectory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
     from types import TracebackType
 
+    from ferrule.runs.journal.journal import Entry
     from ferrule.runs.observers import CallPlace, Observers
     from ferrule.runs.roles import Keeping, Program
     from ferrule.values.confirmation.question import Decision, Question
@@ -64,6 +65,8 @@ class Frame(Changing):
     """Whether the latest act was answered now: then what the program tells of it was not told before."""
     outer: Frame | None = None
     """The frame inside which this one is: what is spent here is spent there."""
+    blocks: bool = True
+    """Whether the driver of this frame blocks its thread while it waits; else it awaits."""
 
     def check(self) -> None:
         """Before each act: raise `RunCancelledError` if the run was cancelled, or if nobody waits for this frame any more."""
@@ -81,6 +84,10 @@ class Frame(Changing):
                 msg = f"This belongs to an execution of the run {self.run.id}, or to a call in it, that is over."
                 raise RunCancelledError(msg)
             life = life.outer
+
+    def write(self, entry: Entry) -> Awaitable[None]:
+        """Journal an entry: durable once this is awaited."""
+        return self.run.journal.write(entry, blocks=self.blocks)
 
     def slot(self) -> str:
         """The next act's position."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ferrule.concurrency.offload import run_blocking
 from ferrule.errors import ConfigurationError, DecisionError, RunError, StoreError, ToolError
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.journal import Entry, Journal
@@ -283,10 +284,10 @@ class TestOnce:
         run = Run(Program(), (), {})
         frame = run.begin(None, wants_deltas=False)
         act = CallTools((call(world.tool("t")),))
-        call_tools(frame, act)
+        run_blocking(call_tools(frame, act))
         frame.acts = 0
         with pytest.raises(RunError, match="does not run a second time"):
-            call_tools(frame, act)
+            run_blocking(call_tools(frame, act))
         assert world.done == ["t"]
 
     def test_what_was_left_is_taken_not_looked_up(self) -> None:

@@ -23,8 +23,8 @@ Rulings = list["Rule | None"]
 """One for each call; None for a call that runs because no rule speaks of it."""
 
 
-def rule_calls(frame: Frame, act: RuleCalls) -> tuple[Rulings, Entry | None, list[events.RuleUsed]]:
-    """The rulings, the entry to write (if one is new), and the events to tell once it is written.
+async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
+    """Rule on calls.
 
     Where a question was asked, or a later act of the program was answered, the recorded rulings hold. Before that, a resumed run is ruled
     anew, and of the two rulings the stricter counts.
@@ -38,18 +38,21 @@ def rule_calls(frame: Frame, act: RuleCalls) -> tuple[Rulings, Entry | None, lis
         if journal.has(slot) and (entry := journal.take(slot, "once", digest)) is not None:
             recorded = [_read(each) for each in entry.value]
         if journal.ahead(frame.path, frame.acts) is not None:
-            return recorded if recorded is not None else [None] * len(act.calls), None, []  # without a record they ran unasked
+            return recorded if recorded is not None else [None] * len(act.calls)  # without a record they ran unasked
         if recorded is not None and any(each is not None and each.verdict == "ask" for each in recorded):
-            return recorded, None, []
+            return recorded
     rules = [rule_for(act.policies, each.tool.name, each.arguments.shown) for each in act.calls]
     made = [rule if rule is not None else act.wish(checked) for rule, checked in zip(rules, act.calls, strict=True)]
     if recorded is not None:
         made = [max(pair, key=_strictness) for pair in zip(made, recorded, strict=True)]
     forms = [_form(each) for each in made]
-    is_new = any(forms) and (recorded is None or forms != [_form(each) for each in recorded])
-    pairs = zip(rules, act.calls, strict=True) if frame.tell is not None else ()
-    used = [events.RuleUsed(each.call, rule.verdict, str(rule)) for rule, each in pairs if rule is not None]
-    return made, Entry(slot, "once", digest, forms) if is_new else None, used
+    if any(forms) and (recorded is None or forms != [_form(each) for each in recorded]):
+        await frame.write(Entry(slot, "once", digest, forms))
+    if frame.tell is not None:
+        for rule, each in zip(rules, act.calls, strict=True):
+            if rule is not None:
+                frame.tell(events.RuleUsed(each.call, rule.verdict, str(rule)))
+    return made
 
 
 def _form(rule: Rule | None) -> list[Any] | None:

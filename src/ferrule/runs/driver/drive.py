@@ -12,9 +12,9 @@ from ferrule import settings
 from ferrule.errors import LimitReachedError, LMError
 from ferrule.runs.budget import Budget
 from ferrule.runs.confirmation.policy import rule_calls
-from ferrule.runs.driver.model_call import aanswered, acomplete, answered, complete
+from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.questions import decisions
-from ferrule.runs.driver.tool_calls import acall_tools, call_tools
+from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.journal import Entry
 from ferrule.values.record import Changing
 from ferrule.values.run import event as events
@@ -34,8 +34,6 @@ from ferrule.values.run.act import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ferrule.runs.state import Frame
     from ferrule.values.conversation.exchange import Response
 
@@ -57,76 +55,31 @@ class _Failure(Changing):
     recorded: bool
 
 
-def drive(frame: Frame, flow: Flow) -> Any:
-    """Carry a flow to its end in this thread; raises `Suspended` where a question has no answer."""
+async def drive(frame: Frame, flow: Flow) -> Any:
+    """Run a flow to its end; raises `Suspended` where a question has no answer."""
     answer: Any = None
     try:
         while True:
             act = _next(frame, flow, answer)
             if type(answer) is _Failure and not answer.recorded:
-                frame.run.journal.add(answer.entry)
+                await frame.write(answer.entry)
             if type(act) is CallModel:
                 slot, digest, answer = _recorded(frame, act)
                 if answer is None:
                     try:
-                        answer = answered(frame, slot, digest, act, complete(frame, slot, act))
+                        answer = await call_model(frame, slot, digest, act)
                     except LMError as error:
                         answer = _Failure(Entry(slot, "failure", digest, error), recorded=False)
             elif type(act) is CallTools:
-                answer = call_tools(frame, act)
+                answer = await call_tools(frame, act)
             elif type(act) is Tell:
                 answer = _tell(frame, act.event)
             elif type(act) is Once:
-                entry = _once(frame, act)
-                if frame.live:
-                    frame.run.journal.add(entry)
-                answer = entry.value
-            elif type(act) is RuleCalls or type(act) is CheckDue:
-                answer, entry, told = _beside(frame, act)
-                if entry is not None:
-                    frame.run.journal.add(entry)
-                _tell_all(frame, told)
+                answer = await _once(frame, act)
             elif type(act) is _Finished:
                 return act.value
             else:
-                answer = _at_once(frame, act)  # pyright: ignore[reportArgumentType]  those above are dealt with
-    finally:
-        flow.close()
-
-
-async def adrive(frame: Frame, flow: Flow) -> Any:
-    """Carry a flow to its end on this event loop; raises `Suspended` where a question has no answer."""
-    answer: Any = None
-    try:
-        while True:
-            act = _next(frame, flow, answer)
-            if type(answer) is _Failure and not answer.recorded:
-                await frame.run.journal.aadd(answer.entry)
-            if type(act) is CallModel:
-                slot, digest, answer = _recorded(frame, act)
-                if answer is None:
-                    try:
-                        answer = await aanswered(frame, slot, digest, act, await acomplete(frame, slot, act))
-                    except LMError as error:
-                        answer = _Failure(Entry(slot, "failure", digest, error), recorded=False)
-            elif type(act) is CallTools:
-                answer = await acall_tools(frame, act)
-            elif type(act) is Tell:
-                answer = _tell(frame, act.event)
-            elif type(act) is Once:
-                entry = _once(frame, act)
-                if frame.live:
-                    await frame.run.journal.aadd(entry)
-                answer = entry.value
-            elif type(act) is RuleCalls or type(act) is CheckDue:
-                answer, entry, told = _beside(frame, act)
-                if entry is not None:
-                    await frame.run.journal.aadd(entry)
-                _tell_all(frame, told)
-            elif type(act) is _Finished:
-                return act.value
-            else:
-                answer = _at_once(frame, act)  # pyright: ignore[reportArgumentType]  those above are dealt with
+                answer = await _answer(frame, act)  # pyright: ignore[reportArgumentType]  the others are handled above
     finally:
         flow.close()
 
@@ -184,12 +137,14 @@ def _making_an_end(frame: Frame) -> None:
         frame.last_calls = _LAST_CALLS
 
 
-def _once(frame: Frame, act: Once) -> Entry:
-    """The value, recorded or made now; then the frame is live, and it is to be written."""
+async def _once(frame: Frame, act: Once) -> Any:
     slot = frame.slot()
     entry = frame.run.journal.take(slot, "once", act.name)
     frame.live = entry is None
-    return entry if entry is not None else Entry(slot, "once", act.name, act.make())
+    if entry is None:
+        entry = Entry(slot, "once", act.name, act.make())
+        await frame.write(entry)
+    return entry.value
 
 
 def _tell(frame: Frame, event: events.Event) -> None:
@@ -203,23 +158,36 @@ def _tell(frame: Frame, event: events.Event) -> None:
         frame.tell(event)
 
 
-def _beside(frame: Frame, act: RuleCalls | CheckDue) -> tuple[Any, Entry | None, Sequence[events.Event]]:
-    """The answer, the entry to write for it, and the events to tell after that. Its slot stands beside the acts and moves none of them."""
-    if isinstance(act, RuleCalls):
-        return rule_calls(frame, act)
-    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}t"
+async def _answer(frame: Frame, act: ReadConditions | RuleCalls | AskPerson | CheckDue | Within) -> Any:
+    match act:
+        case ReadConditions():
+            return _conditions(frame)
+        case RuleCalls():
+            return await rule_calls(frame, act)
+        case AskPerson():
+            found = await decisions(frame, act)
+            frame.live = not frame.run.journal.replaying
+            return found
+        case CheckDue():
+            return await _check_due(frame, act)
+        case Within(limits):
+            frame.budget = Budget(limits, frame.budget)
+            return None
+        case _:
+            assert_never(act)
+
+
+async def _check_due(frame: Frame, act: CheckDue) -> bool:
+    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}t"  # beside the acts: it moves none of them
     if journal.replaying:
         if journal.has(slot):
-            return journal.take(slot, "once", act.name) is not None, None, ()
+            return journal.take(slot, "once", act.name) is not None
         if journal.ahead(frame.path, frame.acts) is not None:
-            return False, None, ()
-    return (True, Entry(slot, "once", act.name), ()) if act.is_due() else (False, None, ())
-
-
-def _tell_all(frame: Frame, told: Sequence[events.Event]) -> None:
-    if frame.tell is not None:
-        for event in told:
-            frame.tell(event)
+            return False
+    is_due = act.is_due()
+    if is_due:
+        await frame.write(Entry(slot, "once", act.name))
+    return is_due
 
 
 def _conditions(frame: Frame) -> Conditions:
@@ -227,19 +195,3 @@ def _conditions(frame: Frame) -> Conditions:
     is_observed, is_resumed = run.tell is not None, run.journal.replaying
     place = (run.key, frame.path)  # the key, as ids may be equal in two stores
     return Conditions(setting("lm"), setting("adapter"), setting("policy"), is_observed, is_resumed, place, run.extra_tools)
-
-
-def _at_once(frame: Frame, act: ReadConditions | AskPerson | Within) -> Any:
-    """Acts that are answered without waiting."""
-    match act:
-        case ReadConditions():
-            return _conditions(frame)
-        case AskPerson():
-            found = decisions(frame, act)
-            frame.live = not frame.run.journal.replaying
-            return found
-        case Within(limits):
-            frame.budget = Budget(limits, frame.budget)
-            return None
-        case _:
-            assert_never(act)

@@ -105,20 +105,20 @@ class Inputs:
 
     # -- for the driver -----------------------------------------------------------------------------------------
 
-    def keep(self) -> None:
+    async def keep(self) -> None:
         """Write down what is wanted, before the run waits; a question that is asked for the first time is told."""
         run, wanted = self._frame.run, self.wanted
         if wanted is None:
             return
         number = len(self._rounds) + 1
-        run.journal.add(Entry(f"{self._slot}?i{number}", "once", self._digest, wanted.form()))
+        await self._frame.write(Entry(f"{self._slot}?i{number}", "once", self._digest, wanted.form()))
         questions = list(self._questions(number, wanted).values())
         remember(run, questions)
         if self._frame.tell is not None:
             for question in questions:
                 self._frame.tell(events.QuestionAsked(question))
 
-    def take(self) -> None:
+    async def take(self) -> None:
         """Read what earlier executions of the call asked, and what was decided; raises `Suspended` with what is not decided."""
         journal, number = self._frame.run.journal, 1
         while journal.has(slot := f"{self._slot}?i{number}"):
@@ -126,7 +126,7 @@ class Inputs:
             found = _Round(**cast("Entry", entry).value)
             waiting: list[Question] = []
             for k, (key, question) in enumerate(self._questions(number, found).items()):
-                decision = self._decision(f"{slot}.{k}", question)
+                decision = await self._decision(f"{slot}.{k}", question)
                 if decision is None:
                     waiting.append(question)
                 else:
@@ -137,7 +137,7 @@ class Inputs:
             self._rounds.append(found)
             number += 1
 
-    def _decision(self, slot: str, question: Question) -> Decision | None:
+    async def _decision(self, slot: str, question: Question) -> Decision | None:
         run = self._frame.run
         entry = run.journal.take(slot, "decision", question.digest) if run.journal.has(slot) else None
         if entry is not None:
@@ -148,7 +148,7 @@ class Inputs:
             decision = Decision(question.id, "deny", "Nobody answered in time.", shown=question.digest, via="expiry", at=time())
         if decision is None:
             return None
-        run.journal.add(Entry(slot, "decision", question.digest, decision))
+        await self._frame.write(Entry(slot, "decision", question.digest, decision))
         run.tally.note(run.decisions, decision)
         if self._frame.tell is not None:
             self._frame.tell(events.Decided(question, decision))
@@ -182,7 +182,7 @@ class Inputs:
         return replace(bare, id=self._frame.run.question_id(f"{slot} {bare.digest}"))
 
 
-def answered_inputs(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Inputs:
+async def answered_inputs(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Inputs:
     """What was asked and answered at a slot so far, before the call is made (again).
 
     Raises `Suspended` where a person has not answered yet.
@@ -193,7 +193,7 @@ def answered_inputs(frame: Frame, slot: str, digest: str, checked: CheckedCall) 
         while frame.run.journal.has(f"{slot}?{number}"):  # an earlier crash in this call, which was decided on
             frame.run.journal.take(f"{slot}?{number}", "decision", f"unknown {digest}")
             number += 1
-    found.take()
+    await found.take()
     return found
 
 

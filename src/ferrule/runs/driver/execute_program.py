@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, shown
-from ferrule.runs.driver.drive import adrive, drive
+from ferrule.runs.driver.drive import drive
 from ferrule.runs.observers import held
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ def perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mappi
     """Execute a program in a frame of a run."""
     frame.check()
     if program.is_flow:
-        return drive(frame, _flow(program, args, inputs))
+        frame.blocks = True
+        return offload.run_blocking(drive(frame, _flow(program, args, inputs)))
     if program.is_only_async:
         return offload.run_async(held(frame.life, program.aforward(*args, **inputs)), even_if_blocked=True)
     return program.forward(*args, **inputs)
@@ -33,7 +34,8 @@ async def aperform(frame: Frame, program: Program, args: tuple[Any, ...], inputs
     """`perform` on this event loop; a program with a `forward` alone runs it in a worker thread."""
     frame.check()
     if program.is_flow:
-        return await adrive(frame, _flow(program, args, inputs))
+        frame.blocks = False
+        return await drive(frame, _flow(program, args, inputs))
     if program.is_async:
         return await program.aforward(*args, **inputs)
     return await offload.in_worker_thread(partial(program.forward, *args, **inputs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing, closing
+from operator import is_
 from typing import TYPE_CHECKING
 
 from ferrule.errors import BadRequestError
@@ -22,98 +23,63 @@ if TYPE_CHECKING:
     from ferrule.values.run.act import CallModel
 
 
-def complete(frame: Frame, slot: str, act: CallModel) -> Response:
-    """Ask the model from this thread."""
-    tell = frame.tell
+async def call_model(frame: Frame, slot: str, digest: str, act: CallModel) -> Response:
+    """Ask the model; returns its response as the journal has it, where every call has an id of its own."""
+    tell, lm = frame.tell, act.lm
     if tell is not None:
-        tell(events.ModelCalled(slot, act.request, act.lm, act.attempt))
+        tell(events.ModelCalled(slot, act.request, lm, act.attempt))
     try:
-        if tell is None or not frame.run.wants_deltas:
-            response = answer_of(act.lm, act.lm.complete(act.request))
+        if tell is not None and frame.run.wants_deltas:
+            response = await _stream(frame, tell, slot, act)
         else:
-            deltas = _Deltas(frame, tell, slot, act)
-            with closing(act.lm.stream(act.request)) as stream:
-                for item in stream:
-                    deltas.take(item)
-            response = deltas.whole()
+            response = answer_of(lm, lm.complete(act.request) if frame.blocks else await lm.acomplete(act.request))
     except BaseException as error:
-        _failed(frame, slot, act, error)
+        # As text: an error holds its traceback, and with it every frame of the program, as long as the exchange is kept.
+        exchanges.append((lm, act.request, f"{type(error).__name__}: {error}"))
+        if tell is not None:
+            tell(events.ModelAnswered(slot, error=error))
         raise
     if tell is not None:
         tell(events.ModelAnswered(slot, response))
-    return response
-
-
-async def acomplete(frame: Frame, slot: str, act: CallModel) -> Response:
-    """Ask the model without blocking the loop."""
-    tell = frame.tell
-    if tell is not None:
-        tell(events.ModelCalled(slot, act.request, act.lm, act.attempt))
-    try:
-        if tell is None or not frame.run.wants_deltas:
-            response = answer_of(act.lm, await act.lm.acomplete(act.request))
-        else:
-            deltas = _Deltas(frame, tell, slot, act)
-            async with aclosing(act.lm.astream(act.request)) as stream:
-                async for item in stream:
-                    deltas.take(item)
-            response = deltas.whole()
-    except BaseException as error:
-        _failed(frame, slot, act, error)
-        raise
-    if tell is not None:
-        tell(events.ModelAnswered(slot, response))
-    return response
-
-
-def answered(frame: Frame, slot: str, digest: str, act: CallModel, response: Response) -> Response:
-    """Put a live answer on record, every call in it with an id of its own."""
-    entry = _entry(frame, slot, digest, response)
-    frame.run.journal.add(entry)
-    return _counted(frame, act, entry.value)
-
-
-async def aanswered(frame: Frame, slot: str, digest: str, act: CallModel, response: Response) -> Response:
-    """`answered` without blocking the loop while the record is written."""
-    entry = _entry(frame, slot, digest, response)
-    await frame.run.journal.aadd(entry)
-    return _counted(frame, act, entry.value)
-
-
-def _entry(frame: Frame, slot: str, digest: str, response: Response) -> Entry:
-    calls = response.tool_calls
-    if calls and not (len(calls) == 1 and calls[0].id):
-        ids = {call.id for call in calls}
-        if len(ids) != len(calls) or None in ids or "" in ids:
-            response = _with_ids(response, slot)
-    frame.alive()  # a late answer, for which nobody waits any more, is none of the run's
-    return Entry(slot, "model", digest, response)
-
-
-def _failed(frame: Frame, slot: str, act: CallModel, error: BaseException) -> None:
-    # As text: an error holds its traceback, and with it every frame of the program, as long as the call is kept.
-    exchanges.append((act.lm, act.request, f"{type(error).__name__}: {error}"))
-    if frame.tell is not None:
-        frame.tell(events.ModelAnswered(slot, error=error))
-
-
-def _counted(frame: Frame, act: CallModel, response: Response) -> Response:
+    response = _with_ids(response, slot)
+    frame.alive()  # a response that arrives after the run ended is not the run's
+    entry = Entry(slot, "model", digest, response)
+    if frame.blocks:
+        frame.run.journal.add(entry)
+    else:
+        await frame.run.journal.aadd(entry)
     frame.add_usage(response.usage)
     if frame.budget is not None:
         frame.budget.answered(response)
-    exchanges.append((act.lm, act.request, response))
+    exchanges.append((lm, act.request, response))
     return response
+
+
+async def _stream(frame: Frame, tell: Observers, slot: str, act: CallModel) -> Response:
+    deltas = _Deltas(frame, tell, slot, act)
+    if frame.blocks:
+        with closing(act.lm.stream(act.request)) as stream:
+            for item in stream:
+                deltas.take(item)
+    else:
+        async with aclosing(act.lm.astream(act.request)) as stream:
+            async for item in stream:
+                deltas.take(item)
+    return deltas.whole()
 
 
 def _with_ids(response: Response, slot: str) -> Response:
     """Ids from the position, so that a replay in another process gives the same ones; the provider's own are kept where they are unique."""
+    made = response.tool_calls
+    if not made or (len(made) == 1 and made[0].id):
+        return response
     seen: set[str] = set()
     calls: list[ToolCall] = []
-    for k, call in enumerate(response.tool_calls):
+    for k, call in enumerate(made):
         own = call if call.id and call.id not in seen else call.with_id(f"call_{slot}_{k}")
         seen.add(own.id or "")
         calls.append(own)
-    return replace(response, tool_calls=tuple(calls))
+    return response if all(map(is_, calls, made)) else replace(response, tool_calls=tuple(calls))
 
 
 class _Deltas:

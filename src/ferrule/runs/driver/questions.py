@@ -7,9 +7,11 @@ definition, the arguments), so that one on another question is not found here; e
 from __future__ import annotations
 
 import threading
+from functools import partial
 from time import time
 from typing import TYPE_CHECKING
 
+from ferrule.concurrency import offload
 from ferrule.runs.confirmation.decisions import by_grant, remember
 from ferrule.runs.journal.journal import Entry
 from ferrule.values.confirmation.question import Decision
@@ -27,7 +29,7 @@ _GRANTING = threading.Lock()
 """Held while a grant is looked for and used: branches that run at once must not use its last call twice."""
 
 
-def decisions(frame: Frame, act: AskPerson) -> list[Decision]:
+async def decisions(frame: Frame, act: AskPerson) -> list[Decision]:
     """One decision a question, in their order; raises `Suspended` with those that have none yet."""
     run, slot = frame.run, frame.slot()
     found: list[Decision] = []
@@ -45,10 +47,10 @@ def decisions(frame: Frame, act: AskPerson) -> list[Decision]:
         if bare.expires_s is not None or asked is not None:
             if asked is None:
                 asked = Entry(f"{at}?", "once", digest, time() + (bare.expires_s or 0))
-                run.journal.add(asked)
+                await frame.write(asked)
             question = replace(question, expires_at=asked.value)
         denial = act.denials[k] if act.denials else None
-        decision = _decision(frame, question, at, digest, denial)
+        decision = await _decision(frame, question, at, digest, denial)
         if decision is None:
             waiting.append(question)
             if frame.tell is not None:
@@ -61,7 +63,7 @@ def decisions(frame: Frame, act: AskPerson) -> list[Decision]:
     return found
 
 
-def _decision(frame: Frame, question: Question, at: str, digest: str, denial: str | None) -> Decision | None:
+async def _decision(frame: Frame, question: Question, at: str, digest: str, denial: str | None) -> Decision | None:
     """The decision on a question, taken and journalled; None where there is none. `denial` is why the rules decide it."""
     run = frame.run
     decision = run.decision(question.id)
@@ -73,20 +75,24 @@ def _decision(frame: Frame, question: Question, at: str, digest: str, denial: st
     if denial is not None:
         decision = Decision(question.id, "deny", denial, shown=question.digest, via="policy", at=time())
     if decision is not None:
-        _taken(run, at, digest, decision)
+        await frame.write(Entry(at, "decision", digest, decision))
+        run.tally.note(run.decisions, decision)
     elif run.decisions:
-        with _GRANTING:
-            decision = by_grant(run, question)
-            if decision is not None:
-                _taken(run, at, digest, decision)
+        use = partial(_use_grant, run, question, at, digest)
+        decision = use() if frame.blocks else await offload.done_or_never(use)
     if decision is not None and frame.tell is not None:
         frame.tell(events.Decided(question, decision))
     return decision
 
 
-def _taken(run: RunState, at: str, digest: str, decision: Decision) -> None:
-    run.journal.add(Entry(at, "decision", digest, decision))
-    run.tally.note(run.decisions, decision)
+def _use_grant(run: RunState, question: Question, at: str, digest: str) -> Decision | None:
+    # In a thread that may block: branches that run at once must not use the last call of a grant twice.
+    with _GRANTING:
+        decision = by_grant(run, question)
+        if decision is not None:
+            run.journal.add(Entry(at, "decision", digest, decision))
+            run.tally.note(run.decisions, decision)
+    return decision
 
 
 def _is_void(run: RunState, entry: Entry, bare: Question) -> bool:

@@ -76,7 +76,7 @@ class _Reconciling(Record):
     takes_context: bool = False
 
 
-def settled(frame: Frame, left: Left, found: ToolResult | None) -> ToolResult | Question | None:
+async def settled(frame: Frame, left: Left, found: ToolResult | None) -> ToolResult | Question | None:
     """What becomes of a call that was left: its result; the question that waits for a person; None to run it.
 
     `found` is what the tool's `reconcile=` said: one that fails, or does not know, leaves it to `effect=` and `unknown=`.
@@ -97,7 +97,7 @@ def settled(frame: Frame, left: Left, found: ToolResult | None) -> ToolResult | 
             )
             raise RunError(msg)
         case _:
-            return _asked(frame, left, decisions[-1])
+            return await _asked(frame, left, decisions[-1])
 
 
 def _is(value: Any, kind: type) -> bool:
@@ -113,7 +113,7 @@ def _recorded(frame: Frame, left: Left, number: int) -> Entry | None:
     return frame.run.journal.take(slot, "decision", digest)
 
 
-def _asked(frame: Frame, left: Left, entry: Entry | None) -> ToolResult | Question | None:
+async def _asked(frame: Frame, left: Left, entry: Entry | None) -> ToolResult | Question | None:
     """What a person decided about it; the question while they have not. It is another question each time the call was begun."""
     run, call = frame.run, left.checked.call
     if entry is None:
@@ -127,7 +127,7 @@ def _asked(frame: Frame, left: Left, entry: Entry | None) -> ToolResult | Questi
                 frame.tell(events.QuestionAsked(question))
             return question
         entry = Entry(slot, "decision", digest, decision)
-        run.journal.add(entry)
+        await frame.write(entry)
         if frame.tell is not None:
             frame.tell(events.Decided(question, decision))
     else:

@@ -51,16 +51,16 @@ def recounted(frame: Frame, slot: str) -> None:
         frame.budget.spend(**counted)
 
 
-def over_limit(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry:
+async def over_limit(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry:
     """The result of a call for which the limits leave no room: written down, as another execution may count in another order."""
     told = f"Call to `{checked.call.name}` was not run: the limit of tool calls is reached. Answer with what you know."
-    return not_run(frame, slot, digest, checked, told)
+    return await not_run(frame, slot, digest, checked, told)
 
 
-def not_run(frame: Frame, slot: str, digest: str, checked: CheckedCall, told: str) -> Entry:
+async def not_run(frame: Frame, slot: str, digest: str, checked: CheckedCall, told: str) -> Entry:
     """What the model is told in place of a result, written down as the result of the call."""
     entry = Entry(slot, "result", digest, ToolResult(checked.call.name, told, checked.call.id, is_error=True))
-    frame.run.journal.add(entry)
+    await frame.write(entry)
     return entry
 
 

@@ -27,6 +27,8 @@ from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ferrule.runs.driver.elicitation import Inputs
     from ferrule.runs.driver.transaction import Database
     from ferrule.runs.state import Frame
@@ -36,82 +38,73 @@ if TYPE_CHECKING:
     Live = tuple[int, str, CheckedCall]
 
 
-def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
-    """Run a batch from this thread."""
-    results, live, left = _recorded(frame, act)
-    waiting = _settle(frame, left, results, live) if left else {}
+async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
+    """Run a batch; the results are in the order of the calls."""
+    results, live, left = await _recorded(frame, act)
+    waiting = await _settle(frame, left, results, live) if left else {}
     if len(live) == 1 and not waiting:
         at, slot, checked = live[0]
-        results[at] = _run(frame, slot, checked)
+        results[at] = await _run(frame, slot, checked)
     elif live or waiting:
-        _run_together(frame, live, results, waiting)
+        await _run_together(frame, live, results, waiting)
     return results  # pyright: ignore[reportReturnType]  every place is filled by now
 
 
-async def acall_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
-    """Run a batch without blocking the loop."""
-    results, live, left = _recorded(frame, act)
-    waiting = await _asettle(frame, left, results, live) if left else {}
-    if len(live) == 1 and not waiting:
-        at, slot, checked = live[0]
-        results[at] = await _arun(frame, slot, checked)
-    elif live or waiting:
-        await _arun_together(frame, live, results, waiting)
-    return results  # pyright: ignore[reportReturnType]  every place is filled by now
-
-
-def _run_together(frame: Frame, live: list[Live], results: list[ToolResult | None], waiting: dict[int, Suspended]) -> None:
-    def fill(at: int, slot: str, checked: CheckedCall) -> None:
+async def _run_together(frame: Frame, live: list[Live], results: list[ToolResult | None], waiting: dict[int, Suspended]) -> None:
+    async def fill(at: int, slot: str, checked: CheckedCall) -> None:
         try:
-            results[at] = _run(frame, slot, checked)
+            results[at] = await _run(frame, slot, checked)
         except Suspended as asking:  # the others go on: only this one waits
             waiting[at] = asking
 
-    if offload.in_worker():
-        for each in live:
-            fill(*each)
+    if frame.blocks:
+        _fill_in_threads(live, lambda each: offload.run_blocking(fill(*each)))
     else:
-        futures = {offload.submit(work): work for work in [partial(fill, *each) for each in live if each[2].tool.concurrent]}
-        try:
-            for each in live:
-                if not each[2].tool.concurrent:
-                    fill(*each)
-            for future, work in futures.items():
-                offload.helped(future, work)
-        except BaseException as error:
-            begun = [future for future in futures if not future.cancel()]
-            for future in begun if isinstance(error, Exception) else ():  # an interrupt (Ctrl-C) does not wait
-                future.exception()
-            raise
-    _wait_for_all(waiting)
-
-
-def _wait_for_all(waiting: dict[int, Suspended]) -> None:
+        await _fill_in_tasks(frame, live, results, fill)
     if waiting:
         raise Suspended([question for at in sorted(waiting) for question in waiting[at].questions])
 
 
-async def _arun_together(frame: Frame, live: list[Live], results: list[ToolResult | None], waiting: dict[int, Suspended]) -> None:
+def _fill_in_threads(live: list[Live], fill: Callable[[Live], None]) -> None:
+    if offload.in_worker():
+        for each in live:
+            fill(each)
+        return
+    futures = {offload.submit(work): work for work in [partial(fill, each) for each in live if each[2].tool.concurrent]}
+    try:
+        for each in live:
+            if not each[2].tool.concurrent:
+                fill(each)
+        for future, work in futures.items():
+            offload.helped(future, work)
+    except BaseException as error:
+        begun = [future for future in futures if not future.cancel()]
+        for future in begun if isinstance(error, Exception) else ():  # an interrupt (Ctrl-C) does not wait
+            future.exception()
+        raise
+
+
+async def _fill_in_tasks(
+    frame: Frame, live: list[Live], results: list[ToolResult | None], fill: Callable[[int, str, CheckedCall], Awaitable[None]]
+) -> None:
     import asyncio
 
-    async def fill(at: int, slot: str, checked: CheckedCall) -> None:
+    async def task(at: int, slot: str, checked: CheckedCall) -> None:
         try:
-            results[at] = await _arun(frame, slot, checked)
-        except Suspended as asking:  # the others go on: only this one waits
-            waiting[at] = asking
+            await fill(at, slot, checked)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            own = asyncio.current_task()
+            if own is not None and own.cancelling():
                 raise
-            # The tool itself raised it: nobody cancelled this call, and a task group would take it for done.
+            # The tool itself raised it: this call was not cancelled, and a task group would take it for done.
             result = failure(checked.call, error)
-            await frame.run.journal.aadd(Entry(slot, "result", _digest(checked), result))
+            await frame.write(Entry(slot, "result", _digest(checked), result))
             results[at] = _told(frame, checked, result)
 
     async def one_by_one() -> None:
         for at, slot, checked in live:
             if not checked.tool.concurrent:
-                await fill(at, slot, checked)
+                await task(at, slot, checked)
 
     # A `ToolStop` in one call ends the run: the group cancels the others and waits for them, so that none is left behind.
     try:
@@ -119,13 +112,12 @@ async def _arun_together(frame: Frame, live: list[Live], results: list[ToolResul
             group.create_task(one_by_one())
             for at, slot, checked in live:
                 if checked.tool.concurrent:
-                    group.create_task(fill(at, slot, checked))
+                    group.create_task(task(at, slot, checked))
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
-    _wait_for_all(waiting)
 
 
-def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, Left]]]:
+async def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, Left]]]:
     """Results that the journal has, with None for the others; those others; and those of them that were begun, but not ended."""
     journal, slot = frame.run.journal, frame.slot()
     results: list[ToolResult | None] = []
@@ -137,9 +129,9 @@ def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], li
         entry = journal.take(at, "result", _digest(checked)) if journal.replaying else None
         has_begun = journal.has_begun(at)
         if entry is None and k >= allowed:
-            entry = over_limit(frame, at, _digest(checked), checked)
+            entry = await over_limit(frame, at, _digest(checked), checked)
         elif entry is None and checked.refused is not None and not has_begun:
-            entry = not_run(frame, at, _digest(checked), checked, checked.refused)
+            entry = await not_run(frame, at, _digest(checked), checked, checked.refused)
         results.append(entry.value if entry is not None else None)
         if entry is not None:
             if is_program(checked.tool):
@@ -152,15 +144,18 @@ def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], li
     return results, live, left
 
 
-def _settle(frame: Frame, left: list[tuple[int, Left]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
+async def _settle(frame: Frame, left: list[tuple[int, Left]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
     """Sort the calls that an earlier execution left: those with a result, those to run, and (returned) those a person is asked about."""
     waiting: dict[int, Suspended] = {}
     for at, each in left:
-        call, place = _reconciled(frame, each)
-        found = copy_context().run(_in_scope, place, None, call) if call is not None else None
-        answer = settled(frame, each, found)
+        found: ToolResult | None = None
+        call = reconciling(frame.run.id, each)
+        if call is not None:
+            place = CallPlace(frame.tell, each.checked.call.id or each.slot, frame.run.id, frame)
+            found = await _invoke(place, None, call, blocks=frame.blocks)
+        answer = await settled(frame, each, found)
         if isinstance(answer, ToolResult):
-            frame.run.journal.add(Entry(each.slot, "result", each.digest, answer))
+            await frame.write(Entry(each.slot, "result", each.digest, answer))
             results[at] = _told(frame, each.checked, answer)
         elif answer is None:
             live.append((at, each.slot, each.checked))
@@ -168,66 +163,45 @@ def _settle(frame: Frame, left: list[tuple[int, Left]], results: list[ToolResult
             waiting[at] = Suspended([answer])
     live.sort(key=itemgetter(0))
     return waiting
-
-
-async def _asettle(frame: Frame, left: list[tuple[int, Left]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
-    waiting: dict[int, Suspended] = {}
-    for at, each in left:
-        call, place = _reconciled(frame, each)
-        with settings.entered(settings.Scope(settings.scope().overrides, None, place)):
-            found = await arun_call(call) if call is not None else None
-        answer = settled(frame, each, found)
-        if isinstance(answer, ToolResult):
-            await frame.run.journal.aadd(Entry(each.slot, "result", each.digest, answer))
-            results[at] = _told(frame, each.checked, answer)
-        elif answer is None:
-            live.append((at, each.slot, each.checked))
-        else:
-            waiting[at] = Suspended([answer])
-    live.sort(key=itemgetter(0))
-    return waiting
-
-
-def _reconciled(frame: Frame, each: Left) -> tuple[CheckedCall | None, CallPlace]:
-    """The tool's `reconcile=` as a call, if it has one, and the place it is run at."""
-    return reconciling(frame.run.id, each), CallPlace(frame.tell, each.checked.call.id or each.slot, frame.run.id, frame)
 
 
 def _digest(checked: CheckedCall) -> str:
     return f"{checked.tool.name} {json_text(checked.arguments.shown)}"
 
 
-def _answered(frame: Frame, slot: str, checked: CheckedCall) -> Inputs:
-    from ferrule.runs.driver.elicitation import answered_inputs  # late, as `database` below: for tools of servers alone
-
-    return answered_inputs(frame, slot, _digest(checked), checked)
-
-
-def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
+async def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     if checked.tool.effect == "transactional":
-        return _run_in_transaction(frame, slot, checked)
-    inputs = _answered(frame, slot, checked) if is_remote(checked.tool) else None
-    digest, entry = _begun(frame, slot, checked)
+        return _run_in_transaction(frame, slot, checked) if frame.blocks else await _arun_in_transaction(frame, slot, checked)
+    inputs = None
+    if is_remote(checked.tool):
+        from ferrule.runs.driver.elicitation import answered_inputs  # late, as `Database` below: few tools need it
+
+        inputs = await answered_inputs(frame, slot, _digest(checked), checked)
+    journal, (digest, entry) = frame.run.journal, _begun(frame, slot, checked)
     if entry is not None:
-        frame.run.journal.add(entry)
+        journal.add(entry) if frame.blocks else await journal.aadd(entry)
         _tell_start(frame, checked)
-    result = _performed(frame, slot, checked, inputs=inputs)
-    frame.alive()  # the thread of a call that nobody waits for any more: what became of it is not known to the run
-    frame.run.journal.add(Entry(slot, "result", digest, result))
+    result = await _perform(frame, slot, checked, inputs=inputs)
+    frame.alive()  # the thread of a call that was abandoned: its result is not the run's
+    entry = Entry(slot, "result", digest, result)
+    journal.add(entry) if frame.blocks else await journal.aadd(entry)
     return _told(frame, checked, result)
 
 
-def _performed(frame: Frame, slot: str, checked: CheckedCall, database: Database | None = None, inputs: Inputs | None = None) -> ToolResult:
+async def _perform(
+    frame: Frame, slot: str, checked: CheckedCall, *, database: Database | None = None, inputs: Inputs | None = None
+) -> ToolResult:
     place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
     inside = called(frame, slot, checked, place)
+    blocks = frame.blocks or database is not None  # a transaction has a thread of its own
     try:
-        result = copy_context().run(_in_scope, place, inside, timed(frame, checked))
+        result = await _invoke(place, inside, timed(frame, checked), blocks=blocks)
         spent = left_program(frame, slot, inside, failed=result.is_error) if inside is not None else None
         if spent is not None:
-            frame.run.journal.add(spent)
+            await frame.run.journal.write(spent, blocks=blocks)
     except Suspended:
         if inputs is not None:
-            inputs.keep()
+            await inputs.keep()
         raise
     except ConfirmationRequired as error:
         if error.run is None:
@@ -240,9 +214,17 @@ def _performed(frame: Frame, slot: str, checked: CheckedCall, database: Database
     return result
 
 
-def _in_scope(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> ToolResult:
+async def _invoke(place: CallPlace, inside: Frame | None, checked: CheckedCall, *, blocks: bool) -> ToolResult:
+    here = settings.Scope(settings.scope().overrides, inside, place)
+    if blocks:
+        return copy_context().run(_run_in_scope, here, checked)
+    with settings.entered(here):
+        return await arun_call(checked)
+
+
+def _run_in_scope(here: settings.Scope, checked: CheckedCall) -> ToolResult:
     # This is a copy of the caller's context: what is set in it, here or by the tool, is gone after the call.
-    settings.enter(settings.Scope(settings.scope().overrides, inside, place))
+    settings.enter(here)
     return run_call(checked)
 
 
@@ -258,7 +240,7 @@ def _run_in_transaction(frame: Frame, slot: str, checked: CheckedCall) -> ToolRe
     try:
         with where.transaction() as connection:
             database = Database(connection)
-            result = _performed(frame, slot, checked, database)
+            result = offload.run_blocking(_perform(frame, slot, checked, database=database))
             if database.undone and not result.is_error:
                 result = failure(checked.call, ToolError(UNDONE))
             if result.is_error:
@@ -279,38 +261,6 @@ class _Undone(Exception):  # noqa: N818  a way out of the transaction, seen by n
 
     def __init__(self, result: ToolResult) -> None:
         self.result = result
-
-
-async def _arun(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
-    if checked.tool.effect == "transactional":
-        return await _arun_in_transaction(frame, slot, checked)
-    journal = frame.run.journal
-    inputs = _answered(frame, slot, checked) if is_remote(checked.tool) else None
-    digest, entry = _begun(frame, slot, checked)
-    if entry is not None:
-        await journal.aadd(entry)
-        _tell_start(frame, checked)
-    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, inputs=inputs)
-    inside = called(frame, slot, checked, place)
-    try:
-        with settings.entered(settings.Scope(settings.scope().overrides, inside, place)):
-            result = await arun_call(timed(frame, checked))
-        spent = left_program(frame, slot, inside, failed=result.is_error) if inside is not None else None
-        if spent is not None:
-            await journal.aadd(spent)
-    except Suspended:
-        if inputs is not None:
-            inputs.keep()
-        raise
-    except ConfirmationRequired as error:
-        if error.run is None:
-            raise
-        raise cannot_wait(checked, error) from error
-    finally:
-        place.over = True
-    frame.alive()
-    await journal.aadd(Entry(slot, "result", digest, result))
-    return _told(frame, checked, result)
 
 
 async def _arun_in_transaction(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:

@@ -79,6 +79,13 @@ class Journal:
             raise
         self.entries.append(entry)
 
+    async def write(self, entry: Entry, *, blocks: bool) -> None:
+        """`add`, or `aadd` where the caller must not block its thread."""
+        if blocks or self.sink is None:
+            self.add(entry)
+        else:
+            await self.aadd(entry)
+
     def rewind(self) -> None:
         """Start a replay: every answer written so far is there to be taken, once."""
         if not self.entries and not self._dispatched:  # the first execution of most runs
