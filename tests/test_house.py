@@ -37,9 +37,10 @@ FLOORS = {
 }
 LONGEST_FILE, LONGEST_FUNCTION = 350, 60
 LARGEST_FOLDER, LARGEST_ROOT = 12, 14
+LONGEST_TWIN = 10
 
 # Rules that do not hold everywhere yet: how many complaints each has at most. The numbers only fall.
-NOT_YET = {"several_homes": 75, "too_full": 1, "documents_outside": 80}
+NOT_YET = {"several_homes": 75, "documents_outside": 80, "twins": 11}
 SAY_NOTHING = {"utils", "helpers", "common", "base", "manager", "handler", "data", "info"}
 
 # Heavy or optional packages, and the one room that may import each: late, except that a terminal door may open with its terminal library.
@@ -268,6 +269,24 @@ def driver_named_in_programs(sources: Iterable[Source]) -> Iterator[str]:
                 yield f"{source.at(getattr(node, 'lineno', 1))}: names `{name}`, which is the driver's"
 
 
+def twins(sources: Iterable[Source]) -> Iterator[str]:
+    """Functions of one module or class that stand twice, as `f` and `af` (or `_f` and `_af`), both longer than a leaf may be."""
+    for source in sources:
+        for place in ast.walk(source.tree):
+            if not isinstance(place, ast.Module | ast.ClassDef):
+                continue
+            lines = {
+                node.name: (node.end_lineno or node.lineno) - node.lineno + 1
+                for node in place.body
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+            for name in (each for each in lines if not each.startswith("__")):
+                bare = name.lstrip("_")
+                twin = f"{name[: len(name) - len(bare)]}a{bare}"
+                if lines[name] > LONGEST_TWIN and lines.get(twin, 0) > LONGEST_TWIN:
+                    yield f"{source.at(1)}: `{name}` and `{twin}` say the same twice, in {lines[name]} and {lines[twin]} lines"
+
+
 def context_variables(sources: Iterable[Source]) -> Iterator[str]:
     for source in sources:
         for node in ast.walk(source.tree):
@@ -327,6 +346,7 @@ CHECKS = [
     stops_everything,
     too_full,
     too_long,
+    twins,
 ]
 
 
@@ -428,6 +448,13 @@ def test_a_circle_is_seen(back: str) -> None:
     there = a_module("ferrule.tools.a", "from .b import name")
     assert len(list(circles([there, a_module("ferrule.tools.b", back)]))) == 1
     assert list(circles([there, a_module("ferrule.tools.b", "import json")])) == []
+
+
+@pytest.mark.parametrize(("lines", "complaints"), [(LONGEST_TWIN, 0), (LONGEST_TWIN + 1, 1)])
+def test_a_text_for_sync_and_one_for_async_are_seen(lines: int, complaints: int) -> None:
+    body = "        x = 1\n" * (lines - 1)
+    methods = f"class A:\n    def _f(self):\n{body}    async def _af(self):\n{body}"
+    assert len(list(twins([a_module("ferrule.tools.tool", methods)]))) == complaints
 
 
 @pytest.mark.parametrize(("body", "complaints"), [(LONGEST_FUNCTION - 1, 0), (LONGEST_FUNCTION, 1), (LONGEST_FILE, 2)])

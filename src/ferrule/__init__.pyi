@@ -70,9 +70,9 @@ from ferrule.programs.tool_use.dynamic import ModuleView as ModuleView
 from ferrule.runs.confirmation.decisions import get_confirmation_status as get_confirmation_status
 from ferrule.runs.confirmation.decisions import respond_to_confirmation as respond_to_confirmation
 from ferrule.runs.gather import gather as gather
-from ferrule.runs.inspect import inspect_history as inspect_history
 from ferrule.runs.limits import Limits as Limits
 from ferrule.runs.observers import emit_event as emit_event
+from ferrule.runs.observers import inspect_history as inspect_history
 from ferrule.runs.observers import is_cancelled as is_cancelled
 from ferrule.runs.observers import progress as progress
 from ferrule.runs.protocols import Store as Store

@@ -5,6 +5,7 @@ Executing a run again replays its journal into a fresh execution of the program 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, RunError, StoreError
-from ferrule.runs.budget import Budget
 from ferrule.runs.confirmation.decisions import grants, put, remember, revoke
 from ferrule.runs.driver.execute_program import aperform, perform
 from ferrule.runs.journal.journal import Journal, replayed_only
+from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Observers
 from ferrule.runs.state import Frame, RunState
 from ferrule.settings import Scope
@@ -26,10 +27,9 @@ from ferrule.values.run.outcome import Trajectory
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping
 
-    from ferrule.runs.protocols import Store, Summary
-    from ferrule.runs.roles import Keeping, Program
+    from ferrule.runs.protocols import Keeping, Program, Store, Summary
     from ferrule.values.confirmation.policy import Grant
     from ferrule.values.confirmation.question import Decision
 
@@ -278,12 +278,8 @@ def call_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, A
         run = Run(program, args, inputs)
         execute(run)
         return run.prediction
-    child = frame.child(program, args, inputs)
-    try:
-        with settings.entered(Scope(settings.scope().overrides, child)):
-            return perform(child, program, args, inputs)
-    finally:
-        frame.left(child)
+    with _child(frame, program, args, inputs) as child:
+        return perform(child, program, args, inputs)
 
 
 async def acall_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
@@ -293,10 +289,16 @@ async def acall_program(program: Program, args: tuple[Any, ...], inputs: Mapping
         run = Run(program, args, inputs)
         await aexecute(run)
         return run.prediction
+    with _child(frame, program, args, inputs) as child:
+        return await aperform(child, program, args, inputs)
+
+
+@contextmanager
+def _child(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Generator[Frame]:
     child = frame.child(program, args, inputs)
     try:
         with settings.entered(Scope(settings.scope().overrides, child)):
-            return await aperform(child, program, args, inputs)
+            yield child
     finally:
         frame.left(child)
 

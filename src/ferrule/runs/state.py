@@ -12,8 +12,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import InputError, RunCancelledError, RunError, shown
-from ferrule.runs.budget import Budget
 from ferrule.runs.journal.journal import Journal
+from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Execution
 from ferrule.values.confirmation.tally import Tally
 from ferrule.values.conversation.exchange import Usage
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ferrule.runs.journal.journal import Entry
     from ferrule.runs.observers import CallPlace, Observers
-    from ferrule.runs.roles import Keeping, Program
+    from ferrule.runs.protocols import Keeping, Program
     from ferrule.values.confirmation.question import Decision, Question
     from ferrule.values.conversation.message import Messages
 

@@ -69,7 +69,7 @@ def test_what_was_spent_inside_is_counted_again_in_a_replay() -> None:
         Entry("1.0.spent", "once", "spent", {"usage": [5, 1, 0, 2], "steps": 2, "tool_calls": 1, "tokens": 6, "cost": 0.5})
     )
     frame = run.begin(None, wants_deltas=False)
-    from ferrule.runs.budget import Budget
+    from ferrule.runs.limits import Budget
 
     frame.budget = Budget(Limits(steps=2))
     recounted(frame, "1.0")

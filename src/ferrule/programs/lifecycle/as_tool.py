@@ -20,7 +20,7 @@ from ferrule.values.signatures.signature import Signature
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ferrule.runs.roles import Program
+    from ferrule.runs.protocols import Program
 
 _OWN = "ferrule."
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from ferrule import settings
 from ferrule.errors import LimitReachedError, LMError
-from ferrule.runs.budget import Budget
 from ferrule.runs.confirmation.policy import rule_calls
 from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.questions import decisions
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.journal import Entry
+from ferrule.runs.limits import Budget
 from ferrule.values.record import Changing
 from ferrule.values.run import event as events
 from ferrule.values.run.act import (

@@ -14,7 +14,7 @@ from ferrule.runs.observers import held
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ferrule.runs.roles import Program
+    from ferrule.runs.protocols import Program
     from ferrule.runs.state import Frame
     from ferrule.values.run.act import Flow
 

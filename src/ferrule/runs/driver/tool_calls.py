@@ -171,7 +171,7 @@ def _digest(checked: CheckedCall) -> str:
 
 async def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     if checked.tool.effect == "transactional":
-        return _run_in_transaction(frame, slot, checked) if frame.blocks else await _arun_in_transaction(frame, slot, checked)
+        return _transact(frame, slot, checked) if frame.blocks else await _transact_in_thread(frame, slot, checked)
     inputs = None
     if is_remote(checked.tool):
         from ferrule.runs.driver.elicitation import answered_inputs  # late, as `Database` below: few tools need it
@@ -228,7 +228,7 @@ def _run_in_scope(here: settings.Scope, checked: CheckedCall) -> ToolResult:
     return run_call(checked)
 
 
-def _run_in_transaction(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
+def _transact(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     """What the tool writes and its result are committed together; where it fails, what it wrote is undone."""
     from ferrule.runs.driver.transaction import UNDONE, Database, transactions
 
@@ -263,11 +263,11 @@ class _Undone(Exception):  # noqa: N818  a way out of the transaction, seen by n
         self.result = result
 
 
-async def _arun_in_transaction(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
+async def _transact_in_thread(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     """In a worker thread, as it holds the database. Cancelling waits: it is either committed or undone before anybody may run it again."""
     import asyncio
 
-    work = asyncio.ensure_future(offload.in_worker_thread(partial(_run_in_transaction, frame, slot, checked)))
+    work = asyncio.ensure_future(offload.in_worker_thread(partial(_transact, frame, slot, checked)))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

@@ -35,7 +35,7 @@ from ferrule.values.signatures.fields import input_check
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ferrule.runs.roles import Program
+    from ferrule.runs.protocols import Program
     from ferrule.runs.state import RunState
 
 VERSION = 1

@@ -25,9 +25,9 @@ from ferrule import (
     context,
     settings,
 )
-from ferrule.runs import budget as budgets
-from ferrule.runs.budget import Budget
+from ferrule.runs import limits as limits_module
 from ferrule.runs.journal.journal import Journal
+from ferrule.runs.limits import Budget
 from ferrule.runs.run import aexecute, execute
 from ferrule.values.conversation.exchange import Usage
 
@@ -41,7 +41,7 @@ def driver(request: pytest.FixtureRequest) -> str:
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that stands at the value in it."""
     now = [0.0]
-    monkeypatch.setattr(budgets, "clock", lambda: now[0])
+    monkeypatch.setattr(limits_module, "clock", lambda: now[0])
     return now
 
 
