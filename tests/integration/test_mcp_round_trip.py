@@ -21,8 +21,8 @@ from mcp_servers import free_port, listening
 from ferrule import MCPApp, MCPServer, Tool
 from ferrule.bridges.mcp.server.tools import serve_one
 from ferrule.errors import MCPToolError
-from ferrule.tools.execution.run import failure, run_call
-from ferrule.values.calls.call import CheckedCall, ToolCall
+from ferrule.tools.execution.run import run_call
+from ferrule.values.calls.call import CheckedCall, ToolCall, failure
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 pytestmark = pytest.mark.integration

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from ferrule.tools.execution.invoke import is_coroutine_function
+from ferrule.tools.execution.run import is_coroutine_function
 from ferrule.tools.tool import Tool
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ToolDefinitionError, ToolRetry
+from ferrule.tools.execution.run import call_directly
 from ferrule.tools.mcp.safety import scrubbed
-from ferrule.tools.sources.remote import result
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.encoding.encode import json_text
@@ -54,7 +54,7 @@ def defer_tools(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | No
     def call_tool(name: str, arguments: dict[str, Any]) -> ToolResult:
         """Call a tool that was loaded: its name, and the arguments as its schema wants them."""
         tool = _known(box, name)
-        return result(tool, tool.prepare(arguments))
+        return call_directly(tool, tool.prepare(arguments))
 
     def asks(args: dict[str, Any]) -> bool:
         tool = box.get(args["name"])

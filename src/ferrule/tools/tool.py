@@ -18,7 +18,7 @@ from ferrule.tools.definition import attributes
 from ferrule.tools.definition.constructor import define_tool, name_arguments
 from ferrule.tools.definition.export import call_schema, tool_line, tool_state
 from ferrule.tools.execution.consent import consent, needs_person
-from ferrule.tools.execution.invoke import aexecute, execute, execute_directly
+from ferrule.tools.execution.run import acall_directly, aexecute, call_directly, execute
 from ferrule.tools.sources import remote
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.content.custom_type import Type
@@ -276,7 +276,7 @@ class Tool(Type):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run. An async tool raises `AsyncToolError` unless the conversion is switched on."""
         checked = self._ready(args, kwargs)
-        return execute_directly(self, checked) if self.mcp is None else remote.value(self, checked)
+        return execute(self, checked, is_direct=True) if self.mcp is None else remote.value(self, checked)
 
     async def acall(self, /, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run without blocking the loop: an async function on it, a sync one in the pool."""
@@ -285,11 +285,11 @@ class Tool(Type):
 
     def call_result(self, /, **kwargs: Any) -> ToolResult:
         """As calling it, for the whole `ToolResult`: of a tool of an MCP server its `value` is the `MCPResult` with every block."""
-        return remote.result(self, self._ready((), kwargs))
+        return call_directly(self, self._ready((), kwargs))
 
     async def acall_result(self, /, **kwargs: Any) -> ToolResult:
         """As `call_result`, without blocking the loop."""
-        return await remote.aresult(self, self._ready((), kwargs))
+        return await acall_directly(self, self._ready((), kwargs))
 
     async def call(self, caller: Any, /, **kwargs: Any) -> Any:
         """`acall` for a caller (seed 004): a first parameter that is named `self` or `caller` is given it."""

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from ferrule.errors import ConfirmationRequired, ToolArgumentsError, ToolCallError, ToolRetry, ToolStop, UnknownToolError
-from ferrule.tools.execution.run import arun_call, attempt, failure, run_call, to_result
+from ferrule.tools.execution.run import arun_call, attempt, run_call
 from ferrule.tools.tool import Tool
-from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
+from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure, to_result
 from ferrule.values.content.parts import Audio, File, Image, Text
 
 
@@ -39,7 +39,7 @@ def ran(function, args=None, **given):
 
 def rendered(value):
     call = ToolCall(name="f", id="call-1")
-    return to_result(call, Tool(len), value).content
+    return to_result(call, value).content
 
 
 class User(BaseModel):
@@ -125,8 +125,8 @@ class TestReturned:
     def test_equal_values_render_equally_in_every_process(self):
         """U128: the order of a set differs from process to process."""
         program = (
-            "from ferrule.tools.execution.run import to_result; from ferrule.values.calls.call import ToolCall\n"
-            "print(to_result(ToolCall(name='f'), None, {'k': {'a', 'b', 'c', 'd'}, 'l': [{'x', 'y', 'z'}]}).content)"
+            "from ferrule.values.calls.call import ToolCall, to_result\n"
+            "print(to_result(ToolCall(name='f'), {'k': {'a', 'b', 'c', 'd'}, 'l': [{'x', 'y', 'z'}]}).content)"
         )
         found = {
             subprocess.run(

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.programs.instructions import CLARIFY
 from ferrule.tools.execution.consent import needs_person
-from ferrule.tools.execution.run import failure
 from ferrule.tools.sources.remote import origin
-from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
+from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure
 from ferrule.values.calls.edit import edited as edited_arguments
 from ferrule.values.confirmation.policy import Rule, rule_for
 from ferrule.values.confirmation.question import Decision, Question, confirmation_text, fingerprint

@@ -19,9 +19,9 @@ from ferrule.runs.driver.subprogram import called, cannot_wait, is_program, not_
 from ferrule.runs.driver.subprogram import left as left_program
 from ferrule.runs.journal.journal import Entry
 from ferrule.runs.observers import CallPlace, without_traces
-from ferrule.tools.execution.run import arun_call, failure, run_call
+from ferrule.tools.execution.run import arun_call, run_call
 from ferrule.tools.sources.remote import is_remote
-from ferrule.values.calls.call import ToolResult
+from ferrule.values.calls.call import ToolResult, failure
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended

@@ -1,224 +1,268 @@
-"""Running checked calls: the wall where whatever a tool raises becomes a result.
+"""Running a tool on checked arguments: for a run, and for a direct call.
 
-In: `CheckedCall`. Out: `ToolResult`, rendered for a model. `ToolStop`, `ConfirmationRequired` and everything that is no `Exception`
-(Ctrl-C, cancellation, suspension) pass through. The text of a failure has its type, its message and the user's own frames by file name:
-no address, and no local path that the call itself did not name.
+An async tool is recognised by the value it returns: functions come wrapped and bound, so nothing else is reliable. `run_call` turns what
+the tool raises into a `ToolResult`, except `ToolStop`, `ConfirmationRequired` and everything that is not an `Exception` (Ctrl-C,
+cancellation, suspension). `execute` and `aexecute` let exceptions pass.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import sys
-from functools import cache
-from pathlib import Path
-from types import AsyncGeneratorType
-from typing import TYPE_CHECKING, Any, TypeVar
+import inspect
+import time
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from ferrule.concurrency import offload
+from ferrule.concurrency.deadline import within
 from ferrule.errors import (
+    AsyncToolError,
     ConfirmationRequired,
     ReplayMismatchError,
     RunCancelledError,
     StoreError,
-    ToolArgumentsError,
-    ToolCallError,
-    ToolRetry,
+    ToolError,
     ToolStop,
-    ToolTimeoutError,
-    UnknownToolError,
 )
-from ferrule.tools.execution.invoke import aexecute, execute
+from ferrule.settings import current, scope
 from ferrule.tools.execution.tool_changes import ModuleCallback, achanged, changed
-from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, ToolSpec
-from ferrule.values.content.parts import Audio, Content, File, Image, Part, Text
-from ferrule.values.encoding.encode import json_text
+from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure, to_result
+from ferrule.values.calls.context import Context
+from ferrule.values.encoding.encode import is_read_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Generator, Iterable
+
+    from ferrule.values.calls.call import CheckedArguments, ToolSpec
 
 R = TypeVar("R")
 
-_PARTS = (Text, Image, Audio, File)
-_WORDS = frozenset({bool, type(None)})
-_MOST_FRAMES = 3
-_LARGEST = 2**63
-_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
+_PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple, bytes})
+"""Types whose values are neither awaitable nor iterators."""
 
 
 def run_call(checked: CheckedCall) -> ToolResult:
     """Run from sync code; an async tool runs on the background loop."""
-    call, tool = checked.call, checked.tool
     try:
-        value = execute(tool, checked.arguments, whole=True)
-        return changed(checked, value) if isinstance(value, ModuleCallback) else to_result(call, tool, value)
-    except (ToolStop, ConfirmationRequired):
-        raise
+        value = execute(checked.tool, checked.arguments, whole=True)
+        return changed(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
     except Exception as error:  # noqa: BLE001  the wall
-        _refuse_end_of_run(tool, error)
-        return _raised(call, error)
+        return _raised(checked, error)
 
 
 async def arun_call(checked: CheckedCall) -> ToolResult:
     """Run without blocking the loop."""
-    call, tool = checked.call, checked.tool
     try:
-        value = await aexecute(tool, checked.arguments, whole=True)
-        return await achanged(checked, value) if isinstance(value, ModuleCallback) else to_result(call, tool, value)
-    except (ToolStop, ConfirmationRequired):
-        raise
+        value = await aexecute(checked.tool, checked.arguments, whole=True)
+        return await achanged(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
     except Exception as error:  # noqa: BLE001  the wall
-        _refuse_end_of_run(tool, error)
-        return _raised(call, error)
+        return _raised(checked, error)
 
 
-def _refuse_end_of_run(tool: ToolSpec, error: Exception) -> None:
-    """Let an error pass that ends the whole run, where it comes from a program that is a part of it (`as_tool()`)."""
-    if isinstance(error, (ReplayMismatchError, RunCancelledError, StoreError)) and getattr(tool.func, "is_program", False) is True:
+def _raised(checked: CheckedCall, error: Exception) -> ToolResult:
+    """The result of a call that raised; raises again what ends the whole run."""
+    if isinstance(error, (ToolStop, ConfirmationRequired)):
         raise error
+    # A program that is a tool (`as_tool()`) is part of the run.
+    if isinstance(error, (ReplayMismatchError, RunCancelledError, StoreError)) and getattr(checked.tool.func, "is_program", False) is True:
+        raise error
+    return failure(checked.call, error, is_raised=True)
+
+
+def call_directly(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
+    """The result of a direct call from sync code, which raises what the tool raises."""
+    runs_anywhere = getattr(tool.func, "runs_anywhere", False)
+    value = execute(tool, checked, whole=True, is_direct=not runs_anywhere)
+    return to_result(ToolCall.unchecked(tool.name, checked.shown), value)
+
+
+async def acall_directly(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
+    """As `call_directly`, without blocking the loop."""
+    return to_result(ToolCall.unchecked(tool.name, checked.shown), await aexecute(tool, checked, whole=True))
 
 
 def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | None]:
-    """Run code that came with a tool (a file of tools, say): its value, or what it raised."""
+    """Run code that came with a tool, such as a file of tools: its value, or what it raised."""
     try:
         return code(), None
     except Exception as error:  # noqa: BLE001  the wall
         return None, error
 
 
-def to_result(call: ToolCall, tool: ToolSpec, value: Any) -> ToolResult:
-    """What a tool returned, as the model will see it."""
-    del tool
-    if type(value) is str:
-        return ToolResult(call.name, value, call.id, value=value)
-    if isinstance(value, ToolResult):
-        return ToolResult(call.name, value.content, call.id, value.is_error, value.is_fault, value.value, value.error)
-    if isinstance(value, AsyncGeneratorType):
-        msg = f"`{call.name}` returned an async generator, which cannot be shown to a model. Collect its values and return a list."
-        raise TypeError(msg)
-    return ToolResult(call.name, _content(value), call.id, value=value)
+# -- invoking -----------------------------------------------------------------------------------------------------
 
 
-def failure(call: ToolCall, error: BaseException) -> ToolResult:
-    """A call that was not run, or that failed, as the model will see it. Faults of the call itself are marked as such."""
-    if isinstance(error, (ToolRetry, ToolArgumentsError, UnknownToolError, ToolCallError)):
-        return ToolResult(call.name, str(error), call.id, is_error=True, is_fault=True, error=error)
-    return ToolResult(call.name, _execution_error(call, error), call.id, is_error=True, error=error)
+def execute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False, is_direct: bool = False) -> Any:
+    """Run from sync code; an awaitable is awaited on the background loop.
+
+    Args:
+        tool: The tool.
+        arguments: Its checked arguments.
+        whole: Read a generator, or another iterator, and return the list of its items. Reading runs the tool's code, so it happens where
+            the tool runs and counts for its time limit. Otherwise the iterator itself is returned.
+        is_direct: An async tool raises `AsyncToolError` unless `allow_tool_async_sync_conversion` is on.
+
+    """
+    if tool.takes_context:
+        with _filled(tool, arguments) as filled:
+            return _execute(tool, filled, whole=whole, is_direct=is_direct)
+    return _execute(tool, arguments, whole=whole, is_direct=is_direct)
 
 
-def _raised(call: ToolCall, error: BaseException) -> ToolResult:
-    # Bad arguments of a call that the tool itself made to another tool are no fault of this call.
-    if isinstance(error, ToolRetry):
-        return failure(call, error)
-    return ToolResult(call.name, _execution_error(call, error), call.id, is_error=True, error=error)
+def _execute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool, is_direct: bool) -> Any:
+    func, timeout_s = tool.func, tool.timeout_s
+    if func is None:
+        raise _no_function(tool.name)
+    ends = 0.0
+    if timeout_s is None or is_coroutine_function(func):
+        if timeout_s is not None:
+            ends = time.monotonic() + timeout_s
+        value = func(*arguments.positional, **arguments.named)
+    else:
+        with _Work(partial(func, *arguments.positional, **arguments.named), whole=whole) as work:
+            value = offload.run_with_timeout(work, timeout_s, tool.name)
+        ends = work.began + timeout_s
+    if type(value) in _PLAIN:
+        return value
+    if inspect.isawaitable(value):
+        if is_direct and not current().allow_tool_async_sync_conversion:
+            raise _is_async(tool.name, value)
+        value = _awaited(value) if timeout_s is None else _awaited_within(value, ends - time.monotonic(), timeout_s, tool.name)
+    if not whole or not is_read_once(value):
+        return value
+    if timeout_s is None:
+        return list(value)
+    with _Work(lambda: value, whole=True) as work:
+        return offload.run_with_timeout(work, timeout_s, tool.name, left_s=ends - time.monotonic())
 
 
-# -- what a tool returned -----------------------------------------------------------------------------------------
+def _awaited(value: Awaitable[Any]) -> Any:
+    """Wait for it here. Inside a call of a run it can be cancelled from elsewhere (`runs.observers.CallPlace`)."""
+    place = scope().call
+    return offload.run_async(value if place is None else place.held(value), even_if_blocked=True)
 
 
-def _content(value: Any) -> Content:
-    if type(value) is int:
-        return str(value) if -_LARGEST < value < _LARGEST else _text(value)
-    if type(value) in _WORDS:
-        return json_text(value)
-    if isinstance(value, _PARTS):
-        return (value,)
-    if isinstance(value, (list, tuple)) and any(isinstance(each, _PARTS) for each in value):  # pyright: ignore[reportUnknownVariableType]
-        return tuple(_part(each) for each in value)  # pyright: ignore[reportUnknownVariableType]
-    return _text(value)
+def _awaited_within(value: Awaitable[Any], left_s: float, timeout_s: float, name: str) -> Any:
+    place = scope().call
 
+    def limited() -> Awaitable[Any]:
+        timed = within(value, left_s, timeout_s, name)
+        return timed if place is None else place.held(timed)
 
-def _part(value: Any) -> Part:
-    return value if isinstance(value, _PARTS) else Text(text=_text(value))
-
-
-def _text(value: Any) -> str:
-    """A text as it is, all else as JSON; what JSON can only put as a text (a date, an object without a form) as that text."""
-    if isinstance(value, str):
-        return str.__str__(value) if type(value).__str__ is str.__str__ else json.loads(json_text(value))
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return _of_bytes(bytes(value))  # pyright: ignore[reportUnknownArgumentType]
-    text = json_text(value)
-    return json.loads(text) if text.startswith('"') else text
-
-
-def _of_bytes(value: bytes) -> str:
     try:
-        return value.decode()
-    except UnicodeDecodeError:
-        import base64
-
-        return f"data:application/octet-stream;base64,{base64.b64encode(value).decode()}"
-
-
-# -- what a tool raised -------------------------------------------------------------------------------------------
+        return offload.run_async_within(limited, left_s, timeout_s, name)
+    except BaseException:
+        if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
+            with suppress(ValueError):  # it has just started
+                value.close()  # without this, Python warns that it was never awaited
+        raise
 
 
-def _execution_error(call: ToolCall, error: BaseException) -> str:
-    kind, message = type(error).__name__, _without_paths(_message(error), call)
-    frames = " (" + ", ".join(_frames(error)) + ")" if not isinstance(error, ToolTimeoutError) and error.__traceback__ else ""
-    said = f"{kind}: {message}" if message else kind
-    return f"Execution error in {call.name}: {said}{frames if frames != ' ()' else ''}"
+async def aexecute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False) -> Any:
+    """Run without blocking the loop: an async function on it, a sync one in the pool. `whole` as for `execute`."""
+    if tool.takes_context:
+        with _filled(tool, arguments) as filled:
+            return await _aexecute(tool, filled, whole=whole)
+    func = tool.func
+    if tool.timeout_s is not None or type(func) is not FunctionType or not func.__code__.co_flags & inspect.CO_COROUTINE:
+        return await _aexecute(tool, arguments, whole=whole)
+    value = await func(*arguments.positional, **arguments.named)  # the common async tool
+    return value if type(value) in _PLAIN else await _aread(value, None, tool.name, whole=whole)
 
 
-def _message(error: BaseException) -> str:
-    text, failed = attempt(lambda: str(error))
-    if failed is not None or text is None:
-        return ""
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+async def _aexecute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) -> Any:
+    func, timeout_s = tool.func, tool.timeout_s
+    if func is None:
+        raise _no_function(tool.name)
+    if getattr(func, "is_program", False) is True:  # has both forms
+        func = func.acall
+    call = partial(func, *arguments.positional, **arguments.named)
+    if is_coroutine_function(func):
+        began, value = time.monotonic(), call()
+    else:
+        with _Work(call, whole=whole) as work:
+            value = await offload.in_worker_thread(work, timeout_s=timeout_s, name=tool.name)
+        began = work.began
+    if type(value) in _PLAIN or not inspect.isawaitable(value):
+        return value
+    if timeout_s is None:
+        value = await value
+    else:
+        value = await within(value, began + timeout_s - time.monotonic(), timeout_s, tool.name)
+    left_s = None if timeout_s is None else began + timeout_s - time.monotonic()
+    return await _aread(value, timeout_s, tool.name, whole=whole, left_s=left_s)
 
 
-def _frames(error: BaseException) -> list[str]:
-    """The last of the user's own places that the error passed, innermost last."""
-    from traceback import walk_tb
-
-    found: list[str] = []
-    for frame, line in walk_tb(error.__traceback__):
-        file = frame.f_code.co_filename
-        if not file.startswith(_foreign_places()) and not file.startswith("<frozen"):
-            place = f"{_last_part(file)}:{line}"
-            if place not in found:
-                found.append(place)
-    return found[-_MOST_FRAMES:]
+async def _aread(value: Any, timeout_s: float | None, name: str, *, whole: bool, left_s: float | None = None) -> Any:
+    """The value of an async function; an iterator as its items, read in a worker."""
+    if not whole or not is_read_once(value):
+        return value
+    with _Work(lambda: value, whole=True) as work:
+        return await offload.in_worker_thread(work, timeout_s=timeout_s, name=name, left_s=left_s)
 
 
-def _last_part(path: str) -> str:
-    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+class _Work:
+    """A call of a sync function in a worker thread. Used as a block by the code that waits for it: afterwards no further item is read."""
+
+    __slots__ = ("_call", "_is_abandoned", "_whole", "began")
+
+    def __init__(self, call: Callable[[], Any], *, whole: bool) -> None:
+        self._call = call
+        self._whole = whole
+        self._is_abandoned = False
+        self.began = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_abandoned = True
+
+    def __call__(self) -> Any:
+        self.began = time.monotonic()
+        value = self._call()
+        return self._items(value) if self._whole and is_read_once(value) else value
+
+    def _items(self, value: Iterable[Any]) -> list[Any]:
+        items: list[Any] = []
+        for item in value:
+            items.append(item)
+            if self._is_abandoned:
+                getattr(value, "close", tuple)()
+                break
+        return items
 
 
-@cache
-def _foreign_places() -> tuple[str, ...]:
-    """Folders of code that is not the user's: this package, the standard library, what was installed."""
-    import site
-    import sysconfig
-
-    installed = [*site.getsitepackages(), site.getusersitepackages()] if hasattr(site, "getsitepackages") else []
-    library = [sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return (_PACKAGE, *dict.fromkeys(f"{each.rstrip(os.sep)}{os.sep}" for each in (*installed, *library) if each))
-
-
-def _without_paths(message: str, call: ToolCall) -> str:
-    """The message with local paths cut to their last part, unless the call itself named them."""
-    if "/" not in message and "\\" not in message:
-        return message
-    known = json_text(call.args)
-
-    def cut(found: re.Match[str]) -> str:
-        path = found[0]
-        return path if path in known or json_text(path)[1:-1] in known else _last_part(path)
-
-    return _local_paths().sub(cut, message)
+@contextmanager
+def _filled(tool: ToolSpec, arguments: CheckedArguments) -> Generator[CheckedArguments]:
+    """Arguments with the run's `Context` filled in, or with an empty one outside a run."""
+    place = scope().call
+    context: Context[Any] = place.context(tool, arguments) if place is not None else Context()
+    try:
+        yield tool.with_context(arguments, context, place.caller if place is not None else None)
+    finally:
+        context.end()
 
 
-@cache
-def _local_paths() -> re.Pattern[str]:
-    places = sorted({each for each in _places() if len(each) > 1}, key=len, reverse=True)
-    return re.compile(rf"(?<![\w.:/\\])(?:{'|'.join(map(re.escape, places))})[/\\][^\s'\"<>|:;,()\]]+")
+def is_coroutine_function(func: Any) -> bool:
+    """Whether calling it certainly returns a coroutine. False proves nothing: the returned value decides."""
+    made_by: Any = type(func).__call__ if callable(func) else None
+    return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(made_by)
 
 
-def _places() -> Iterator[str]:
-    import tempfile
+def _is_async(name: str, value: Any) -> AsyncToolError:
+    """The error for an async tool in sync code; the value is dropped without a warning."""
+    from ferrule.values.calls.direct import discard
 
-    for each in (str(Path.home()), str(Path.cwd()), sys.prefix, sys.base_prefix, tempfile.gettempdir(), _PACKAGE):
-        yield each.rstrip("/\\")
-    yield from ("/home", "/Users", "C:\\Users", "/root", "/tmp", "/var", "/private")  # noqa: S108  names to be cut, not used
+    discard(value)
+    return AsyncToolError(
+        f"`{name}` is async: use `await {name}.acall(...)`, or switch on `allow_tool_async_sync_conversion` "
+        "(with `configure` or `context`) to run it on ferrule's background loop."
+    )
+
+
+def _no_function(name: str) -> ToolError:
+    return ToolError(
+        f"`{name}` has no function here: it was declared with a schema only. Bind one with Tool({name!r}, callable=..., schema=...)."
+    )

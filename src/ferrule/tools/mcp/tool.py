@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.errors import MCPConnectionError, MCPToolError, ToolDefinitionError, shown
 from ferrule.tools.definition.mcp import MCPDefinition, as_plain, read_definition
-from ferrule.tools.execution.invoke import aexecute, execute, execute_directly
-from ferrule.tools.execution.run import to_result
 from ferrule.tools.mcp.names import own_names
 from ferrule.tools.mcp.result import MCPResult, ShowRules, asks_for_input, result_of
 from ferrule.tools.mcp.safety import fence_untrusted, scrubbed
-from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.parts import Text
 from ferrule.values.record import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from ferrule.values.calls.call import CheckedArguments, ToolSpec
+    from ferrule.values.calls.call import ToolResult
     from ferrule.values.content.parts import Content
 
 Confirm = bool | Callable[[MCPDefinition], bool | Callable[..., Any]] | Mapping[str, bool | Callable[..., Any]] | None
@@ -234,24 +231,6 @@ def _home(caller: Any) -> Any:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-# -- direct calls ---------------------------------------------------------------------------------------------------
-
-
-def called(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
-    """A direct call from sync code, whole. Of a bare session it raises `AsyncToolError` unless the conversion is on."""
-    run = execute if getattr(tool.func, "runs_anywhere", False) else execute_directly
-    return _whole(tool, checked, run(tool, checked, whole=True))
-
-
-async def acalled(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
-    """A direct call on a loop, whole."""
-    return _whole(tool, checked, await aexecute(tool, checked, whole=True))
-
-
-def _whole(tool: ToolSpec, checked: CheckedArguments, value: Any) -> ToolResult:
-    return value if isinstance(value, ToolResult) else to_result(ToolCall(name=tool.name, args=checked.shown), tool, value)
 
 
 def plain_value(result: ToolResult) -> Any:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.tools.arguments.checker import Checker
 from ferrule.tools.definition.parameters import build_parameters
+from ferrule.tools.execution.run import acall_directly, call_directly
 from ferrule.values.schema.nodes import is_object
 
 if TYPE_CHECKING:
     from ferrule.tools.definition.constructor import ToolDefinition
     from ferrule.tools.definition.inspect_function import FunctionSpec
-    from ferrule.values.calls.call import CheckedArguments, ToolResult, ToolSpec
+    from ferrule.values.calls.call import CheckedArguments, ToolSpec
 
 
 def checker_of(found: FunctionSpec, given: ToolDefinition) -> Checker:
@@ -49,29 +50,15 @@ def asks_directly(given: ToolDefinition) -> bool:
     return given.mcp is None or getattr(given.func, "asks_directly", True)
 
 
-def result(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
-    """A direct call from sync code, for the whole result."""
-    from ferrule.tools.mcp.tool import called
-
-    return called(tool, checked)
-
-
-async def aresult(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
-    """A direct call on a loop, for the whole result."""
-    from ferrule.tools.mcp.tool import acalled
-
-    return await acalled(tool, checked)
-
-
 def value(tool: ToolSpec, checked: CheckedArguments) -> Any:
-    """A direct call of a tool of a server from sync code, for what seed 000 says it returns."""
-    from ferrule.tools.mcp.tool import called, plain_value
+    """What a direct call of a tool of a server returns, from sync code."""
+    from ferrule.tools.mcp.tool import plain_value
 
-    return plain_value(called(tool, checked))
+    return plain_value(call_directly(tool, checked))
 
 
 async def avalue(tool: ToolSpec, checked: CheckedArguments) -> Any:
     """As `value`, on a loop."""
-    from ferrule.tools.mcp.tool import acalled, plain_value
+    from ferrule.tools.mcp.tool import plain_value
 
-    return plain_value(await acalled(tool, checked))
+    return plain_value(await acall_directly(tool, checked))

@@ -1,28 +1,27 @@
-"""Running calls by hand, outside any program: what `ToolCall.execute` and its like stand on.
+"""Running calls by hand, outside any program: what `ToolCall.execute` and `ToolCalls.execute_all` call.
 
-In: a name, arguments, and where to look for the function. Out: what it returned, or an error that says what to do. Of a tool only what
-`Callee` says is needed; a plain function will do as well. A wall: whatever a function raises becomes an error of ours, or a result.
+A tool runs and renders its result itself, as in a run. A plain function is called with the arguments as the model gave them.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 import warnings
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from threading import Thread
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from ferrule.errors import (
     AsyncToolError,
     ConfirmationRejected,
     ConfirmationRequired,
     DuplicateToolError,
+    ToolArgumentsError,
     ToolCallError,
     ToolDefinitionError,
     ToolError,
@@ -30,33 +29,37 @@ from ferrule.errors import (
     UnknownToolError,
     shown,
 )
-from ferrule.values.content.convert import content_of, pieces_of
-from ferrule.values.encoding.encode import json_text, object_text
-
-if TYPE_CHECKING:
-    from ferrule.values.content.parts import Content
+from ferrule.values.encoding.encode import is_read_once, object_text
 
 _MOST_THREADS = 32
 _OURS = (ToolError, ConfirmationRequired, ConfirmationRejected)
-"""Errors that say by themselves what is the matter: bad arguments, a person to ask, a tool's own `ToolStop`."""
+"""Errors that explain themselves: bad arguments, a person to ask, a tool's own `ToolStop`."""
 
 
 class Callee(Protocol):
-    """What is needed of a tool to run a call on it."""
+    """A tool that can run a call."""
 
     name: str
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Check the arguments and run, synchronously."""
+        """Check the arguments and run from sync code."""
         ...
 
-    def acall(self, **kwargs: Any) -> Awaitable[Any]:
-        """Check the arguments and run, without blocking the loop."""
+    def acall(self, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        """Check the arguments and run without blocking the loop."""
+        ...
+
+    def call_result(self, **kwargs: Any) -> Any:
+        """As calling it, for the `ToolResult`."""
+        ...
+
+    def acall_result(self, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        """As `acall`, for the `ToolResult`."""
         ...
 
 
-class Asked(Protocol):
-    """What is needed of a call (`values.call.ToolCall`)."""
+class Call(Protocol):
+    """A `ToolCall`, which this module cannot import."""
 
     @property
     def name(self) -> str:
@@ -70,31 +73,39 @@ class Asked(Protocol):
 
     @property
     def fault(self) -> Any:
-        """Why it cannot be run, or None."""
+        """Why it cannot run, or None."""
         ...
 
 
-Outcome = tuple[Any, Exception | None]
-"""What a function returned, or None and what it raised."""
+class Ended(NamedTuple):
+    """How one call of many ended."""
+
+    value: Any = None
+    """The function's value, or the tool's `ToolResult`."""
+    error: Exception | None = None
+    is_raised: bool = True
+    """Whether the function raised the error; False where the call did not run."""
+
+
 Functions = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any] | Callee]
-"""Where a call finds its function: by name, or a list of tools (functions go by their `__name__`)."""
+"""Where a call finds its function: by name, or a list of tools and functions (which go by their `__name__`)."""
 
 
 # -- finding the function ---------------------------------------------------------------------------------------
 
 
 def by_name(functions: Functions) -> Mapping[str, Callable[..., Any]]:
-    """The functions by the names that a call may use; raises `ToolDefinitionError` for what is no function."""
+    """The functions by the names that a call may use; raises `ToolDefinitionError` for anything that is not a function."""
     if isinstance(functions, Mapping):
         return cast("Mapping[str, Callable[..., Any]]", functions)
     if isinstance(functions, str) or callable(functions) or not isinstance(functions, Iterable):
-        msg = f"The functions come as a dict by name, or as a list of tools; found {shown(functions)}."
+        msg = f"Pass the functions as a dict by name, or as a list of tools; found {shown(functions)}."
         raise ToolDefinitionError(msg)
     found: dict[str, Callable[..., Any]] = {}
     for each in cast("Iterable[Any]", functions):
         name = each.name if _is_tool(each) else getattr(each, "__name__", None)
         if not callable(each) or not isinstance(name, str):
-            msg = f"A list of functions holds tools and functions that have a name; found {shown(cast('object', each))}."
+            msg = f"A list of functions holds tools and named functions; found {shown(cast('object', each))}."
             raise ToolDefinitionError(msg)
         for known in (name, getattr(each, "wire_name", name)):
             if found.setdefault(known, each) is not each:
@@ -104,19 +115,19 @@ def by_name(functions: Functions) -> Mapping[str, Callable[..., Any]]:
 
 
 def callers_own() -> dict[str, Callable[..., Any]]:
-    """The functions and tools that the caller of `execute` defines itself, in its module or its own scope, with a warning.
+    """The functions and tools that the caller of `execute` defines in its module or its own scope. Warns that the look-up is used.
 
-    What was imported is left out, and so is everything that is neither: else a model could call whatever happens to be in reach.
+    Imported functions are left out: otherwise a model could call anything in reach.
     """
     warnings.warn(
         "A call was run on whatever its name finds among the caller's own functions. Say what may be called: "
         "`execute(functions={...})` or `execute(functions=[tool, ...])`.",
-        stacklevel=3,  # this function, `execute`, and whoever called it: the frame below
+        stacklevel=3,  # this function, `execute`, and its caller: the frame below
     )
     frame = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     module = frame.f_globals
     found: dict[str, Callable[..., Any]] = {}
-    if str(module.get("__name__", "")).partition(".")[0] in sys.stdlib_module_names:  # called by a thread or a pool: these are no one's own
+    if str(module.get("__name__", "")).partition(".")[0] in sys.stdlib_module_names:  # called by a thread or a pool
         return found
     for scope in (module, frame.f_locals):
         for name, value in list(scope.items()):
@@ -127,8 +138,8 @@ def callers_own() -> dict[str, Callable[..., Any]]:
     return found
 
 
-def looked_up(call: Asked, functions: Functions) -> Callable[..., Any]:
-    """The function of a call; raises `UnknownToolError` (a `ValueError`) listing the names, `ToolCallError` for a call with a fault."""
+def _find_function(call: Call, functions: Functions) -> Callable[..., Any]:
+    """The function of a call; raises `UnknownToolError` (a `ValueError`) with the names, `ToolCallError` for a call with a fault."""
     if call.fault is not None:
         raise ToolCallError(call.fault.code, call.fault.reason, raw=call.fault.raw, tool=call.name)
     known = by_name(functions)
@@ -142,8 +153,8 @@ def looked_up(call: Asked, functions: Functions) -> Callable[..., Any]:
 
 
 def _is_tool(value: object) -> bool:
-    # Asked of the type: a foreign object may do anything when it is asked for an attribute.
-    return hasattr(type(value), "acall") and isinstance(getattr(value, "name", None), str)
+    # Asked of the type: a proxy may do anything when it is asked for an attribute.
+    return hasattr(type(value), "acall_result") and isinstance(getattr(value, "name", None), str)
 
 
 def _is_of(value: Any, module: dict[str, Any]) -> bool:
@@ -151,110 +162,70 @@ def _is_of(value: Any, module: dict[str, Any]) -> bool:
     return isinstance(function, FunctionType) and getattr(inspect.unwrap(function), "__globals__", None) is module
 
 
-# -- running calls ----------------------------------------------------------------------------------------------
+# -- one call -----------------------------------------------------------------------------------------------------
 
 
-def invoke(call: Asked, functions: Functions) -> Any:
-    """Run from sync code. Raises `ToolExecutionError` (a `RuntimeError`) with the cause, `AsyncToolError` for what is async."""
-    function = looked_up(call, functions)
+def invoke(call: Call, functions: Functions) -> Any:
+    """Run from sync code. Raises `ToolExecutionError` (a `RuntimeError`) with the cause, `AsyncToolError` for an async function."""
+    function = _find_function(call, functions)
+    try:
+        return _call(call, function)
+    except _OURS:
+        raise
+    except Exception as error:
+        raise _failed(call.name, error) from error
+
+
+async def ainvoke(call: Call, functions: Functions) -> Any:
+    """Run without blocking the loop; raises what `invoke` raises."""
+    function = _find_function(call, functions)
+    try:
+        return await (cast("Callee", function).acall(**call.args) if _is_tool(function) else _acall(call, function))
+    except _OURS:
+        raise
+    except Exception as error:
+        raise _failed(call.name, error) from error
+
+
+def _call(call: Call, function: Callable[..., Any]) -> Any:
     try:
         value = function(**call.args)
     except AsyncToolError as error:
         raise _is_async(call.name) from error
-    except _OURS:
-        raise
-    except Exception as error:
-        raise _failed(call.name, error) from error
     if inspect.isawaitable(value):
-        _let_go(value)
+        discard(value)
         raise _is_async(call.name)
     return value
 
 
-async def ainvoke(call: Asked, functions: Functions) -> Any:
-    """Run on a loop without blocking it; errors as `invoke`."""
+async def _acall(call: Call, function: Callable[..., Any]) -> Any:
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None)):  # noqa: B004
+        return await function(**call.args)
+    value = await _in_thread(call, partial(function, **call.args))
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _in_thread(call: Call, work: Callable[[], Any]) -> Any:
     import asyncio
 
-    function = looked_up(call, functions)
-    try:
-        if _is_tool(function):
-            return await cast("Callee", function).acall(**call.args)
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None)):  # noqa: B004
-            return await function(**call.args)
-        # As a pair: asyncio cannot carry a `StopIteration`, and would wait for ever.
-        value, error = await asyncio.to_thread(_attempt, partial(function, **call.args))
-        if error is not None:
-            raise error
-        return await value if inspect.isawaitable(value) else value
-    except _OURS:
-        raise
-    except Exception as error:
+    # As a pair: no coroutine can raise `StopIteration`.
+    value, error = await asyncio.to_thread(_attempt, work)
+    if isinstance(error, StopIteration):
         raise _failed(call.name, error) from error
+    if error is not None:
+        raise error
+    return value
 
 
-def invoke_all(calls: Sequence[Asked], functions: Functions, *, concurrent: bool) -> list[Outcome]:
-    """Run many, in daemon threads with the caller's context variables; tools that say `concurrent=False` here, one by one. In order."""
-    known = by_name(functions)
-    together, alone = _parted(calls, known, concurrent=concurrent)
-    outcomes: dict[int, Outcome] = {}
-    stopped: list[BaseException] = []
-    todo = deque((at, copy_context()) for at in together)
-
-    def carry() -> None:
-        while todo and not stopped:
-            try:
-                at, context = todo.popleft()
-                outcomes[at] = context.run(_attempt, partial(invoke, calls[at], known))
-            except IndexError:  # another thread was faster
-                return
-            except BaseException as error:  # noqa: BLE001  raised again by the caller, who waits
-                stopped.append(error)
-
-    threads = [Thread(target=carry, name="ferrule-execute", daemon=True) for _ in together[:_MOST_THREADS]]
-    for thread in threads:
-        thread.start()
-    for at in alone:
-        outcomes[at] = _attempt(partial(invoke, calls[at], known))
-    for thread in threads:
-        thread.join()
-    if stopped:
-        raise stopped[0]
-    return [outcomes[at] for at in range(len(calls))]
+def discard(awaitable: Any) -> None:
+    """Drop an awaitable that will not be awaited, without a warning."""
+    if inspect.iscoroutine(awaitable):
+        awaitable.close()
+    elif callable(getattr(awaitable, "cancel", None)):
+        awaitable.cancel()
 
 
-async def ainvoke_all(calls: Sequence[Asked], functions: Functions, *, concurrent: bool) -> list[Outcome]:
-    """As `invoke_all`, as tasks. None is left running when one of them, or the caller, is cancelled."""
-    import asyncio
-
-    known = by_name(functions)
-    together, alone = _parted(calls, known, concurrent=concurrent)
-    outcomes: dict[int, Outcome] = {}
-
-    async def carry(places: list[int]) -> None:
-        for at in places:
-            try:
-                outcomes[at] = await ainvoke(calls[at], known), None
-            except Exception as error:  # noqa: BLE001  the wall
-                outcomes[at] = None, error
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for places in (alone, *([at] for at in together)):
-                group.create_task(carry(places))
-    except BaseExceptionGroup as several:
-        raise several.exceptions[0] from None
-    return [outcomes[at] for at in range(len(calls))]
-
-
-def _parted(calls: Sequence[Asked], known: Mapping[str, Any], *, concurrent: bool) -> tuple[list[int], list[int]]:
-    """The places of calls that may run side by side, and of those that run one by one."""
-    together = {at for at, call in enumerate(calls) if concurrent and getattr(known.get(call.name), "concurrent", True) is not False}
-    if len(together) < 2:  # noqa: PLR2004  alone, it needs no thread
-        together = set[int]()
-    return sorted(together), [at for at in range(len(calls)) if at not in together]
-
-
-def _attempt(work: Callable[[], Any]) -> Outcome:
+def _attempt(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
     try:
         return work(), None
     except Exception as error:  # noqa: BLE001  the wall
@@ -269,23 +240,88 @@ def _is_async(name: str) -> AsyncToolError:
     return AsyncToolError(f"`{name}` is async: use `await call.aexecute(...)`, or `await calls.aexecute_all(...)`.")
 
 
-def _let_go(value: Any) -> None:
-    """Drop what nobody will await, without a warning."""
-    if inspect.iscoroutine(value):
-        value.close()
-    elif callable(getattr(value, "cancel", None)):
-        value.cancel()
+# -- many calls ---------------------------------------------------------------------------------------------------
 
 
-# -- showing what it returned -----------------------------------------------------------------------------------
+def invoke_all(calls: Sequence[Call], functions: Functions, *, concurrent: bool) -> list[Ended]:
+    """Run many, in daemon threads with the caller's context variables; tools that say `concurrent=False` here, one by one. In order."""
+    known = by_name(functions)
+    together, alone = _split(calls, known, concurrent=concurrent)
+    ended: dict[int, Ended] = {}
+    stopped: list[BaseException] = []
+    todo = deque((at, copy_context()) for at in together)
+
+    def work() -> None:
+        while todo and not stopped:
+            try:
+                at, context = todo.popleft()
+                ended[at] = context.run(_end, calls[at], known)
+            except IndexError:  # another thread was faster
+                return
+            except BaseException as error:  # noqa: BLE001  raised again in the waiting thread
+                stopped.append(error)
+
+    threads = [Thread(target=work, name="ferrule-execute", daemon=True) for _ in together[:_MOST_THREADS]]
+    for thread in threads:
+        thread.start()
+    for at in alone:
+        ended[at] = _end(calls[at], known)
+    for thread in threads:
+        thread.join()
+    if stopped:
+        raise stopped[0]
+    return [ended[at] for at in range(len(calls))]
 
 
-def shown_to_model(value: Any) -> Content:
-    """What a function returned, as a model sees it: text as it is, pictures and the like as parts, all else as JSON."""
-    pieces = pieces_of(value)
-    if pieces is not None:
-        return content_of(pieces)
-    if isinstance(value, str):
-        return str.__str__(value)
-    text = json_text(value)
-    return json.loads(text) if text.startswith('"') else text
+async def ainvoke_all(calls: Sequence[Call], functions: Functions, *, concurrent: bool) -> list[Ended]:
+    """As `invoke_all`, as tasks. When one of them, or the caller, is cancelled, all are."""
+    import asyncio
+
+    known = by_name(functions)
+    together, alone = _split(calls, known, concurrent=concurrent)
+    ended: dict[int, Ended] = {}
+
+    async def work(places: list[int]) -> None:
+        for at in places:
+            ended[at] = await _aend(calls[at], known)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for places in (alone, *([at] for at in together)):
+                group.create_task(work(places))
+    except BaseExceptionGroup as several:
+        raise several.exceptions[0] from None
+    return [ended[at] for at in range(len(calls))]
+
+
+def _end(call: Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
+    function: Any = None
+    try:
+        function = _find_function(call, known)
+        value = _call(call, function.call_result if _is_tool(function) else function)
+        return Ended(list(value) if is_read_once(value) else value)
+    except Exception as error:  # noqa: BLE001  the wall
+        return Ended(None, error, is_raised=_has_begun(function, error))
+
+
+async def _aend(call: Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
+    function: Any = None
+    try:
+        function = _find_function(call, known)
+        value = await (function.acall_result(**call.args) if _is_tool(function) else _acall(call, function))
+        return Ended(await _in_thread(call, partial(list[Any], value)) if is_read_once(value) else value)
+    except Exception as error:  # noqa: BLE001  the wall
+        return Ended(None, error, is_raised=_has_begun(function, error))
+
+
+def _has_begun(function: Any, error: Exception) -> bool:
+    """Whether the function was running when the error was raised: found, and its arguments accepted."""
+    return function is not None and not (isinstance(error, ToolArgumentsError) and error.tool == getattr(function, "name", None))
+
+
+def _split(calls: Sequence[Call], known: Mapping[str, Any], *, concurrent: bool) -> tuple[list[int], list[int]]:
+    """The positions of calls that may run side by side, and of those that run one by one."""
+    together = {at for at, call in enumerate(calls) if concurrent and getattr(known.get(call.name), "concurrent", True) is not False}
+    if len(together) < 2:  # noqa: PLR2004  alone, it needs no thread
+        together = set[int]()
+    return sorted(together), [at for at in range(len(calls)) if at not in together]

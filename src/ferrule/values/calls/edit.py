@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.values.calls.call import CheckedArguments
-from ferrule.values.encoding.masked import is_masked
+from ferrule.values.encoding.encode import is_masked
 from ferrule.values.record import field
 
 if TYPE_CHECKING:

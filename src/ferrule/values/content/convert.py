@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from ferrule.errors import InputError, shown
 from ferrule.values.content.custom_type import PART_END, PART_START, Type, split_parts
 from ferrule.values.content.parts import Audio, Content, File, Image, Part, Text
-from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.encode import inside_of, json_text
 
 Piece = str | Part
 """A stretch of text, or a part that is none."""
 _MARK = "$part"
 _KINDS: Mapping[str, Any] = {each.__name__: each for each in (Text, Image, Audio, File)}
+_PARTS = (Text, Image, Audio, File)
 _DEEPEST = 20
 """No sane value nests deeper."""
 
@@ -48,7 +50,7 @@ def read_content(value: Any) -> Content:
         return ""
     if isinstance(value, str):
         return value
-    if isinstance(value, (Text, Image, Audio, File)):
+    if isinstance(value, _PARTS):
         return content_of([value])
     if not isinstance(value, (list, tuple)):
         msg = f"The content of a message is a text or a list of parts, found {shown(value)}."
@@ -58,7 +60,7 @@ def read_content(value: Any) -> Content:
 
 def read_part(value: Any) -> Part:
     """One part, from OpenAI's form or as it is."""
-    if isinstance(value, (Text, Image, Audio, File)):
+    if isinstance(value, _PARTS):
         return value
     if isinstance(value, str):
         return Text(text=value)
@@ -91,9 +93,36 @@ def _media(kind: Any, address: str, **more: Any) -> Any:
     return kind(data=data, media_type=head.removesuffix(";base64") or "application/octet-stream", **more)
 
 
+def render(value: Any) -> Content:
+    """A value that a tool returned, as a model sees it: text unchanged, pictures and other parts as parts, the rest as JSON."""
+    if isinstance(value, _PARTS):
+        return (value,)
+    if isinstance(value, (list, tuple)) and any(isinstance(each, _PARTS) for each in cast("list[Any]", value)):
+        return tuple(part for each in cast("list[Any]", value) for part in _parts(render(each)))
+    if isinstance(value, str):
+        return str.__str__(value) if type(value).__str__ is str.__str__ else json.loads(json_text(value))
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _text_of_bytes(bytes(value))  # pyright: ignore[reportUnknownArgumentType]
+    text = json_text(cast("object", value))
+    if PART_START in text and (pieces := pieces_of(value)) is not None:
+        return content_of(pieces)
+    return json.loads(text) if text.startswith('"') else text  # a date, or an object without a form in JSON
+
+
+def _parts(content: Content) -> tuple[Part, ...]:
+    return (Text(text=content),) if isinstance(content, str) else content
+
+
+def _text_of_bytes(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"data:application/octet-stream;base64,{base64.b64encode(value).decode()}"
+
+
 def marked_parts(value: Any, depth: int = 0) -> Any:
     """A value in which every picture and the like is an object that JSON holds, and `read_marked` knows; all else as it is."""
-    if isinstance(value, (Text, Image, Audio, File)):
+    if isinstance(value, _PARTS):
         return {_MARK: type(value).__name__, **value.__dict__}
     if depth > _DEEPEST or not _count(value, depth):
         return value
@@ -144,7 +173,7 @@ def pieces_of(value: Any) -> list[Piece] | None:
     """
     if value is None or isinstance(value, (str, int, float)):
         return None
-    if isinstance(value, (Text, Image, Audio, File)):
+    if isinstance(value, _PARTS):
         return [value]
     held = _count(value, 0)
     if not held:
@@ -170,20 +199,14 @@ def _split(value: Any, held: int) -> list[Piece]:
     return [text] if isinstance(parts, str) else [_one_piece(each) for each in parts]
 
 
-def _format(value: Type) -> Any:
-    return value.format()
-
-
 def _count(value: Any, depth: int) -> int:
     """How many values inside are packed as parts when the whole is made JSON."""
     if depth > _DEEPEST or value is None or isinstance(value, (str, bytes, int, float)):
         return 0
     if isinstance(value, Type) and isinstance(_format(value), list):
         return 1
-    if isinstance(value, BaseModel):
-        return sum(_count(each, depth + 1) for each in value.__dict__.values())
-    if isinstance(value, Mapping):
-        return sum(_count(each, depth + 1) for each in cast("Mapping[Any, Any]", value).values())
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return sum(_count(each, depth + 1) for each in cast("list[Any]", value))
-    return 0
+    return sum(_count(each, depth + 1) for each in inside_of(value))
+
+
+def _format(value: Type) -> Any:
+    return value.format()

@@ -29,6 +29,7 @@ _MOST_DIGITS = 4300
 _TOO_MANY = b"0" * (_MOST_DIGITS + 1)
 _LARGEST = 10**_MOST_DIGITS
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
+_STARS = "*" * 10
 _LEAVES = frozenset({str, int, float, bool, type(None), bytes})
 
 
@@ -57,12 +58,19 @@ def jsonable(value: object) -> Any:
 
 
 def object_text(value: object) -> str:
-    """`str` of an object without its memory address, so that equal runs give equal text."""
+    """`printed`, or where `__str__` raises, the object's type."""
+    text = printed(value)
+    if text is None:
+        text = _ADDRESS.sub("", object.__repr__(value))
+    return without_modules(text) if text.startswith("<") else text  # any other text may well name a module on purpose
+
+
+def printed(value: object) -> str | None:
+    """`str` of an object without memory addresses, so that equal runs give equal text; None where `__str__` raises."""
     try:
-        text = str(value)
+        return _ADDRESS.sub("", str(value))
     except Exception:  # noqa: BLE001  a foreign `__str__` may raise anything, and a result must still be shown
-        text = object.__repr__(value)
-    return repr_text(text) if text.startswith("<") else _ADDRESS.sub("", text)  # a text of its own may well name a module
+        return None
 
 
 def repr_text(text: str) -> str:
@@ -75,6 +83,19 @@ def without_modules(text: str) -> str:
     return _OWN_MODULE.sub("ferrule.", text)
 
 
+def is_masked(value: object) -> bool:
+    """Whether the JSON of a value holds the stars that pydantic writes for a `SecretStr`."""
+    return _STARS in json_text(value)
+
+
+def is_read_once(value: object) -> bool:
+    """Whether a value is an iterator, whose items are made while it is read. Mappings, models and dataclasses are shown by their fields."""
+    kind = type(value)
+    if not hasattr(kind, "__next__") or not hasattr(kind, "__iter__"):
+        return False
+    return not isinstance(value, Mapping) and not hasattr(kind, "__pydantic_serializer__") and not hasattr(kind, "__dataclass_fields__")
+
+
 def _settled(value: Any) -> bool:
     """Whether the serialiser writes the value alike in every process: no set in it, nor a model that writes bare NaN."""
     todo: list[Any] = [value]
@@ -85,12 +106,10 @@ def _settled(value: Any) -> bool:
             inside = each.values()
         elif kind is list or kind is tuple:
             inside = each
-        elif isinstance(each, (set, frozenset, GeneratorType)):  # what a generator holds is seen once, and so on the slow path
+        elif isinstance(each, (set, frozenset, GeneratorType)) or _writes_bare_nan(kind):  # a generator is read once: on the slow path
             return False
         else:
-            inside = _inside(each)
-            if inside is None:
-                return False
+            inside = inside_of(each)
         for one in inside:
             if type(one) not in _LEAVES and id(one) not in seen:
                 seen.add(id(one))
@@ -98,16 +117,17 @@ def _settled(value: Any) -> bool:
     return True
 
 
-def _inside(value: Any) -> Iterable[Any] | None:
-    """What else a value holds; None for a model that writes bare NaN."""
+def _writes_bare_nan(kind: type[Any]) -> bool:
+    return hasattr(kind, "__pydantic_serializer__") and getattr(kind, "model_config", {}).get("ser_json_inf_nan") == "constants"
+
+
+def inside_of(value: Any) -> Iterable[Any]:
+    """The values that a container, a model, a dataclass or a record holds; empty for anything else."""
     if isinstance(value, Mapping):
         return value.values()
-    if isinstance(value, (list, tuple, deque)):
+    if isinstance(value, (list, tuple, deque, set, frozenset)):
         return value
-    kind = type(value)
-    if hasattr(kind, "__pydantic_serializer__"):
-        if getattr(kind, "model_config", {}).get("ser_json_inf_nan") == "constants":
-            return None
+    if hasattr(type(value), "__pydantic_serializer__"):
         return vars(value).values() if hasattr(value, "__dict__") else ()
     return _fields(value).values()
 

@@ -21,10 +21,10 @@ from ferrule.bridges.mcp.server.result import error_result, wire_result
 from ferrule.errors import ConfirmationRequired, DecisionError, ToolArgumentsError, ToolRetry, ToolStop, ToolTimeoutError
 from ferrule.settings import Scope
 from ferrule.tools.execution.consent import needs_person
-from ferrule.tools.execution.run import arun_call, attempt, failure
+from ferrule.tools.execution.run import arun_call, attempt
 from ferrule.tools.mcp.result import MCPResult
 from ferrule.tools.tool import Tool
-from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall
+from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, failure
 from ferrule.values.confirmation.question import confirmation_text
 from ferrule.values.record import Record
 

@@ -10,7 +10,7 @@ from ferrule.concurrency import deadline
 from ferrule.concurrency import pool as threads
 from ferrule.errors import AsyncToolError, ToolTimeoutError
 from ferrule.settings import configure, context
-from ferrule.tools.execution.invoke import aexecute, execute, is_coroutine_function
+from ferrule.tools.execution.run import aexecute, execute, is_coroutine_function
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.context import Context
 

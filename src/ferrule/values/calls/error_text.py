@@ -1,0 +1,85 @@
+"""An exception as a model sees it: type, message, and where in the user's own code it was raised.
+
+Neither memory addresses nor local paths that the call did not name are part of the text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import ToolTimeoutError
+from ferrule.values.encoding.encode import json_text, printed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST_FRAMES = 3
+_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
+
+
+def error_text(tool: str, args: dict[str, Any], error: BaseException) -> str:
+    """The observation for a call of `tool` with `args` that raised `error`."""
+    kind, message = type(error).__name__, _without_paths(printed(error) or "", args)
+    frames = [] if isinstance(error, ToolTimeoutError) else _frames(error)
+    return f"Execution error in {tool}: {kind}{': ' if message else ''}{message}{' (' + ', '.join(frames) + ')' if frames else ''}"
+
+
+def _frames(error: BaseException) -> list[str]:
+    """The last places (`file.py:12`) in the user's own code, innermost last."""
+    from traceback import walk_tb
+
+    found: list[str] = []
+    for frame, line in walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if not file.startswith(_foreign_folders()) and not file.startswith("<frozen"):
+            place = f"{_last_part(file)}:{line}"
+            if place not in found:
+                found.append(place)
+    return found[-_MOST_FRAMES:]
+
+
+def _last_part(path: str) -> str:
+    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+
+
+@cache
+def _foreign_folders() -> tuple[str, ...]:
+    """Folders of code that is not the user's: this package, the standard library, installed packages."""
+    import site
+    import sysconfig
+
+    installed = [*site.getsitepackages(), site.getusersitepackages()] if hasattr(site, "getsitepackages") else []
+    library = [sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return (_PACKAGE, *dict.fromkeys(f"{each.rstrip(os.sep)}{os.sep}" for each in (*installed, *library) if each))
+
+
+def _without_paths(message: str, args: dict[str, Any]) -> str:
+    """The message with local paths cut to their last part, except paths that the arguments contain."""
+    if "/" not in message and "\\" not in message:
+        return message
+    known = json_text(args)
+
+    def cut(found: re.Match[str]) -> str:
+        path = found[0]
+        return path if path in known or json_text(path)[1:-1] in known else _last_part(path)
+
+    return _local_paths().sub(cut, message)
+
+
+@cache
+def _local_paths() -> re.Pattern[str]:
+    folders = sorted({each for each in _local_folders() if len(each) > 1}, key=len, reverse=True)
+    return re.compile(rf"(?<![\w.:/\\])(?:{'|'.join(map(re.escape, folders))})[/\\][^\s'\"<>|:;,()\]]+")
+
+
+def _local_folders() -> Iterator[str]:
+    import tempfile
+
+    for each in (str(Path.home()), str(Path.cwd()), sys.prefix, sys.base_prefix, tempfile.gettempdir(), _PACKAGE):
+        yield each.rstrip("/\\")
+    yield from ("/home", "/Users", "C:\\Users", "/root", "/tmp", "/var", "/private")  # noqa: S108  names to be cut, not used
