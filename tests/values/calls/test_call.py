@@ -423,6 +423,14 @@ def test_calls_describe_themselves():
     assert '"tool_calls"' in ToolCalls.description()
 
 
+@pytest.mark.parametrize("raw", ["None", "{'a': 1}", "[1,]", "{}"])
+def test_a_call_with_a_fault_gains_no_repairs_when_it_is_loaded(raw):
+    """D29: the text of a fault is kept, not parsed again."""
+    before = ToolCall(name="f", fault=CallFault("invalid_tool_call_arguments", "why", raw))
+    [after] = ToolCalls.model_validate(ToolCalls(tool_calls=[before]).model_dump()).tool_calls
+    assert (after, after.repairs) == (before, ())
+
+
 @given(st.lists(calls, max_size=4))
 def test_calls_survive_every_dump_and_load(made):
     """D29: ids survive every dump and load; P42: so do intentions, and a fault never becomes a call that runs (E34)."""

@@ -46,9 +46,8 @@ def call_fields(entry: Any) -> dict[str, Any]:
         raw = inner(key)
         if raw is not None:
             break
-    args, fault, mended = _parsed(name, raw)
-    if kept is not None and raw == kept.raw:
-        args = {}
+    # The text of a known fault is not parsed again.
+    args, fault, mended = ({}, None, ()) if kept is not None and raw == kept.raw else _parsed(name, raw)
     repairs, call_id, intention = look("repairs"), look("call_id"), inner("intention")
     return {
         "name": name,

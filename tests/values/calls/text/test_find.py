@@ -558,6 +558,12 @@ def test_pieces_of_calls_in_any_order_are_read_without_an_error(text: str) -> No
 ARGUMENTS = st.fixed_dictionaries({"query": st.text()}, optional={"limit": st.integers(), "tags": st.lists(st.text(), max_size=3)})
 
 
+@pytest.mark.parametrize("value", ["]<]minimax[>[", "a ]<]minimax[>[ b"])
+def test_the_namespace_of_a_model_family_stays_in_arguments(value: str) -> None:
+    assert calls(f"[search(query={value!r})]") == [("search", {"query": value})]
+    assert calls(f'<tool_call>{{"name": "search", "arguments": {{"query": "{value}"}}}}</tool_call>') == [("search", {"query": value})]
+
+
 @given(ARGUMENTS)
 def test_any_arguments_survive_json_behind_a_tag(args: dict[str, Any]) -> None:
     for ascii_only in (True, False):

@@ -7,6 +7,7 @@ The weaker the sign, the better the arguments must fit the tool; a tool that is 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.values.calls.shapes import CallFault, unwritable
@@ -16,11 +17,11 @@ from ferrule.values.calls.text.tags import TAG, ends_calls, tag_of
 from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
-    import re
-
     from ferrule.values.calls.text.offers import Draft
 
-_NAMESPACE = "]<]minimax[>["  # stands before each tag of one family of models, and means nothing by itself
+_NAMESPACE = "]<]minimax[>["
+_NAMESPACE_OF_TAG = re.compile(re.escape(_NAMESPACE) + r"(?=<|\s*\Z)")
+"""Stands before each tag that models of one family write, and means nothing by itself."""
 _MARKUP = frozenset({"call", "close", "stop"})
 _CHANNELS = frozenset({"channel", "start", "message", "constrain", "startofturn", "startheaderid"})
 
@@ -34,7 +35,7 @@ def find(text: str, tools: Any) -> tuple[list[dict[str, Any]], str]:
     if not offers or not text:
         return [], text
     if _NAMESPACE in text:
-        text = text.replace(_NAMESPACE, "")
+        text = _NAMESPACE_OF_TAG.sub("", text)
     scan = Scan(text, offers)
     scan.run()
     if not scan.drafts:
