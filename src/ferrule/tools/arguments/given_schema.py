@@ -13,8 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ToolDefinitionError
-from ferrule.values.encoding.encode import json_text, jsonable, object_text
-from ferrule.values.encoding.encode import is_masked
+from ferrule.values.encoding.encode import is_masked, json_text, jsonable, object_text
 from ferrule.values.schema.nodes import Schema, admitted_types, is_object, json_type
 from ferrule.values.schema.words import describe_expected
 
