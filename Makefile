@@ -24,7 +24,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.run ## a whole run on the terminal, without a key
-	@$(BIN)/python -m ferrule.cli.demo.__main__
+	@$(BIN)/python -m ferrule.cli.demo
 
 test: $(VENV)/.dev ## all tests
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

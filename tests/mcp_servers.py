@@ -32,16 +32,6 @@ _UNREACHABLE = re.compile(
     r"Connection (refused|reset|timed out|broken|to \S+ timed out)|Read timed out|NewConnectionError",
     re.IGNORECASE,
 )
-SHARED = Path(__file__).parents[2] / "shared"
-RAW = SHARED / "mcp" / "raw_server.py"
-"""The pathological server; its head lists its flags."""
-
-
-def raw_server() -> Path:
-    """The pathological server of the specification, or a skip."""
-    if not RAW.is_file():
-        pytest.skip(f"the pathological server is not beside this checkout: {RAW}")
-    return RAW
 
 
 def command(server: str) -> list[str]:

@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 
 from ferrule import ChatAdapter, InputField, JSONAdapter, OutputField, Signature, XMLAdapter
-from ferrule.cli import arguments as choose
-from ferrule.cli.arguments import WRONG
+from ferrule.cli import arguments as parse
+from ferrule.cli.arguments import USAGE_ERRORS
 from ferrule.errors import ConfigurationError, InputError, ToolLoadError
 
 TWO = '''
@@ -47,7 +47,7 @@ def here(tmp_path, monkeypatch):
 
 
 def names(*places: str) -> list[str]:
-    return [tool.name for tool in choose.tools(places)]
+    return [tool.name for tool in parse.load_tools(places)]
 
 
 def test_without_a_place_there_are_the_demo_s_tools() -> None:
@@ -90,25 +90,25 @@ def test_what_holds_no_tools_is_told(here, place: str) -> None:
     (here / "hollow.py").write_text("x = 1\n")
     (here / "broken_here.py").write_text("import no_such_module_either\n")
     (here / "empty").mkdir()
-    with pytest.raises(WRONG) as caught:
-        choose.tools([place])
+    with pytest.raises(USAGE_ERRORS) as caught:
+        parse.load_tools([place])
     assert isinstance(caught.value, ToolLoadError)
 
 
 def test_adapters_go_by_name() -> None:
     """Brief: chat, json and xml write calls in the text; native makes native ones; without a name the model decides."""
-    assert choose.adapter(None) == (None, None)
-    assert choose.adapter("native") == (None, True)
-    kinds = {name: choose.adapter(name) for name in ("chat", "json", "xml")}
+    assert parse.choose_adapter(None) == (None, None)
+    assert parse.choose_adapter("native") == (None, True)
+    kinds = {name: parse.choose_adapter(name) for name in ("chat", "json", "xml")}
     assert [(type(found), native) for found, native in kinds.values()] == [(ChatAdapter, False), (JSONAdapter, False), (XMLAdapter, False)]
     with pytest.raises(ConfigurationError, match="chat, json, xml, native"):
-        choose.adapter("yaml")
+        parse.choose_adapter("yaml")
 
 
 def test_inputs_are_the_question_and_pairs() -> None:
     """Brief: the question fills the first input."""
     signature = Signature("question, city, k: int, tags: list[str] -> answer")
-    assert choose.inputs(signature, "q=1", ["city=New York=NY", "k=3", 'tags=["a"]']) == {
+    assert parse.parse_inputs(signature, "q=1", ["city=New York=NY", "k=3", 'tags=["a"]']) == {
         "question": "q=1", "city": "New York=NY", "k": 3, "tags": ["a"],
     }  # fmt: skip
 
@@ -124,7 +124,7 @@ def test_text_that_looks_like_json_stays_text_for_a_text_input() -> None:
         size: Literal["s", "m"] = InputField()
         answer: str = OutputField()
 
-    assert choose.inputs(Typed, "q", ["code=01234", "size=m"]) == {"question": "q", "code": "01234", "size": "m"}
+    assert parse.parse_inputs(Typed, "q", ["code=01234", "size=m"]) == {"question": "q", "code": "01234", "size": "m"}
 
 
 @pytest.mark.parametrize(
@@ -133,21 +133,21 @@ def test_text_that_looks_like_json_stays_text_for_a_text_input() -> None:
 def test_wrong_inputs_are_told(pairs: list[str]) -> None:
     """Ours."""
     with pytest.raises(InputError):
-        choose.inputs(Signature("question, city, k: int -> answer"), "q", pairs)
+        parse.parse_inputs(Signature("question, city, k: int -> answer"), "q", pairs)
 
 
 def test_a_model_is_named_or_the_offline_one_is_served() -> None:
     """Brief: no model of one's own choosing, whatever keys the environment holds."""
-    with choose.model("openai/gpt-5-mini", None) as lm:
+    with parse.open_model("openai/gpt-5-mini", None) as lm:
         assert lm.name == "openai/gpt-5-mini"
-    with choose.model("mine", "http://localhost:9/v1") as lm:
+    with parse.open_model("mine", "http://localhost:9/v1") as lm:
         assert lm.name.endswith("mine")
-    with choose.model(None, None) as lm:
+    with parse.open_model(None, None) as lm:
         assert lm.complete.__self__._transport is not None  # it goes over HTTP
         assert "127.0.0.1" in lm.name
-    with pytest.raises(ConfigurationError, match="--lm"), choose.model(None, "http://localhost:9/v1"):
+    with pytest.raises(ConfigurationError, match="--lm"), parse.open_model(None, "http://localhost:9/v1"):
         pass
-    with pytest.raises(ConfigurationError), choose.model("nonsense", None):
+    with pytest.raises(ConfigurationError), parse.open_model("nonsense", None):
         pass
 
 
@@ -158,15 +158,15 @@ def test_a_file_without_a_function_of_its_name_gives_all_tools_it_holds(tmp_path
         "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n"
         "def one(x: int) -> int:\n    'One.'\n    return x\ndef two() -> int:\n    'Two.'\n    return 2\ndef _hidden(): ...\n"
     )
-    assert [tool.name for tool in choose.tools([str(several)])] == ["one", "two"]
+    assert [tool.name for tool in parse.load_tools([str(several)])] == ["one", "two"]
     (tmp_path / "one.py").write_text(several.read_text())
-    assert [tool.name for tool in choose.tools([str(tmp_path / "one.py")])] == ["one"]
+    assert [tool.name for tool in parse.load_tools([str(tmp_path / "one.py")])] == ["one"]
     broken = tmp_path / "broken.py"
     broken.write_text("def one(:\n")
     with pytest.raises(ToolLoadError):
-        choose.tools([str(broken)])
+        parse.load_tools([str(broken)])
 
 
 def test_a_signature_without_inputs_has_no_place_for_the_question() -> None:
-    with pytest.raises(InputError, match="no place for the question"):
-        choose.inputs(Signature("-> answer"), "What?", [])
+    with pytest.raises(InputError, match="no input for the question"):
+        parse.parse_inputs(Signature("-> answer"), "What?", [])

@@ -43,7 +43,7 @@ def test_the_tools_of_a_server_ask_unless_yes_opens_it(where: str, tmp_path: Pat
     assert ask("--mcp", where, "--yes", steps=PAY) == 0
     out, err = capsys.readouterr()
     assert "done {'what': 'rent'}" in out
-    assert "With --yes, the tools of asking_server run without asking anybody." in err
+    assert "--yes: the tools of asking_server run without confirmation." in err
 
 
 def test_a_file_of_servers_and_local_tools_go_together(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ferrule import Predict, Prediction, ReAct, ScriptedLM, Tool, emit_event, progress
-from ferrule.cli.follow import carry
+from ferrule.cli.follow import follow_run
 from ferrule.cli.screen import Screen, call_text
 from ferrule.values.run import event as events
 
@@ -33,9 +33,9 @@ def native_step(thought: str, name: str, **args: Any) -> dict[str, Any]:
 
 def drawn(paper, program: Any, **inputs: Any) -> str:
     screen = Screen(paper)
-    run = carry(program, inputs, hear=screen.heard)
+    run = follow_run(program, inputs, on_event=screen.draw)
     if run.status == "done":
-        screen.outputs(run.prediction)
+        screen.draw_outputs(run.prediction)
     return paper.file.getvalue()
 
 
@@ -75,9 +75,9 @@ def test_whose_result_it_is_stands_there_when_calls_run_together(paper) -> None:
     screen = Screen(paper)
     calls = [events.CallStarted(call=call) for call in Prediction.of({}, calls=()).tool_calls.from_dict_list(both).tool_calls]
     first, second = (started.call.with_id(str(number)) for number, started in enumerate(calls))
-    screen.heard(events.CallStarted(call=first))
-    screen.heard(events.CallStarted(call=second))
-    screen.heard(events.CallFinished(call=first, result=_result("done")))
+    screen.draw(events.CallStarted(call=first))
+    screen.draw(events.CallStarted(call=second))
+    screen.draw(events.CallFinished(call=first, result=_result("done")))
     assert "→ add: done" in paper.file.getvalue()
 
 
@@ -163,7 +163,7 @@ def test_a_long_result_is_shortened_and_a_long_answer_is_not(paper) -> None:
 
 def test_several_outputs_of_any_type_are_shown_by_name(paper) -> None:
     """Ours."""
-    Screen(paper).outputs(Prediction(title="T", scores=[1, 2], none=None, bad=float("nan")))
+    Screen(paper).draw_outputs(Prediction(title="T", scores=[1, 2], none=None, bad=float("nan")))
     text = paper.file.getvalue()
     assert all(found in text for found in ("title", "scores", "[1,2]", "null", "NaN", "0 steps, 0 model calls"))
 

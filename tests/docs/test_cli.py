@@ -6,7 +6,8 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from ferrule.cli.commands import ask as commands
+from ferrule.cli.commands.app import app
+from ferrule.cli.exit_code import ExitCode
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,10 +25,7 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 def test_the_page_names_every_option_and_exit_code() -> None:
     """Ours: the tables are complete."""
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    options = {
-        option for command in get_command(commands.app).commands.values() for parameter in command.params for option in parameter.opts
-    }
+    options = {option for command in get_command(app).commands.values() for parameter in command.params for option in parameter.opts}
     missing = [option for option in options if option.startswith("--") and option != "--help" and f"`{option}" not in page]
     assert missing == []
-    codes = (commands.ANSWERED, commands.FAILED, commands.WRONG, commands.WAITING, commands.INTERRUPTED)
-    assert [code for code in codes if f"| {code} |" not in page] == []
+    assert [code for code in ExitCode if f"| {code} |" not in page] == []

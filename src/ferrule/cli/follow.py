@@ -1,4 +1,4 @@
-"""Carrying a run to its end for a person who watches, and who is asked when it waits."""
+"""Run a program to its end, show its events, and ask the person when it waits."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ if TYPE_CHECKING:
     from ferrule.values.confirmation.question import Decision, Question
     from ferrule.values.run.event import Event
 
-Hear = Callable[["Event"], None]
+OnEvent = Callable[["Event"], None]
 Ask = Callable[["Question"], "Decision | None"]
 
 
-def carry(program: Module, inputs: Mapping[str, Any], *, hear: Hear, ask: Ask | None = None) -> Run:
-    """The run, as far as it went: `done`, `failed`, or `waiting` where there is nobody to ask or they gave no answer.
-
-    Only interrupts are raised; how a run failed stands in `run.error`.
-    """
+def follow_run(program: Module, inputs: Mapping[str, Any], *, on_event: OnEvent, ask: Ask | None = None) -> Run:
+    """Run until the run is `done` or `failed`, or `waiting` without a decision. Raises only interrupts; `run.error` holds other errors."""
     stream = program.stream(**inputs)
     run = stream.run
     while True:
-        _heard_to_its_end(stream, hear)
+        _consume(stream, on_event)
         if run.status != "waiting" or ask is None:
             return run
         for question in run.pending:
@@ -38,11 +35,11 @@ def carry(program: Module, inputs: Mapping[str, Any], *, hear: Hear, ask: Ask | 
         stream = EventStream(run)
 
 
-def _heard_to_its_end(stream: EventStream, hear: Hear) -> None:
+def _consume(stream: EventStream, on_event: OnEvent) -> None:
     try:
         for event in stream:
-            hear(event)
+            on_event(event)
     except BaseException as error:
         if error is stream.run.error and isinstance(error, Exception):
-            return  # it stands in `run.error`, whoever reads the run
+            return
         raise

@@ -1,7 +1,4 @@
-"""The command `ferrule`: where a person at a terminal comes in.
-
-`main` is the entry point; the commands themselves stand in `commands.py`, which needs the extra `ferrule[cli]`.
-"""
+"""The entry point of the command `ferrule`. The commands are in `commands/` and need the extra `ferrule[cli]`."""
 
 from __future__ import annotations
 
@@ -9,34 +6,52 @@ import os
 import sys
 from contextlib import suppress
 from functools import partial
+from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
-from ferrule.cli.entry import entered
+from ferrule.cli.exit_code import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+MISSING_EXTRA = "This command needs an extra: pip install 'ferrule[cli]'"
+_PACKAGES_OF_EXTRA = frozenset({"typer", "rich", "click"})
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with these arguments (those of the process where none are given); returns its exit code."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    """Run the command with these arguments (default: those of the process); returns the exit code."""
 
-    def commands() -> Callable[[], int]:
-        from ferrule.cli.commands.ask import run
+    def load() -> Callable[[], int]:
+        from ferrule.cli.commands.app import run_command
 
-        return partial(run, given)
+        return partial(run_command, sys.argv[1:] if arguments is None else list(arguments))
 
-    return entered(commands)
+    return run_loaded(load)
 
 
 def process() -> None:
-    """The command as a process of its own: `main`, and then an end that no tool can spoil."""
+    """Run the command and end the process."""
     code = main()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, OSError):  # there is none (a descriptor was closed), or nobody reads it any more
+        with suppress(AttributeError, OSError):  # the stream is None, or its reader is gone
             stream.flush()
-    # Not `sys.exit`: after Ctrl-C a tool may still be at work in its thread, and an interpreter that shuts down around it can abort.
+    # `sys.exit` would shut the interpreter down around a tool that still runs in its thread after Ctrl-C, and may abort.
     os._exit(code)
+
+
+def run_loaded(load: Callable[[], Callable[[], int]]) -> int:
+    """Load a command and run it; returns its exit code. `load` imports the command, which may lack the extra."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # for terminals that lack a character
+    try:
+        command = load()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _PACKAGES_OF_EXTRA:
+            raise
+        print(MISSING_EXTRA, file=sys.stderr)
+        return ExitCode.FAILED
+    return command()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Asking the person at the terminal what a run waits for.
+"""Ask the person at the terminal for a decision.
 
-A confirmation takes `y`, `n`, `edit NAME=VALUE ...`, `always`, `why`, or what to do instead. Nothing is decided by accident: an empty line
-and an edit that cannot be read are asked again, and whatever is not clearly yes runs nothing.
+A confirmation takes `y`, `n`, `edit NAME=VALUE ...`, `always`, `why`, or what to do instead. After an empty line or an unreadable edit the
+question is asked again. Anything but a clear yes denies the call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
-from ferrule.cli.safe_text import one_line, revealed
+from ferrule.cli.safe_text import one_line, reveal
 from ferrule.errors import DecisionError
 from ferrule.runs.confirmation.decisions import fitting
 from ferrule.values.confirmation.form import fields
@@ -34,70 +34,69 @@ _YES, _NO, _ALWAYS, _WHY = frozenset({"y", "yes"}), frozenset({"n", "no"}), froz
 _HINTS = {
     "confirm": "y, n, edit NAME=VALUE, always, why, or what to do instead: ",
     "clarify": "your answer: ",
-    "unknown": "y (run it), n (leave it), or what came of it: ",
-    "input": "the value, or a JSON object of the fields; y (the defaults; or: it is done), n (decline): ",
+    "unknown": "y (run it), n (skip it), or its result: ",
+    "input": "the value, or a JSON object of the fields; y (accept the defaults, or confirm), n (decline): ",
 }
 _TITLES = {"confirm": "May this run?", "clarify": "The model asks", "unknown": "Did this run?", "input": "A server asks"}
 
 
 def ask_person(question: Question, console: Console, read_line: Callable[[], str] = input) -> Decision | None:
-    """The person's decision; None where the input ends without one."""
+    """The person's decision, or None at the end of input."""
     console.print(_panel(question))
     hint = _HINTS[question.kind]
     while True:
         console.print(Text(hint, "bold"), end="")
         try:
-            said = read_line().strip()
+            text = read_line().strip()
         except EOFError:
             console.print()
             return None
-        if question.kind == "confirm" and said.casefold() in _WHY:
-            console.print(_why(question))
-        elif said:
+        if question.kind == "confirm" and text.casefold() in _WHY:
+            console.print(_explain(question))
+        elif text:
             try:
-                return fitting(question, _decision(question, said), now=time()).signed(user_name(), "terminal")
+                return fitting(question, _decision(question, text), now=time()).signed(user_name(), "terminal")
             except DecisionError as error:
-                console.print(Text(revealed(str(error)), "red"))
+                console.print(Text(reveal(str(error)), "red"))
 
 
-def _decision(question: Question, said: str) -> Decision:
+def _decision(question: Question, text: str) -> Decision:
     if question.kind == "clarify":
-        return question.reply(said)
+        return question.reply(text)
     if question.kind == "input":
-        return question.decide(said)
-    word = said.casefold()
+        return question.decide(text)
+    word = text.casefold()
     if word in _YES:
         return question.approve()
     if question.kind == "unknown":
-        return question.deny() if word in _NO else question.reply(said)
+        return question.deny() if word in _NO else question.reply(text)
     if word in _ALWAYS:
         return question.approve(always=Grant())
-    if word == "edit" or (word.startswith("edit ") and "=" in said):
-        return question.edit(edits(question, _words(said.partition(" ")[2])))
-    if said.startswith("{"):
-        return question.decide(said)
-    # Anything but a clear yes runs nothing; what was said instead is the reason that the model is given.
-    return question.deny() if word in _NO else question.deny(said)
+    if word == "edit" or (word.startswith("edit ") and "=" in text):
+        return question.edit(read_edits(question, _words(text.partition(" ")[2])))
+    if text.startswith("{"):
+        return question.decide(text)
+    return question.deny() if word in _NO else question.deny(text)
 
 
-def _words(said: str) -> list[str]:
+def _words(text: str) -> list[str]:
     try:
-        return shlex.split(said)
+        return shlex.split(text)
     except ValueError as error:
         msg = f"This edit cannot be read ({error}). Write: edit name=value other='two words'."
         raise DecisionError(msg) from error
 
 
-def edits(question: Question, words: Sequence[str]) -> dict[str, Any]:
-    """`path=b.txt`, `count=3` as arguments: JSON where it reads as such and the argument is no text, else text."""
+def read_edits(question: Question, words: Sequence[str]) -> dict[str, Any]:
+    """`path=b.txt`, `count=3` as arguments. A value is JSON if it parses and the argument is no text; else it is text."""
     found: dict[str, Any] = {}
     for word in words:
-        name, given, value = word.partition("=")
-        if not given or not name:
+        name, sign, value = word.partition("=")
+        if not sign or not name:
             msg = f"This edit cannot be read at {word!r}. Write: edit name=value other='two words'."
             raise DecisionError(msg)
         is_text = isinstance(question.call.args.get(name), str) if question.kind != "input" else _is_text(question, name)
-        found[name] = value if is_text else _read(value)
+        found[name] = value if is_text else _json_or_text(value)
     return found
 
 
@@ -105,7 +104,7 @@ def _is_text(question: Question, name: str) -> bool:
     return fields(question.form).get(name, {}).get("type") == "string"
 
 
-def _read(value: str) -> Any:
+def _json_or_text(value: str) -> Any:
     try:
         return json.loads(value)
     except ValueError:
@@ -114,31 +113,31 @@ def _read(value: str) -> Any:
 
 def _panel(question: Question) -> Panel:
     title = _TITLES[question.kind]
-    parts = [Text(revealed(question.text))]
+    parts = [Text(reveal(question.text))]
     if question.call.intention:
-        parts.append(Text(f"because: {revealed(question.call.intention)}", "dim"))
+        parts.append(Text(f"because: {reveal(question.call.intention)}", "dim"))
     for name, (written, prepared) in question.changes.items():
-        if question.raw is not None and name in question.raw:  # a default that was filled in is no change of what the model wrote
-            parts.append(Text(revealed(f"- {name}: {one_line(json_text(written))}"), "red"))
-            parts.append(Text(revealed(f"+ {name}: {one_line(json_text(prepared))}"), "green"))
+        if question.raw is not None and name in question.raw:  # a default that was filled in is no change of the model's arguments
+            parts.append(Text(reveal(f"- {name}: {one_line(json_text(written))}"), "red"))
+            parts.append(Text(reveal(f"+ {name}: {one_line(json_text(prepared))}"), "green"))
     return Panel(Group(*parts), title=Text(title), title_align="left", border_style="yellow")
 
 
-def _why(question: Question) -> Text:
-    """What is known of why the call was made, and of what it is."""
+def _explain(question: Question) -> Text:
+    """Why the model made the call, and which definition of the tool it calls."""
     known = {
         "the model thought": question.thought,
-        "it says it wants to": question.call.intention or "",
-        "asked inside": question.path,
+        "its intention": question.call.intention or "",
+        "in the nested program": question.path,
         "the tool's definition": question.fingerprint,
     }
-    lines = [f"{name}: {revealed(one_line(value))}" for name, value in known.items() if value]
+    lines = [f"{name}: {reveal(one_line(value))}" for name, value in known.items() if value]
     return Text("\n".join(lines) or "The model gave no reason.", "dim")
 
 
 def user_name() -> str:
-    """Who sits here, as far as it is known."""
+    """The name of the user, or an empty string."""
     try:
         return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # no name is known for this user here
+    except (OSError, KeyError, ImportError):  # the system knows no name
         return ""

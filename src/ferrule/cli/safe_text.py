@@ -1,4 +1,4 @@
-"""Text of models and tools made fit for a terminal: nothing in it can move the cursor, change colours or hide."""
+"""Text of models and tools made safe for a terminal: it cannot move the cursor, change colours or hide."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ _ESCAPES = re.compile(
     r"|\x1b[ -/]*[0-~]?"  # the short ones
 )
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls but tab and line feed
-    "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"  # what turns the direction of writing: it can make text read as something else
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters except tab and line feed
+    "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"  # changes of the writing direction, which can make text read as something else
     "\ufeff\u2028\u2029]"
 )
 _UNSEEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """The text without escape sequences and control characters; line feeds and tabs stay, lone surrogates become `\ufffd`."""
     text = text.replace("\r\n", "\n")
     return _SURROGATES.sub("\ufffd", _UNSEEN.sub("", _ESCAPES.sub("", text)))
 
 
-def revealed(text: str) -> str:
-    """The text with the number of every character that is not seen in its place: for a person who decides on exactly this text."""
+def reveal(text: str) -> str:
+    """The text with each invisible character as its number, for a person who decides on exactly this text."""
     return "".join(f"\\u{ord(each):04x}" if each not in "\n\t" and category(each) in _UNSEEN_KINDS else each for each in text)
 
 
-def shortened(text: str, *, characters: int = 1_200, lines: int = 15) -> str:
-    """Plain text of at most so many characters and lines, with a last line that says how much is missing."""
-    text = plain(text).strip("\n")
+def excerpt(text: str, *, characters: int = 1_200, lines: int = 15) -> str:
+    """Printable text of at most so many characters and lines; a last line says how much is missing."""
+    text = printable(text).strip("\n")
     kept = "\n".join(text[:characters].split("\n")[:lines])
     missing = len(text) - len(kept)
     return text if missing == 0 else f"{kept}\n… ({missing} more characters)"
 
 
 def one_line(text: str, characters: int = 400) -> str:
-    """Plain text on one line, shortened at its end."""
-    text = " ".join(plain(text).split())
+    """Printable text on one line, cut at its end."""
+    text = " ".join(printable(text).split())
     return text if len(text) <= characters else f"{text[: characters - 1]}…"

@@ -1,10 +1,12 @@
-"""A run on the terminal: its events drawn as they come, then its outputs.
+"""What commands print: a run's events and outputs, messages, JSON documents.
 
-Whatever a model or a tool wrote passes through `plain_text` and is printed as text, never as markup.
+Text of models and tools passes through `printable` and is never read as markup.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -12,9 +14,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ferrule.cli.safe_text import one_line, plain, shortened
+from ferrule.cli.exit_code import ExitCode
+from ferrule.cli.safe_text import excerpt, one_line, printable
 from ferrule.values.content.parts import content_text
-from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.run import event as events
 
 if TYPE_CHECKING:
@@ -26,12 +29,24 @@ if TYPE_CHECKING:
 
 
 def console_on(file: IO[str]) -> Console:
-    """A console that reads nothing into the text it prints: no markup, no emoji codes, no colours of its own finding."""
+    """A console that prints text unchanged: no markup, no emoji codes, no automatic colours."""
     return Console(file=file, markup=False, emoji=False, highlight=False)
 
 
+def say(message: str, code: ExitCode = ExitCode.DONE) -> ExitCode:
+    """Print a message for the person on standard error; returns the code."""
+    print(printable(message), file=sys.stderr)
+    return code
+
+
+def print_json(document: Any) -> ExitCode:
+    """Print a JSON document on standard output. It is ASCII: safe in every encoding, and free of control characters."""
+    print(json.dumps(jsonable(document), indent=2))
+    return ExitCode.DONE
+
+
 class Screen:
-    """Draws one run: give it the events one by one."""
+    """Draws one run, event by event."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -39,15 +54,15 @@ class Screen:
         self._latest_call = ""
         self._finished: set[str] = set()
 
-    def heard(self, event: events.Event) -> None:
-        """Draw one event. What a program inside a tool tells is left out: the tool's call stands for it."""
+    def draw(self, event: events.Event) -> None:
+        """Draw one event. Events of programs inside a tool are left out."""
         if event.parent_id:
             return
         match event:
             case events.ThoughtDelta(text=text):
                 self._think(text)
             case events.AttemptFailed(reason=reason):
-                self._line("", f"That answer could not be used, so the model is asked again. {one_line(reason, 200)}", "yellow")
+                self._line("", f"The answer could not be used; the model is asked again. {one_line(reason, 200)}", "yellow")
             case events.CallStarted(call=call):
                 self._call(call)
             case events.CallProgress():
@@ -60,22 +75,22 @@ class Screen:
             case events.StepFinished(step=step):
                 self._step_finished(step)
             case events.RunFinished():
-                self._thought_ended()
+                self._end_thought()
             case _:
                 pass
 
-    def outputs(self, prediction: Prediction) -> None:
-        """The end of a run: what it found, and what it took."""
-        self._thought_ended()
+    def draw_outputs(self, prediction: Prediction) -> None:
+        """Draw the outputs of the run and what it cost."""
+        self._end_thought()
         for name, value in prediction.items():
-            shown = plain(value if isinstance(value, str) else json_text(value))
-            self.console.print(Panel(Text(shown), title=Text(plain(name)), title_align="left", border_style="green"))
+            text = printable(value if isinstance(value, str) else json_text(value))
+            self.console.print(Panel(Text(text), title=Text(printable(name)), title_align="left", border_style="green"))
         if prediction.reason:
-            self._line("", f"The run ended early ({prediction.reason}); this is what could be said until then.", "yellow")
+            self._line("", f"The run ended early ({prediction.reason}); the outputs rest on its steps so far.", "yellow")
         self.console.print(Text(_cost(prediction), "dim"))
 
     def _think(self, piece: str) -> None:
-        piece = plain(piece)
+        piece = printable(piece)
         if not self._is_thinking:
             piece = piece.lstrip()
             if not piece:
@@ -84,18 +99,18 @@ class Screen:
             self._is_thinking = True
         self.console.print(Text(piece.replace("\n", "\n  "), "italic"), end="", soft_wrap=True)
 
-    def _thought_ended(self) -> None:
+    def _end_thought(self) -> None:
         if self._is_thinking:
             self.console.print()
             self._is_thinking = False
 
     def _line(self, sign: str, text: str, style: str) -> None:
-        """Text that begins with a sign; further lines stand under the first."""
-        self._thought_ended()
+        """Print text after a sign; further lines are indented."""
+        self._end_thought()
         grid = Table.grid()
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
-        grid.add_row(f"  {sign}", Text(shortened(text), style))
+        grid.add_row(f"  {sign}", Text(excerpt(text), style))
         self.console.print(grid)
 
     def _call(self, call: ToolCall) -> None:
@@ -103,12 +118,12 @@ class Screen:
         self._line("", call_text(call.name, call.args), "cyan")
 
     def _result(self, call: ToolCall, result: ToolResult) -> None:
-        # Calls of one turn run together: a result that does not stand under its own call says whose it is.
+        # Calls of one turn run together: a result that does not follow its own call names it.
         whose = "" if (call.id or "") == self._latest_call else f"{call.name}: "
         self._line("→ ", whose + (content_text(result.content) or "(nothing)"), "red" if result.is_error else "green")
 
     def _step_finished(self, step: Step) -> None:
-        """Draw what no other event told: calls that were not run, and answers that held none."""
+        """Draw calls that did not run, and faults of an answer without calls."""
         if not step.calls:
             for result in step.results:
                 self._line("→ ", content_text(result.content), "red")
@@ -116,24 +131,24 @@ class Screen:
             if (call.id or "") not in self._finished and call.name != "finish":
                 self._call(call)
                 self._result(call, result)
-        self._thought_ended()
+        self._end_thought()
 
 
 def call_text(name: str, args: Mapping[str, Any]) -> str:
-    """A call as one writes it in Python: `add(a=1, b=2)`, on one line."""
+    """A call as Python code on one line: `add(a=1, b=2)`."""
     return one_line(f"{name}({', '.join(f'{key}={json_text(value)}' for key, value in args.items())})")
 
 
 def _progress_text(event: events.CallProgress) -> str:
-    counted = "" if event.done is None else f"{event.done:g}" if event.total is None else f"{event.done:g} of {event.total:g}"
-    return one_line(" ".join(part for part in (counted, event.message) if part) or "working")
+    count = "" if event.done is None else f"{event.done:g}" if event.total is None else f"{event.done:g} of {event.total:g}"
+    return one_line(" ".join(part for part in (count, event.message) if part) or "working")
 
 
 def _cost(prediction: Prediction) -> str:
     usage, steps = prediction.usage, len(prediction.trajectory.steps)
     tokens = f", {usage.total_tokens:,} tokens" if usage.total_tokens else ""
-    return f"{_counted(steps, 'step')}, {_counted(usage.calls, 'model call')}{tokens}"
+    return f"{_count(steps, 'step')}, {_count(usage.calls, 'model call')}{tokens}"
 
 
-def _counted(number: int, noun: str) -> str:
+def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -14,7 +14,7 @@ import pytest
 import stamina
 
 from ferrule import ScriptedLM
-from ferrule.cli import arguments as choose
+from ferrule.cli import arguments as parse
 from ferrule.cli.main import main
 from ferrule.testing import serve
 
@@ -54,7 +54,7 @@ def test_a_question_without_anything_else_is_answered_offline_over_http(here, ca
     out, err = capsys.readouterr()
     places = [out.index(found) for found in ("calculate(", "→ 30000000000000000000", "answer")]
     assert places == sorted(places)
-    assert err == f"{choose.OFFLINE}\n"
+    assert err == f"{parse.OFFLINE_NOTE}\n"
 
 
 @pytest.mark.parametrize("adapter", ["chat", "json", "xml", "native"])
@@ -92,7 +92,7 @@ def test_a_key_in_the_environment_chooses_no_model(here, capsys, monkeypatch) ->
     """Brief: no environment configuration (U168)."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     assert main(["ask", "What is 2 + 2?"]) == 0
-    assert choose.OFFLINE in capsys.readouterr().err
+    assert parse.OFFLINE_NOTE in capsys.readouterr().err
 
 
 def test_json_is_one_document_and_nothing_else(here, capsys) -> None:

@@ -95,13 +95,13 @@ def test_without_tools_the_demo_s_are_looked_at(capsys) -> None:
 
 def test_targets_are_each_taken_once_and_all_without_a_name() -> None:
     """Ours."""
-    assert lint.targets([]) == ("openai-strict", "anthropic", "gemini")
-    assert lint.targets(["gemini", "gemini"]) == ("gemini",)
+    assert lint.choose_targets([]) == ("openai-strict", "anthropic", "gemini")
+    assert lint.choose_targets(["gemini", "gemini"]) == ("gemini",)
     with pytest.raises(ConfigurationError, match="no target 'x'"):
-        lint.targets(["x"])
+        lint.choose_targets(["x"])
 
 
 def test_tools_are_called_by_their_own_names(here) -> None:
     """Ours: a wire name is a provider's matter."""
     (here / "linted_here.py").write_text(TOOLS.replace("looser", "loser.of.codes"))
-    assert {tool for _, tool, _ in lint.findings(["linted_here"], ["gemini"])} == {"loser.of.codes"}
+    assert {tool for _, tool, _ in lint.find_losses(["linted_here"], ["gemini"])} == {"loser.of.codes"}

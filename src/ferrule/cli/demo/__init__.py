@@ -1,1 +1,1 @@
-"""`python -m ferrule.cli.demo`."""
+"""The demo: `python -m ferrule.cli.demo`."""

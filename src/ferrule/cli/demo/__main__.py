@@ -1,28 +1,25 @@
-"""`python -m ferrule.cli.demo.__main__`, which is `make demo`: a whole run on the terminal, without a key.
-
-What it shows stands in `tour.py`, which needs the extra `ferrule[cli]`.
-"""
+"""`python -m ferrule.cli.demo`, which is `make demo`: a whole run on the terminal, without a key."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
 
-from ferrule.cli.entry import entered
+from ferrule.cli.main import run_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 def main() -> int:
-    """Run the demo; returns its exit code, 0 where every answer was right."""
+    """Run the demo; returns its exit code: 0 if every answer is right."""
 
-    def tour() -> Callable[[], int]:
-        from ferrule.cli.demo.tour import run
+    def load() -> Callable[[], int]:
+        from ferrule.cli.demo.tour import run_tour
 
-        return run
+        return run_tour
 
-    return entered(tour)
+    return run_loaded(load)
 
 
 if __name__ == "__main__":

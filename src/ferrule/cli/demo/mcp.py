@@ -1,7 +1,4 @@
-"""The demo's part with an MCP server that somebody else wrote: installed from the package index into a venv of its own.
-
-Where that cannot be done (no network, no pip), the demo says so in one line and goes on.
-"""
+"""The MCP server of the demo: a package of another project, installed from the package index into a venv of its own."""
 
 from __future__ import annotations
 
@@ -13,38 +10,36 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGES = ("mcp-server-calculator==0.2.1", "mcp<2")
-"""The server, and the SDK that it was written for: ferrule's own is another, and they meet on the wire only."""
+"""The server, and the version of the SDK that it needs. ferrule's own version stays separate."""
 QUESTION, TOOL, EXPECTED = "What is 12345679 * 81?", "calculate", "999999999"
-_WITHIN_S = 40
+_INSTALL_TIMEOUT_S = 40
 
 
-def command() -> tuple[list[str], str]:
-    """How the server is started, installed if need be; or an empty list, and why there is none."""
+def install_server() -> tuple[str, str]:
+    """The server's command and an empty string, or an empty command and why there is none."""
     if os.environ.get("FERRULE_DEMO_MCP") == "0":
-        return [], "FERRULE_DEMO_MCP is 0"
+        return "", "FERRULE_DEMO_MCP is 0"
     if find_spec("mcp") is None:
-        return [], "the MCP SDK is not installed: pip install 'ferrule[mcp]'"
+        return "", "the MCP SDK is not installed: pip install 'ferrule[mcp]'"
     if not Path("Makefile").is_file():
-        return [], "this is no checkout, so there is no build folder to install it into"
-    place = Path("build") / "demo-mcp"
-    found = place / ("Scripts" if os.name == "nt" else "bin") / "mcp-server-calculator"
-    ready = place / "ready"
-    if not ready.exists():
-        venv.create(place, clear=True, with_pip=False)
-        python = found.with_name("python")
-        # Without a second try: who has no network shall not wait for it.
+        return "", "the demo installs the server only in a checkout"
+    folder = Path("build") / "demo-mcp"
+    command = folder / ("Scripts" if os.name == "nt" else "bin") / "mcp-server-calculator"
+    installed = folder / "ready"
+    if not installed.exists():
+        venv.create(folder, clear=True, with_pip=False)
+        # One attempt: without a network the demo must not wait.
         options = ["install", "-qq", "--disable-pip-version-check", "--retries=0", "--timeout=10"]
         try:
-            done = subprocess.run(  # noqa: S603  our own words only
-                [sys.executable, "-m", "pip", "--python", str(python), *options, *PACKAGES],
+            done = subprocess.run(  # noqa: S603  constant arguments
+                [sys.executable, "-m", "pip", "--python", str(command.with_name("python")), *options, *PACKAGES],
                 capture_output=True,
-                text=True,
                 check=False,
-                timeout=_WITHIN_S,
+                timeout=_INSTALL_TIMEOUT_S,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            return [], f"it could not be installed ({type(error).__name__})"
+            return "", f"the server could not be installed ({type(error).__name__})"
         if done.returncode != 0:
-            return [], "it could not be installed: the package index was not reached, or has no such package"
-        ready.touch()
-    return [str(found.absolute())], ""
+            return "", "the server could not be installed from the package index"
+        installed.touch()
+    return str(command.absolute()), ""

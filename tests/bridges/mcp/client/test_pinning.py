@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp_servers import raw_server
 
 import ferrule
 from ferrule.bridges.mcp.client.mcp_server import MCPServer
@@ -121,21 +120,6 @@ def test_the_list_is_checked_again_over_a_new_connection(tmp_path: Path) -> None
         with pytest.raises(MCPToolError, match="Pay the thief"):
             tools["pay"]()
     assert (tmp_path / "calls").read_text().count("call pay") == 1
-
-
-def test_a_tool_that_changes_after_it_was_approved_for_good_is_asked_about_again(tmp_path: Path) -> None:
-    """P72: `rug` of the pathological server. M62: seen on refresh."""
-    rug = MCPServer.stdio(sys.executable, [str(raw_server()), "rug"], name="raw", lock=tmp_path / "ferrule.lock")
-    steps = [{"name": "ok", "args": {"x": x}} for x in ("a", "rug", "b")]
-    with ferrule.context(lm=ScriptedLM(steps)):
-        run = ReAct("task -> answer", [rug]).start(task="x")
-        run.answer(run.pending[0].approve(always=ferrule.Grant(args="any")))
-        run.resume()
-    assert run.status == "waiting", run.error
-    assert run.trajectory["observation_1"] == "pulled"  # the grant covered it
-    assert run.pending[0].call.args == {"x": "b"}
-    assert any("IGNORE ALL" in each.what for each in rug.findings)
-    rug.close()
 
 
 def test_hidden_characters_and_what_a_detector_says_are_findings(tmp_path: Path) -> None:

@@ -1,19 +1,17 @@
-"""420 recorded outputs of seven models that hold the right calls as text (L10; data/README.md says where they come from)."""
+"""420 recorded outputs of seven models that hold the right calls as text (L10; the README beside them says where they come from)."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-import pytest
+from shared_files import shared_file
 
 from ferrule import ToolCall, ToolCalls
 
-RECORDED = Path(__file__).parents[3] / "shared" / "data" / "model_outputs" / "text_calls.jsonl"
-pytestmark = pytest.mark.skipif(not RECORDED.exists(), reason="the recorded outputs (shared/data) are not beside this checkout")
+RECORDED = shared_file("data/model_outputs/text_calls.jsonl")
 AT_LEAST = 0.98
 
 

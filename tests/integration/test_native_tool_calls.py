@@ -1,7 +1,4 @@
-"""Seed 003 (dspy.ex's plan for native tool calling): its verification plan, its decisions, and that nothing is executed.
-
-The four tests of its verification plan (lines 83-90) come first, under its own words.
-"""
+"""Native tool calling with an output for calls, in every adapter: declared, filled, checked, and never executed."""
 
 from __future__ import annotations
 
@@ -68,11 +65,8 @@ def program(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-# -- the verification plan ----------------------------------------------------------------------------------------
-
-
 def test_tool_inputs_add_request_tools(adapter: Any, program: Any) -> None:
-    """E1-E3, E18, E64, S: lines 47-54 and 86."""
+    """E1-E3, E18, E64."""
     lm = ScriptedLM([Response(tool_calls=(ToolCall.read(CALL),))])
     with context(adapter=adapter):
         program(Ask)(question="q", tools=[search], lm=lm)
@@ -93,7 +87,7 @@ def test_tool_inputs_add_request_tools(adapter: Any, program: Any) -> None:
 
 
 def test_structured_tool_calls_in_lm_response_populate_tool_calls_output_field(adapter: Any, program: Any) -> None:
-    """E20, E21, E31-E33, E44, E47, E48, E64, S: lines 60-72 and 87."""
+    """E20, E21, E31-E33, E44, E47, E48, E64."""
     for said, answer in ((None, None), ("Let me look.", "Let me look.")):
         lm = ScriptedLM([Response(said, (ToolCall.read(CALL),))])
         with context(adapter=adapter):
@@ -115,7 +109,7 @@ def test_structured_tool_calls_in_lm_response_populate_tool_calls_output_field(a
     ids=["no JSON", "a list", "a number"],
 )
 def test_malformed_tool_call_arguments_produce_tagged_errors(adapter: Any, program: Any, entry: Any, code: str) -> None:
-    """E34, E36, E57, E64, S: line 88: the tool's name and the raw text, never `{}`."""
+    """E34, E36, E57, E64: the tool's name and the raw text, never `{}`."""
     answers = [Response(None, (ToolCall.read(entry),))] * 3
     with context(adapter=adapter), pytest.raises(BoundaryError) as raised:
         program(Ask)(question="q", tools=[search], lm=ScriptedLM(answers))
@@ -126,7 +120,7 @@ def test_malformed_tool_call_arguments_produce_tagged_errors(adapter: Any, progr
 
 
 def test_non_tool_signatures_unchanged(adapter: Any, program: Any) -> None:
-    """E8, E43, E45, E64, S: lines 35, 72 and 89: not one byte of the request, nothing of the answer, even if it has calls."""
+    """E8, E43, E45, E64: not one byte of the request, nothing of the answer, even if it has calls."""
     made = Signature("question -> answer")
     with context(adapter=adapter):
         lm = ScriptedLM([Response(adapter.format_assistant_message_content(made.prepend("reasoning", OutputField()), {"reasoning": "r", "answer": "a"}), (ToolCall.read(CALL),))])  # fmt: skip
@@ -139,11 +133,8 @@ def test_non_tool_signatures_unchanged(adapter: Any, program: Any) -> None:
     assert [message.json for message in request.messages] == [message.json for message in adapter.opening(asked, {"question": "q"})]
 
 
-# -- its decisions ------------------------------------------------------------------------------------------------
-
-
 def test_tools_are_not_said_twice(adapter: Any) -> None:
-    """E11, E49, E50, S: decision 1."""
+    """E11, E49, E50."""
     lm = ScriptedLM([Response(tool_calls=(ToolCall.read(CALL),))])
     with context(adapter=adapter):
         Predict(Ask)(question="q", tools=[search], lm=lm)
@@ -191,7 +182,7 @@ def test_an_invalid_declaration_is_tagged_before_any_model_is_asked(program: Any
 
 
 def test_the_adapter_does_not_execute_tools() -> None:
-    """E55, S: decision 4 and line 38: native, written, and found as a last resort."""
+    """E55: native, written, and found as a last resort."""
     RAN.clear()
     spoken = f"<tool_call>{json.dumps({'name': 'search', 'arguments': {'query': 'tea'}})}</tool_call>"
     scripts = [
@@ -207,7 +198,7 @@ def test_the_adapter_does_not_execute_tools() -> None:
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
 def test_results_go_back_without_the_caller_building_dicts(native: bool) -> None:
-    """E67, E54, S: non-goal of line 38: execution stays with the caller."""
+    """E67, E54: execution stays with the caller."""
 
     class Chat(Signature):
         """Chat."""
@@ -237,7 +228,7 @@ def test_results_go_back_without_the_caller_building_dicts(native: bool) -> None
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
 def test_react_works_as_it_did(adapter: Any, native: bool) -> None:
-    """E56, S: line 39: it runs its tools itself, in either way, through every adapter, and its requests have nothing of this in them."""
+    """E56: it runs its tools itself, in either way, through every adapter, and its requests have nothing of this in them."""
     RAN.clear()
     asked = Signature("-> next_thought, next_tool_name, next_tool_args: dict[str, Any]")
 

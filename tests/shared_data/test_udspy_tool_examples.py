@@ -1,4 +1,4 @@
-"""The code blocks of seed 001 (udspy's Tool reference), executed as printed: `udspy` reads `ferrule`, and `eval` is a calculator.
+"""The code blocks of udspy's Tool reference, executed as printed: `udspy` reads `ferrule`, and `eval` is a calculator.
 
 Where a block is a fragment (a decorator without its function, a function without its body, the bare signature of a method), what it lacks
 is put around it, and nothing in it is changed.
@@ -17,12 +17,12 @@ from typing import Any, Optional
 
 import pytest
 from agent_script import native_step
+from shared_files import shared_file
 
 import ferrule
 from ferrule import ConfirmationRequired, ScriptedLM, Tool, context
 
-SEED = Path(__file__).parents[3] / "shared" / "seeds" / "001_4233c0cd0996408d.txt"
-pytestmark = pytest.mark.skipif(not SEED.exists(), reason="the seed documents (shared/seeds) are not beside this checkout")
+PAGE = shared_file("seeds/001_4233c0cd0996408d.txt")
 
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
@@ -35,20 +35,20 @@ def calculator(text: str, *_: Any) -> float:
 
 
 def executed(*ranges: tuple[int, int], lm: Any = None, **names: Any) -> dict[str, Any]:
-    """Execute the seed's lines (first, last), in one namespace, top-level `await` included."""
+    """Execute lines of the page (first, last), in one namespace, top-level `await` included."""
     return executed_text("\n".join(printed(*each) for each in ranges), lm=lm, **names)
 
 
 def printed(first: int, last: int) -> str:
-    """The seed's lines, first to last."""
-    return textwrap.dedent("\n".join(SEED.read_text(encoding="utf-8").splitlines()[first - 1 : last]))
+    """Lines of the page, first to last."""
+    return textwrap.dedent("\n".join(PAGE.read_text(encoding="utf-8").splitlines()[first - 1 : last]))
 
 
 def executed_text(code: str, *, lm: Any = None, **names: Any) -> dict[str, Any]:
     code = code.replace("from udspy.adapter import", "from udspy import").replace("from udspy import", "from ferrule import")
-    namespace: dict[str, Any] = {"eval": calculator, "__name__": "seed_001", **names}
+    namespace: dict[str, Any] = {"eval": calculator, "__name__": "page", **names}
     with context(lm=lm):
-        found = eval(compile(code, "seed 001", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True), namespace)
+        found = eval(compile(code, "page", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True), namespace)
         if inspect.iscoroutine(found):
             asyncio.run(found)
     return namespace
@@ -124,7 +124,7 @@ def test_parameters_are_the_printed_schema_and_the_adapter_uses_them() -> None:
     from pydantic import Field
 
     made = executed((253, 285), tool=ferrule.tool, Field=Field)
-    lines = SEED.read_text(encoding="utf-8").splitlines()
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
     printed = ast.literal_eval("\n".join(line.removeprefix("# ") for line in lines[262:280]))
     assert made["params"] == printed
     assert made["openai_schema"] == {

@@ -1,4 +1,4 @@
-"""The code blocks of seed 002 (DSPy's ToolCalls reference), executed as printed, and what its printed source promises."""
+"""The code blocks of DSPy's ToolCalls reference, executed as printed, and what its printed source promises."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import ast
 import inspect
 import json
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
+from shared_files import shared_file
 
 import ferrule
 from ferrule import InputField, OutputField, Predict, Response, ScriptedLM, Signature, Tool, ToolCalls, Type
 
-SEED = Path(__file__).parents[3] / "shared" / "seeds" / "002_56d3034a3c9c455f.txt"
-pytestmark = pytest.mark.skipif(not SEED.exists(), reason="the seed documents (shared/seeds) are not beside this checkout")
+PAGE = shared_file("seeds/002_56d3034a3c9c455f.txt")
 
 
 def lines(first: int, last: int) -> str:
-    return textwrap.dedent("\n".join(SEED.read_text(encoding="utf-8").splitlines()[first - 1 : last]))
+    return textwrap.dedent("\n".join(PAGE.read_text(encoding="utf-8").splitlines()[first - 1 : last]))
 
 
 def printed(first: int, last: int) -> list[str]:
-    """The parameters of a class method as the seed prints it (its page lost the blank behind `def`)."""
+    """The parameters of a class method as the page prints it (its page lost the blank behind `def`)."""
     code = lines(first, last).replace("def", "def ", 1) + "\n    ..."
     [found] = ast.parse(code).body
     assert isinstance(found, ast.FunctionDef)
@@ -31,7 +30,7 @@ def printed(first: int, last: int) -> list[str]:
 
 
 def test_the_example_makes_calls_of_a_list_of_dicts() -> None:
-    """D30, S: lines 169-173."""
+    """D30: lines 169-173."""
     namespace: dict[str, Any] = {"ToolCalls": ToolCalls}
     exec(lines(169, 173), namespace)
     calls = namespace["tool_calls"].tool_calls
@@ -50,13 +49,13 @@ METHODS = {
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_printed_class_method_takes_the_printed_parameters(name: str) -> None:
-    """D31, S: names and order."""
+    """D31: names and order."""
     assert list(inspect.signature(getattr(ToolCalls, name)).parameters) == printed(*METHODS[name])
     assert inspect.ismethod(getattr(ToolCalls, name))
 
 
 def test_it_is_a_type_and_describes_itself() -> None:
-    """D31, S: line 18 (`Bases: Type`), lines 93-98."""
+    """D31: line 18 (`Bases: Type`), lines 93-98."""
     assert issubclass(ToolCalls, Type)
     assert "JSON" in ToolCalls.description()
     assert ToolCalls.is_streamable() is False
@@ -69,14 +68,14 @@ def test_it_is_a_type_and_describes_itself() -> None:
 
 
 def test_types_are_found_however_deep_they_stand() -> None:
-    """D31, S: lines 110-114, with the printed `list[dict[str, Tool]]`."""
+    """D31: lines 110-114, with the printed `list[dict[str, Tool]]`."""
     annotation = eval("list[dict[str, Tool]]", {"Tool": Tool})
     assert Tool.extract_custom_type_from_annotation(annotation) == [Tool]
     assert Type.extract_custom_type_from_annotation(dict[str, list[ToolCalls | Tool]]) == [ToolCalls, Tool]
 
 
 def test_format_is_compatible_with_openais_shape() -> None:
-    """D30, S: lines 140-144; the same is dumped (lines 292-298)."""
+    """D30: lines 140-144; the same is dumped (lines 292-298)."""
     calls = ToolCalls.from_dict_list([{"name": "search", "args": {"query": "hello"}}])
     assert calls.format() == {"tool_calls": [{"type": "function", "function": {"name": "search", "arguments": '{"query":"hello"}'}}]}
     assert calls.model_dump() == calls.format()
@@ -95,13 +94,13 @@ TAKEN = {
 
 @pytest.mark.parametrize("data", TAKEN.values(), ids=TAKEN)
 def test_every_printed_form_of_input_is_taken(data: Any) -> None:
-    """D28, S: lines 308-331; D29: `ToolCalls.ToolCall` is `ToolCall`."""
+    """D28: lines 308-331; D29: `ToolCalls.ToolCall` is `ToolCall`."""
     assert ToolCalls.model_validate(data) == ToolCalls(tool_calls=[ferrule.ToolCall(**CALL)])
 
 
 @pytest.mark.parametrize("data", [None, 5, "search", {"name": 5}, {"tool_calls": 5}, [5]], ids=range(6))
 def test_anything_else_is_refused_in_the_printed_words(data: Any) -> None:
-    """D28, S: line 333."""
+    """D28: line 333."""
     with pytest.raises(ValueError, match="Received invalid value for "):
         ToolCalls.model_validate(data)
 
@@ -133,7 +132,7 @@ def test_a_users_own_type_works_in_a_signature() -> None:
 
 
 def test_calls_are_an_output_of_a_signature() -> None:
-    """D28, S: the summary (line 8): signature adaptation and reading the model's response."""
+    """D28: the summary (line 8): signature adaptation and reading the model's response."""
     lm = ScriptedLM([Response(tool_calls=(ferrule.ToolCall(**CALL),))])
     program = Predict("question, tools: list[Tool] -> calls: ToolCalls", native=True)
     prediction = program(question="q", tools=[{"name": "search", "description": "", "parameters": {}}], lm=lm)

@@ -16,13 +16,16 @@ from pathlib import Path
 import mcp_servers
 import pytest
 from mcp_leaks import nothing_left
+from shared_files import shared_file
 
-from ferrule import MCPServer, connect_all
+from ferrule import Grant, MCPServer, ReAct, ScriptedLM, connect_all, context
 from ferrule.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, UnknownToolError
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures(nothing_left.__name__)]
 
+SERVER = shared_file("mcp/raw_server.py")
+"""The pathological server; its head lists its flags."""
 HTTP = Path(__file__).parents[1] / "mcp_raw_http.py"
 TRANSPORTS = ["stdio", "http", "sse"]
 
@@ -30,14 +33,13 @@ TRANSPORTS = ["stdio", "http", "sse"]
 @contextlib.contextmanager
 def raw(transport: str = "stdio", flags: str = "", **options):
     """The pathological server, not yet connected; closed when left."""
-    script = mcp_servers.raw_server()
     options = {"name": "raw", "connect_timeout_s": 15, "timeout_s": 20, **options}
     with contextlib.ExitStack() as stack:
         if transport == "stdio":
-            server = MCPServer.stdio(sys.executable, [script, flags], **options)
+            server = MCPServer.stdio(sys.executable, [SERVER, flags], **options)
         else:
             port = mcp_servers.free_port()
-            stack.enter_context(mcp_servers.listening([sys.executable, str(HTTP), str(script), flags, transport, str(port)], {}, port))
+            stack.enter_context(mcp_servers.listening([sys.executable, str(HTTP), str(SERVER), flags, transport, str(port)], {}, port))
             make, path = (MCPServer.http, "mcp") if transport == "http" else (MCPServer.sse, "sse")
             server = make(f"http://127.0.0.1:{port}/{path}", **options)
         stack.callback(server.close)
@@ -147,7 +149,7 @@ def test_a_stderr_without_a_file_is_no_matter(stderr: str) -> None:
     """M14."""
     program = (
         f"import io, sys; sys.stderr = {stderr}\nfrom ferrule import MCPServer\n"
-        f"server = MCPServer.stdio(sys.executable, [{str(mcp_servers.raw_server())!r}])\n"
+        f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}])\n"
         "print(server.call('ok')['content'][0]['text'])"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True).stdout == "ok\n"
@@ -345,7 +347,7 @@ def test_ctrl_c_ends_a_sync_call(tmp_path: Path) -> None:
     """M28."""
     program = (
         "import sys, time\nfrom ferrule import MCPServer\n"
-        f"server = MCPServer.stdio(sys.executable, [{str(mcp_servers.raw_server())!r}], env={{'RAWLOG': {str(tmp_path / 'log')!r}}})\n"
+        f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}], env={{'RAWLOG': {str(tmp_path / 'log')!r}}})\n"
         "server.connect(); print('go', flush=True)\n"
         "try:\n    server.call('slow', {'s': 30})\n"
         "except KeyboardInterrupt:\n    print(server.call('ok')['content'][0]['text'], flush=True)\n"
@@ -462,7 +464,7 @@ def test_a_script_that_never_closes_ends_by_itself_and_leaves_no_child(flags: st
     """M8: with its exit code."""
     program = (
         "import sys\nfrom ferrule import MCPServer\n"
-        f"server = MCPServer.stdio(sys.executable, [{str(mcp_servers.raw_server())!r}, {flags!r}])\n"
+        f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}, {flags!r}])\n"
         "server.connect(); print(server.core.link._connection._channel.child.pid, flush=True); sys.exit(7)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
@@ -476,7 +478,7 @@ def test_a_server_ends_when_its_parent_is_killed() -> None:
     """M9: a server that reads its input to the end. One that ignores the end of input stays."""
     program = (
         "import sys, time\nfrom ferrule import MCPServer\n"
-        f"server = MCPServer.stdio(sys.executable, [{str(mcp_servers.raw_server())!r}])\n"
+        f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}])\n"
         "server.connect(); print(server.core.link._connection._channel.child.pid, flush=True); time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
@@ -500,7 +502,7 @@ def test_a_server_that_is_used_while_the_process_ends_leaves_no_child(when: str)
         "    try:\n        server.connect(); print(server.core.link._connection._channel.child.pid, flush=True)\n"
         "    except MCPConnectionError as error:\n        print(error)\n"
         f"{'atexit.register(use)' if when == 'before_it_is_made' else ''}\n"
-        f"server = MCPServer.stdio(sys.executable, [{str(mcp_servers.raw_server())!r}, 'ignoreeof,ignoreterm'])\n"
+        f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}, 'ignoreeof,ignoreterm'])\n"
         f"{'atexit.register(use)' if when == 'before_it_is_connected' else ''}\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
@@ -528,8 +530,7 @@ def test_a_child_that_comes_when_the_process_is_ending_is_killed_at_once(monkeyp
 
 def test_a_wrapper_leaves_no_grandchild() -> None:
     """M10: a shell that starts the server and waits for it."""
-    script = mcp_servers.raw_server()
-    server = MCPServer.stdio("sh", ["-c", f"'{sys.executable}' '{script}' ignoreeof,ignoreterm; true"], name="wrapped")
+    server = MCPServer.stdio("sh", ["-c", f"'{sys.executable}' '{SERVER}' ignoreeof,ignoreterm; true"], name="wrapped")
     server.connect()
     group = server.core.link._connection._channel.child.pid
     server.close()
@@ -547,7 +548,7 @@ def test_a_fork_makes_a_connection_of_its_own_and_leaves_the_other_alone() -> No
     """M18."""
     program = (
         "import os, sys, warnings\nwarnings.simplefilter('ignore', DeprecationWarning)\nfrom ferrule import MCPServer\n"
-        f"server = MCPServer.stdio(sys.executable, [{str(mcp_servers.raw_server())!r}])\n"
+        f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}])\n"
         "server.call('ok')\npid = os.fork()\n"
         "if not pid:\n    print('child', server.call('ok')['content'][0]['text'], flush=True); sys.exit(0)\n"
         "assert os.waitpid(pid, 0)[1] == 0\nprint('parent', server.call('ok')['content'][0]['text'])\n"
@@ -652,3 +653,18 @@ def test_only_what_reads_or_is_idempotent_is_called_again_after_a_loss(hint: str
         assert (tmp_path / "mark").read_text() == ("x" if hint == "openWorldHint" else "xx")
     finally:
         server.close()
+
+
+def test_a_tool_that_changes_after_it_was_approved_for_good_is_asked_about_again(tmp_path: Path) -> None:
+    """P72: `rug` of the pathological server. M62: seen on refresh."""
+    rug = MCPServer.stdio(sys.executable, [SERVER, "rug"], name="raw", lock=tmp_path / "ferrule.lock")
+    steps = [{"name": "ok", "args": {"x": x}} for x in ("a", "rug", "b")]
+    with context(lm=ScriptedLM(steps)):
+        run = ReAct("task -> answer", [rug]).start(task="x")
+        run.answer(run.pending[0].approve(always=Grant(args="any")))
+        run.resume()
+    assert run.status == "waiting", run.error
+    assert run.trajectory["observation_1"] == "pulled"  # the grant covered it
+    assert run.pending[0].call.args == {"x": "b"}
+    assert any("IGNORE ALL" in each.what for each in rug.findings)
+    rug.close()

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-import pytest
+from shared_files import shared_file
 
 from ferrule import History, InputField, OutputField, Predict, ScriptedLM, ScriptError, Signature, Tool, ToolCall
 from ferrule.values.conversation.exchange import Response
 
-TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "transcripts"
-CONVERSATIONS = TRANSCRIPTS / "airline_gpt4o.jsonl"
-pytestmark = pytest.mark.skipif(not CONVERSATIONS.exists(), reason="the recorded conversations (shared/data) are not beside this checkout")
+CONVERSATIONS = shared_file("data/transcripts/airline_gpt4o.jsonl")
+TOOLS = CONVERSATIONS.with_name("airline_tools.json")
 
 
 class Chat(Signature):
@@ -32,7 +30,7 @@ class Airline:
         self.ran: list[tuple[str, dict[str, Any]]] = []
 
     def tools(self) -> list[Tool]:
-        declared = [each["function"] for each in json.loads((TRANSCRIPTS / "airline_tools.json").read_text())]
+        declared = [each["function"] for each in json.loads(TOOLS.read_text())]
         return [Tool(each["name"], each["description"], self._replay(each["name"]), each["parameters"]) for each in declared]
 
     def _replay(self, name: str) -> Any:
@@ -59,8 +57,6 @@ def recorded_answer(message: dict[str, Any]) -> Response:
 
 
 def conversations() -> list[list[dict[str, Any]]]:
-    if not CONVERSATIONS.exists():
-        return []
     return [json.loads(line)["messages"] for line in CONVERSATIONS.read_text(encoding="utf-8").splitlines()]
 
 
@@ -85,7 +81,7 @@ def drive(messages: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_all_calls_run_with_validated_arguments_and_all_answers_come_out_as_recorded() -> None:
-    """Issue 2: all 114 calls of the recordings."""
+    """All 114 calls of the recordings."""
     ran = [call for messages in conversations() for call in drive(messages)]
     recorded = [
         (call["function"]["name"], json.loads(call["function"]["arguments"]))

@@ -1,0 +1,72 @@
+"""All commands of `ferrule`, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ferrule.cli.arguments import USAGE_ERRORS
+from ferrule.cli.commands import runs
+from ferrule.cli.commands.ask import ask_question
+from ferrule.cli.commands.lint import lint_tools
+from ferrule.cli.commands.serve import serve_tools
+from ferrule.cli.commands.tools import list_tools
+from ferrule.cli.exit_code import ExitCode
+from ferrule.cli.screen import say
+from ferrule.errors import FerruleError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_COMMANDS = {
+    "ask": ask_question,
+    "tools": list_tools,
+    "lint": lint_tools,
+    "serve": serve_tools,
+    "runs": runs.list_runs,
+    "show": runs.show_run,
+    "approve": runs.approve_call,
+    "deny": runs.deny_call,
+    "reply": runs.reply_to_question,
+    "cancel": runs.cancel_run,
+    "resume": runs.resume_run,
+}
+
+
+def _exit(code: int, **_: Any) -> None:
+    raise typer.Exit(code)
+
+
+app = typer.Typer(
+    name="ferrule",
+    result_callback=_exit,
+    help="Ask a language model that can call your tools.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(_command)
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one command line; returns its exit code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)  # files of tools that could not be loaded
+        warnings.showwarning = _print_warning
+        try:
+            app(list(arguments), prog_name="ferrule")
+        except SystemExit as ended:
+            if ended.code == ExitCode.INTERRUPTED:
+                say("\nInterrupted.")
+            return ended.code if isinstance(ended.code, int) else ExitCode.FAILED
+        except FerruleError as error:
+            return say(str(error), ExitCode.USAGE if isinstance(error, USAGE_ERRORS) else ExitCode.FAILED)
+    return ExitCode.DONE
+
+
+def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    say(f"Note: {message}")
