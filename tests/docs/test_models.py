@@ -70,7 +70,7 @@ def test_the_errors_of_the_table_are_those_of_models() -> None:
 
 
 def refused_at_once() -> list[str]:
-    return [name for cells in rows("Settings") if cells[1] == "when the model is made" for name in re.findall(r"`(\w+)`", cells[0])]
+    return [name for cells in rows("Settings") if cells[1] == "when the model is created" for name in re.findall(r"`(\w+)`", cells[0])]
 
 
 @pytest.mark.parametrize("name", refused_at_once())
