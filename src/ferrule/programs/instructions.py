@@ -1,4 +1,4 @@
-"""The words that built-in programs say to models, and their built-in tools."""
+"""The prompts of the built-in programs, and their built-in tools."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.signature import Signature
 
 
-def _answered_by_a_person(question: str) -> str:
+def _ask_user(question: str) -> str:
     """Ask the user a question when something needed for the task is missing or unclear; the result is their answer."""
     return question
 
 
-CLARIFY = Tool(_answered_by_a_person, "user_clarification", effect="read")
-"""The tool whose answer a person gives: its call becomes a question of the run and is never executed."""
+CLARIFY = Tool(_ask_user, "user_clarification", effect="read")
+"""The tool that a person answers: its call becomes a question of the run and is never executed."""
 
 
 def finish_tool(signature: type[Signature], *, with_outputs: bool) -> Tool:
-    """The tool that ends the loop. With outputs, its arguments are the signature's outputs; else it takes none."""
+    """The tool that ends the loop. Its arguments are the signature's outputs, or with `with_outputs=False` there are none."""
     names = ", ".join(f"`{name}`" for name in signature.output_fields)
     description = f"Call this when all information for the outputs ({names}) is at hand."
     schema: dict[str, Any] = signature.output_schema() if with_outputs else {"type": "object", "properties": {}, "required": []}
-    return Tool("finish", description + (" Its arguments are these outputs." if with_outputs else ""), _finished, schema, effect="read")
+    return Tool("finish", description + (" Its arguments are these outputs." if with_outputs else ""), _finish, schema, effect="read")
 
 
 def is_builtin(tool: Tool) -> bool:
-    """Whether it is one of the tools that every `ReAct` has."""
-    return tool is CLARIFY or tool.func is _finished
+    """Whether the tool is one that every `ReAct` has."""
+    return tool is CLARIFY or tool.func is _finish
 
 
-def new_tools(added: Iterable[Tool], removed: Iterable[str]) -> str:
-    """What a model that reads its tools in the prompt is told of a change, so that the prompt before it can stay as it was."""
+def describe_new_tools(added: Iterable[Tool], removed: Iterable[str]) -> str:
+    """A change of the tools in words, for a model that has its tools in the prompt: the prompt before it stays the same."""
     lines = [f"- {tool.format()}" for tool in added]
     gone = _names(removed)
     return "\n".join(
@@ -46,7 +46,7 @@ def new_tools(added: Iterable[Tool], removed: Iterable[str]) -> str:
     )
 
 
-def _finished(**outputs: Any) -> str:
+def _finish(**outputs: Any) -> str:
     del outputs
     return "Completed."
 
@@ -56,7 +56,7 @@ def _names(fields: Iterable[str]) -> str:
 
 
 def loop_instructions(signature: type[Signature], tools: Iterable[Tool], *, native: bool) -> str:
-    """What a model is told about the loop; the tools themselves are listed for text mode only (native mode declares them)."""
+    """The prompt of the loop. It lists the tools in text mode only; native mode declares them."""
     lines = [
         signature.instructions,
         "",
@@ -75,33 +75,33 @@ def loop_instructions(signature: type[Signature], tools: Iterable[Tool], *, nati
         "",
         (
             "Each of your answers is one step: `next_thought` says where things stand and what to do next, `next_tool_name` names the tool "
-            "to call, `next_tool_args` holds its arguments as a JSON object. There are these tools and no others:"
+            f"to call, `next_tool_args` holds its arguments as a JSON object. {_list_tools(tools)}"
         ),
-        "",
-        *(f"({i}) {tool.format()}" for i, tool in enumerate(tools, 1)),
     ]
     return "\n".join(lines)
 
 
 def extract_instructions(signature: type[Signature]) -> str:
-    """What the extractor is told."""
+    """The prompt of the extractor."""
     return (
         f"{signature.instructions}\n\nThe work is done and recorded in `trajectory`. "
         f"From it, and from {_names(signature.input_fields)}, produce {_names(signature.output_fields)}."
     )
 
 
-def listed_tools(signature: type[Signature], tools: Iterable[Tool]) -> str:
-    """The instructions with the tools that the answer may call, for a model without native calls."""
-    listed = "\n".join(f"({i}) {tool.format()}" for i, tool in enumerate(tools, 1))
-    return f"{signature.instructions}\n\nThere are these tools and no others:\n\n{listed}"
+def answer_or_call_instructions(signature: type[Signature], tools: Iterable[Tool]) -> str:
+    """The prompt of `Predict` for one answer that may hold calls, in text mode."""
+    return f"{signature.instructions}\n\n{_list_tools(tools)}"
 
 
-def tools_instructions(signature: type[Signature], tools: Iterable[Tool]) -> str:
-    """What a model without native calls is told about the tools of `Predict`."""
-    listed = "\n".join(f"({i}) {tool.format()}" for i, tool in enumerate(tools, 1))
+def call_first_instructions(signature: type[Signature], tools: Iterable[Tool]) -> str:
+    """The prompt of `Predict` for calls before the answer, in text mode."""
     return (
         f"{signature.instructions}\n\nBefore you answer you may call tools: put the calls into `tool_calls` and leave the other fields "
         f"out; you will be shown the results. When you know enough, leave `tool_calls` empty and fill in the other fields. "
-        f"There are these tools and no others:\n\n{listed}"
+        f"{_list_tools(tools)}"
     )
+
+
+def _list_tools(tools: Iterable[Tool]) -> str:
+    return "There are these tools and no others:\n\n" + "\n".join(f"({i}) {tool.format()}" for i, tool in enumerate(tools, 1))

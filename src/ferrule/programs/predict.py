@@ -15,15 +15,21 @@ from ferrule.errors import (
     SignatureError,
     ToolCallError,
 )
-from ferrule.programs.asking.ask import Asker, ask, asker
-from ferrule.programs.asking.native_or_text import calls_natively, refuses_tools, with_memory
-from ferrule.programs.asking.native_types import adapted, completed
-from ferrule.programs.asking.options import at_least_one, listed_demos, split
-from ferrule.programs.instructions import listed_tools, tools_instructions
+from ferrule.programs.asking.ask import (
+    Asker,
+    ask_model,
+    calls_natively,
+    check_positive,
+    list_demos,
+    make_asker,
+    refuses_tools,
+    split_inputs,
+)
+from ferrule.programs.asking.native_types import adapt_to_model, add_native_outputs
+from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.module import Module
-from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView, changes
-from ferrule.programs.tool_use.inputs import declared
-from ferrule.programs.tool_use.use import use
+from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView, has_changes
+from ferrule.programs.tool_use.use import use_tools
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls, ToolResult
 from ferrule.values.conversation.exchange import NO_TOOLS, Response
@@ -48,19 +54,23 @@ _OWN = ("lm", "config", "demos", "max_turns")
 
 
 class Predict(Module):
-    """Ask for the outputs of a signature. With tools, the model may call them first, for at most `max_turns` turns.
+    """Ask a model for the outputs of a signature. With tools, the model may call them first, for at most `max_turns` turns.
 
-    `auto_execute_tools=False` hands the first calls back unexecuted, as `prediction.tool_calls`, the outputs None. `native` chooses between
-    structured calls and calls in the text; None goes by what the model can. Further keywords are sampling settings (`temperature=0`).
-    A call takes `lm=`, `config=`, `demos=` and `max_turns=` beside the inputs, unless an input has that name; `config` also holds
-    `tool_choice` and `parallel_tool_calls`.
+    With `auto_execute_tools=False`, the first calls are returned unexecuted in `prediction.tool_calls`, and the outputs are None. `native`
+    chooses between native calls and calls in text; None leaves it to the model's capabilities. Other keywords are sampling settings
+    (`temperature=0`). A call takes `lm=`, `config=`, `demos=` and `max_turns=` besides the inputs, unless an input has that name; `config`
+    also holds `tool_choice` and `parallel_tool_calls`.
 
-    Inputs of the type `Tool` or `list[Tool]` declare tools as well, behind the program's own. With an output of the type `ToolCalls` the
-    model is asked once, and the calls it makes are that output: they are run by nobody. `native=None` then goes by the adapter, and by what
-    the model can. See docs/tool-calls.md.
-    Raises `ConfigurationError` for a keyword that holds a key (`api_key`): it is the model's, `LM(..., api_key=...)`, and would be saved.
-    A run raises `AdapterParseError` when the answer cannot be read, `MaxTurnsReachedError` when the turns run out, `ToolCallError` for what
-    declares no tool.
+    Inputs of the type `Tool` or `list[Tool]` declare tools too, after the program's own. With an output of the type `ToolCalls` the model
+    is asked once, and its calls are that output; they are not run. `native=None` then leaves the choice to the adapter first. See
+    docs/tool-calls.md.
+
+    Raises:
+        ConfigurationError: A keyword holds a key (`api_key`). It belongs to the model, `LM(..., api_key=...)`; here it would be saved.
+        AdapterParseError: In a run, when the answer cannot be parsed.
+        MaxTurnsReachedError: In a run, when the turns run out.
+        ToolCallError: In a run, for an input that declares no tool.
+
     """
 
     is_predictor = True
@@ -78,12 +88,12 @@ class Predict(Module):
     ) -> None:
         self.signature = as_signature(signature)
         self.auto_execute_tools = auto_execute_tools
-        self.max_turns = at_least_one("max_turns", max_turns)
-        self.demos = listed_demos(demos, ConfigurationError)
+        self.max_turns = check_positive("max_turns", max_turns)
+        self.demos = list_demos(demos, ConfigurationError)
         self.native = native
         self.lm = config.pop("lm", None)
         if config:
-            from ferrule.models.providers import check_saved  # late: most programs have no settings of their own
+            from ferrule.models.providers import check_saved  # late: few programs have settings of their own
 
             check_saved(config)
         self.config = config
@@ -99,31 +109,29 @@ class Predict(Module):
         return self.flow_for(self, inputs)
 
     def flow_for(self, module: Any, inputs: Mapping[str, Any]) -> Flow:
-        """The flow of a program, `module`, that this predictor does the work of: the one that a `@module_callback` is shown."""
-        own, inputs = split(self.signature, inputs, _OWN)
-        given, toolbox = declared(self.signature, inputs, self.toolbox)
+        """The flow of the program `module` that this predictor works for. A `@module_callback` sees that program."""
+        own, given, toolbox = split_inputs(self.signature, inputs, _OWN, self.toolbox)
         values = self.signature.check_inputs(given)
-        how = with_memory((yield from asker(self.lm, self.config, own)), self.native)
-        demos = listed_demos(own.get("demos", self.demos), InputError)
+        asker = yield from make_asker(self.lm, self.config, own, native=self.native)
+        demos = list_demos(own.get("demos", self.demos), InputError)
         if calls_output(self.signature) is not None or (len(toolbox) and not len(self.toolbox)):
-            # Where nothing is run, the adapter has a say as well: see docs/tool-calls.md.
-            wanted = False if self.native is None and how.adapter.use_native_function_calling is False else self.native
-            return (yield from _either_way(how, wanted, partial(_Once, self, how, values, demos, toolbox)))
+            # No call is run, so the adapter may choose too: see docs/tool-calls.md.
+            wanted = False if self.native is None and asker.adapter.use_native_function_calling is False else self.native
+            return (yield from _native_or_text(asker, wanted, partial(_OneAnswer, self, asker, values, demos, toolbox)))
         if len(toolbox):
-            turns = at_least_one("max_turns", own.get("max_turns", self.max_turns))
-            return (
-                yield from _either_way(how, self.native, partial(_Turns, self, how, values, demos, toolbox, module=module, max_turns=turns))
-            )
+            turns = check_positive("max_turns", own.get("max_turns", self.max_turns))
+            make = partial(_Turns, self, asker, values, demos, toolbox, module=module, max_turns=turns)
+            return (yield from _native_or_text(asker, self.native, make))
 
-        signature, how, taken = adapted(self.signature, how)
+        signature, asker, native_outputs = adapt_to_model(self.signature, asker)
 
         def render(adapter: Adapter) -> Messages:
             return adapter.opening(signature, values, demos=demos)
 
-        messages = render(how.adapter)
-        outputs, response = yield from ask(how, signature, how.request(signature, messages), render)
-        if taken:
-            outputs = completed(self.signature, outputs, taken, response)
+        messages = render(asker.adapter)
+        outputs, response = yield from ask_model(asker, signature, asker.request(signature, messages), render)
+        if native_outputs:
+            outputs = add_native_outputs(self.signature, outputs, native_outputs, response)
         return Prediction.of(outputs, messages=messages.then(response.message()))
 
     def __repr__(self) -> str:
@@ -131,18 +139,17 @@ class Predict(Module):
 
 
 class ChainOfThought(Module):
-    """`Predict` that reasons first: one more output, `reasoning`, before the others.
+    """`Predict` that reasons first: it adds an output `reasoning` before the others, unless the signature has one.
 
-    A signature that has an output of that name is used as it is. Raises `SignatureError` for one that has such an input.
+    Raises `SignatureError` if an input is called `reasoning`.
     """
 
     def __init__(self, signature: type[Signature] | str, **keywords: Any) -> None:
         self.signature = as_signature(signature)
-        self.predict = Predict(self._reasoned(self.signature), **keywords)
+        self.predict = Predict(self._with_reasoning(self.signature), **keywords)
 
     @staticmethod
-    def _reasoned(signature: type[Signature]) -> type[Signature]:
-        """The signature with the output it reasons in."""
+    def _with_reasoning(signature: type[Signature]) -> type[Signature]:
         if "reasoning" in signature.output_fields:
             return signature
         if "reasoning" in signature.input_fields:
@@ -165,59 +172,61 @@ class ChainOfThought(Module):
         return self.predict.flow(**inputs)
 
 
-def _either_way(how: Asker, wanted: bool | None, make: Callable[..., _WithTools]) -> Generator[Act, Any, Prediction]:
-    """Native calls or calls in text, as is wanted; where nothing is, and a model that said it could refuses tools, text, once."""
-    native = calls_natively(how, wanted)
-    asked = make(native=native)
+def _native_or_text(asker: Asker, wanted: bool | None, make: Callable[..., _WithTools]) -> Generator[Act, Any, Prediction]:
+    """Native calls or calls in text. If the program did not choose, a model that refuses native calls is asked once more in text."""
+    native = calls_natively(asker, wanted)
+    conversation = make(native=native)
     try:
-        return (yield from asked.flow())
+        return (yield from conversation.flow())
     except BadRequestError as error:
-        if not native or wanted is not None or asked.tail or not refuses_tools(how, error):
+        if not native or wanted is not None or conversation.tail or not refuses_tools(asker, error):
             raise
     return (yield from make(native=False).flow())
 
 
 class _WithTools:
-    """One run of `Predict` with tools, in one of the two ways."""
+    """One run of `Predict` with tools, called natively or in text."""
 
     def __init__(
-        self, predict: Predict, how: Asker, values: dict[str, Any], demos: Sequence[Any], toolbox: Toolbox, *, native: bool
+        self, predict: Predict, asker: Asker, values: dict[str, Any], demos: Sequence[Any], toolbox: Toolbox, *, native: bool
     ) -> None:
         self.predict = predict
         self.toolbox = toolbox
         self.values = values
         self.demos = demos
         self.native = native
-        self.asked, self.how, self.taken = adapted(predict.signature, how)
+        self.asked, self.asker, self.native_outputs = adapt_to_model(predict.signature, asker)
         self.signature = self.asked
         self.tail: list[Message] = []
-        """What was said since the opening."""
+        """The messages since the opening."""
 
     def render(self, adapter: Adapter) -> Messages:
         return adapter.opening(self.signature, self.values, demos=self.demos, native=self.native).then(*self.tail)
 
     def request(self) -> Request:
-        return self.how.request(self.signature, self.render(self.how.adapter), tools=self.toolbox.declarations if self.native else NO_TOOLS)
+        tools = self.toolbox.declarations if self.native else NO_TOOLS
+        return self.asker.request(self.signature, self.render(self.asker.adapter), tools=tools)
 
     def outputs(self, fields: dict[str, Any], response: Response, *, with_calls: bool) -> dict[str, Any]:
-        """All outputs: those that were read, and those that their own type reads from the answer (D31)."""
-        return completed(self.predict.signature, fields, self.taken, response, is_partial=with_calls) if self.taken else fields
+        if not self.native_outputs:
+            return fields
+        return add_native_outputs(self.predict.signature, fields, self.native_outputs, response, is_partial=with_calls)
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
         raise NotImplementedError
 
 
-class _Once(_WithTools):
-    """One question: the calls of the answer are an output, or nobody's."""
+class _OneAnswer(_WithTools):
+    """One answer, whose calls are not run: they are an output, or returned with the prediction."""
 
     def __init__(self, *args: Any, native: bool) -> None:
         super().__init__(*args, native=native)
-        if not native and len(self.predict.toolbox):  # those of the inputs are told as inputs
-            self.signature = _with_listed(self.signature, self.predict.toolbox)
+        if not native and len(self.predict.toolbox):  # tools of the inputs are rendered as inputs
+            self.signature = _may_call(self.signature, self.predict.toolbox)
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
         request = self.request()
-        fields, response = yield from ask(self.how, self.signature, request, self.render, read=self._read)
+        fields, response = yield from ask_model(self.asker, self.signature, request, self.render, read=self._read)
         calls = fields.get(calls_output(self.signature) or "")
         outputs = self.outputs(fields, response, with_calls=bool(calls))
         return Prediction.of(outputs, messages=request.messages.then(response.message()), calls=calls.tool_calls if calls else ())
@@ -227,38 +236,38 @@ class _Once(_WithTools):
 
 
 class _Turns(_WithTools):
-    """Turn after turn: the calls are run, and their results shown, until there is an answer."""
+    """Turns: calls are run and their results shown, until the model answers."""
 
     def __init__(self, *args: Any, native: bool, module: Any, max_turns: int) -> None:
         super().__init__(*args, native=native)
         self.module = module
         self.shelf = self.predict.toolbox.shelf
         self.max_turns = max_turns
-        self.host = Host(self, self.how.conditions)
+        self.host = Host(self, self.asker.conditions)
         self.live: LiveTools | None = None
         if self.predict.toolbox.servers or self.predict.toolbox.has_remote:
-            from ferrule.programs.tool_use.live import live_tools  # late: most programs have no tools of servers
+            from ferrule.programs.tool_use.live import LiveTools  # late: most programs have no tools of servers
 
-            self.live = live_tools(self.predict.toolbox, self.host, is_resumed=self.how.conditions.is_resumed)
+            self.live = LiveTools.of(self.predict.toolbox, self.host, self.asker.conditions)
         self.trajectory = Trajectory()
         if not native:
-            self.signature = _with_calls(self.signature, self.toolbox)
+            self.signature = _may_call_first(self.signature, self.toolbox)
 
     def context(self, view: ModuleView) -> ModuleContext:
         """See `dynamic.Owner`."""
-        said = [message for message in self.render(self.how.adapter) if message.role != "system"]
+        said = [message for message in self.render(self.asker.adapter) if message.role != "system"]
         return ModuleContext(view, self.trajectory, dict(self.values), History(messages=said))
 
     def check(self, tools: Sequence[Tool]) -> None:
         """See `dynamic.Owner`."""
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
-        predict, how, max_turns = self.predict, self.how, self.max_turns
+        predict, asker, max_turns = self.predict, self.asker, self.max_turns
         request = self.request()
         messages = request.messages
         calls: tuple[ToolCall, ...] = ()
         for turn in range(max_turns):
-            fields, response = yield from ask(how, self.signature, request, self.render, read=self._read)
+            fields, response = yield from ask_model(asker, self.signature, request, self.render, read=self._read)
             calls = tuple(call if call.id else call.with_id(f"call_{turn}_{k}") for k, call in enumerate(fields.pop(_CALLS, ())))
             if not calls:
                 messages = request.messages.then(response.message())
@@ -269,26 +278,24 @@ class _Turns(_WithTools):
                 messages = request.messages.then(replace(said, tool_calls=calls) if self.native else said)
                 nothing = dict.fromkeys(predict.signature.output_fields)
                 return Prediction.of(nothing, trajectory=self.trajectory, messages=messages, calls=calls)
-            results: list[ToolResult] = yield from use(self.toolbox, calls, self.host, self.how.conditions, thought=response.text or "")
+            results: list[ToolResult] = yield from use_tools(self.toolbox, calls, self.host, asker.conditions, thought=response.text or "")
             news = ""
-            if changes(results):
-                results, news = self.host.applied(results)
+            if has_changes(results):
+                results, news = self.host.apply(results)
             step = Step(response.text or "" if self.native else "", calls, tuple(results))
             self.trajectory = self.trajectory.then(step)
             yield Tell(events.StepFinished(turn, step))
             if self.live is not None:
-                news = "\n".join(filter(None, (news, (yield from self.live.news()))))
-            new = self._shown(response, results, turn, news)
+                news = "\n".join(filter(None, (news, (yield from self.live.refresh()))))
+            new = self._messages(response, results, turn, news)
             self.tail += new
             messages = request.messages.then(*new)
             request = self._with_other_tools(messages) if news else request.following(messages)
         raise MaxTurnsReachedError(max_turns, calls)
 
     def _with_other_tools(self, messages: Messages) -> Request:
-        """The next request after a change of tools. In text its system message stays as it was: the news of the tools came after it."""
-        if self.native:
-            return self.how.request(self.signature, messages, tools=self.toolbox.declarations)
-        return self.how.request(self.signature, messages)
+        """The next request after a change of tools. In text its system message stays the same: a later message has the news."""
+        return self.asker.request(self.signature, messages, tools=self.toolbox.declarations if self.native else NO_TOOLS)
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         """The outputs, or the calls under `_CALLS`."""
@@ -300,7 +307,7 @@ class _Turns(_WithTools):
             fields = adapter.read(self.signature, response, tools=self.toolbox.declarations)
         except AdapterParseError as error:
             bad = error.__cause__
-            if isinstance(bad, ToolCallError) and bad.index is not None:  # the model is told of it as of any other fault
+            if isinstance(bad, ToolCallError) and bad.index is not None:  # the fault becomes the result of that call
                 return {_CALLS: (ToolCall(name=bad.tool or "", fault=CallFault(bad.code, str(bad), str(bad.raw), bad.index)),)}
             fields = error.parsed
             if not fields.get(_CALLS) and not fields.keys() >= self.asked.output_fields.keys():
@@ -308,8 +315,8 @@ class _Turns(_WithTools):
         calls = fields.pop(_CALLS, None)
         return {_CALLS: tuple(calls.tool_calls)} if calls else fields
 
-    def _shown(self, response: Response, results: Sequence[ToolResult], turn: int, news: str) -> list[Message]:
-        """A turn as the model sees it in the next one."""
+    def _messages(self, response: Response, results: Sequence[ToolResult], turn: int, news: str) -> list[Message]:
+        """A turn as the model sees it in the next request."""
         if self.native:
             return [response.message(), *map(tool_message, results)]
         names = (
@@ -318,19 +325,19 @@ class _Turns(_WithTools):
             else (f"observations_{turn}", [{"name": result.name, "result": result.content} for result in results])
         )
         fields = dict([names, *([(f"tools_{turn}", news)] if news else [])])
-        return [replace(response.message(), tool_calls=()), self.how.adapter.step_message(fields)]
+        return [replace(response.message(), tool_calls=()), self.asker.adapter.step_message(fields)]
 
 
 _CALLS = "tool_calls"
 
 
 @lru_cache(maxsize=256)
-def _with_listed(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
-    return signature.with_instructions(listed_tools(signature, toolbox))
+def _may_call(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
+    return signature.with_instructions(answer_or_call_instructions(signature, toolbox))
 
 
 @lru_cache(maxsize=256)
-def _with_calls(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
-    """The signature for a model without native calls: one more output that holds calls, and the tools in the instructions."""
-    described = OutputField(desc="Calls to make before you answer; empty when you can answer.")
-    return signature.prepend(_CALLS, described, ToolCalls | None).with_instructions(tools_instructions(signature, toolbox))
+def _may_call_first(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
+    """The signature for calls in text: with an output for the calls, and the tools in the instructions."""
+    field = OutputField(desc="Calls to make before you answer; empty when you can answer.")
+    return signature.prepend(_CALLS, field, ToolCalls | None).with_instructions(call_first_instructions(signature, toolbox))

@@ -1,7 +1,6 @@
-"""`ReAct`: think, call a tool, see what came of it, until the outputs are known.
+"""`ReAct`: an agent that thinks, calls a tool and sees the result, until the outputs are known.
 
-The class alone stands here, and loads what it is made of when an agent is made: naming it must stay cheap (performance, F2). How it works
-is in `react_loop.py`.
+The class stands here alone and loads its parts when an agent is made, so that importing it stays cheap. The loop is in `react_loop/`.
 """
 
 from __future__ import annotations
@@ -23,15 +22,17 @@ if TYPE_CHECKING:
 
 
 class ReAct(Module):
-    """An agent over tools. Returns the signature's outputs, typed, with `.trajectory` beside them.
+    """An agent with tools. Returns the signature's outputs, typed, and the steps in `prediction.trajectory`.
 
-    `finish` and `user_clarification` are built in (`enable_user_clarification=False` leaves the second out). `native=None` uses native
-    tool calls where the model can, else the text protocol; both give the same prediction. `intention=True` asks the model why it makes
-    each call: the answer stands in `call.intention`, in steps, events and questions, and never reaches the tool. A call takes
-    `max_iters=`, `limits=`, `lm=` and `config=` beside the inputs. Tool failures and the model's slips become observations;
-    `TooManyFaultsError` is raised after `limits.same_error` slips in a row. `policy` says which calls run, which are asked about and which
-    are denied. At `max_iters`, or where one of its `limits` is reached, an answer is extracted from what is there, and
-    `prediction.reason` says why.
+    The tools `finish` and `user_clarification` are built in; `enable_user_clarification=False` removes the second. `native=None` uses
+    native tool calls if the model supports them, else calls in text; the predictions are equal. `intention=True` asks the model why it
+    makes each call: the reason stands in `call.intention` in steps, events and questions, and is not passed to the tool. `policy` says
+    which calls run, which need a decision and which are denied. A call of the agent takes `max_iters=`, `limits=`, `lm=` and `config=`
+    besides the inputs.
+
+    Tool failures and faulty calls become observations; after `limits.same_error` faulty turns in a row the run raises
+    `TooManyFaultsError`. At `max_iters`, or when one of the `limits` is reached, an answer is extracted from the steps so far, and
+    `prediction.reason` names the limit.
     """
 
     def __init__(
@@ -46,30 +47,30 @@ class ReAct(Module):
         enable_user_clarification: bool = True,
         policy: Policy | None = None,
     ) -> None:
-        from ferrule.programs.asking.options import at_least_one
+        from ferrule.programs.asking.ask import check_positive
         from ferrule.programs.predict import Predict
-        from ferrule.programs.react_loop.loop import checked_signature, checked_tools, extractor
+        from ferrule.programs.react_loop.loop import check_signature, check_tools, make_extractor
         from ferrule.runs.limits import Limits
 
-        found = checked_signature(signature)
-        self.max_iters = at_least_one("max_iters", max_iters)
+        found = check_signature(signature)
+        self.max_iters = check_positive("max_iters", max_iters)
         self.native = native
         self.intention = intention
         self.limits = limits or Limits()
         self.enable_user_clarification = enable_user_clarification
         self.policy = policy
-        # Signature and tools are the predictor's: so they are saved, loaded, and changed in one place.
-        self.react = Predict(found, tools=checked_tools(tools, intention=intention))
-        self.extract = extractor(found)
+        # Signature and tools belong to the predictor, so that they are saved, loaded and changed in one place.
+        self.react = Predict(found, tools=check_tools(tools, intention=intention))
+        self.extract = make_extractor(found)
 
     @property
     def signature(self) -> type[Signature]:
-        """What goes in and what comes out."""
+        """The inputs and outputs."""
         return self.react.signature
 
     @property
     def toolbox(self) -> Toolbox:
-        """The tools as text mode offers them, the built-in ones included."""
+        """The tools as text mode lists them, the built-in ones included."""
         from ferrule.programs.react_loop.loop import with_builtin
 
         return with_builtin(self.react.signature, self.react.toolbox, clarification=self.enable_user_clarification, native=False)
@@ -81,10 +82,13 @@ class ReAct(Module):
 
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
-        from ferrule.programs.react_loop.loop import carry
+        from ferrule.programs.react_loop.loop import run_react
 
-        return carry(self, inputs)
+        return run_react(self, inputs)
 
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
-        """What to show of a trajectory that no longer fits the model's window: all but the oldest step. Override it to keep summaries."""
+        """The part of a trajectory to show when all of it no longer fits the model's context: all but the oldest step.
+
+        Override it to keep summaries.
+        """
         return type(trajectory)(trajectory.steps[1:])

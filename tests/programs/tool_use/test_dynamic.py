@@ -477,7 +477,7 @@ def test_a_loaded_tool_that_is_not_found_again_is_named(changed: bool) -> None:
     assert other.status == "failed"
     assert isinstance(other.error, RunError)
     assert "`calculator`" in str(other.error) or "'calculator'" in str(other.error)
-    assert ("is not what it was" in str(other.error)) is changed
+    assert ("its declaration has changed" in str(other.error)) is changed
     assert "Run.load(..., tools=[calculator])" in str(other.error)
     other.extra_tools = (calculator,)
     other.resume()
@@ -781,7 +781,7 @@ def test_a_tool_that_took_the_place_of_one_declared_alike_is_not_taken_for_it(ha
     if not handed:
         assert isinstance(other.error, RunError)
         assert "'wipe'" in str(other.error)
-        assert "declared alike" in str(other.error)
+        assert "an equal declaration" in str(other.error)
         return
     other.answer(other.pending[0].reply("this"))
     other.resume()

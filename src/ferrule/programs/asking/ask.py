@@ -1,32 +1,45 @@
-"""Asking a model for fields: one call, read; what cannot be read goes back to the model, then to the fallback adapter."""
+"""Asks a model for fields: one call, parsed; an answer that cannot be parsed goes back to the model, then to the fallback adapter.
+
+Here stand also the choices that come before a question: which model, adapter and settings, and whether tools are declared to the model
+(native calls) or listed in the prompt (calls in text).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+import re
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakValueDictionary
 
 from ferrule.adapters.chat import ChatAdapter
-from ferrule.errors import AdapterParseError, ConfigurationError, InputError, RefusalError, ToolCallError, shown
-from ferrule.models.model import as_model
-from ferrule.programs.asking.options import config_of_call
+from ferrule.adapters.render import tool_inputs
+from ferrule.errors import AdapterParseError, BadRequestError, ConfigurationError, InputError, RefusalError, ToolCallError, shown
+from ferrule.models.model import BaseLM, as_model
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, FieldReader, Request, Response
 from ferrule.values.record import Record
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, CallModel, Conditions, ReadConditions, Tell
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
     from ferrule.adapters.adapter import Adapter
+    from ferrule.errors import FerruleError, LMError
+    from ferrule.tools.toolbox import Toolbox
+    from ferrule.values.conversation.exchange import Delta
     from ferrule.values.conversation.message import Messages
     from ferrule.values.signatures.signature import Signature
 
-Asked = Generator[Act, Any, tuple[dict[str, Any], Response]]
+Answering = Generator[Act, Any, tuple[dict[str, Any], Response]]
+_Read = Callable[["Adapter", Response], dict[str, Any]] | None
 _DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
-"""Where nobody chose an adapter, the model's capabilities choose between native calls and calls in text (E65)."""
+"""For settings without an adapter: the model's capabilities choose between native calls and calls in text."""
 
 
 class Asker(Record):
-    """How one program asks during one run: fixed when it is called."""
+    """How one program asks during one run: fixed when the program is called."""
 
     lm: Any
     adapter: Adapter
@@ -45,7 +58,10 @@ class Asker(Record):
         tools: Declarations = NO_TOOLS,
         adapter: Adapter | None = None,
     ) -> Request:
-        """A request in the adapter's shape. An adapter of a user may also give OpenAI's body of one; anything else is `invalid_request`."""
+        """A request in the adapter's shape.
+
+        A user's adapter may also return the body of an OpenAI chat request; anything else raises `ToolCallError` (`invalid_request`).
+        """
         made: Any = (adapter or self.adapter).request(
             signature,
             messages,
@@ -58,8 +74,12 @@ class Asker(Record):
         return made if type(made) is Request else _as_request(made)
 
 
-def asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any]) -> Generator[Act, Any, Asker]:
-    """Settle model, adapter and sampling settings for a run: the call's own come first, then the program's, then the settings'."""
+def make_asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any], *, native: bool | None) -> Generator[Act, Any, Asker]:
+    """Choose model, adapter and sampling settings for a run: the call's own (`own`) first, then the program's, then the settings'.
+
+    `native` is the program's choice between native calls and calls in text. If it made none, a model that refused tools before is not
+    sent them again.
+    """
     conditions: Conditions = (yield ReadConditions()) or Conditions()
     found = next((each for each in (own.get("lm"), lm, conditions.lm) if each is not None), None)
     if found is None:
@@ -68,95 +88,219 @@ def asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any]) -> Generat
         )
         raise ConfigurationError(msg)
     model = as_model(found)
-    merged: dict[str, Any] = {**config, **config_of_call(own.get("config"))}
+    merged: dict[str, Any] = {**config, **_config_of_call(own.get("config"))}
     choice, parallel = merged.pop("tool_choice", None), merged.pop("parallel_tool_calls", None)
+    if native is None and _refusing.get(id(model)) is model:
+        # The choice itself stays: a journal holds the refusal, and must replay in a process that does not remember it.
+        model = _RefusingTools(model)
     return Asker(model, conditions.adapter or _DEFAULT_ADAPTER, merged, model.capabilities, choice, parallel, conditions)
 
 
-def ask(
-    how: Asker,
+def ask_model(
+    asker: Asker,
     signature: type[Signature],
     request: Request,
     render: Callable[[Adapter], Messages],
     *,
-    read: Callable[[Adapter, Response], dict[str, Any]] | None = None,
+    read: _Read = None,
     reader: Callable[[], FieldReader] | None = None,
-) -> Asked:
-    """Fields and the response they were read from.
+) -> Answering:
+    """Fields, and the response they were parsed from.
 
-    `request` is the rendered question; `render` makes its messages again for another adapter; `read` replaces `adapter.read`,
-    `reader` what splits a streamed answer (only where somebody is told are answers streamed).
-    Raises `AdapterParseError` when the answer could not be read after `adapter.repairs` repairs and one try with the fallback adapter; its
-    cause is the first such error.
+    `request` is the rendered question; `render` makes its messages again for another adapter; `read` replaces `adapter.read`; `reader`
+    splits a streamed answer into fields.
+    Raises `AdapterParseError` when the answer could not be parsed after `adapter.repairs` repairs and one try with the fallback adapter;
+    its cause is the first such error.
     """
-    adapter, is_observed = how.adapter, how.conditions.is_observed
-    native = len(request.tools) > 0
+    adapter, is_observed = asker.adapter, asker.conditions.is_observed
+    native, last = len(request.tools) > 0, 2 + adapter.repairs
     first: AdapterParseError | None = None
-    for attempt in range(1, 2 + adapter.repairs):
+    for attempt in range(1, last + 1):
+        if attempt == last:
+            if adapter.fallback is None:
+                break
+            adapter = adapter.fallback
+            request = asker.request(signature, render(adapter), tools=request.tools, adapter=adapter)
         if is_observed:
-            yield _formatted(adapter, request, attempt)
-        response = yield CallModel(request, how.lm, (reader or partial(adapter.reader, signature)) if is_observed else None, attempt)
+            name = type(adapter).__name__
+            yield Tell(events.Formatted(request.digest, attempt, name, len(request.messages), len(request.tools)))
+        response = yield CallModel(request, asker.lm, (reader or partial(adapter.reader, signature)) if is_observed else None, attempt)
         try:
             if is_observed:
-                return (yield from _read_aloud(adapter, signature, request, response, read, attempt)), response
-            return _fields(adapter, signature, response, read), response
+                return (yield from _parse_observed(adapter, signature, request, response, read, attempt)), response
+            return _parse(adapter, signature, response, read), response
         except AdapterParseError as error:
+            if attempt == last:
+                raise error from first
             first = first or error
             yield Tell(events.AttemptFailed(str(error), attempt))
-            mending = adapter.repair_messages(signature, response, error, native=native)
-            request = request.following(request.messages.then(*mending))
-    other = adapter.fallback
-    if other is None or first is None:  # the second never: the loop ran at least once and did not return
-        raise first or AssertionError
-    again = how.request(signature, render(other), tools=request.tools, adapter=other)
-    attempt = 2 + adapter.repairs
-    if is_observed:
-        yield _formatted(other, again, attempt)
-    response = yield CallModel(again, how.lm, (reader or partial(other.reader, signature)) if is_observed else None, attempt)
-    try:
-        if is_observed:
-            return (yield from _read_aloud(other, signature, again, response, read, attempt)), response
-        return _fields(other, signature, response, read), response
-    except AdapterParseError as error:
-        raise error from first
+            repair = adapter.repair_messages(signature, response, error, native=native)
+            request = request.following(request.messages.then(*repair))
+    raise first or AssertionError  # the first: the loop ran at least once and did not return
 
 
-Reads = Callable[["Adapter", Response], dict[str, Any]] | None
-
-
-def _formatted(adapter: Adapter, request: Request, attempt: int) -> Tell:
-    return Tell(events.Formatted(request.digest, attempt, type(adapter).__name__, len(request.messages), len(request.tools)))
-
-
-def _read_aloud(  # noqa: PLR0917  `_fields`, and what observers are told beside it
-    adapter: Adapter, signature: type[Signature], request: Request, response: Response, read: Reads, attempt: int
+def _parse_observed(  # noqa: PLR0917  `_parse`, and what its events say
+    adapter: Adapter, signature: type[Signature], request: Request, response: Response, read: _Read, attempt: int
 ) -> Generator[Act, Any, dict[str, Any]]:
-    """`_fields`, with observers told of its beginning and, whatever comes of it, of its end."""
+    """`_parse`, with events for its beginning and, on every path, its end."""
     name, calls = type(adapter).__name__, len(response.tool_calls)
     yield Tell(events.ParseStarted(request.digest, attempt, name, calls))
     try:
-        fields = _fields(adapter, signature, response, read)
+        fields = _parse(adapter, signature, response, read)
         outputs = tuple(fields)
-    except BaseException as error:  # caught by name: `sys.exception()` may be one that the caller of the program is handling
+    except BaseException as error:  # by name: `sys.exception()` may be one that the caller of the program is handling
         yield Tell(events.ParseFinished(request.digest, attempt, name, calls, (), error))
         raise
     yield Tell(events.ParseFinished(request.digest, attempt, name, calls, outputs))
     return fields
 
 
+def _parse(adapter: Adapter, signature: type[Signature], response: Response, read: _Read) -> dict[str, Any]:
+    if response.refusal and not response.text and not response.tool_calls:
+        raise RefusalError(f"the model declined: {response.refusal}")
+    return adapter.read(signature, response) if read is None else read(adapter, response)
+
+
 def _as_request(made: Any) -> Request:
     if isinstance(made, Request):
         return made
-    from ferrule.models.wires.openai_chat.read_request import read_request
+    from ferrule.models.wires.openai_chat.read_request import read_request  # late: only a user's adapter returns a body
 
     try:
         return read_request(made)
     except InputError as error:
-        msg = f"An adapter's `request` gives a `Request`, found {shown(made)}: {error}"
+        msg = f"An adapter's `request` returns a `Request`, found {shown(made)}: {error}"
         raise ToolCallError("invalid_request", msg, raw=made) from error
 
 
-def _fields(adapter: Adapter, signature: type[Signature], response: Response, read: Reads) -> dict[str, Any]:
-    if response.refusal and not response.text and not response.tool_calls:
-        raise RefusalError(f"the model declined: {response.refusal}")
-    return adapter.read(signature, response) if read is None else read(adapter, response)
+# -- what a program is called with, besides its inputs -----------------------------------------------------------
+
+
+def split_inputs(
+    signature: type[Signature], inputs: Mapping[str, Any], own: Iterable[str], toolbox: Toolbox
+) -> tuple[dict[str, Any], Mapping[str, Any], Toolbox]:
+    """A call's keywords as the program's own, the inputs, and the tools of this call: `toolbox` and those that inputs declare.
+
+    An input field wins over a keyword of its name.
+    """
+    names = {name for name in own if name in inputs and name not in signature.input_fields}
+    given = {name: value for name, value in inputs.items() if name not in names}
+    if tool_inputs(signature):
+        from ferrule.programs.tool_use.inputs import declare_tools  # late: few signatures declare tools
+
+        given, toolbox = declare_tools(signature, given, toolbox)
+    return {name: inputs[name] for name in names}, given, toolbox
+
+
+def check_positive(name: str, value: int) -> int:
+    """The most turns or steps of a run; raises `ConfigurationError` for anything but a whole number of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+        msg = f"`{name}` must be a whole number of at least 1, found {value!r}."
+        raise ConfigurationError(msg)
+    return value
+
+
+def list_demos(demos: Any, error: type[FerruleError]) -> list[Any]:
+    """The demos as a new list, empty for None; raises `error` for anything but an iterable. The adapter checks each demo."""
+    if demos is None:
+        return []
+    is_one = hasattr(demos, "keys")  # a mapping, or one of DSPy's examples
+    if is_one or isinstance(demos, (str, bytes)) or not isinstance(demos, Iterable):
+        msg = f"`demos` takes a list of mappings of fields, found {shown(demos)}.{' Write `[...]` around a single one.' if is_one else ''}"
+        raise error(msg)
+    return list(cast("Iterable[Any]", demos))
+
+
+def _config_of_call(config: Any) -> Mapping[str, Any]:
+    """The settings of one call, empty for None; raises `InputError` for anything but a mapping."""
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping):
+        msg = f"`config` takes a mapping of settings by name, such as `{{'temperature': 0}}`; found {shown(config)}."
+        raise InputError(msg)
+    return cast("Mapping[str, Any]", config)
+
+
+# -- native calls, or calls in text ------------------------------------------------------------------------------
+
+_warned: set[tuple[str, str]] = set()
+_refusing: WeakValueDictionary[int, Any] = WeakValueDictionary()
+"""The models that refused tools, by their `id`: a user's model may not be hashable."""
+_NOUN = r"(?:tool|function)s?(?:[ _-](?:use|usage|calls?|calling))?"
+_TOOLS = rf"(?<![\w.-]){_NOUN}(?![\w\[-]|\.\w)"
+# Compiled when a request is first refused: few programs need it.
+# As Ollama (issue 11131), OpenAI, Groq, vLLM, llama.cpp, OpenRouter, xAI, Gemini, Novita and litellm word it.
+_REFUSAL = (
+    rf"(?:not|n't) support\w*\W+(?:(?:the|any|native|use|using|usage|of|following|param(?:eter)?s?)\W+)*{_TOOLS}"
+    rf"|{_TOOLS}\W{{0,2}}(?: param(?:eter)?s?)?(?: (?:is|are))?(?:n't| currently| not| yet| un)+ ?-?(?:support|enabled|available)"
+    rf"|unsupported (?:param(?:eter)?|field|feature)s?(?:\(s\))?\W+{_TOOLS}"
+    r"|no endpoints found that support tool|--enable-auto-tool-choice|--jinja"
+)
+_ASPECT = r"choice|results?|responses?|outputs?|messages?|search|types?|names?|ids?|schemas?|descriptions?|examples?"
+_NARROWER = (
+    rf"(?:parallel|strict|multiple|forced|nested|streaming|hosted|custom|built-?in)[ _-]{_NOUN}"
+    rf"|(?<![\w-]){_NOUN}[ _-](?:{_ASPECT})|\b(?:in|for|inside|within|with) (?:the )?{_NOUN}|{_NOUN} with strict"
+)
+"""Phrases about one aspect of tool calling. A model may refuse that and yet take tools."""
+
+
+def calls_natively(asker: Asker, wanted: bool | None) -> bool:
+    """Whether tools are declared to the model: as the program wants, else by the model's capabilities."""
+    if wanted is not None:
+        return wanted
+    if not asker.capabilities.native_tools:
+        _warn(asker, "its capabilities say that it takes no tool declarations")
+    return asker.capabilities.native_tools
+
+
+def refuses_tools(asker: Asker, error: LMError) -> bool:
+    """Whether the error says that the model takes no tool declarations, whatever its capabilities say. The model is remembered."""
+    if not isinstance(error, BadRequestError) or not re.search(
+        _REFUSAL, re.sub(_NARROWER, "…", str(error), flags=re.IGNORECASE), re.IGNORECASE
+    ):
+        return False
+    with suppress(TypeError):  # a class with `__slots__` may allow no weak references: its models are asked again each time
+        _refusing[id(asker.lm)] = asker.lm
+    _warn(asker, "it refused the declared tools", f" ({error})")
+    return True
+
+
+class _RefusingTools(BaseLM):
+    """A model that refused tools once: it refuses them again without a request."""
+
+    def __init__(self, lm: Any) -> None:
+        self._lm = lm
+        self.name = str(lm.name)
+        self.capabilities = lm.capabilities
+
+    def complete(self, request: Request) -> Response:
+        return self._for(request).complete(request)
+
+    async def acomplete(self, request: Request) -> Response:
+        return await self._for(request).acomplete(request)
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        return self._for(request).stream(request)
+
+    def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+        return self._for(request).astream(request)
+
+    def _for(self, request: Request) -> Any:
+        if request.tools:
+            msg = f"`{self.name}` does not support tools: it said so before, and was not asked again"
+            raise BadRequestError(msg)
+        return self._lm
+
+
+def _warn(asker: Asker, reason: str, found: str = "") -> None:
+    name = str(asker.lm.name)
+    if (name, reason) not in _warned:
+        import logging  # late: most runs log nothing here
+
+        _warned.add((name, reason))
+        logging.getLogger("ferrule.programs").warning(
+            "%s gets its tools in the text of the prompt: %s%s. `native=False` says so from the start, `native=True` insists.",
+            name,
+            reason,
+            found,
+        )

@@ -1,7 +1,7 @@
-"""Output types that a model has a feature of its own for: `Type.adapt_to_native_lm_feature` and `parse_lm_response` (seed 002).
+"""Output types that use a feature of the model: `Type.adapt_to_native_lm_feature` and `parse_lm_response`, as in DSPy.
 
-Before the question such a type may take its field out of the signature and change the settings; what it took out is read from the whole
-answer afterwards. `ToolCalls` is not among them: what it needs is more than settings.
+Before the question, such a type may take its field out of the signature and change the settings. The field is then read from the whole
+answer. `ToolCalls` is not among them: it needs more than settings.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import Response
     from ferrule.values.signatures.signature import Signature
 
-Taken = tuple[tuple[str, type[Type]], ...]
-"""The outputs that are not asked for in text, each with what reads it."""
+NativeOutputs = tuple[tuple[str, type[Type]], ...]
+"""The outputs that are not asked for in text, each with the type that reads it."""
 
 
-def adapted(signature: type[Signature], how: Asker) -> tuple[type[Signature], Asker, Taken]:
-    """The signature and the settings as the types of its outputs want them for this model."""
-    features = signature.kept(adapted, lambda: _features(signature))
-    if not features:
-        return signature, how, ()
-    settings = dict(how.config)
+def adapt_to_model(signature: type[Signature], asker: Asker) -> tuple[type[Signature], Asker, NativeOutputs]:
+    """Signature and settings as the types of the outputs want them for this model."""
+    adapting = signature.kept(adapt_to_model, lambda: _adapting_types(signature))
+    if not adapting:
+        return signature, asker, ()
+    settings = dict(asker.config)
     asked = signature
-    for name, kind in features:
-        asked = kind.adapt_to_native_lm_feature(asked, name, how.lm, settings)
-    taken = tuple((name, kind) for name, kind in features if name not in asked.output_fields)
-    return asked, replace(how, config=settings), taken
+    for name, kind in adapting:
+        asked = kind.adapt_to_native_lm_feature(asked, name, asker.lm, settings)
+    taken_out = tuple((name, kind) for name, kind in adapting if name not in asked.output_fields)
+    return asked, replace(asker, config=settings), taken_out
 
 
-def _features(signature: type[Signature]) -> Taken:
-    written = Type.adapt_to_native_lm_feature.__func__  # pyright: ignore[reportFunctionMemberAccess]  the function of a class method
+def _adapting_types(signature: type[Signature]) -> NativeOutputs:
+    default = Type.adapt_to_native_lm_feature.__func__  # pyright: ignore[reportFunctionMemberAccess]  the function of a class method
     found: list[tuple[str, type[Type]]] = []
     for name, field in signature.output_fields.items():
         kinds = Type.extract_custom_type_from_annotation(field.annotation)
-        found += [(name, kind) for kind in kinds[:1] if kind.adapt_to_native_lm_feature.__func__ is not written]  # pyright: ignore[reportFunctionMemberAccess]  as above
+        found += [(name, kind) for kind in kinds[:1] if kind.adapt_to_native_lm_feature.__func__ is not default]  # pyright: ignore[reportFunctionMemberAccess]  as above
     return tuple(found)
 
 
-def completed(
-    signature: type[Signature], outputs: Mapping[str, Any], taken: Taken, response: Response, *, is_partial: bool = False
+def add_native_outputs(
+    signature: type[Signature], outputs: Mapping[str, Any], native: NativeOutputs, response: Response, *, is_partial: bool = False
 ) -> dict[str, Any]:
-    """All outputs, in order, those taken out read from the answer.
+    """All outputs, in the signature's order: those parsed from text, and those read from the answer.
 
-    Raises `AdapterParseError` for a required one that is not there; `is_partial`, it is None (E47).
+    Raises `AdapterParseError` for a required one that is missing. With `is_partial` it is None.
     """
     answer = {"text": response.text, "reasoning_content": response.reasoning, "raw": response.raw}
-    found = {name: kind.parse_lm_response(answer) for name, kind in taken}
+    found = {name: kind.parse_lm_response(answer) for name, kind in native}
     absent = [name for name, value in found.items() if value is None and name not in signature.plan.optional and not is_partial]
     if absent:
         problems = [(name, "is missing") for name in absent]

@@ -1,7 +1,7 @@
-"""How `ReAct` works: what an agent is made of, and its loop.
+"""The loop of `ReAct`, and what an agent is made of.
 
-One turn after another is asked for through a mode (`loop_modes.py`) and carried out; what cannot be carried out becomes an observation.
-When the model finishes without the outputs, or the steps run out, an extractor reads them off the trajectory.
+The loop asks for one turn after another through a mode (`modes.py`) and runs its calls; a turn that cannot be read becomes an observation.
+When the model finishes without the outputs, or the steps run out, an extractor reads the outputs from the trajectory.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule.errors import BadRequestError, ContextOverflowError, DuplicateToolError, LimitReachedError, SignatureError, TooManyFaultsError
-from ferrule.programs.asking.ask import Asker, asker
-from ferrule.programs.asking.native_or_text import calls_natively, refuses_tools, with_memory
-from ferrule.programs.asking.options import at_least_one, split
+from ferrule.programs.asking.ask import Asker, calls_natively, check_positive, make_asker, refuses_tools, split_inputs
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool, is_builtin
 from ferrule.programs.predict import ChainOfThought, Predict
-from ferrule.programs.react_loop.modes import Mode, Turn, clipped, fault_result, native_mode, text_mode
-from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView, changes
-from ferrule.programs.tool_use.inputs import declared
-from ferrule.programs.tool_use.use import Used, use
+from ferrule.programs.react_loop.modes import Mode, Turn, fault_result, native_mode, shorten, text_mode
+from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView, has_changes
+from ferrule.programs.tool_use.use import UsingTools, use_tools
 from ferrule.tools.definition.intention import check_no_intention_argument
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
 _OWN = ("lm", "config", "max_iters")
 _TRUNCATIONS = 3
 _HUGE = 2_000
-"""Characters from which an observation is worth shortening when the context overflows."""
+"""Characters above which an observation is shortened when the context overflows."""
 
 
 class Agent(Protocol):
@@ -61,19 +58,19 @@ class Agent(Protocol):
     extract: ChainOfThought
 
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
-        """What to show of a trajectory that no longer fits."""
+        """The part of a trajectory to show when all of it no longer fits."""
         ...
 
 
-def checked_signature(signature: type[Signature] | str) -> type[Signature]:
-    """The agent's signature; raises `SignatureError` for names the loop needs for itself."""
+def check_signature(signature: type[Signature] | str) -> type[Signature]:
+    """The agent's signature; raises `SignatureError` for field names that the loop uses itself."""
     found = as_signature(signature)
     _refuse_reserved(found)
     return found
 
 
-def checked_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
-    """The agent's own tools; raises `DuplicateToolError` for one named like a built-in one."""
+def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
+    """The agent's own tools; raises `DuplicateToolError` for a name of a built-in tool."""
     own = Toolbox.of(tools)
 
     def check(box: Toolbox) -> None:
@@ -91,58 +88,52 @@ def checked_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
 
 @lru_cache(maxsize=256)
 def with_builtin(signature: type[Signature], own: Toolbox, *, clarification: bool, native: bool) -> Toolbox:
-    """The agent's tools and the built-in ones: in native mode `finish` takes the outputs."""
+    """The agent's tools and the built-in ones. In native mode the arguments of `finish` are the outputs."""
     builtin = (CLARIFY,) if clarification else ()
     return Toolbox((*own, *builtin, finish_tool(signature, with_outputs=native)))
 
 
 class _WithoutReasoning(ChainOfThought):
-    """The extractor of an agent that has an input `reasoning`: there is no other place to reason in."""
+    """The extractor of an agent that has an input called `reasoning`: it cannot have such an output."""
 
     @staticmethod
-    def _reasoned(signature: type[Signature]) -> type[Signature]:
+    def _with_reasoning(signature: type[Signature]) -> type[Signature]:
         return signature
 
 
-def extractor(signature: type[Signature]) -> ChainOfThought:
-    """What reads the outputs off the trajectory, reasoning first where no input has that name."""
-    made = _WithoutReasoning if "reasoning" in signature.input_fields else ChainOfThought
-    return made(extracting(signature))
-
-
-def extracting(signature: type[Signature]) -> type[Signature]:
-    """The signature of the extractor: the trajectory as one more input."""
+def make_extractor(signature: type[Signature]) -> ChainOfThought:
+    """The program that reads the outputs from the trajectory, with reasoning first if no input has that name."""
     trajectory = InputField(desc="The steps taken: thoughts, calls, and what came of them.")
-    return signature.append("trajectory", trajectory, str).with_instructions(extract_instructions(signature))
+    kind = _WithoutReasoning if "reasoning" in signature.input_fields else ChainOfThought
+    return kind(signature.append("trajectory", trajectory, str).with_instructions(extract_instructions(signature)))
 
 
-def carry(agent: Agent, inputs: dict[str, Any]) -> Flow:
+def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     """One run of an agent."""
     signature = agent.react.signature
-    own, inputs = split(signature, inputs, (*_OWN, "limits"))
-    given, tools = declared(signature, inputs, agent.react.toolbox)
+    own, given, tools = split_inputs(signature, inputs, (*_OWN, "limits"), agent.react.toolbox)
     if tools is not agent.react.toolbox:
         _refuse_builtin_names(tools)
     values = signature.check_inputs(given)
-    how = with_memory((yield from asker(agent.react.lm, agent.react.config, own)), agent.native)
+    asker = yield from make_asker(agent.react.lm, agent.react.config, own, native=agent.native)
     limits: Limits = own.get("limits", agent.limits)
     if limits.are_shared:
         yield Within(limits)
-    loop = _Loop(agent, how, values, tools, limits, native=calls_natively(how, agent.native))
-    outputs, reason = yield from loop.flow(at_least_one("max_iters", own.get("max_iters", agent.max_iters)))
+    loop = _Loop(agent, asker, values, tools, limits, native=calls_natively(asker, agent.native))
+    outputs, reason = yield from loop.flow(check_positive("max_iters", own.get("max_iters", agent.max_iters)))
     if outputs is None:
-        outputs = yield from _extracted(agent, how, values, loop)
-    # The answer stands in the conversation as an earlier turn's does: a call of `finish`, without a result, is taken by no provider.
-    said = Message("assistant", content_of(how.adapter.drawn_answer(outputs)))
-    return Prediction.of(outputs, trajectory=Trajectory(loop.steps), messages=loop.request.messages.then(said), reason=reason)
+        outputs = yield from _extract(agent, asker, values, loop)
+    # The answer is added as text: no provider accepts a call of `finish` without a result.
+    answer = Message("assistant", content_of(asker.adapter.drawn_answer(outputs)))
+    return Prediction.of(outputs, trajectory=Trajectory(loop.steps), messages=loop.request.messages.then(answer), reason=reason)
 
 
-def _extracted(agent: Agent, how: Asker, values: Mapping[str, Any], loop: _Loop) -> Generator[Act, Any, dict[str, Any]]:
-    """The outputs as the extractor reads them off the trajectory."""
-    own = {} if agent.extract.predict.lm is not None else {"lm": how.lm}
+def _extract(agent: Agent, asker: Asker, values: Mapping[str, Any], loop: _Loop) -> Generator[Act, Any, dict[str, Any]]:
+    """The outputs as the extractor reads them from the trajectory."""
+    own = {} if agent.extract.predict.lm is not None else {"lm": asker.lm}
     rounds = 0
     while True:
-        steps = (how.adapter.step_message(_entries(step, i)).text for i, step in enumerate(loop.shown))
+        steps = (asker.adapter.step_message(_entries(step, i)).text for i, step in enumerate(loop.shown))
         try:
             found = yield from agent.extract.flow(**values, trajectory="\n\n".join(steps), **own)
         except ContextOverflowError:
@@ -154,42 +145,42 @@ def _extracted(agent: Agent, how: Asker, values: Mapping[str, Any], loop: _Loop)
 
 
 class _Loop:
-    """One run of the loop: what is kept, and what of it is shown to the model."""
+    """One run of the loop: all its steps, and those shown to the model."""
 
     mode: Mode
     toolbox: Toolbox
 
-    def __init__(self, agent: Agent, how: Asker, values: Mapping[str, Any], tools: Toolbox, limits: Limits, *, native: bool) -> None:
+    def __init__(self, agent: Agent, asker: Asker, values: Mapping[str, Any], tools: Toolbox, limits: Limits, *, native: bool) -> None:
         self.agent = agent
         self.limits = limits
         self.tools = tools
         self.shelf = agent.react.toolbox.shelf
-        self.how = how
+        self.asker = asker
         self.values = values
-        self._choose(native=native)
-        self.host = Host(self, how.conditions)
+        self._choose_mode(native=native)
+        self.host = Host(self, asker.conditions)
         self.live: LiveTools | None = None
         if agent.react.toolbox.servers or agent.react.toolbox.has_remote:
-            from ferrule.programs.tool_use.live import live_tools  # late: most programs have no tools of servers
+            from ferrule.programs.tool_use.live import LiveTools  # late: most programs have no tools of servers
 
-            self.live = live_tools(agent.react.toolbox, self.host, is_resumed=how.conditions.is_resumed)
+            self.live = LiveTools.of(agent.react.toolbox, self.host, asker.conditions)
         self.news = ""
-        """What the model is to be told of a change of tools, with the step that is being taken."""
+        """What changed in the tools, in words: rendered with the current step."""
         self.steps: Log[Step] = Log()
         self.shown = self.steps
         self.request: Any = None
         self.faults: list[str] = []
 
-    def _choose(self, *, native: bool) -> None:
+    def _choose_mode(self, *, native: bool) -> None:
         self.native = native
         clarification = self.agent.enable_user_clarification
         self.toolbox = with_builtin(self.agent.react.signature, self.tools, clarification=clarification, native=native)
-        self.mode = self._mode()
+        self.mode = self._make_mode()
 
-    def _mode(self) -> Mode:
+    def _make_mode(self) -> Mode:
         agent, make = self.agent, native_mode if self.native else text_mode
         limit = self.limits.observation_chars
-        return make(self.how, agent.react, self.values, self.toolbox, intention=agent.intention, observation_chars=limit)
+        return make(self.asker, agent.react, self.values, self.toolbox, intention=agent.intention, observation_chars=limit)
 
     @property
     def module(self) -> Agent:
@@ -208,7 +199,7 @@ class _Loop:
             check_no_intention_argument(tools)
 
     def flow(self, max_iters: int) -> Generator[Act, Any, tuple[dict[str, Any] | None, str | None]]:
-        """The outputs, None where they have to be extracted; and why the loop ended, if not by `finish`."""
+        """The outputs, or None if they must be extracted; and why the loop ended, if not by `finish`."""
         self.request = self.mode.request(self.shown)
         for index in range(max_iters):
             try:
@@ -226,16 +217,16 @@ class _Loop:
                 return self._outputs(finished), None
             self._count(step)
             if self.live is not None:
-                self.news = "\n".join(filter(None, (self.news, (yield from self.live.news()))))
-            messages = self.request.messages.then(*self.mode.shown(step, len(self.shown) - 1, turn, self.news))
+                self.news = "\n".join(filter(None, (self.news, (yield from self.live.refresh()))))
+            messages = self.request.messages.then(*self.mode.render(step, len(self.shown) - 1, turn, self.news))
             self.request = self._with_other_tools(messages) if self.news else self.request.following(messages)
         return None, "max_iters"
 
     def _with_other_tools(self, messages: Messages) -> Request:
-        """The next request after a change of tools: what was said so far stays as it was."""
+        """The next request after a change of tools. The messages so far stay the same."""
         self.news = ""
         self.tools = Toolbox(tool for tool in self.toolbox if not is_builtin(tool))
-        self.mode = self._mode()
+        self.mode = self._make_mode()
         return self.mode.request_after(messages)
 
     def _turn(self, index: int) -> Generator[Act, Any, Turn]:
@@ -248,20 +239,20 @@ class _Loop:
                 if not self.shorten(rounds):
                     raise
             except BadRequestError as error:
-                # Capabilities are what is known of a model, not what is so: tried once more, with the tools in the text (E65).
-                if self.agent.native or not self.native or not refuses_tools(self.how, error):
+                # The model's capabilities may be wrong: ask once more, with the tools in the text.
+                if self.agent.native or not self.native or not refuses_tools(self.asker, error):
                     raise
-                self._choose(native=False)
+                self._choose_mode(native=False)
             self.request = self.mode.request(self.shown)
 
     def shorten(self, rounds: int) -> bool:
-        """Show less than before; False where that is no use any more. One huge observation goes first, then the oldest steps."""
+        """Show less than before; returns False if that cannot help. Huge observations are cut first, then the oldest step goes."""
         if not self.shown or rounds > _TRUNCATIONS + 1:
             return False
         longest = max((len(result.content) for step in self.shown for result in step.results), default=0)
         if rounds == 1 and longest > _HUGE:
             limit = longest // 4
-            self.shown = type(self.shown)(_clipped_step(step, limit) for step in self.shown)
+            self.shown = type(self.shown)(_shorten_step(step, limit) for step in self.shown)
             return True
         shorter = self.agent.truncate_trajectory(Trajectory(self.shown)).steps
         changed = len(shorter) != len(self.shown) or shorter != self.shown
@@ -269,26 +260,26 @@ class _Loop:
         return changed
 
     def _step(self, turn: Turn) -> Generator[Act, Any, tuple[Step, ToolCall | None]]:
-        """Carry the turn out; the `finish` call, if there is one, comes last."""
+        """Run the turn's calls; the `finish` call, if there is one, comes last."""
         if turn.problem:
             return Step(turn.thought, (), (fault_result(turn.problem),)), None
         named = [call for call in turn.calls if call.name == "finish"]
         if not named:
-            results: list[ToolResult] = yield from self._used(turn, turn.calls)
-            if changes(results):
-                results, self.news = self.host.applied(results)
+            results: list[ToolResult] = yield from self._use_tools(turn, turn.calls)
+            if has_changes(results):
+                results, self.news = self.host.apply(results)
             return Step(turn.thought, turn.calls, tuple(results)), None
         finish = named[0]
         others = tuple(call for call in turn.calls if call is not finish)
-        results = yield from self._used(turn, others) if others else _none()
+        results = (yield from self._use_tools(turn, others)) if others else []
         calls = (*others, finish)
         return Step(turn.thought, calls, (*results, ToolResult("finish", "Completed.", finish.id))), finish
 
-    def _used(self, turn: Turn, calls: Sequence[ToolCall]) -> Used:
-        return use(self.toolbox, calls, self.host, self.how.conditions, thought=turn.thought, policy=self.agent.policy)
+    def _use_tools(self, turn: Turn, calls: Sequence[ToolCall]) -> UsingTools:
+        return use_tools(self.toolbox, calls, self.host, self.asker.conditions, thought=turn.thought, policy=self.agent.policy)
 
     def _outputs(self, finish: ToolCall) -> dict[str, Any] | None:
-        """The outputs that `finish` carried, typed; None where they are not all there or do not fit: then they are extracted."""
+        """The outputs in the arguments of `finish`, typed; None if one is missing or does not fit, so that they are extracted."""
         signature = self.agent.react.signature
         try:
             return {name: signature.check_output(name, finish.args[name], is_value=True) for name in signature.output_fields}
@@ -305,13 +296,8 @@ class _Loop:
             self.faults = []
 
 
-def _none() -> Generator[Act, Any, list[ToolResult]]:
-    return []
-    yield  # pyright: ignore[reportUnreachable]  makes this a generator
-
-
-def _clipped_step(step: Step, limit: int) -> Step:
-    return replace(step, results=tuple(replace(result, content=clipped(result.content, limit)) for result in step.results))
+def _shorten_step(step: Step, limit: int) -> Step:
+    return replace(step, results=tuple(replace(result, content=shorten(result.content, limit)) for result in step.results))
 
 
 def _entries(step: Step, i: int) -> dict[str, Any]:
@@ -320,8 +306,8 @@ def _entries(step: Step, i: int) -> dict[str, Any]:
 
 def _refuse_reserved(signature: type[Signature]) -> None:
     for name, field in signature.input_fields.items():
-        kept_for_history = name == "history" and field.annotation is not History
-        if name in {"trajectory", *_OWN} or name.startswith("next_") or kept_for_history:
+        is_no_history = name == "history" and field.annotation is not History
+        if name in {"trajectory", *_OWN} or name.startswith("next_") or is_no_history:
             why = "`ReAct` uses it itself" if name != "history" else "it is kept for the conversation: give it the type `History`"
             msg = f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name."
             raise SignatureError(msg)

@@ -1,6 +1,6 @@
 """The two ways a model takes a step of `ReAct`: in the text of its answer, or as native tool calls.
 
-A mode asks for one turn, and says how a finished step looks in the next request. All else, the loop itself, is the same for both.
+A mode asks for one turn and renders finished steps. Everything else is the same for both and stands in `loop.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ferrule.errors import AdapterParseError
-from ferrule.programs.asking.ask import Asker, ask
+from ferrule.programs.asking.ask import Asker, ask_model
 from ferrule.programs.instructions import loop_instructions
 from ferrule.tools.definition.intention import DESCRIPTION, add_intention, take_intention, write_intention
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
@@ -31,38 +31,38 @@ if TYPE_CHECKING:
 
 
 class Turn(Record):
-    """What the model did in one turn: calls, or an answer in plain text, or nothing that can be read (`problem`)."""
+    """What the model did in one turn: calls, or an answer in plain text, or something unreadable (`problem`)."""
 
     thought: str = ""
     calls: tuple[ToolCall, ...] = ()
     outputs: Mapping[str, Any] | None = None
-    """The signature's outputs, where the model answered without `finish`."""
+    """The signature's outputs, if the model answered without `finish`."""
     problem: str = ""
     response: Response | None = None
 
 
 class Mode(Protocol):
-    """How steps are asked for and shown."""
+    """How steps are asked for and rendered."""
 
     def request(self, steps: Sequence[Step]) -> Request:
-        """A request that shows these steps, rendered anew."""
+        """A request that shows these steps, all rendered again."""
         ...
 
     def request_after(self, messages: Messages) -> Request:
-        """A request that goes on from these messages."""
+        """A request that continues these messages."""
         ...
 
     def turn(self, request: Request, steps: Sequence[Step], index: int) -> Generator[Act, Any, Turn]:
-        """Ask for the next turn. `steps` are those the request shows, `index` numbers the turn."""
+        """Ask for the next turn. `steps` are those that the request shows, `index` numbers the turn."""
         ...
 
-    def shown(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
-        """A step as messages; `turn` is what it came from, where that is still at hand; `news` what changed in the tools, in words."""
+    def render(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
+        """A step as messages. `turn` is where it came from, if that is still known; `news` says what changed in the tools."""
         ...
 
 
-def clipped(content: Content, limit: int) -> Content:
-    """Text with its middle cut out where it is longer than `limit` characters."""
+def shorten(content: Content, limit: int) -> Content:
+    """Text without its middle, if it is longer than `limit` characters."""
     if not isinstance(content, str) or len(content) <= limit:
         return content
     half = limit // 2
@@ -72,7 +72,7 @@ def clipped(content: Content, limit: int) -> Content:
 class TextMode(Record):
     """Steps as the fields `next_thought`, `next_tool_name`, `next_tool_args`; each finished step is one user message."""
 
-    how: Asker
+    asker: Asker
     signature: type[Signature]
     """With the loop's instructions, the tools and the three fields."""
     values: Mapping[str, Any]
@@ -81,15 +81,15 @@ class TextMode(Record):
 
     def request(self, steps: Sequence[Step]) -> Request:
         """See `Mode`."""
-        return self.request_after(self._messages(self.how.adapter, steps))
+        return self.request_after(self._messages(self.asker.adapter, steps))
 
     def request_after(self, messages: Messages) -> Request:
         """See `Mode`."""
-        return self.how.request(self.signature, messages)
+        return self.asker.request(self.signature, messages)
 
     def _messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
         opening = adapter.opening(self.signature, self.values, demos=self.demos)
-        return opening.then(*[self._shown(adapter, step, i) for i, step in enumerate(steps)]) if steps else opening
+        return opening.then(*[self._step_message(adapter, step, i) for i, step in enumerate(steps)]) if steps else opening
 
     def turn(self, request: Request, steps: Sequence[Step], index: int) -> Generator[Act, Any, Turn]:
         """See `Mode`."""
@@ -98,34 +98,34 @@ class TextMode(Record):
             return self._messages(adapter, steps)
 
         try:
-            fields, response = yield from ask(self.how, self.signature, request, render, read=self._read)
+            fields, response = yield from ask_model(self.asker, self.signature, request, render, read=self._read)
         except AdapterParseError as error:
             return Turn(problem=str(error))
         thought = fields.get("next_thought")
-        calls = _named_calls(fields.get("next_tool_name"), fields.get("next_tool_args"), index)
+        calls = _read_calls(fields.get("next_tool_name"), fields.get("next_tool_args"), index)
         if fields.get("next_intention"):
-            calls = _meant(calls, fields["next_intention"])
+            calls = _with_intentions(calls, fields["next_intention"])
         return Turn("" if thought is None else str(thought), calls, response=response)
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         try:
             return _read_step(adapter, response)
         except AdapterParseError as error:
-            raise _of_asked(error, self.signature) from error.__cause__
+            raise _without_other_fields(error, self.signature) from error.__cause__
 
-    def shown(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
+    def render(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
         """See `Mode`."""
         del turn
-        return (self._shown(self.how.adapter, step, index, news),)
+        return (self._step_message(self.asker.adapter, step, index, news),)
 
-    def _shown(self, adapter: Adapter, step: Step, i: int, news: str = "") -> Message:
+    def _step_message(self, adapter: Adapter, step: Step, i: int, news: str = "") -> Message:
         fields: dict[str, Any] = {f"thought_{i}": step.thought}
-        meant = [call.intention for call in step.calls if call.intention is not None]
-        if meant:
-            fields[f"intention_{i}"] = meant[0] if len(meant) == 1 else meant
+        intentions = [call.intention for call in step.calls if call.intention is not None]
+        if intentions:
+            fields[f"intention_{i}"] = intentions[0] if len(intentions) == 1 else intentions
         fields[f"tool_name_{i}"] = step.entry("tool_name")
         fields[f"tool_args_{i}"] = step.entry("tool_args")
-        contents = [clipped(result.content, self.observation_chars) for result in step.results]
+        contents = [shorten(result.content, self.observation_chars) for result in step.results]
         fields[f"observation_{i}"] = contents[0] if len(contents) == 1 else contents
         if news:
             fields[f"tools_{i}"] = news
@@ -135,7 +135,7 @@ class TextMode(Record):
 class NativeMode(Record):
     """Steps as native tool calls: an assistant message with the calls, and one tool message for each."""
 
-    how: Asker
+    asker: Asker
     signature: type[Signature]
     """With the loop's instructions and no outputs: they are the arguments of `finish`."""
     outputs: type[Signature]
@@ -149,13 +149,13 @@ class NativeMode(Record):
 
     def request(self, steps: Sequence[Step]) -> Request:
         """See `Mode`."""
-        opening = self.how.adapter.opening(self.signature, self.values, demos=self.demos, native=True)
-        shown = [message for i, step in enumerate(steps) for message in self.shown(step, i, None)]
-        return self.request_after(opening.then(*shown) if shown else opening)
+        opening = self.asker.adapter.opening(self.signature, self.values, demos=self.demos, native=True)
+        rendered = [message for i, step in enumerate(steps) for message in self.render(step, i, None)]
+        return self.request_after(opening.then(*rendered) if rendered else opening)
 
     def request_after(self, messages: Messages) -> Request:
         """See `Mode`."""
-        return self.how.request(self.signature, messages, tools=self.declarations)
+        return self.asker.request(self.signature, messages, tools=self.declarations)
 
     def turn(self, request: Request, steps: Sequence[Step], index: int) -> Generator[Act, Any, Turn]:
         """See `Mode`."""
@@ -165,7 +165,7 @@ class NativeMode(Record):
             del adapter
             return self.request(steps).messages
 
-        fields, response = yield from ask(self.how, self.signature, request, render, read=self._read, reader=_Thoughts)
+        fields, response = yield from ask_model(self.asker, self.signature, request, render, read=self._read, reader=_ThoughtReader)
         thought = response.text or response.reasoning or ""
         if response.tool_calls:
             calls = tuple(map(take_intention, response.tool_calls)) if self.intention else response.tool_calls
@@ -180,26 +180,26 @@ class NativeMode(Record):
         try:
             return adapter.read(self.outputs, response, lenient=True)
         except AdapterParseError:
-            return {}  # plain words are an end of the loop as well; the extractor makes outputs of them
+            return {}  # plain text ends the loop too; the extractor makes outputs of it
 
-    def shown(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
+    def render(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
         """See `Mode`."""
-        del index, news  # the declarations say it
+        del index, news  # the declarations of the next request show what changed
         if turn is not None and turn.response is not None:
-            said = turn.response.message()
+            answer = turn.response.message()
         else:
-            said = Message("assistant", step.thought, tuple(map(write_intention, step.calls)))
+            answer = Message("assistant", step.thought, tuple(map(write_intention, step.calls)))
         if not step.calls:
-            return (said, *(Message("user", result.content) for result in step.results))
-        return (said, *[self._result(result) for result in step.results])
+            return (answer, *(Message("user", result.content) for result in step.results))
+        return (answer, *[self._result_message(result) for result in step.results])
 
-    def _result(self, result: ToolResult) -> Message:
-        content = clipped(result.content, self.observation_chars)
+    def _result_message(self, result: ToolResult) -> Message:
+        content = shorten(result.content, self.observation_chars)
         return tool_message(result if content is result.content else replace(result, content=content))
 
 
-class _Thoughts:
-    """Beside native calls, whatever a model says is its thought."""
+class _ThoughtReader:
+    """Streams all text beside native calls as the model's thought."""
 
     def feed(self, text: str) -> Sequence[tuple[str, str]]:
         return (("next_thought", text),)
@@ -209,31 +209,31 @@ class _Thoughts:
 
 
 def text_mode(
-    how: Asker, predict: Predict, values: Mapping[str, Any], toolbox: Toolbox, *, intention: bool, observation_chars: int
+    asker: Asker, predict: Predict, values: Mapping[str, Any], toolbox: Toolbox, *, intention: bool, observation_chars: int
 ) -> TextMode:
     """Text mode for one run."""
     signature = _text_signature(predict.signature, toolbox, intention=intention)
-    return TextMode(how, signature, values, predict.demos, observation_chars)
+    return TextMode(asker, signature, values, predict.demos, observation_chars)
 
 
 def native_mode(
-    how: Asker, predict: Predict, values: Mapping[str, Any], toolbox: Toolbox, *, intention: bool, observation_chars: int
+    asker: Asker, predict: Predict, values: Mapping[str, Any], toolbox: Toolbox, *, intention: bool, observation_chars: int
 ) -> NativeMode:
     """Native mode for one run."""
     base = predict.signature
-    declarations = _asking(toolbox) if intention else toolbox.declarations
+    declarations = _with_intention(toolbox) if intention else toolbox.declarations
     signature = _native_signature(base)
-    return NativeMode(how, signature, base, values, predict.demos, declarations, intention, observation_chars)
+    return NativeMode(asker, signature, base, values, predict.demos, declarations, intention, observation_chars)
 
 
 @lru_cache(maxsize=256)
-def _asking(toolbox: Toolbox) -> Declarations:
+def _with_intention(toolbox: Toolbox) -> Declarations:
     return add_intention(toolbox, without="finish")  # its arguments are the outputs
 
 
 @lru_cache(maxsize=256)
 def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool) -> type[Signature]:
-    names: Any = Literal[tuple(tool.name for tool in toolbox)]  # pyright: ignore[reportInvalidTypeArguments]  made of what is there
+    names: Any = Literal[tuple(tool.name for tool in toolbox)]  # pyright: ignore[reportInvalidTypeArguments]  built at runtime
     signature = _without_outputs(base).with_instructions(loop_instructions(base, toolbox, native=False))
     signature = signature.append("next_thought", OutputField(desc="What you think of the situation and what to do next."), str)
     if intention:
@@ -254,30 +254,30 @@ def _without_outputs(base: type[Signature]) -> type[Signature]:
 
 
 _STEP = Signature("situation -> next_thought: Any, next_intention: Any = None, next_tool_name: Any, next_tool_args: Any")
-"""What a step is read with: more lenient than what the model is told, so that its slips become observations."""
+"""Parses a step more leniently than the prompt asks for it, so that the model's slips become observations."""
 
 
 def _read_step(adapter: Adapter, response: Response) -> dict[str, Any]:
     try:
         return adapter.read(_STEP, response)
     except AdapterParseError as error:
-        # A tool that takes nothing is often named without arguments; arguments that are there but unreadable are a problem.
+        # Models often name a tool without parameters and leave the arguments out. Arguments that are unreadable are a problem.
         unreadable = {name for name, _ in error.problems} - error.absent
         if not error.parsed.get("next_tool_name") or "next_tool_args" in unreadable:
             raise
         return error.parsed
 
 
-def _of_asked(error: AdapterParseError, signature: type[Signature]) -> AdapterParseError:
-    """The error without problems of a field that `_STEP` has and this model was not asked for: no model can mend those."""
+def _without_other_fields(error: AdapterParseError, signature: type[Signature]) -> AdapterParseError:
+    """The error without the problems of fields that `_STEP` has and the prompt does not ask for: the model cannot repair those."""
     asked = {"", *signature.output_fields}
     problems = [(name, problem) for name, problem in error.problems if name in asked]
     absent = error.absent & asked
     return AdapterParseError(error.adapter, error.text, problems, parsed=error.parsed, absent=absent, code=error.code, raw=error.raw)
 
 
-def _named_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
-    """The step's calls: one, or several where the model gave lists of equal length."""
+def _read_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
+    """The step's calls: one, or several if the model gave lists of equal length."""
     if isinstance(args, str):  # an answer in JSON may hold the arguments as a string of JSON
         args = _STEP.check_output("next_tool_args", args)
     if isinstance(name, list) and isinstance(args, list) and len(name) == len(args):  # pyright: ignore[reportUnknownArgumentType]
@@ -287,10 +287,10 @@ def _named_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
     return (_call(name, args, f"call_{index}_0"),)
 
 
-def _meant(calls: tuple[ToolCall, ...], said: Any) -> tuple[ToolCall, ...]:
-    """The calls with what the model said of them: one text for all, or one for each."""
-    several = cast("list[Any]", said) if isinstance(said, list) else []
-    each: list[Any] = several if len(several) == len(calls) else [cast("Any", said)] * len(calls)
+def _with_intentions(calls: tuple[ToolCall, ...], intention: Any) -> tuple[ToolCall, ...]:
+    """The calls with the model's intention: one text for all, or one for each."""
+    several = cast("list[Any]", intention) if isinstance(intention, list) else []
+    each: list[Any] = several if len(several) == len(calls) else [cast("Any", intention)] * len(calls)
     return tuple([call.changed(intention=str(why)) for call, why in zip(calls, each, strict=True)])
 
 
@@ -306,5 +306,5 @@ def _call(name: Any, args: Any, call_id: str) -> ToolCall:
 
 
 def fault_result(problem: str) -> ToolResult:
-    """What a step without any call leaves as its observation."""
+    """The observation of a step without a call."""
     return ToolResult("", problem, is_error=True, is_fault=True)

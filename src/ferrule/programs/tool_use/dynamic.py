@@ -1,9 +1,9 @@
-"""Tools that come and go while a program runs.
+"""Tools that change while a program runs.
 
-A flow that offers tools makes one `Host` a run and gives it to its calls. A tool that returns a `@module_callback`
-(`tools/execution/tool_changes.py`) is thereby shown a `ModuleView`: the user's program as this run sees it. What the callback did to the
-view is written into the call's result as names and digests. At the end of the turn the flow applies the changes of all its results, in the
-order of the calls. A replay makes the same changes from the recorded results, and runs no callback. The user's program is never changed.
+A flow with tools makes one `Host` for its run and passes it to its calls. A tool that returns a `@module_callback`
+(`tools/execution/tool_changes.py`) gets a `ModuleView`: the user's program as this run sees it. The changes that the callback makes to the
+view go into the call's result, as names and digests. At the end of the turn the flow applies the changes of all its results, in the order
+of the calls. A replay makes the same changes from the recorded results and runs no callback. The user's program is never changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 from ferrule.errors import DuplicateToolError, RunCancelledError, RunError, shown
-from ferrule.programs.instructions import is_builtin, new_tools
+from ferrule.programs.instructions import describe_new_tools, is_builtin
 from ferrule.tools.execution.tool_changes import digest
 from ferrule.tools.toolbox import Toolbox, to_tool
 from ferrule.values.conversation.history import History
@@ -31,44 +31,44 @@ if TYPE_CHECKING:
     from ferrule.values.run.act import Conditions
 
 _MOST_RUNS = 256
-"""Of how many runs of this process the loaded tools are remembered, so that they can be resumed without being handed them again."""
+"""The number of runs in this process whose loaded tools are remembered, so that they resume without `Run.load(tools=...)`."""
 _Loaded = dict[tuple[str, str], "Tool"]
 _loaded: OrderedDict[Hashable, _Loaded] = OrderedDict()
-"""By `Conditions.place`. A run that is done stays: loaded again, it is replayed for its prediction."""
+"""By `Conditions.place`. Runs that are done stay: one that is loaded again is replayed for its prediction."""
 _loading = threading.Lock()
 
 
 class ModuleContext(Record):
-    """What a `@module_callback` is given."""
+    """The argument of a `@module_callback`."""
 
     module: Any
-    """The program that the user made, as this run sees it: a `ModuleView`."""
+    """The user's program as this run sees it: a `ModuleView`."""
     trajectory: Trajectory = field(default_factory=Trajectory)
-    """The finished steps of the run; the turn that is going on is not among them."""
+    """The finished steps of the run, without the current turn."""
     input_args: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The inputs of the run, by name."""
     history: History = field(default_factory=History)
-    """The conversation up to the turn that is going on, without the system message."""
+    """The conversation before the current turn, without the system message."""
 
 
 class Owner(Protocol):
-    """What a host needs of the flow it belongs to."""
+    """What a host needs of the flow that it belongs to."""
 
     toolbox: Toolbox
-    """The tools that are offered now, the built-in ones included."""
+    """The tools offered now, the built-in ones included."""
 
     @property
     def module(self) -> Any:
-        """The program that the user made."""
+        """The user's program."""
         ...
 
     @property
     def shelf(self) -> Shelf | None:
-        """Where tools are loaded from by name."""
+        """Tools that can be loaded by name."""
         ...
 
     def context(self, view: ModuleView) -> ModuleContext:
-        """What a callback is given."""
+        """The argument of a callback."""
         ...
 
     def check(self, tools: Sequence[Tool]) -> None:
@@ -77,16 +77,16 @@ class Owner(Protocol):
 
 
 class ModuleView:
-    """A program as one call of one run sees it: `tools` are those of the run, and changing them changes nothing else.
+    """A program as one call of one run sees it: `tools` are those of the run, and changes to them stay in the run.
 
-    Every other public attribute is the program's own, and can be read only.
+    All other public attributes are the program's own and read-only.
     """
 
     __slots__ = ("_after", "_before", "_host", "_owner")
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._owner = host.owner  # a view that a callback keeps can be read after the run
+        self._owner = host.owner  # a callback may keep the view and read it after the run
         self._before = self._after = self._owner.toolbox
 
     @property
@@ -96,27 +96,27 @@ class ModuleView:
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The tools by name, the built-in ones included: to be read; `init_module` changes them."""
+        """The tools by name, the built-in ones included. Read-only; `init_module` changes them."""
         return MappingProxyType(dict(self._after.items()))
 
     def init_module(self, tools: Iterable[Tool | Callable[..., Any]] | None = None) -> None:
-        """Offer these tools, and the built-in ones, which may be among them or not; None offers the built-in ones only.
+        """Offer these tools and the built-in ones, which need not be among them; None offers the built-in ones only.
 
-        Raises `DuplicateToolError` for two tools of one name, `ToolDefinitionError` for what is no tool. Then nothing is changed.
+        Raises `DuplicateToolError` for two tools of one name and `ToolDefinitionError` for an object that is no tool; then nothing changes.
         """
         named = Toolbox([tool for tool in Toolbox(() if tools is None else tools) if not is_builtin(tool)])
         self._owner.check(named.tools)
         self._after = Toolbox((*filter(is_builtin, self._before), *named))
 
     def load(self, *names: str) -> str:
-        """Offer tools of the toolbox's shelf, by name or glob; returns what came of it, in words."""
-        return self._moved(names, self._owner.shelf, loading=True)
+        """Offer tools of the toolbox's shelf, by name or glob; returns the change in words."""
+        return self._move(names, self._owner.shelf, loading=True)
 
     def unload(self, *names: str) -> str:
-        """Put tools back on the shelf, by name or glob; returns what came of it, in words."""
-        return self._moved(names, self._owner.shelf, loading=False)
+        """Put tools back on the shelf, by name or glob; returns the change in words."""
+        return self._move(names, self._owner.shelf, loading=False)
 
-    def _moved(self, names: Iterable[str], shelf: Shelf | None, *, loading: bool) -> str:
+    def _move(self, names: Iterable[str], shelf: Shelf | None, *, loading: bool) -> str:
         there = {tool.name for tool in self.toolbox}
         found: dict[str, Tool] = {}
         lines: list[str] = []
@@ -141,7 +141,7 @@ class ModuleView:
         return "\n".join(lines)
 
     def settled(self) -> dict[str, Any] | None:
-        """What was changed, as a result carries it; None for nothing. The host remembers the tools themselves."""
+        """The change as a result carries it, or None. The host remembers the tools themselves."""
         added = [tool for tool in self.toolbox if self._before.get(tool.name) != tool]
         removed = [tool.name for tool in self._before if self.toolbox.get(tool.name) != tool]
         if not added and not removed:
@@ -151,7 +151,7 @@ class ModuleView:
         return {"added": named, "removed": removed}
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # above all `_host` itself, in a view that `copy` is just making
+        if name.startswith("_"):  # `copy` makes a view without `_host`, which would be looked up here for ever
             raise AttributeError(name)
         return getattr(self._owner.module, name)
 
@@ -160,34 +160,34 @@ class ModuleView:
 
 
 class Host:
-    """The tools of one run, where calls change them."""
+    """The tools of one run, and the changes that calls make to them."""
 
     def __init__(self, owner: Owner, conditions: Conditions) -> None:
-        self._owner = ref(owner)  # weak, as the owner holds the host: so the memory of a run is given back at its end
+        self._owner = ref(owner)  # weak, as the owner holds the host: the memory of a run is freed at its end
         self._start = owner.toolbox
         self._extra_tools = conditions.extra_tools
         self._key = conditions.place
         self._mine: _Loaded = {}
         self.elsewhere: Callable[[], Iterable[Tool]] = tuple
-        """Further tools that a resumed run may have had: those of its MCP servers as they list them now."""
+        """More tools that a resumed run may have had: those that its MCP servers list now."""
 
     @property
     def owner(self) -> Owner:
-        """The flow whose tools these are. Raises `RunCancelledError` once it is over."""
+        """The flow that these tools belong to. Raises `RunCancelledError` after its end."""
         owner = self._owner()
         if owner is None:
-            msg = "The program whose tools these are has ended: nothing can be changed in it any more."
+            msg = "The program that these tools belong to has ended; its tools can no longer be changed."
             raise RunCancelledError(msg)
         return owner
 
     def context(self) -> ModuleContext:
-        """What a callback is given: a view of its own, so that calls of one turn do not see each other's changes halfway."""
+        """The argument of a callback, with a new view: calls of one turn do not see each other's unfinished changes."""
         return self.owner.context(ModuleView(self))
 
     def remember(self, tools: _Loaded) -> None:
-        """Tools that were loaded, by name and digest: the run may need them again when it is resumed."""
+        """Remember loaded tools, by name and digest: the run may need them when it is resumed."""
         self._mine.update(tools)
-        if self._key is None:  # acts answered by hand: no run, and nothing to resume
+        if self._key is None:  # acts answered by hand: there is no run to resume
             return
         with _loading:
             _loaded.setdefault(self._key, {}).update(tools)
@@ -195,10 +195,10 @@ class Host:
             while len(_loaded) > _MOST_RUNS:
                 _loaded.popitem(last=False)
 
-    def applied(self, results: Sequence[ToolResult]) -> tuple[list[ToolResult], str]:
-        """Make the changes that results carry, in their order: the results as the model shall see them, and the news of the tools in words.
+    def apply(self, results: Sequence[ToolResult]) -> tuple[list[ToolResult], str]:
+        """Apply the changes that results carry, in order. Returns the results for the model, and the change of the tools in words.
 
-        Two calls of one turn may have loaded different tools of one name: the later one is told that it did not.
+        If two calls of one turn load different tools of one name, the later one becomes an error.
         Raises `RunError` for a tool that a resumed run had loaded and that is not found again.
         """
         seen: list[ToolResult] = []
@@ -208,27 +208,27 @@ class Host:
                 seen.append(result)
                 continue
             try:
-                toolbox = self._changed(toolbox, result.change)
+                toolbox = self._apply_one(toolbox, result.change)
                 seen.append(result)
             except DuplicateToolError as error:
                 seen.append(replace(result, content=f"The tools were not changed. {error}", is_error=True, change=None))
         self.owner.toolbox = toolbox
         added = [tool for tool in toolbox if before.get(tool.name) is not tool]
-        return seen, new_tools(added, [tool.name for tool in before if toolbox.get(tool.name) is None])
+        return seen, describe_new_tools(added, [tool.name for tool in before if toolbox.get(tool.name) is None])
 
-    def _changed(self, toolbox: Toolbox, change: Mapping[str, Any]) -> Toolbox:
+    def _apply_one(self, toolbox: Toolbox, change: Mapping[str, Any]) -> Toolbox:
         removed: list[str] = change["removed"]
         kept = [tool for tool in toolbox if tool.name not in removed]
         gone = {name: toolbox.get(name) for name in removed}
         added: dict[str, str] = change["added"]
         there = {tool.name: digest(tool) for tool in kept if tool.name in added}
-        # What is new stands at the end, so that the beginning of the prompt stays as it was.
-        return Toolbox((*kept, *(self._found(name, sign, gone.get(name)) for name, sign in added.items() if there.get(name) != sign)))
+        # New tools go to the end, so that the beginning of the prompt stays the same.
+        return Toolbox((*kept, *(self._find(name, sign, gone.get(name)) for name, sign in added.items() if there.get(name) != sign)))
 
-    def _found(self, name: str, sign: str, gone: Tool | None) -> Tool:
-        """A tool by name and digest: loaded by this run before, the program's own, on its shelf, or handed to `Run.load`.
+    def _find(self, name: str, sign: str, gone: Tool | None) -> Tool:
+        """A tool by name and digest: loaded by this run before, the program's own, on its shelf, or passed to `Run.load`.
 
-        The one that it took the place of is `gone`, and is not it, even where both are declared alike.
+        It has replaced `gone`, and is another tool even if both have equal declarations.
         """
         known = self._mine.get((name, sign))
         if known is None and self._key is not None:
@@ -236,24 +236,24 @@ class Host:
                 known = _loaded.get(self._key, {}).get((name, sign))
         if known is not None and known != gone:
             return known
-        handed = map(to_tool, self._extra_tools)
-        tools = [tool for tool in (*handed, *self._start, *(self.owner.shelf or ())) if tool.name == name]
+        extra = map(to_tool, self._extra_tools)
+        tools = [tool for tool in (*extra, *self._start, *(self.owner.shelf or ())) if tool.name == name]
         alike = [tool for tool in tools if digest(tool) == sign]
         found = next((tool for tool in alike if tool != gone), None)
         if found is None:
             found = next((tool for tool in self.elsewhere() if tool.name == name and digest(tool) == sign), None)
         if found is None:
             if alike:
-                why = "it took the place of one that is declared alike, and only that one is there"
+                why = "it replaced a tool with an equal declaration, and only that tool is there"
             else:
-                why = "what is declared of it is not what it was" if tools else "it is neither the program's own nor on its shelf"
-            msg = f"The run had loaded the tool {shown(name)}, and it is not found again: {why}. Hand it in: Run.load(..., tools=[{name}])."
+                why = "its declaration has changed" if tools else "it is neither the program's own nor on its shelf"
+            msg = f"The run had loaded the tool {shown(name)}, which is not found now: {why}. Pass it: Run.load(..., tools=[{name}])."
             raise RunError(msg)
         return found
 
 
-def changes(results: Iterable[ToolResult]) -> bool:
-    """Whether one of these results changes the tools."""
+def has_changes(results: Iterable[ToolResult]) -> bool:
+    """Whether any of these results changes the tools."""
     for result in results:  # noqa: SIM110  a plain loop: every step of every run passes here
         if result.change is not None:
             return True

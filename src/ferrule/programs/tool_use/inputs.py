@@ -1,9 +1,9 @@
-"""Inputs that declare tools: `Tool` and `list[Tool]` fields of a signature, from whatever a caller passes to tools.
+"""Inputs that declare tools: `Tool` and `list[Tool]` fields of a signature.
 
-Accepted are tools, functions, LangChain tools, declarations as dicts (`{"name", "description", "parameters"}`, bare or in OpenAI's
-canonical form) and tools of an MCP server. What cannot be declared is a `ToolCallError` with the code `invalid_tool_spec`, raised before
-any model is asked; its `reason` is one of `single_expected`, `list_expected`, `unsupported_value`, `missing_key`, `invalid_name`,
-`invalid_description`, `invalid_parameters`, `duplicate_name`.
+A caller may pass tools, functions, LangChain tools, declarations as dicts (`{"name", "description", "parameters"}`, bare or in OpenAI's
+form) and tools of an MCP server. Any other value raises `ToolCallError` with the code `invalid_tool_spec`, before a model is asked; its
+`reason` is one of `single_expected`, `list_expected`, `unsupported_value`, `missing_key`, `invalid_name`, `invalid_description`,
+`invalid_parameters`, `duplicate_name`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,12 @@ _OF_SCHEMAS = frozenset({"type", "properties", "$ref", "anyOf", "oneOf", "allOf"
 _NOT_IN_SCHEMA = frozenset({"name", "required", "optional"})
 
 
-def declared(signature: type[Signature], inputs: Mapping[str, Any], own: Toolbox) -> tuple[Mapping[str, Any], Toolbox]:
-    """The inputs with every declaration made a `Tool`, and the tools of one call: the program's own, then those of the inputs, in order.
+def declare_tools(signature: type[Signature], inputs: Mapping[str, Any], own: Toolbox) -> tuple[Mapping[str, Any], Toolbox]:
+    """The inputs with every declaration as a `Tool`, and the tools of one call: the program's own, then those of the inputs, in order.
 
     The values passed are not changed. A field that is missing, None or empty declares nothing.
     """
     fields = tool_inputs(signature)
-    if not fields:
-        return inputs, own
     made = dict(inputs)
     found: list[Tool] = []
     names = {name for tool in own for name in (tool.name, tool.wire_name)}
@@ -68,7 +66,7 @@ def _invalid(field: str, index: int | None, reason: str, problem: str, raw: Any,
 
 
 class _Spec:
-    """One value that is to declare a tool, and where it stands."""
+    """One value that declares a tool, and its place in the inputs."""
 
     def __init__(self, field: str, index: int | None, given: Any) -> None:
         self.field = field
@@ -77,67 +75,67 @@ class _Spec:
         self.name: str | None = None
 
     def tool(self) -> Tool:
-        """The tool, its schema made: what is wrong with it is told here."""
+        """The tool. Its schema is built here, so that a fault in it is raised."""
         given = self.given
         try:
-            made = self._described(given) if isinstance(given, Mapping) or _is_of_mcp(given) else Tool.of(given)
+            made = self._from_description(given) if isinstance(given, Mapping) or _is_of_mcp(given) else Tool.of(given)
             _ = made.declaration
         except ToolDefinitionError as error:
             reason = "invalid_parameters" if isinstance(given, (Mapping, Tool)) or callable(given) else "unsupported_value"
-            raise self._wrong(reason, str(error).rstrip(".")) from error
+            raise self._fault(reason, str(error).rstrip(".")) from error
         return made
 
-    def _wrong(self, reason: str, problem: str) -> ToolCallError:
+    def _fault(self, reason: str, problem: str) -> ToolCallError:
         return _invalid(self.field, self.index, reason, problem, self.given, tool=self.name)
 
-    def _described(self, given: Any) -> Tool:
-        """A tool out of a description of one, without a function: it can be declared and cannot be run here."""
+    def _from_description(self, given: Any) -> Tool:
+        """A tool without a function: it can be declared, but not run."""
         body = _attributes(given)
         if body.get("type") == "function" and isinstance(body.get("function"), Mapping):
             body = cast("Mapping[str, Any]", body["function"])
         key = next((each for each in _PARAMETERS if each in body), _PARAMETERS[0])
         missing = [each for each in ("name", "description", key) if each not in body]
         if missing:
-            raise self._wrong("missing_key", f"it has no {', '.join(f'`{each}`' for each in missing)}; found {shown(given)}")
+            raise self._fault("missing_key", f"it has no {', '.join(f'`{each}`' for each in missing)}; found {shown(given)}")
         name, description = body["name"], body["description"]
         if not isinstance(name, str):
-            raise self._wrong("invalid_name", f"a name is a text, found {kind_of(name)}")
+            raise self._fault("invalid_name", f"a name is a text, found {kind_of(name)}")
         self.name = name
         try:
             wire_name(name)
         except ToolDefinitionError as error:
-            raise self._wrong("invalid_name", str(error).rstrip(".")) from error
+            raise self._fault("invalid_name", str(error).rstrip(".")) from error
         if description is not None and not isinstance(description, str):
-            raise self._wrong("invalid_description", f"a description is a text, found {kind_of(description)}")
+            raise self._fault("invalid_description", f"a description is a text, found {kind_of(description)}")
         schema = self._schema(body[key])
         try:
             json.dumps(schema, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:  # a cycle is a ValueError of its own
-            raise self._wrong("invalid_parameters", f"the parameters are no JSON: {error}") from error
+            raise self._fault("invalid_parameters", f"the parameters are no JSON: {error}") from error
         return Tool(name, description or "", None, schema)
 
     def _schema(self, parameters: Any) -> dict[str, Any]:
-        """An object's schema as it is; arguments as a list or by name become one."""
+        """The schema of an object unchanged, or one made of arguments as a list or by name."""
         if parameters is None:
             return _object({}, [])
         if isinstance(parameters, Mapping):
             by_name = cast("Mapping[str, Any]", parameters)
             if _is_schema(by_name):
                 return dict(by_name)
-            return self._of_arguments([(name, said) for name, said in by_name.items()])
+            return self._schema_of_arguments(list(by_name.items()))
         if isinstance(parameters, Sequence) and not isinstance(parameters, (str, bytes)):
             pairs = [(_attributes(each).get("name"), each) for each in cast("Sequence[Any]", parameters)]
-            return self._of_arguments(pairs)
-        raise self._wrong("invalid_parameters", f"parameters are a JSON schema, or a list of arguments, found {kind_of(parameters)}")
+            return self._schema_of_arguments(pairs)
+        raise self._fault("invalid_parameters", f"parameters are a JSON schema, or a list of arguments, found {kind_of(parameters)}")
 
-    def _of_arguments(self, arguments: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    def _schema_of_arguments(self, arguments: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
         properties: dict[str, Any] = {}
         required: list[str] = []
         for name, said in arguments:
             if not isinstance(name, str) or not name or not isinstance(said, (str, Mapping)):
-                raise self._wrong("invalid_parameters", f"an argument has a name and a schema, found {shown(said)}")
+                raise self._fault("invalid_parameters", f"an argument has a name and a schema, found {shown(said)}")
             if name in properties:
-                raise self._wrong("invalid_parameters", f"there are two arguments named `{name}`")
+                raise self._fault("invalid_parameters", f"there are two arguments named `{name}`")
             about: Mapping[str, Any] = {"description": said} if isinstance(said, str) else cast("Mapping[str, Any]", said)
             properties[name] = {key: value for key, value in about.items() if key not in _NOT_IN_SCHEMA or isinstance(value, list)}
             if about.get("required", not about.get("optional") and "default" not in about) is not False:
@@ -150,7 +148,7 @@ def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
 
 
 def _is_schema(said: Mapping[str, Any]) -> bool:
-    """Whether a mapping is a schema, and not arguments by name: those may be called `type` or `properties`, but hold schemas then."""
+    """Whether a mapping is a schema, and not arguments by name. Arguments may be called `type` or `properties`; they hold schemas then."""
     return isinstance(said.get("type"), str) or any(
         key in said and not (isinstance(said[key], Mapping) and isinstance(said[key].get("type"), str)) for key in _OF_SCHEMAS - {"type"}
     )
@@ -162,7 +160,7 @@ def _is_of_mcp(given: Any) -> bool:
 
 
 def _attributes(given: Any) -> Mapping[str, Any]:
-    """A description's keys, or an object's attributes of those names; MCP leaves a missing description None."""
+    """A description's keys, or an object's attributes of those names. In MCP a missing description is None."""
     if isinstance(given, Mapping):
         return cast("Mapping[str, Any]", given)
     return {key: getattr(given, key) for key in ("name", "description", *_PARAMETERS) if hasattr(given, key)}

@@ -1,8 +1,8 @@
-"""Tools of MCP servers that change while a program runs: taken in between two turns.
+"""Tools of MCP servers that change while a program runs: the run takes the changes between two turns.
 
-A flow asks `news()` after each turn. Where a server has said that its list changed, or its list ran out, a call of the run's own lists it
-anew and makes the changes through the run's `Host`: so they stand in the journal as those of any tool that loads others, and a replay makes
-the same ones and asks no server. That there was something to see stands there too, beside the acts (`7t`), as a replay cannot know it.
+A flow calls `refresh()` after each turn. If a server has announced a change of its list, or the list has expired, a tool call of the run's
+own lists the tools again and changes them through the run's `Host`. The changes stand in the journal like those of any tool that loads
+others: a replay makes the same changes and asks no server. That a refresh was due is recorded too (`CheckDue`), as a replay cannot know it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
 from ferrule.errors import MCPError
-from ferrule.programs.tool_use.dynamic import changes
+from ferrule.programs.tool_use.dynamic import has_changes
 from ferrule.tools.execution.tool_changes import module_callback
 from ferrule.tools.mcp.tool import RemoteCall
 from ferrule.tools.tool import Tool
@@ -25,22 +25,23 @@ if TYPE_CHECKING:
 
     from ferrule.programs.tool_use.dynamic import Host, ModuleContext
     from ferrule.values.calls.call import ToolSpec
+    from ferrule.values.run.act import Conditions
 
-log = logging.getLogger("ferrule.mcp")
+_log = logging.getLogger("ferrule.mcp")
 
 _Place = tuple[int, str]
-"""A tool of a server: which server, and its name there."""
-
-
-def live_tools(toolbox: Toolbox, host: Host, *, is_resumed: bool) -> LiveTools | None:
-    """What keeps a run's tools as their servers have them; None where no tool is of a server."""
-    every = (*toolbox, *(toolbox.shelf or ()))
-    found = {id(each): each for each in (*toolbox.servers, *map(_server_of, every)) if each is not None}
-    return LiveTools(toolbox, host, tuple(found.values()), is_resumed=is_resumed) if found else None
+"""A tool of a server: the server's `id`, and the tool's name there."""
 
 
 class LiveTools:
     """The servers behind the tools of one run."""
+
+    @classmethod
+    def of(cls, toolbox: Toolbox, host: Host, conditions: Conditions) -> LiveTools | None:
+        """Keeps a run's tools up to date with their servers; None if no tool is on a server."""
+        every = (*toolbox, *(toolbox.shelf or ()))
+        found = {id(each): each for each in (*toolbox.servers, *map(_server_of, every)) if each is not None}
+        return cls(toolbox, host, tuple(found.values()), is_resumed=conditions.is_resumed) if found else None
 
     def __init__(self, toolbox: Toolbox, host: Host, servers: tuple[Any, ...], *, is_resumed: bool) -> None:
         self._toolbox = toolbox
@@ -49,30 +50,27 @@ class LiveTools:
         self._is_resumed = is_resumed
         every = (*host.owner.toolbox, *(toolbox.shelf or ()))
         self._whole = {id(each) for each in toolbox.servers}
-        """The servers that were given whole: what is new on them is offered."""
+        """The servers given whole, not tool by tool: their new tools are offered."""
         self._have = {id(each): {tool.mcp.name: tool.mcp for tool in every if tool.mcp and _server_of(tool) is each} for each in servers}
-        """By server, the definitions that this run has, by their names there."""
+        """By server, the definitions that this run has, by their names on the server."""
         self._seen: dict[int, Any] = {}
-        """By server, the listing that was last looked at."""
+        """By server, the listing that was compared last."""
         self._known = set(_places(every))
-        now = WeakMethod(self._now)  # weak, as this holds the host
-        host.elsewhere = lambda: found() if (found := now()) is not None else ()
-        self._look = Tool(self._listed, "list_tools_again", "List the tools of MCP servers that have changed.", effect="read")
+        current = WeakMethod(self._current_tools)  # weak: this object holds the host
+        host.elsewhere = lambda: method() if (method := current()) is not None else ()
+        self._lister: ToolSpec = Tool(
+            self._list_again, "list_tools_again", "List the tools of MCP servers that have changed.", effect="read"
+        )
 
-    def news(self) -> Generator[Act, Any, str]:
-        """Take in what changed; what the model is to be told of it, empty for nothing."""
+    def refresh(self) -> Generator[Act, Any, str]:
+        """Apply what changed; returns the changes in words for the model, empty for none."""
         if not (self._is_resumed or self._is_due()):  # no act where there is nothing to find or to record
             return ""
         if not (yield CheckDue(self._is_due, "tools of servers")):
             return ""
-        call = ToolCall(name=self._look.name, args={})
-        results: list[ToolResult] = yield CallTools((CheckedCall(call, self._as_spec(), self._look.prepare({}), self._host),))
-        if not changes(results):
-            return ""
-        return self._host.applied(results)[1]
-
-    def _as_spec(self) -> ToolSpec:
-        return self._look
+        call = ToolCall(name=self._lister.name, args={})
+        results: list[ToolResult] = yield CallTools((CheckedCall(call, self._lister, self._lister.prepare({}), self._host),))
+        return self._host.apply(results)[1] if has_changes(results) else ""
 
     def _is_due(self) -> bool:
         return any(map(self._is_changed, self._servers))
@@ -86,23 +84,23 @@ class LiveTools:
         have = self._have[id(server)]
         differs = listed != have if id(server) in self._whole else any(listed.get(name) != found for name, found in have.items())
         if not differs:
-            self._seen[id(server)] = listed  # not compared again
+            self._seen[id(server)] = listed  # so that it is not compared again
         return differs
 
-    async def _listed(self) -> Any:
-        """Ask the servers, and change the tools of the run."""
+    async def _list_again(self) -> Any:
+        """List the tools of the servers, and change those of the run."""
         for server in self._servers:
             try:
                 if server.is_stale:
                     await server.achanges()
                 if server.listed is not None:
                     await server.atools()
-            except MCPError as error:  # the tools stay as they were; the next call says what is wrong
-                log.warning("MCP server `%s`: its tools could not be listed again: %s", server.name, error)
-        return module_callback(self._changed)
+            except MCPError as error:  # the tools stay the same; the next call reports the problem
+                _log.warning("MCP server `%s`: its tools could not be listed again: %s", server.name, error)
+        return module_callback(self._change)
 
-    def _changed(self, context: ModuleContext) -> str:
-        now = list(self._now())
+    def _change(self, context: ModuleContext) -> str:
+        now = list(self._current_tools())
         fresh = {place: tool for tool in now if (place := _place(tool)) is not None}
         asked: set[int] = set()
         for each in self._servers:
@@ -125,7 +123,7 @@ class LiveTools:
         return "The tools of the servers are as they list them now."
 
     def _offered(self, now: list[Tool]) -> Iterable[Tool]:
-        """Of the tools there are now, those that are offered unasked: of servers that were given whole, and not put on a shelf."""
+        """The tools that are offered although the program does not name them: of servers given whole, and not on a shelf."""
         if not isinstance(self._toolbox, LiveToolbox):
             return ()
         made = self._toolbox.made()
@@ -134,8 +132,8 @@ class LiveTools:
         names = set(made.names)
         return [tool for tool in now if tool.name in names]
 
-    def _now(self) -> Iterator[Tool]:
-        """Every tool of these servers as it is now, under the names that it has in this program."""
+    def _current_tools(self) -> Iterator[Tool]:
+        """Every tool of these servers as it is listed now, under its name in this program."""
         given: set[int] = set()
         if isinstance(self._toolbox, LiveToolbox):
             made = self._toolbox.made()
@@ -149,10 +147,10 @@ class LiveTools:
                 for tool in server.tools:
                     place = _place(tool)
                     if place in names:
-                        yield _named(tool, names[place])
+                        yield _rename(tool, names[place])
 
 
-def _named(tool: Tool, name: str) -> Tool:
+def _rename(tool: Tool, name: str) -> Tool:
     from ferrule.tools.server_tools import renamed
 
     return renamed(tool, name)

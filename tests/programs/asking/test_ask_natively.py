@@ -11,7 +11,7 @@ import pytest
 from agent_script import fields, native_step, text_step
 
 from ferrule import BadRequestError, BaseLM, Capabilities, Predict, ReAct, Response, ScriptedLM, context, tool
-from ferrule.programs.asking import native_or_text as mode_choice
+from ferrule.programs.asking import ask as asking
 
 
 @tool
@@ -56,9 +56,9 @@ NARROWER = {
 
 
 @pytest.fixture(autouse=True)
-def _nothing_told(monkeypatch):
-    monkeypatch.setattr(mode_choice, "_told", set())
-    monkeypatch.setattr(mode_choice, "_refusing", WeakValueDictionary())
+def _nothing_remembered(monkeypatch):
+    monkeypatch.setattr(asking, "_warned", set())
+    monkeypatch.setattr(asking, "_refusing", WeakValueDictionary())
 
 
 class Refusing(BaseLM):
@@ -116,9 +116,9 @@ def test_a_run_replays_whether_or_not_its_process_remembers_the_refusal(knows):
             ReAct("question -> answer", [add])(question="1+2?")
         run = ReAct("question -> answer", [add]).start(question="1+2?")
         first = run.prediction
-        mode_choice._refusing.clear()
+        asking._refusing.clear()
         if knows == "the_second":
-            mode_choice._refusing[id(lm)] = lm
+            asking._refusing[id(lm)] = lm
         run.status = "failed"
         run.resume()
     assert run.prediction.answer == first.answer
@@ -168,12 +168,12 @@ def test_what_is_remembered_of_refusals_does_not_grow(caplog):
     lm = Refusing("", [])
     for n in range(3):
         lm = Refusing("", [])
-        assert mode_choice.refuses_tools(SimpleNamespace(lm=lm), BadRequestError(REFUSALS["ollama"], request_id=f"req-{n}"))
-        assert len(mode_choice._refusing) == 1
-    assert len(mode_choice._told) == len(caplog.records) == 1
+        assert asking.refuses_tools(SimpleNamespace(lm=lm), BadRequestError(REFUSALS["ollama"], request_id=f"req-{n}"))
+        assert len(asking._refusing) == 1
+    assert len(asking._warned) == len(caplog.records) == 1
     del lm
     gc.collect()
-    assert not mode_choice._refusing
+    assert not asking._refusing
 
 
 def test_a_model_that_nothing_can_refer_to_weakly_falls_back_each_time():
