@@ -18,10 +18,10 @@ TYPING_TESTS = $(wildcard tests/typing)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check kill-test bench walk conformance docs coverage format lock clean
+.PHONY: help demo test check kill-test real-servers bench walk conformance docs coverage format lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.run ## a whole run on the terminal, without a key
 	@$(BIN)/python -m ferrule.cli.demo
@@ -38,6 +38,9 @@ check: $(VENV)/.dev ## what must hold before a commit: format, lint, types, test
 
 kill-test: $(VENV)/.dev ## kill an agent at every point of its runs, and count what its tools did
 	@$(BIN)/python tests/killing.py
+
+real-servers: $(VENV)/.dev ## the tests with real MCP servers; here an install that fails is an error
+	@FERRULE_REAL_SERVERS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/integration/test_mcp_real_servers.py
 
 bench: $(BENCH)/.bench ## speed and cost beside peers, in a venv of its own
 	@$(BENCH)/bin/python benchmarks/run.py
