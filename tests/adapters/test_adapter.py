@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.chat import ChatAdapter
@@ -63,6 +64,15 @@ def test_a_step_is_one_message_in_the_adapters_form(adapter: Adapter, is_golden:
     is_golden(f"{type(adapter).__name__}_step.txt", message.text)
     if isinstance(adapter, JSONAdapter):
         assert json.loads(message.text) == step
+
+
+def test_a_prompt_keeps_a_key_called_title_in_a_default(adapter: Adapter) -> None:
+    """Ours: only the titles of the schema itself are left out."""
+
+    class Book(BaseModel):
+        meta: dict[str, str] = {"title": "Emma"}
+
+    assert '"default":{"title":"Emma"}' in adapter.format_system_message(Signature({"q": InputField(), "book": (Book, OutputField())}))
 
 
 def test_demos_and_histories_are_real_messages(adapter: Adapter) -> None:

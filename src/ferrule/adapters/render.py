@@ -14,6 +14,8 @@ from ferrule.values.content.parts import Text
 from ferrule.values.conversation.history import History
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Record
+from ferrule.values.schema.nodes import is_object, map_children
+from ferrule.values.schema.words import LIMITS
 from ferrule.values.signatures.fields import adapter_of, allows_none, description_of
 
 if TYPE_CHECKING:
@@ -23,18 +25,7 @@ if TYPE_CHECKING:
 
     from ferrule.values.signatures.signature import Signature
 
-_BOUNDS = {
-    "minimum": "at least {}",
-    "exclusiveMinimum": "more than {}",
-    "maximum": "at most {}",
-    "exclusiveMaximum": "less than {}",
-    "multipleOf": "a multiple of {}",
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "pattern": "matching the pattern {}",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
-}
+_LIMITS = {**LIMITS, "pattern": "matching the pattern {}"}
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 _LISTS = frozenset({list, tuple, Sequence, Iterable})
 _SIMPLE = {bool: "true or false", int: "a whole number", float: "a number"}
@@ -194,7 +185,7 @@ def _expectation(field: FieldInfo) -> str:
     elif annotation is not str and annotation is not Any:
         said.append(_as_json(field))
     if annotation is str or annotation is int or annotation is float:
-        said += _bounds(_schema(field)) if field.metadata else []
+        said += _limits(_schema(field)) if field.metadata else []
     if not field.is_required() or allows_none(annotation):
         said.append("may be left out")
     return ", ".join(each for each in said if each)
@@ -216,13 +207,13 @@ def _as_json(field: FieldInfo) -> str:
     if schema in ({"type": "array", "items": {}}, {"type": "array"}):
         return "a JSON array"
     if schema.get("type") == "string":
-        bounds = [*([f"in the format {schema['format']}"] if "format" in schema else []), *_bounds(schema)]
-        return ", ".join(["text", *bounds])
+        limits = [*([f"in the format {schema['format']}"] if "format" in schema else []), *_limits(schema)]
+        return ", ".join(["text", *limits])
     return f"JSON that fits the schema {json_text(schema)}" if schema else ""
 
 
-def _bounds(schema: Mapping[str, Any]) -> list[str]:
-    return [words.format(schema[key]) for key, words in _BOUNDS.items() if key in schema]
+def _limits(schema: Mapping[str, Any]) -> list[str]:
+    return [words.format(schema[key]) for key, words in _LIMITS.items() if key in schema]
 
 
 def _schema(field: FieldInfo) -> dict[str, Any]:
@@ -232,18 +223,11 @@ def _schema(field: FieldInfo) -> dict[str, Any]:
         found = adapter_of(field).json_schema()
     except PydanticInvalidForJsonSchema:
         return {}
-    return cast("dict[str, Any]", _untitled(found))
+    return _untitled(found)
 
 
-def _untitled(schema: Any, *, names: bool = False) -> Any:
-    """Remove the titles that pydantic makes of names; keys below `properties` and `$defs` are names and stay."""
-    if isinstance(schema, list):
-        return [_untitled(each) for each in cast("list[Any]", schema)]
-    if not isinstance(schema, dict):
-        return schema
-    entries = cast("dict[str, Any]", schema).items()
-    return {
-        key: _untitled(each, names=not names and key in {"properties", "$defs"})
-        for key, each in entries
-        if names or key != "title" or not isinstance(each, str)
-    }
+def _untitled(schema: Any) -> Any:
+    """Remove the titles, most of which pydantic makes of names; a property called `title` stays."""
+    if is_object(schema):
+        schema = {key: value for key, value in schema.items() if key != "title"}
+    return map_children(schema, _untitled)

@@ -11,6 +11,20 @@ from typing import Any
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.schema.nodes import Schema, alternatives, is_list, is_object, resolve_reference
 
+LIMITS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "minProperties": "at least {} properties",
+    "maxProperties": "at most {} properties",
+}
+"""Limits in words, by keyword."""
 _DEEPEST = 6
 _LONGEST = 80
 _EXACT = 2**53

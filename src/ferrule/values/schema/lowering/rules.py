@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Record
+from ferrule.values.schema.words import LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,19 +94,9 @@ RULES: dict[Target, Rules] = {
 }  # fmt: skip
 
 _WORDS = {
-    "minimum": "At least {}.",
-    "maximum": "At most {}.",
-    "exclusiveMinimum": "More than {}.",
-    "exclusiveMaximum": "Less than {}.",
-    "multipleOf": "A multiple of {}.",
-    "minLength": "At least {} characters.",
-    "maxLength": "At most {} characters.",
+    **{keyword: f"{words.capitalize()}." for keyword, words in LIMITS.items()},
     "pattern": "Matches the pattern {}",  # no full stop: it would read as a part of the pattern
     "format": "In the format {}.",
-    "minItems": "At least {} items.",
-    "maxItems": "At most {} items.",
-    "minProperties": "At least {} properties.",
-    "maxProperties": "At most {} properties.",
     "default": "Default: {}.",
     "enum": "One of {}.",
     "prefixItems": "Items in this order: {}.",
