@@ -15,8 +15,7 @@ from raw_server import raw_server, reply
 
 from ferrule import LM
 from ferrule.errors import BadRequestError, LMError, RateLimitError, RefusalError, UnavailableError
-from ferrule.models.wires.normal_form import response_of
-from ferrule.models.wires.wire import WIRES, wire
+from ferrule.models.wires.wire import WIRES, response_of, wire
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.conversation.message import Message, Messages
 

@@ -1,12 +1,16 @@
-"""`LM("provider/model")`: a hosted model, which is a wire (`wires`) over the transport (`http`)."""
+"""`LM("provider/model")`: a model behind an HTTP API: a wire over the transport."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule.errors import ConfigurationError, LMError
 from ferrule.models.model import BaseLM
+from ferrule.models.providers import address, capabilities_of, check_settings, choose, key_for
+from ferrule.values.conversation.exchange import Declarations
+from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator, Mapping
@@ -14,11 +18,11 @@ if TYPE_CHECKING:
     from ferrule.models.client import ClientLM
     from ferrule.models.wires.wire import Assembly, Wire
     from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
-    from ferrule.values.schema.lowering.lower import Target
+    from ferrule.values.schema.lowering.lower import LoweredTools, Target
 
 
 class LM(BaseLM):
-    """A hosted model, or one behind a server of one's own.
+    """A model of a provider, or of your own server.
 
     ```python
     LM("openai/gpt-5-mini", temperature=0)
@@ -26,13 +30,12 @@ class LM(BaseLM):
     LM("http://localhost:8000/v1", model="my-model")
     LM("openai/gpt-5", wire="openai_responses")
     ```
-    The wire is the provider's own; a server at an address is taken to speak OpenAI's chat completions unless `wire` says otherwise:
-    `openai_chat`, `openai_responses`, `anthropic` or `gemini`. `strict_tools=True` has the provider keep calls to their schemas, where
-    its strict mode takes them (`ferrule lint` tells). Prompts are cached at Anthropic unless `prompt_cache=False`.
+    The wire is the provider's own, and OpenAI's chat completions for a server at an address, unless `wire` names another: `openai_chat`,
+    `openai_responses`, `anthropic` or `gemini`. `strict_tools=True` makes the provider keep calls to their schemas, if its strict mode
+    supports the schema (`ferrule lint` says which). Anthropic caches prompts unless `prompt_cache=False`.
 
-    The key comes from the provider's usual environment variable when a request goes out, unless `api_key` is given; it is never shown,
-    logged or pickled. Whatever else is given by name (`temperature`, `max_tokens`, ...) goes to the provider; `extra={...}` goes
-    unchecked.
+    The key is read from the provider's environment variable with each request, unless `api_key` is given; it is never shown, logged or
+    pickled. All other keywords (`temperature`, `max_tokens`, ...) are settings that go to the provider; `extra={...}` goes unchecked.
     """
 
     def __init__(
@@ -52,10 +55,8 @@ class LM(BaseLM):
         strict_tools: bool = False,
         **settings: Any,
     ) -> None:
-        from ferrule.models.http.transport import Timeouts, Transport
-        from ferrule.models.profiles import capabilities_of
-        from ferrule.models.providers import address, check_settings, choose
-        from ferrule.models.wires.strict import target_of
+        from ferrule.models.http.transport import HTTPTransport, Timeouts
+        from ferrule.models.wires import wire as wires
 
         self._provider, self._model = choose(model, base_url, settings.pop("model", None), wire)
         check_settings(settings)
@@ -64,8 +65,9 @@ class LM(BaseLM):
         self.name = f"{self._provider.name}/{self._model}"
         self.capabilities = capabilities or capabilities_of(self._provider, self._model)
         self.settings = settings
-        self._target: Target | None = target_of(self._provider.wire) if strict_tools else None
-        self._transport = Transport(
+        self._wire: Wire = wires.wire(self._provider.wire)
+        self._target: Target | None = _strict_target(self._provider.wire) if strict_tools else None
+        self._transport = HTTPTransport(
             address(self._provider.base_url, self._wire.path(self._model)),
             stream_url=address(self._provider.base_url, self._wire.path(self._model, stream=True)),
             auth=self._wire.headers,
@@ -80,10 +82,10 @@ class LM(BaseLM):
     def from_client(
         client: Any, model: str = "", *, wire: str | None = None, capabilities: Capabilities | None = None, **settings: Any
     ) -> ClientLM:
-        """A model behind a client of one's own: `LM.from_client(openai.OpenAI(...), model="gpt-5-mini", temperature=0)`.
+        """A model behind your own client: `LM.from_client(openai.OpenAI(...), model="gpt-5-mini", temperature=0)`.
 
-        Takes `openai.OpenAI`, `anthropic.Anthropic`, their async and cloud twins, and wrappers with the same `create`. `wire` is
-        `openai_responses` for OpenAI's other protocol. Retries and timeouts are the client's business.
+        Takes `openai.OpenAI`, `anthropic.Anthropic`, their async and cloud variants, and wrappers with the same `create`. `wire` is
+        `openai_responses` for OpenAI's other protocol. The client does retries and timeouts.
         """
         from ferrule.models.client import ClientLM
 
@@ -91,7 +93,7 @@ class LM(BaseLM):
 
     @staticmethod
     def from_litellm(model: str, *, capabilities: Capabilities | None = None, **settings: Any) -> ClientLM:
-        """A model by litellm's name for it; needs `pip install 'ferrule[litellm]'`."""
+        """A model by its litellm name; needs `pip install 'ferrule[litellm]'`."""
         from ferrule.models.client import ClientLM
 
         try:
@@ -104,42 +106,40 @@ class LM(BaseLM):
     def complete(self, request: Request) -> Response:
         """One answer over HTTP."""
         key = self._key_for(request)
-        answer = self._transport.post(self._body(request, stream=False), key)
-        return self._read(request, answer.body, answer.headers, key)
+        body, headers = self._transport.post(self._body(request, stream=False), key)
+        return self._read(request, body, headers, key)
 
     async def acomplete(self, request: Request) -> Response:
         """One answer over HTTP; cancelling closes the request."""
         key = self._key_for(request)
-        answer = await self._transport.apost(self._body(request, stream=False), key)
-        return self._read(request, answer.body, answer.headers, key)
+        body, headers = await self._transport.apost(self._body(request, stream=False), key)
+        return self._read(request, body, headers, key)
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
-        """The answer as it comes; leaving the loop closes the request."""
+        """The answer piece by piece; leaving the loop closes the request."""
         key = self._key_for(request)
-        with self._transport.stream(self._body(request, stream=True), key) as (headers, pieces), self._placed(headers, key):
+        with self._transport.stream(self._body(request, stream=True), key) as (headers, pieces), self._naming_provider(headers, key):
             reader = self._reader(headers)
             for piece in pieces:
                 yield from reader.feed(piece)
             yield from reader.end()
-            yield self._finished(request, reader.response())
+            yield self._restored(request, reader.response())
 
     async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
-        """The answer as it comes; leaving the loop and closing the generator, or cancelling, closes the request."""
+        """The answer piece by piece; leaving the loop and closing the generator, or cancelling, closes the request."""
         key = self._key_for(request)
         async with self._transport.astream(self._body(request, stream=True), key) as (headers, pieces):
-            with self._placed(headers, key):
+            with self._naming_provider(headers, key):
                 reader = self._reader(headers)
                 async for piece in pieces:
                     for delta in reader.feed(piece):
                         yield delta
                 for delta in reader.end():
                     yield delta
-                yield self._finished(request, reader.response())
+                yield self._restored(request, reader.response())
 
     def copy(self, **settings: Any) -> Self:
         """The same model, over the same connections, with other settings."""
-        from ferrule.models.providers import check_settings
-
         check_settings(settings)
         return super().copy(**settings)
 
@@ -152,54 +152,71 @@ class LM(BaseLM):
         await self._transport.aclose()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_key": None}
+        return {**self.__dict__, "_key": None, "_wire": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        from ferrule.models.wires.wire import wire
+
+        self.__dict__.update(state, _wire=wire(state["_provider"].wire))
 
     def _key_for(self, request: Request) -> str | None:
-        """The key; raises `ConfigurationError` where the request's settings say what a model is made with (a key, say)."""
-        from ferrule.models.providers import check_settings, key_for
-
+        """The key; raises `ConfigurationError` where the request's settings hold an argument of `LM`, such as a key."""
         check_settings(request.settings)
         return key_for(self._provider, self._key, needed=self._needs_key)
 
-    @property
-    def _wire(self) -> Wire:
-        from ferrule.models.wires.wire import wire
-
-        return wire(self._provider.wire)
-
     def _body(self, request: Request, *, stream: bool) -> bytes:
-        if self._target is not None:
-            from ferrule.models.wires.strict import strictly
-
-            request = strictly(request, self._target)
+        if self._target is not None and request.tools:
+            _, tools = _strict_tools(request.tools, self._target)
+            request = request.following(request.messages)
+            request.tools = tools
         return self._wire.render(request, model=self._model, settings=self.settings, stream=stream, dialect=self._provider.dialect)
 
     def _read(self, request: Request, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
-        with self._placed(headers, key):
-            return self._finished(request, self._wire.read(body))
+        with self._naming_provider(headers, key):
+            return self._restored(request, self._wire.read(body))
 
-    def _finished(self, request: Request, response: Response) -> Response:
-        if self._target is None:
+    def _restored(self, request: Request, response: Response) -> Response:
+        """The answer with its calls as the tools' own schemas have them: a null that stands for "left out" is left out."""
+        if self._target is None or not response.tool_calls:
             return response
-        from ferrule.models.wires.strict import restored
-
-        return restored(response, request, self._target)
+        found, _ = _strict_tools(request.tools, self._target)
+        calls = [call if call.fault else call.changed(args=found.restored(call.name, call.args)) for call in response.tool_calls]
+        return replace(response, tool_calls=tuple(calls))
 
     def _reader(self, headers: Mapping[str, str]) -> Assembly:
-        from ferrule.models.http.sse import Whole
+        from ferrule.models.http.sse import WholeAnswer
         from ferrule.models.wires.wire import assembly
 
         kind = headers.get("content-type", "")
-        return Whole(self._wire.read) if "json" in kind or "html" in kind else assembly(self._provider.wire)
+        return WholeAnswer(self._wire.read) if "json" in kind or "html" in kind else assembly(self._provider.wire)
 
     @contextmanager
-    def _placed(self, headers: Mapping[str, str], key: str | None) -> Generator[None]:
+    def _naming_provider(self, headers: Mapping[str, str], key: str | None) -> Generator[None]:
         try:
             yield
         except LMError as error:
-            from ferrule.models.http.errors import hide, placed, request_id
+            from ferrule.models.http.errors import redact_error, request_id, with_provider
 
-            hide(error, key)
+            redact_error(error, key)
             asked = self._transport.asked(key)
-            said = placed(error, provider=self._provider.name, found_request_id=request_id(headers), secret=key, asked=asked)
-            raise said from error.__cause__
+            named = with_provider(error, provider=self._provider.name, found_request_id=request_id(headers), secret=key, asked=asked)
+            raise named from error.__cause__
+
+
+_STRICT_TARGETS: Mapping[str, Target] = {"openai_chat": "openai-strict", "openai_responses": "openai-strict", "anthropic": "anthropic"}
+
+
+def _strict_target(wire: str) -> Target:
+    if wire not in _STRICT_TARGETS:
+        msg = f"`strict_tools` is for {', '.join(_STRICT_TARGETS)}; the wire `{wire}` has no strict mode."
+        raise ConfigurationError(msg)
+    return _STRICT_TARGETS[wire]
+
+
+@lru_cache(maxsize=64)
+def _strict_tools(tools: Declarations, target: Target) -> tuple[LoweredTools, Declarations]:
+    """Tools as strict as the target allows; one that cannot be strict stays unchanged (`ferrule lint` says why)."""
+    from ferrule.values.schema.lowering.lower import lower_tools
+
+    found = lower_tools(tools, target)
+    return found, Declarations(found.tools)

@@ -1,7 +1,4 @@
-"""Language models: what ferrule needs of one, and the one over HTTP.
-
-`Model` is the protocol. `BaseLM` gives all of it to a class that writes `complete` alone, and `as_model` to an object that has no more.
-"""
+"""Language models: the protocol `Model`, the base class `BaseLM`, and `as_model`, which adapts any object with `complete`."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ _NONE: Mapping[str, Any] = {}
 
 @runtime_checkable
 class Model(Protocol):
-    """What programs need of a model. Write a `BaseLM` rather than all of this."""
+    """What programs need of a model. Subclass `BaseLM` rather than write all of this."""
 
     @property
     def name(self) -> str:
-        """What people call it: in logs, events and errors."""
+        """Its name in logs, events and errors."""
         ...
 
     @property
@@ -42,7 +39,7 @@ class Model(Protocol):
         ...
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
-        """A generator of the answer's pieces; its last item is the whole answer."""
+        """A generator of pieces of the answer; its last item is the whole answer."""
         ...
 
     def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
@@ -51,7 +48,7 @@ class Model(Protocol):
 
 
 class BaseLM:
-    """A model made of one method: write `complete`, and the rest works.
+    """Base class of models: write `complete`, and the rest works.
 
     ```python
     class Shouting(BaseLM):
@@ -65,7 +62,7 @@ class BaseLM:
     name: str = ""
     capabilities: Capabilities = Capabilities()
     settings: Mapping[str, Any] = _NONE
-    """What goes with every request where the request does not say otherwise: `temperature` and the like."""
+    """Settings of every request, such as `temperature`; those of the request override them."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -73,7 +70,7 @@ class BaseLM:
             cls.name = cls.__name__
 
     def complete(self, request: Request) -> Response:
-        """One answer. The method to write."""
+        """One answer. Subclasses write this method."""
         msg = f"`{type(self).__name__}` must write `complete(self, request) -> Response`."
         raise NotImplementedError(msg)
 
@@ -85,15 +82,15 @@ class BaseLM:
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
         """The whole answer as one piece."""
-        yield from whole(answer_of(self, self.complete(request)))
+        yield from as_stream(answer_of(self, self.complete(request)))
 
     async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
         """The whole answer as one piece."""
-        for item in whole(answer_of(self, await self.acomplete(request))):
+        for item in as_stream(answer_of(self, await self.acomplete(request))):
             yield item
 
     def __call__(self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any) -> str:
-        """The answer's text to one question, or to a conversation in OpenAI's form."""
+        """The text of the answer to a question, or to a conversation in OpenAI's form."""
         return _text(answer_of(self, self.complete(self._question(prompt, messages, settings))))
 
     async def acall(
@@ -109,41 +106,41 @@ class BaseLM:
         return other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # the copy of a program speaks to the same model
+        return self  # copies of a program share the model
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}{_shown_settings(self.settings)})"
+        return f"{type(self).__name__}({self.name!r}{_show_settings(self.settings)})"
 
     def _question(self, prompt: Any, messages: Any, settings: Mapping[str, Any]) -> Request:
         if (prompt is None) == (messages is None):
-            msg = "A model takes one of a question and `messages=[...]`, not both and not neither."
+            msg = "A model takes either a question or `messages=[...]`."
             raise ConfigurationError(msg)
         if isinstance(prompt, str):
             return Request(Messages([Message("user", prompt)]), settings={**self.settings, **settings})
         from ferrule.models.wires.openai_chat.read_request import read_messages
 
         if prompt is not None:
-            msg = f"A model's question is text, found {shown(prompt)}. Use `messages=[...]` for a conversation, `complete` for a `Request`."
+            msg = f"A question is text, found {shown(prompt)}. Use `messages=[...]` for a conversation, `complete` for a `Request`."
             raise ConfigurationError(msg)
         return Request(read_messages(messages), settings={**self.settings, **settings})
 
 
-def whole(response: Response) -> Iterator[Delta | Response]:
-    """An answer that came at once, as a stream."""
+def as_stream(response: Response) -> Iterator[Delta | Response]:
+    """A whole answer as a stream."""
     if response.text or response.reasoning:
         yield Delta(response.text or "", response.reasoning or "")
     yield response
 
 
 def answer_of(lm: Any, found: Any) -> Response:
-    """What a model answered, if it is a `Response`; else raises a `ConfigurationError` that names the model's class."""
+    """The model's answer; raises a `ConfigurationError` that names the model's class if it is no `Response`."""
     if type(found) is Response and (found.text is None or type(found.text) is str):
         return found
-    return _odd_answer(lm, found)
+    return _check_answer(lm, found)
 
 
 def as_model(lm: Any) -> Model:
-    """A model out of anything that has `complete`; raises `ConfigurationError` for what has not."""
+    """A model from anything that has `complete`; raises `ConfigurationError` for anything else."""
     if isinstance(lm, BaseLM):
         return cast("Model", lm)
     if isinstance(lm, type):
@@ -159,7 +156,7 @@ def as_model(lm: Any) -> Model:
 
 
 class _Wrapped(BaseLM):
-    """Somebody else's object with `complete` and perhaps more of the protocol."""
+    """An object with `complete` and perhaps more of the protocol."""
 
     def __init__(self, lm: Any) -> None:
         self._lm = lm
@@ -168,57 +165,57 @@ class _Wrapped(BaseLM):
         self.capabilities = capabilities if isinstance(capabilities, Capabilities) else Capabilities()
 
     def complete(self, request: Request) -> Response:
-        return _checked(self._lm.complete(request), self.name)
+        return _normalize(self._lm.complete(request), self.name)
 
     async def acomplete(self, request: Request) -> Response:
         if not callable(getattr(self._lm, "acomplete", None)):
             return await super().acomplete(request)
-        return _checked(await self._lm.acomplete(request), self.name)
+        return _normalize(await self._lm.acomplete(request), self.name)
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
         if callable(getattr(self._lm, "stream", None)):
             yield from self._lm.stream(request)
         else:
-            yield from whole(self.complete(request))
+            yield from as_stream(self.complete(request))
 
     async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
         if callable(getattr(self._lm, "astream", None)):
             async for item in self._lm.astream(request):
                 yield item
         else:
-            for item in whole(await self.acomplete(request)):
+            for item in as_stream(await self.acomplete(request)):
                 yield item
 
 
-def _odd_answer(lm: Any, found: Any) -> Response:
+def _check_answer(lm: Any, found: Any) -> Response:
     if isinstance(found, Response) and (found.text is None or isinstance(found.text, str)):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         return found
     inner: Any = lm
-    while inner is not None:  # what the house puts around a model is not what its author must mend
+    while inner is not None:  # name the user's model, not a wrapper of ferrule
         lm, inner = inner, getattr(inner, "_lm", None) if type(inner).__module__.startswith("ferrule.") else None
     name = type(lm).__name__
     _refuse_coroutine(found, name)
     if isinstance(found, Response):
         msg = f"`{name}` answered with a `Response` whose text is {shown(found.text)}: return a `Response` whose `text` is a `str` or None."
     else:
-        msg = f"`{name}` answered with {shown(found)}, which is no `Response`: return a `Response`, such as `Response(text=...)`."
+        msg = f"`{name}` answered with {shown(found)}, which is not a `Response`: return a `Response`, such as `Response(text=...)`."
     raise ConfigurationError(msg)
 
 
 def _refuse_coroutine(found: Any, name: str) -> None:
     if callable(getattr(found, "close", None)) and hasattr(found, "__await__"):
-        found.close()  # a coroutine nobody awaits would warn later, and elsewhere
+        found.close()  # a coroutine that is never awaited would warn later, and elsewhere
         msg = f"`{name}.complete` is async. Name it `acomplete`, and write a `complete` beside it."
         raise ConfigurationError(msg)
 
 
-def _checked(answer: Any, name: str) -> Response:
+def _normalize(answer: Any, name: str) -> Response:
     if isinstance(answer, Response):
         return answer
     if isinstance(answer, str):
         return Response(answer)
     _refuse_coroutine(answer, name)
-    from ferrule.models.wires.normal_form import is_answer, response_of
+    from ferrule.models.wires.wire import is_answer, response_of
 
     if is_answer(answer):
         return response_of(answer)
@@ -232,6 +229,6 @@ def _text(response: Response) -> str:
     return response.text or ""
 
 
-def _shown_settings(settings: Mapping[str, Any]) -> str:
-    # Numbers tell; texts may be keys and headers.
+def _show_settings(settings: Mapping[str, Any]) -> str:
+    # Texts may be keys and headers.
     return "".join(f", {name}={value if isinstance(value, (int, float)) else '…'}" for name, value in settings.items())

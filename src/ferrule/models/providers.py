@@ -1,12 +1,13 @@
-"""The providers ferrule can name: where they listen, which variable holds the key, and how each bends its wire.
+"""Known providers: address, key variable, dialect, and what their models can do.
 
-No entry was tried against the live service: there was no key to try it with. Where a rule below comes from a page or a report, it says so.
+No entry was tested against the live service. A rule that comes from a page or a report names it.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from ferrule.errors import ConfigurationError, MissingKeyError, shown
@@ -18,34 +19,34 @@ if TYPE_CHECKING:
 
 
 class Dialect(Record):
-    """How one provider's chat completions differ from the common form."""
+    """How a provider's chat completions differ from the common form."""
 
     names: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Settings that are called otherwise there: ours to theirs."""
+    """Settings with another name there: ours to theirs."""
     stream_usage: bool = True
-    """Takes `stream_options` and then counts the tokens of a stream; the others count unasked, or refuse the field."""
+    """Counts the tokens of a stream if `stream_options` ask for it; the others always count, or refuse the field."""
     wants_reasoning: bool = False
-    """Must be handed the reasoning of its earlier tool calls again."""
+    """Needs the reasoning of its earlier tool calls again."""
     longest_id: int | None = None
-    """Of a call. Elsewhere ids go back as they came: gateways keep signatures in them (litellm, pull request 16895)."""
+    """Of a call. Elsewhere ids are sent back unchanged: gateways keep signatures in them (litellm, pull request 16895)."""
 
 
 class Provider(Record):
-    """One place that answers requests."""
+    """A provider of models, or a server of your own."""
 
     name: str
     base_url: str
-    """Up to and without what the wire appends: `/chat/completions`, say."""
+    """Without the path that the wire appends, such as `/chat/completions`."""
     key_variable: str | None = None
-    """The environment variable of its key; None for servers of one's own, which need none."""
+    """The environment variable of its key; None for your own servers, which need none."""
     other_variables: tuple[str, ...] = ()
-    """Further variables that are read where the first is not set."""
+    """Variables to read if the first is not set."""
     dialect: Dialect = Dialect()
     capabilities: Capabilities = field(default_factory=Capabilities)
     wire: str = "openai_chat"
-    """The protocol it speaks at `base_url`."""
+    """The protocol at `base_url`."""
     elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Base URLs of other wires, where they differ."""
+    """Base URLs of other wires, if they differ."""
 
 
 _SEES = Capabilities(json_schema=True, images=True)
@@ -94,13 +95,41 @@ PROVIDERS: Mapping[str, Provider] = {
     )
 }
 
+
+class _Profile(Record):
+    """What some models of a provider can do differently from its others."""
+
+    provider: str
+    pattern: str
+    changes: Mapping[str, Any]
+
+
+_PROFILES = (
+    # "... does not support tools": magentic-ui issue 206, OpenManus issue 220, Vane issue 1137 (2025-03 to 2026-05).
+    _Profile("ollama", r"gemma[23]?(?:$|:)|llama2(?:$|:)|phi4(?:$|:)|orca2(?:$|:)|qwen(?:$|:)", {"native_tools": False}),
+    # Schemas of an answer came with gpt-4o (guide "Structured model outputs", 2026-08).
+    _Profile("openai", r"gpt-3\.5|gpt-4(?:$|-(?:0|1|32k|turbo|vision))", {"json_schema": False, "json_object": True}),
+    # Schemas of an answer came with Sonnet 4.5 and Opus 4.1 (page "Structured outputs", 2026-10).
+    _Profile("anthropic", r"claude-(?:instant|[23]|(?:sonnet|opus)-4(?:$|-0|-2025))", {"json_schema": False}),
+)
+
+
+def capabilities_of(provider: Provider, model: str) -> Capabilities:
+    """What a model can do, as far as is known."""
+    found = provider.capabilities
+    for profile in _PROFILES:
+        if profile.provider == provider.name and re.match(profile.pattern, model.lower()):
+            found = replace(found, **profile.changes)
+    return found
+
+
 _ELSEWHERE = {
     "api_base": "It is called `base_url`.",
     "timeout": "It is called `timeout_s` and is in seconds.",
     "num_retries": "It is called `max_retries`.",
     "cache": "ferrule caches no answers; `RecordLM` and `ReplayLM` replay them.",
-    "n": "ferrule reads one answer of each request; ask several times for several.",
-    "functions": "Tools go with a request: give them to the program.",
+    "n": "ferrule reads one answer per request; ask several times for several.",
+    "functions": "Give tools to the program.",
     "apikey": "It is called `api_key`.",
     "key": "It is called `api_key`.",
     "token": "It is called `api_key`.",
@@ -110,14 +139,14 @@ _MAKERS = frozenset({
     "model", "base_url", "wire", "api_key", "headers", "connect_timeout_s", "read_timeout_s", "timeout_s", "max_retries", "capabilities",
     "strict_tools",
 })  # fmt: skip
-"""What `LM(...)` takes beside settings."""
+"""The arguments of `LM` that are no settings."""
 _NO_SETTINGS = _MAKERS.union(_ELSEWHERE)
 _SECRET = frozenset({"api_key", "apikey", "key", "token", "headers"})
-"""Those of them that hold a key."""
+"""Those that may hold a key."""
 
 
 def choose(model: object, base_url: str | None, model_at_url: object, wire: str | None = None) -> tuple[Provider, str]:
-    """The provider and the model's name there, out of `"provider/model"` or of an address and `model=`."""
+    """The provider and its name of the model, from `"provider/model"` or from an address and `model=`."""
     provider, name = _chosen(model, base_url, model_at_url)
     if wire is None or wire == provider.wire:
         return provider, name
@@ -126,17 +155,17 @@ def choose(model: object, base_url: str | None, model_at_url: object, wire: str 
 
 def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[Provider, str]:
     if not isinstance(model, str) or not model.strip():
-        msg = f'A model is named by a string such as "openai/gpt-5-mini", found {shown(model)}.'
+        msg = f'The name of a model is a string such as "openai/gpt-5-mini", found {shown(model)}.'
         raise ConfigurationError(msg)
     if "://" in model:
         if base_url is not None:
-            raise ConfigurationError("The address was given twice: as the first argument and as `base_url`. Give one.")
+            raise ConfigurationError("Two addresses: the first argument and `base_url`. Give one.")
         if not isinstance(model_at_url, str) or not model_at_url:
             msg = f'Which model at {public(model)}? Name it: LM("{public(model)}", model="...").'
             raise ConfigurationError(msg)
         return _at(model), model_at_url
     if model_at_url is not None:
-        msg = f"The model was named twice: {model!r} and `model={shown(model_at_url)}`. Only an address goes with `model=`."
+        msg = f"Two models: {model!r} and `model={shown(model_at_url)}`. Only an address takes `model=`."
         raise ConfigurationError(msg)
     name, slash, there = model.partition("/")
     provider = PROVIDERS.get(name)
@@ -155,12 +184,12 @@ def _at(base_url: str) -> Provider:
 
 
 def address(base_url: str, path: str = "/chat/completions") -> str:
-    """Where a wire's requests go: its path, perhaps with a query, under a base URL that may end in it already."""
+    """The URL of a wire's requests: its path, perhaps with a query, below a base URL that may already end in it."""
     try:
         parts = urlsplit(base_url)
-        _ = parts.port  # out of range, or no number
+        _ = parts.port  # raises if it is out of range, or no number
     except ValueError as error:
-        msg = f"{public(base_url)} is no address: {error}."
+        msg = f"{public(base_url)} is not an address: {error}."
         raise ConfigurationError(msg) from error
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         msg = f'A base URL looks like "https://host/v1", found {public(base_url)}.'
@@ -175,19 +204,19 @@ def address(base_url: str, path: str = "/chat/completions") -> str:
 
 
 def public(base_url: object) -> str:
-    """An address without what may be secret in it: user, password, query."""
+    """An address without user, password and query, which may be secret."""
     head, _, rest = str(base_url).partition("://")
     place, slash, path = rest.partition("?")[0].partition("/")
     return f"{head}://{place.rpartition('@')[2]}{slash}{path}"
 
 
 def check_settings(settings: Iterable[str]) -> None:
-    """Refuse settings that are meant for ferrule: the provider would get them, perhaps a key among them, and the wish be lost."""
+    """Raise `ConfigurationError` for settings that are arguments of ferrule: else the provider would get them, perhaps with a key."""
     if _NO_SETTINGS.isdisjoint(settings):
         return
     for name in settings:
         if name in _MAKERS:
-            msg = f"`{name}` is no setting of a request. Make another model with it, `LM(..., {name}=...)`, or give it to your own client."
+            msg = f"`{name}` is no setting of a request. Make a model with it, `LM(..., {name}=...)`, or give it to your own client."
             raise ConfigurationError(msg)
         if name in _ELSEWHERE:
             msg = f"`{name}` is no setting of a model. {_ELSEWHERE[name]}"
@@ -195,14 +224,13 @@ def check_settings(settings: Iterable[str]) -> None:
 
 
 def check_saved(settings: Iterable[str]) -> None:
-    """Refuse, of what is written to a file, the settings that hold a key, in the same words."""
+    """Raise `ConfigurationError` for settings that hold a key and would be written to a file."""
     check_settings(sorted(_SECRET.intersection(settings)))
 
 
-def key_for(provider: Provider, given: str | None, *, needed: bool) -> str | None:
-    """The key of a request: the one given (`""` for none), or what the environment holds now. Errors name the variable, never a value."""
+def key_for(provider: Provider, key: str | None, *, needed: bool) -> str | None:
+    """The key of a request: the argument (`""` for none), or the environment's. Errors name the variable, never a value."""
     where = "`api_key`"
-    key = given
     if key is None:
         variables = [name for name in (provider.key_variable, *provider.other_variables) if name]
         found = next((name for name in variables if os.environ.get(name, "").strip()), None)
@@ -214,7 +242,7 @@ def key_for(provider: Provider, given: str | None, *, needed: bool) -> str | Non
         where, key = f"The environment variable {found}", os.environ[found]
     if not isinstance(key, str):
         raise ConfigurationError(f"`api_key` is text, found a value of type `{type(key).__name__}`.")
-    key = key.strip()  # a line end at the end of a file of keys
+    key = key.strip()  # a key read from a file ends in a line end
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigurationError(f"{where} holds characters that no key has (spaces, line ends, or beyond ASCII).")
+        raise ConfigurationError(f"{where} holds characters that no key has (spaces, line ends, or other than ASCII).")
     return key or None

@@ -16,7 +16,7 @@ from ferrule.errors import (
     RefusalError,
     UnavailableError,
 )
-from ferrule.models.http.errors import failure, placed, request_id, retry_after_s, told
+from ferrule.models.http.errors import payload_error, request_id, retry_after_s, status_error, with_provider
 
 OVERFLOWS = [
     "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
@@ -32,7 +32,7 @@ OVERFLOWS = [
 @pytest.mark.parametrize("message", OVERFLOWS, ids=range(len(OVERFLOWS)))
 def test_a_prompt_that_is_too_long_is_known_by_its_words(message):
     """L4."""
-    error, again = failure(400, {}, f'{{"error": {{"message": "{message}"}}}}'.encode())
+    error, again = status_error(400, {}, f'{{"error": {{"message": "{message}"}}}}'.encode())
     assert type(error) is ContextOverflowError
     assert not again
 
@@ -44,7 +44,7 @@ def test_a_prompt_that_is_too_long_is_known_by_its_words(message):
 )
 def test_not_everything_that_is_too_much_is_a_prompt_that_is_too_long(message):
     """L4."""
-    assert type(failure(413, {}, f'{{"error": {{"message": "{message}"}}}}'.encode())[0]) is BadRequestError
+    assert type(status_error(413, {}, f'{{"error": {{"message": "{message}"}}}}'.encode())[0]) is BadRequestError
 
 
 SHAPES = {
@@ -65,14 +65,14 @@ SHAPES = {
 @pytest.mark.parametrize(("body", "words"), SHAPES.values(), ids=SHAPES.keys())
 def test_the_providers_message_is_found_in_any_shape(body, words):
     """L4."""
-    error, _ = failure(400, {"x-request-id": "req"}, body, provider="p")
+    error, _ = status_error(400, {"x-request-id": "req"}, body, provider="p")
     assert words in str(error)
     assert (error.provider, error.status, error.request_id) == ("p", 400, "req")
 
 
 def test_a_long_message_is_cut():
     """Ours."""
-    assert len(str(failure(400, {}, b"x" * 100_000)[0])) < 1200
+    assert len(str(status_error(400, {}, b"x" * 100_000)[0])) < 1200
 
 
 @given(
@@ -80,7 +80,7 @@ def test_a_long_message_is_cut():
 )
 def test_any_answer_gives_an_error(status, body, headers):
     """L4."""
-    error, again = failure(status, headers, body, secret="secret")
+    error, again = status_error(status, headers, body, secret="secret")
     assert isinstance(error, LMError)
     assert again == (status == 429 or status >= 500)
 
@@ -135,7 +135,7 @@ def test_the_request_id_has_several_names():
 )
 def test_an_error_in_an_answer_with_success_is_known_by_its_code(payload, kind):
     """L4."""
-    assert type(told(payload)) is kind
+    assert type(payload_error(payload)) is kind
 
 
 def test_an_error_learns_whose_it_is_once():
@@ -143,7 +143,7 @@ def test_an_error_learns_whose_it_is_once():
     cause = ValueError()
     error = RateLimitError("slow sk-1", status=429, retry_after_s=3)
     error.__cause__ = cause
-    named = placed(error, provider="p", found_request_id="r", secret="sk-1")
+    named = with_provider(error, provider="p", found_request_id="r", secret="sk-1")
     assert type(named) is RateLimitError
     assert (str(named), named.provider, named.status, named.retry_after_s, named.request_id) == (
         "p: slow [key] (status 429)",
@@ -153,14 +153,14 @@ def test_an_error_learns_whose_it_is_once():
         "r",
     )
     assert named.__cause__ is cause
-    assert placed(named, provider="q") is named
+    assert with_provider(named, provider="q") is named
 
 
 def test_googles_reasons_and_waits_stand_in_the_details():
     """L4: a wrong key of Gemini is a 400, and the wait of its 429 stands in the body (google.rpc.ErrorInfo, RetryInfo)."""
     key = b'{"error": {"code": 400, "message": "API key not valid.", "details": [7, {"reason": "API_KEY_INVALID"}]}}'
-    assert isinstance(failure(400, {}, key)[0], AuthenticationError)
+    assert isinstance(status_error(400, {}, key)[0], AuthenticationError)
     wait = b'{"error": {"code": 429, "message": "Quota.", "details": [{"@type": "x", "retryDelay": "34.5s"}]}}'
-    error, again = failure(429, {}, wait)
+    error, again = status_error(429, {}, wait)
     assert (type(error), error.retry_after_s, again) == (RateLimitError, 34.5, True)
-    assert failure(429, {"retry-after": "1"}, wait)[0].retry_after_s == 1
+    assert status_error(429, {"retry-after": "1"}, wait)[0].retry_after_s == 1

@@ -29,10 +29,9 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.hosted import LM
-from ferrule.models.http import deadline
 from ferrule.models.http import transport as http
 from ferrule.models.http.connections import Clients, Timeouts
-from ferrule.models.http.transport import Transport
+from ferrule.models.http.transport import HTTPTransport
 from ferrule.values.conversation.exchange import Delta, Request, Response
 from ferrule.values.conversation.message import Message, Messages
 
@@ -111,7 +110,7 @@ FAILURES = {
     "422": (reply('{"detail": [{"msg": "extra"}]}', "422 x"), BadRequestError, 422, "extra"),
     "302": (reply("", "302 Found", location="/elsewhere"), BadRequestError, 302, "HTTP 302"),
     "html": (reply("<!doctype html><p>Welcome", content_type="text/html"), BadRequestError, None, "HTML"),
-    "half": (reply(OK[:40]), BadRequestError, None, "no JSON"),
+    "half": (reply(OK[:40]), BadRequestError, None, "not JSON"),
     "empty": (reply(""), BadRequestError, None, "empty"),
     "list": (reply("[]"), BadRequestError, None, "JSON object"),
     "no_choices": (reply('{"choices": []}'), MissingContentError, None, "no choices"),
@@ -219,11 +218,11 @@ def test_who_asks_for_too_much_patience_is_not_waited_for(ask):
 
 def test_retry_after_is_honoured_with_a_little_jitter():
     """L4."""
-    error = http._Again(RateLimitError("x", retry_after_s=20))
+    error = http._RetryableError(RateLimitError("x", retry_after_s=20))
     waits = {http.wait_s(error) for _ in range(50)}
     assert len(waits) > 1
     assert all(20 <= wait <= 22 for wait in waits)
-    assert http.wait_s(http._Again(UnavailableError("x"))) is True
+    assert http.wait_s(http._RetryableError(UnavailableError("x"))) is True
     assert http.wait_s(ValueError()) is False
 
 
@@ -255,8 +254,8 @@ def test_a_server_that_is_down_is_named_with_what_to_do(ask):
 
 def test_a_connection_that_comes_too_late_names_its_limit():
     """Ours."""
-    transport = Transport("http://x/v1", provider="x", auth=dict, timeouts=Timeouts(connect_s=3), max_retries=0)
-    with pytest.raises(http._Again) as caught, transport._told(None):
+    transport = HTTPTransport("http://x/v1", provider="x", auth=dict, timeouts=Timeouts(connect_s=3), max_retries=0)
+    with pytest.raises(http._RetryableError) as caught, transport._translated(None):
         raise httpx2.ConnectTimeout("")
     assert "ConnectTimeout (`connect_timeout_s` is 3)" in str(caught.value.error)
 
@@ -268,7 +267,7 @@ def test_a_server_that_fails_is_told_with_how_often_it_was_tried_and_what_may_he
     with raw_server(reply('{"error": "oops"}', "500 x")) as server, pytest.raises(UnavailableError) as caught:
         ask(lm_at(server, max_retries=retries))
     said = str(caught.value)
-    assert "oops (status 500). The fault lies with the server" in said
+    assert "oops (status 500). The server failed" in said
     assert f"Asked `m` at {server.base_url}/chat/completions. Tried {tried} (`max_retries` is {retries})." in said
 
 
@@ -371,7 +370,7 @@ def test_the_total_is_counted_for_each_attempt(ask, monkeypatch):
 
     real_wait = http.wait_s
     monkeypatch.setattr(http, "wait_s", wait_s)
-    monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + waited_s[0]))
+    monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + waited_s[0]))
     with raw_server(reply("{}", "429 x", retry_after="1"), reply()) as server:
         assert ask(lm_at(server, timeout_s=50)).text == "hello"
         assert (len(server.requests), waited_s) == (2, [100.0])
@@ -401,7 +400,7 @@ def test_a_stream_that_is_left_open_bounds_no_other_request_of_its_thread():
     with raw_server(begin(STREAM[:60], say_nothing), reply()) as server:
         stream = lm_at(server, timeout_s=5).stream(ASKED)
         next(stream)
-        assert deadline._here.deadline == deadline.NEVER
+        assert http._reading.deadline == http._NEVER
         assert lm_at(server, timeout_s=None).complete(ASKED).text == "hello"
         stream.close()
 
@@ -534,7 +533,7 @@ def test_loops_come_and_go():
         lm = lm_at(server)
         for _ in range(3):
             asyncio.run(lm.acomplete(ASKED))
-        assert len(lm._transport._clients._kept) == 1
+        assert len(lm._transport._clients._of_loops) == 1
         gc.collect()
         lm.close()
         assert lm.complete(ASKED).text == "hello"
@@ -687,7 +686,7 @@ def test_a_timeout_is_a_number_above_zero(bad):
 def test_retries_are_counted_in_whole_numbers(bad):
     """Ours."""
     with pytest.raises(ConfigurationError, match="max_retries"):
-        Transport("http://x", provider="x", auth=dict, max_retries=bad)
+        HTTPTransport("http://x", provider="x", auth=dict, max_retries=bad)
 
 
 def test_the_read_timeout_is_never_longer_than_the_total():

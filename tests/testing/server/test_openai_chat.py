@@ -13,7 +13,7 @@ from ferrule.errors import (
     ScriptError,
     UnavailableError,
 )
-from ferrule.models.http.errors import failure
+from ferrule.models.http.errors import status_error
 from ferrule.models.wires.openai_chat.codec import read
 from ferrule.testing.server.openai_chat import answer, error_body
 from ferrule.values.calls.call import CallFault, ToolCall
@@ -48,7 +48,7 @@ def test_what_is_written_is_read_again(response):
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
     """L4, L9."""
     status, body = error_body(kind("said"))
-    error, _ = failure(status, {}, json_bytes(body))
+    error, _ = status_error(status, {}, json_bytes(body))
     assert type(error) is kind
     assert "said" in str(error)
 

@@ -1,6 +1,7 @@
-"""Pools of HTTP connections: one for all threads, one for each event loop, new ones after a fork.
+"""HTTP clients of one provider: one for all threads, a few for each event loop, new ones after a fork.
 
-`httpx2` is imported with the first connection.
+`httpx2` is imported with the first connection. It reads proxies and certificates from the environment, and its errors do not name the
+variable: those raised here do.
 """
 
 from __future__ import annotations
@@ -8,44 +9,45 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import ConfigurationError, shown
-from ferrule.models.http.environment import certificates_told, with_proxies
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     import asyncio
     import ssl
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable, Generator
 
     import httpx2
 
-_CONNECTIONS = 200
-_POOL = 25
-"""A pool looks at all its connections for every request. Measured with 200 requests at once (2 busy cores, medians of 7 interleaved
-rounds): one pool of 200 took 1.5 times the CPU of a bare client with 100 connections, pools of 25 took 0.9 times. With 20 requests at
-once it made no difference."""
+T = TypeVar("T")
+
+_MAX_CONNECTIONS = 200
+_CONNECTIONS_PER_CLIENT = 25
+"""An async client looks at all its connections for every request. Measured with 200 requests at once (2 busy cores, medians of 7
+interleaved rounds): one client with 200 connections took 1.5 times the CPU of a bare client with 100, clients of 25 took 0.9 times. With
+20 requests at once it made no difference."""
 
 
 class Timeouts(Record):
-    """How long to wait, in seconds; None waits for ever."""
+    """How long to wait, in seconds; None waits forever."""
 
     connect_s: float | None = 10.0
     read_s: float | None = 300.0
-    """For the next bytes: a model that thinks sends none for minutes."""
+    """For the next bytes: a reasoning model sends none for minutes."""
     total_s: float | None = 600.0
-    """For one attempt as a whole; the waits between attempts take nothing of it.
+    """For one attempt; waits between attempts do not count.
 
-    Sync code looks at it while it waits for the answer, so that making the connection may add `connect_s`. An async stream that has begun
-    looks at it whenever bytes come, so that it may be late by `read_s`.
+    Sync code checks it while it waits for the answer, so making the connection may add `connect_s`. An async stream checks it whenever
+    bytes come, so it may be late by `read_s`.
     """
 
     def __post_init__(self) -> None:
         for limit in (self.connect_s, self.read_s, self.total_s):
             if limit is not None and (isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit > 0):
-                msg = f"A timeout is a number of seconds above 0, or None to wait for ever; found {shown(limit)}."
+                msg = f"A timeout is a number of seconds above 0, or None to wait forever; found {shown(limit)}."
                 raise ConfigurationError(msg)
 
     @property
@@ -55,7 +57,7 @@ class Timeouts(Record):
         return min(limits, default=None)
 
 
-class Pool:
+class _LoopClient:
     """A client of one event loop, and how many requests it carries."""
 
     __slots__ = ("busy", "client")
@@ -66,36 +68,36 @@ class Pool:
 
 
 class Clients:
-    """The connections to one place."""
+    """The HTTP clients of one provider."""
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
         self._lock = threading.Lock()
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._process = os.getpid()
         self._client: httpx2.Client | None = None
-        self._kept: dict[asyncio.AbstractEventLoop, tuple[list[Pool], AsyncGenerator[None]]] = {}
+        self._of_loops: dict[asyncio.AbstractEventLoop, tuple[list[_LoopClient], AsyncGenerator[None]]] = {}
         self._tls: ssl.SSLContext | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Clients, (self._timeouts,))
 
     def of_threads(self) -> httpx2.Client:
-        """The client of sync code, whichever thread asks."""
+        """The client of sync code, for all threads."""
         client = self._client
         if client is None or self._process != os.getpid():
             import httpx2
 
             with self._lock:
                 if self._process != os.getpid():  # forked: the sockets are the parent's
-                    self._forget()
+                    self._reset()
                 client = self._client
                 if client is None:
-                    limits = httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
-                    verified = self._verified()
-                    client = with_proxies(lambda: httpx2.Client(timeout=self._limits(), limits=limits, verify=verified))
+                    limits = httpx2.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS)
+                    context = self._certificates()
+                    client = _with_proxies(lambda: httpx2.Client(timeout=self._limits(), limits=limits, verify=context))
                     self._client = client
                     weakref.finalize(self, client.close)
         return client
@@ -105,18 +107,18 @@ class Clients:
         """A client of the running loop, for one request."""
         from asyncio import get_running_loop
 
-        kept = self._kept.get(get_running_loop())
-        pools = kept[0] if kept is not None else await self._opened()
-        pool = next((pool for pool in pools if pool.busy < _POOL), None)
-        if pool is None and len(pools) * _POOL < _CONNECTIONS:
-            pools.append(pool := self._pool())
-        elif pool is None:
-            pool = min(pools, key=lambda pool: pool.busy)  # the request waits for one of its connections
-        pool.busy += 1
+        found = self._of_loops.get(get_running_loop())
+        clients = found[0] if found is not None else await self._open_loop()
+        chosen = next((each for each in clients if each.busy < _CONNECTIONS_PER_CLIENT), None)
+        if chosen is None and len(clients) * _CONNECTIONS_PER_CLIENT < _MAX_CONNECTIONS:
+            clients.append(chosen := self._loop_client())
+        elif chosen is None:
+            chosen = min(clients, key=lambda each: each.busy)  # the request waits for one of its connections
+        chosen.busy += 1
         try:
-            yield pool.client
+            yield chosen.client
         finally:
-            pool.busy -= 1
+            chosen.busy -= 1
 
     def close(self) -> None:
         """Close the connections of sync code."""
@@ -130,27 +132,27 @@ class Clients:
         from asyncio import get_running_loop
 
         with self._lock:
-            kept = self._kept.pop(get_running_loop(), None)
-        if kept is not None:
-            await kept[1].aclose()
+            found = self._of_loops.pop(get_running_loop(), None)
+        if found is not None:
+            await found[1].aclose()
 
-    async def _opened(self) -> list[Pool]:
+    async def _open_loop(self) -> list[_LoopClient]:
         from asyncio import get_running_loop
 
-        pools = [self._pool()]
-        keeper = _keeper(pools)
-        await anext(keeper)  # runs to its `yield` without waiting: no other task of this loop gets in between
+        clients = [self._loop_client()]
+        closer = _closer(clients)
+        await anext(closer)  # runs to its `yield` without waiting: no other task of this loop runs in between
         with self._lock:
-            self._kept = {loop: entry for loop, entry in self._kept.items() if not loop.is_closed()}
-            self._kept[get_running_loop()] = (pools, keeper)
-        return pools
+            self._of_loops = {loop: entry for loop, entry in self._of_loops.items() if not loop.is_closed()}
+            self._of_loops[get_running_loop()] = (clients, closer)
+        return clients
 
-    def _pool(self) -> Pool:
+    def _loop_client(self) -> _LoopClient:
         import httpx2
 
-        limits = httpx2.Limits(max_connections=_POOL, max_keepalive_connections=_POOL)
-        verified = self._verified()
-        return Pool(with_proxies(lambda: httpx2.AsyncClient(timeout=self._limits(), limits=limits, verify=verified)))
+        limits = httpx2.Limits(max_connections=_CONNECTIONS_PER_CLIENT, max_keepalive_connections=_CONNECTIONS_PER_CLIENT)
+        context = self._certificates()
+        return _LoopClient(_with_proxies(lambda: httpx2.AsyncClient(timeout=self._limits(), limits=limits, verify=context)))
 
     def _limits(self) -> httpx2.Timeout:
         import httpx2
@@ -158,19 +160,92 @@ class Clients:
         limits = self._timeouts
         return httpx2.Timeout(connect=limits.connect_s, read=limits.next_bytes_s, write=limits.next_bytes_s, pool=limits.total_s)
 
-    def _verified(self) -> ssl.SSLContext:
+    def _certificates(self) -> ssl.SSLContext:
         import httpx2
 
         if self._tls is None:  # reading the certificates took 50 ms where it was measured
-            with certificates_told():
+            with _naming_certificates():
                 self._tls = httpx2.create_ssl_context()
         return self._tls
 
 
-async def _keeper(pools: list[Pool]) -> AsyncGenerator[None]:
-    """Closes the clients of a loop when that shuts down: `asyncio.run` closes the async generators of its loop, and this is one."""
+async def _closer(clients: list[_LoopClient]) -> AsyncGenerator[None]:
+    """Closes the clients of a loop that shuts down: `asyncio.run` closes the async generators of its loop, and this is one."""
     try:
         yield
     finally:
-        for pool in pools:
-            await pool.client.aclose()
+        for each in clients:
+            await each.client.aclose()
+
+
+# -- proxies and certificates ---------------------------------------------------------------------------------------
+
+
+def _with_proxies(make: Callable[[], T]) -> T:
+    """Make a client; raises `ConfigurationError` that names the variable of a proxy that `httpx2` cannot use."""
+    import httpx2
+
+    try:
+        return make()
+    except (ImportError, ValueError, httpx2.InvalidURL):
+        error = _proxy_error()
+        if error is None:
+            raise
+    raise error  # outside `except`: errors of `httpx2` show parts of the address, and it may hold a password
+
+
+@contextmanager
+def _naming_certificates() -> Generator[None]:
+    """While certificates are read: raises `ConfigurationError` that names the variable of a file that cannot be read."""
+    try:
+        yield
+    except OSError as error:  # `ssl.SSLError` is one
+        path = os.environ.get("SSL_CERT_FILE")
+        if not path:
+            raise
+        msg = (
+            f"The certificates that `SSL_CERT_FILE` names cannot be read: {shown(path)}: {error.strerror or error}. "
+            f"Name a file of certificates in PEM form, or remove `SSL_CERT_FILE` from the environment."
+        )
+        raise ConfigurationError(msg) from error
+
+
+def _proxy_error() -> ConfigurationError | None:
+    from urllib.request import getproxies
+
+    import httpx2
+
+    proxies = getproxies()  # as `httpx2` does; on macOS and Windows the system's own settings are among them
+    for kind in ("http", "https", "all"):
+        value = proxies.get(kind)
+        if not value:
+            continue
+        variable = _proxy_variable(kind)
+        source = f"`{variable}`" if variable else "the network settings of this system"
+        remedy = f"remove `{variable}` from the environment" if variable else "change them"
+        try:
+            httpx2.HTTPTransport(proxy=value if "://" in value else f"http://{value}", verify=False).close()
+        except ImportError:
+            return ConfigurationError(
+                f"The proxy that {source} names speaks SOCKS, which needs another package: {_public_proxy(value)}. "
+                f"Install it with pip install 'httpx2[socks]', or {remedy}."
+            )
+        except (ValueError, httpx2.InvalidURL):
+            return ConfigurationError(
+                f"The proxy that {source} names has an invalid address: {_public_proxy(value)}. "
+                f"Write it as `http://host:port`, `https://host:port` or `socks5://host:port`, or {remedy}."
+            )
+    return None
+
+
+def _proxy_variable(kind: str) -> str | None:
+    """The variable that holds it: `urllib` takes any case, and prefers lower case."""
+    names = [name for name in os.environ if name.lower() == f"{kind}_proxy" and os.environ[name]]
+    return min(names, key=lambda name: not name.islower(), default=None)
+
+
+def _public_proxy(value: str) -> str:
+    """The address without user, password and query, even where it is malformed."""
+    scheme = value.partition("://")[0]
+    place = value.rpartition("@")[2].rpartition("://")[2].partition("?")[0]
+    return shown(f"{scheme}://{place}" if "://" in value and scheme.isalnum() else place)

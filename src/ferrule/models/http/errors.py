@@ -1,7 +1,6 @@
-"""What a provider said went wrong, as the errors of the house.
+"""Errors of providers as `LMError`s: the right class, with the provider's own message and without the key.
 
-In: a status, headers and a body in any of the shapes providers use. Out: an `LMError` of the right class that carries the provider's own
-message. Pure: nothing here talks to the network.
+Pure functions of a status, headers and a body in any of the shapes that providers use.
 """
 
 from __future__ import annotations
@@ -25,13 +24,12 @@ from ferrule.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Json = dict[str, Any]
 E = TypeVar("E", bound=LMError)
 
 _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
 _LONGEST = 1000
-_TELLING = 4
-"""This much of a key gives nothing away."""
+_HARMLESS = 4
+"""So many characters of a key may be shown."""
 
 _OVERFLOW_CODES = frozenset(
     {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "string_above_max_length"}
@@ -59,67 +57,67 @@ _REFUSAL = re.compile(
 )
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _ADVICE: Mapping[type[LMError], str] = {
-    UnavailableError: "The fault lies with the server: its log may say more, and asking again later may help.",
-    ContextOverflowError: "Shorten the inputs, the demos or the history, or take a model with a larger window.",
+    UnavailableError: "The server failed: ask again later, or look at its log.",
+    ContextOverflowError: "Shorten the inputs, the demos or the history, or use a model with a larger context window.",
 }
 _DELAY = re.compile(rb'"retryDelay":\s*"([0-9]{1,6}(?:\.[0-9]{1,9})?)s"')
 """`google.rpc.RetryInfo`, in the body of a 429."""
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 
 
-def failure(
+def status_error(
     status: int, headers: Mapping[str, str], body: bytes, *, provider: str | None = None, secret: str | None = None
 ) -> tuple[LMError, bool]:
-    """The error for an answer with a status that is no success, and whether the same request may succeed later."""
-    for written in {secret, secret.replace("/", "\\/")} if secret else ():  # JSON may write a slash with a backslash before it
-        body = body.replace(written.encode(), b"[key]")
-    message, codes = _said(body)
-    message = without(message, secret) or f"HTTP {status} and no message"
+    """The error for an answer with an error status, and whether the same request may succeed later."""
+    for each in {secret, secret.replace("/", "\\/")} if secret else ():  # JSON may write a slash with a backslash before it
+        body = body.replace(each.encode(), b"[key]")
+    message, codes = _read_body(body)
+    message = redact(message, secret) or f"HTTP {status} and no message"
     kind = _kind(status, message, codes)
     wait_s = retry_after_s(headers)
     if wait_s is None and (delay := _DELAY.search(body)):
         wait_s = float(delay[1])
-    found_id = without(request_id(headers) or "", secret) or None
+    found_id = redact(request_id(headers) or "", secret) or None
     error = kind(message, provider=provider, status=status, request_id=found_id, retry_after_s=wait_s)
-    advised(error, _ADVICE.get(kind))
+    add_advice(error, _ADVICE.get(kind))
     return error, issubclass(kind, UnavailableError) and not codes & _QUOTA_CODES  # a spent quota does not come back by waiting
 
 
-def told(payload: Mapping[str, Any]) -> LMError:
-    """The error that a body with a success status carries in its `error` field, as gateways send once an answer has begun."""
-    message, codes = _described(dict(payload))
+def payload_error(payload: Mapping[str, Any]) -> LMError:
+    """The error in the `error` field of a body with a success status: gateways send that once an answer has begun."""
+    message, codes = _message_of(dict(payload))
     status = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None)
     guess = next((number for word, number in _WORDS if any(word in code for code in codes)), 500)
     kind = _kind(status or guess, message, codes)
-    return advised(kind(message, status=status), _ADVICE.get(kind))
+    return add_advice(kind(message, status=status), _ADVICE.get(kind))
 
 
 _WORDS = (("rate_limit", 429), ("authentication", 401), ("permission", 403), ("invalid", 400), ("not_found", 404))
 
 
-def advised(error: E, *sentences: str | None) -> E:
-    """The same error, saying more behind what it says already: what was asked, what to do."""
+def add_advice(error: E, *sentences: str | None) -> E:
+    """Add sentences to an error's message: what was asked, what to do. Returns the error."""
     for sentence in filter(None, sentences):
-        said = str(error)
-        error.args = (f"{said}{'' if said.endswith(('.', '?', '!')) else '.'} {sentence}",)
+        message = str(error)
+        error.args = (f"{message}{'' if message.endswith(('.', '?', '!')) else '.'} {sentence}",)
     return error
 
 
-def placed(
+def with_provider(
     error: E, *, provider: str | None, found_request_id: str | None = None, secret: str | None = None, asked: str | None = None
 ) -> E:
-    """The same error saying whose it is, and what was `asked`: pure readers do not know their provider."""
+    """The error of a wire with its provider, its request id and what was `asked`: wires do not know these."""
     if error.provider is not None:
         return error
-    said = advised(type(error)(without(str(error), secret), provider=provider), asked)
-    said.status, said.retry_after_s = error.status, error.retry_after_s
-    said.request_id = error.request_id or without(found_request_id or "", secret) or None
-    said.__cause__ = error.__cause__
-    return said
+    named = add_advice(type(error)(redact(str(error), secret), provider=provider), asked)
+    named.status, named.retry_after_s = error.status, error.retry_after_s
+    named.request_id = error.request_id or redact(found_request_id or "", secret) or None
+    named.__cause__ = error.__cause__
+    return named
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
-    """The provider's name for the exchange, which its support asks for."""
+    """The provider's id of the request, which its support asks for."""
     return next((headers[name] for name in _REQUEST_IDS if headers.get(name)), None)
 
 
@@ -147,19 +145,19 @@ def _until(date: str) -> float | None:
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
-def without(message: str, secret: str | None) -> str:
-    """A message with the key taken out, should a server echo it, and what `shown` left of a key where it cut."""
+def redact(message: str, secret: str | None) -> str:
+    """The message without the key, which a server may echo, and without a part of the key that `shown` has cut."""
     if not secret:
         return message
     message = message.replace(secret, "[key]")
     if "…" in message:
-        for length in range(len(secret) - 1, _TELLING, -1):
+        for length in range(len(secret) - 1, _HARMLESS, -1):
             message = message.replace(f"{secret[:length]}…", "[key]…")
     return message
 
 
-def hide(error: BaseException, secret: str | None) -> None:
-    """Take the key out of all texts of an error and of those behind it: a traceback shows them, too."""
+def redact_error(error: BaseException, secret: str | None) -> None:
+    """Remove the key from all texts of an error, its causes and its contexts: a traceback shows them."""
     waiting: list[BaseException | None] = [error] if secret else []
     seen: set[int] = set()
     while waiting:
@@ -167,10 +165,10 @@ def hide(error: BaseException, secret: str | None) -> None:
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
-        each.args = tuple(without(arg, secret) if isinstance(arg, str) else arg for arg in each.args)
+        each.args = tuple(redact(arg, secret) if isinstance(arg, str) else arg for arg in each.args)
         for name, value in vars(each).items():
             if isinstance(value, str):  # the whole answer, in a `JSONDecodeError`
-                setattr(each, name, without(value, secret))
+                setattr(each, name, redact(value, secret))
         waiting += [each.__cause__, each.__context__]
 
 
@@ -186,33 +184,33 @@ def _kind(status: int, message: str, codes: frozenset[str]) -> type[LMError]:
     return UnavailableError if status >= 500 else BadRequestError  # noqa: PLR2004
 
 
-def _said(body: bytes) -> tuple[str, frozenset[str]]:
-    """The provider's message and its codes, lower-case."""
+def _read_body(body: bytes) -> tuple[str, frozenset[str]]:
+    """The provider's message, and its codes in lower case."""
     text = body.decode("utf-8-sig", "replace").strip()
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
         title = _TITLE.search(text[:5000])
         return (" ".join(title[1].split()) if title else text)[:_LONGEST], frozenset()
-    return _described(value)
+    return _message_of(value)
 
 
-def _described(value: Any) -> tuple[str, frozenset[str]]:
+def _message_of(value: Any) -> tuple[str, frozenset[str]]:
     if isinstance(value, list) and value:  # Gemini wraps its error in a list
-        return _described(cast("list[Any]", value)[0])
+        return _message_of(cast("list[Any]", value)[0])
     if not isinstance(value, dict):
         return str(cast("object", value))[:_LONGEST], frozenset()
-    body = cast("Json", value)
+    body = cast("dict[str, Any]", value)
     error = body.get("error")
     if isinstance(error, dict):
-        body = cast("Json", error)
+        body = cast("dict[str, Any]", error)
     elif isinstance(error, str):  # Ollama
         body = {**body, "message": error}
     inner = body.get("innererror")  # Azure
-    places = [body, cast("Json", inner)] if isinstance(inner, dict) else [body]
+    places = [body, cast("dict[str, Any]", inner)] if isinstance(inner, dict) else [body]
     codes = {str(place[key]).lower() for place in places for key in ("code", "type", "status") if isinstance(place.get(key), (str, int))}
-    details = body.get("details")  # Google says the reason there
+    details = body.get("details")  # Google puts the reason there
     said = cast("list[Any]", details) if isinstance(details, list) else []
     codes |= {str(each["reason"]).lower() for each in said if isinstance(each, dict) and each.get("reason")}  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-    message = next((body[key] for key in ("message", "detail", "msg") if body.get(key)), body)  # FastAPI says `detail`
+    message = next((body[key] for key in ("message", "detail", "msg") if body.get(key)), body)  # FastAPI writes `detail`
     return (message if isinstance(message, str) else json.dumps(message, default=str))[:_LONGEST], frozenset(codes)

@@ -1,6 +1,7 @@
-"""Server-sent events, for every wire: bytes in any pieces to events, and events to bytes.
+"""Server-sent events: bytes in any pieces to events, and events to bytes.
 
-Format: https://html.spec.whatwg.org/multipage/server-sent-events.html (parsing).
+Format: https://html.spec.whatwg.org/multipage/server-sent-events.html (parsing). Not `httpx2.EventSource`: that reads responses of its own
+client alone, drops a last event without an empty line behind it, and refuses other content types, which some servers send.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def event(body: Any, name: str | None = None) -> bytes:
-    """One event that carries JSON; with a name, for protocols that name theirs."""
+    """The bytes of one event that carries JSON, with its name in protocols that have names."""
     head = b"event: %b\n" % name.encode() if name else b""
     return head + b"data: " + json_bytes(body) + b"\n\n"
 
 
 class Events:
-    """Server-sent events out of pieces of bytes, however they were cut."""
+    """Reads server-sent events from pieces of bytes, cut anywhere."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -31,7 +32,7 @@ class Events:
         self._fresh = True
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """The data of every event that is complete by now."""
+        """The data of each event that is now complete."""
         if self._after_cr and piece.startswith(b"\n"):
             piece = piece[1:]  # the second half of a line end that was cut in two
         if not piece:
@@ -44,7 +45,7 @@ class Events:
             yield from self._line(line)
 
     def end(self) -> Iterator[bytes]:
-        """The last event, where the stream ended without the empty line behind it."""
+        """The last event, if the stream ended without an empty line behind it."""
         yield from self._line(self._rest)
         yield from self._line(b"")
         self._rest = b""
@@ -61,13 +62,13 @@ class Events:
             self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
 
 
-class Reading:
-    """The half of an `Assembly` that all protocols share: bytes to events, each of which goes to `_event`."""
+class EventAssembly:
+    """What all `Assembly` classes share: bytes to events, each of which goes to `_event`."""
 
     def __init__(self) -> None:
         self._events = Events()
         self.is_done = False
-        """The server said that nothing more will come."""
+        """Whether the server has said that nothing more will come."""
 
     def feed(self, piece: bytes) -> Iterator[Delta]:
         """The next bytes of the body, cut anywhere."""
@@ -85,15 +86,15 @@ class Reading:
         raise NotImplementedError
 
     def _check_ended(self, ended: object, begun: object) -> None:
-        """Raise `UnavailableError` unless the answer came to its end."""
+        """Raise `UnavailableError` unless the answer is complete."""
         if not ended:
             found = "after a part of the answer" if begun else "before any answer"
             msg = f"the stream ended {found}: the connection broke or the server gave up. Ask again."
             raise UnavailableError(msg)
 
 
-class Whole:
-    """An answer that was asked for as a stream and came at once: some servers do not stream. Used like an `Assembly`."""
+class WholeAnswer:
+    """An `Assembly` for an answer that was requested as a stream and came at once: some servers do not stream."""
 
     def __init__(self, read: Callable[[bytes], Response]) -> None:
         self._read = read

@@ -1,21 +1,21 @@
-"""Bytes to one address and back: pooled connections, timeouts, retries, errors of the house.
+"""One provider's address over HTTP: bytes there and back, with timeouts, retries and `LMError`s.
 
-In: a finished body. Out: the body of the answer, whole or in pieces. What the bytes mean is the wires' business. `httpx2` is imported when
-the first request goes out, `stamina` once one has failed: an import of ferrule, and a run that goes well, pay for neither.
+`httpx2` is imported with the first request, `stamina` with the first retry.
 """
 
 from __future__ import annotations
 
 import random
+import threading
+import time
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ferrule.errors import BadRequestError, ConfigurationError, LMError, UnavailableError, shown
-from ferrule.models.http import errors as failures
 from ferrule.models.http.connections import Clients, Timeouts
-from ferrule.models.http.deadline import check_time, deadline_after, reading_until, trace
+from ferrule.models.http.errors import add_advice, redact, redact_error, status_error
 from ferrule.models.providers import public
-from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
@@ -24,25 +24,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LONGEST_WAIT_S = 60.0
-"""A provider that asks for more patience than this is not waited for: the error tells how long it would be."""
-_USUAL = Timeouts()
+_LONGEST_WAIT_S = 60.0
+"""A provider that asks for a longer wait is not tried again; the error says how long the wait would be."""
+_NEVER = float("inf")
+_NEW_STREAM = (".connect_tcp.complete", ".start_tls.complete")
+"""The events of httpcore2 that bring a new stream."""
+_DEFAULT_TIMEOUTS = Timeouts()
 _BACKOFF: Mapping[str, Any] = {"timeout": None, "wait_initial": 0.5, "wait_max": 20.0, "wait_jitter": 0.5}
-_NOT_REACHED = "Is the server running, and within reach from here? `base_url=` names another address."
-_BROKE_OFF = "The answer broke off in the middle: ask again; where that happens often, look at the server's log."
-_TOO_LATE = "Is the server stuck? If it is only slow, make the model with more time: `LM(..., read_timeout_s=..., timeout_s=...)`."
-_NO_HTTP = "Does a server for models listen there? `base_url=` names another address."
+_NOT_REACHED = "Is the server running, and can this machine reach it? `base_url=` names another address."
+_BROKE_OFF = "The answer broke off in the middle: ask again. If it happens often, look at the server's log."
+_TOO_LATE = "Is the server stuck? If it is only slow, allow more time: `LM(..., read_timeout_s=..., timeout_s=...)`."
+_NO_HTTP = "Is there a model server at this address? `base_url=` names another one."
 
 
-class Answer(Record):
-    """A whole answer."""
-
-    body: bytes
-    headers: Mapping[str, str]
-
-
-class _Again(Exception):  # noqa: N818  not an error: a decision
-    """An attempt failed in a way that another may not."""
+class _RetryableError(Exception):
+    """An attempt failed, and another may succeed."""
 
     def __init__(self, error: LMError) -> None:
         self.error = error
@@ -52,8 +48,8 @@ class _Again(Exception):  # noqa: N818  not an error: a decision
         return repr(self.error)
 
 
-class Transport:
-    """One address of one provider. Safe for threads; each event loop gets connections of its own, and so does a forked process."""
+class HTTPTransport:
+    """One address of one provider. Safe for threads; each event loop and each forked process has connections of its own."""
 
     def __init__(
         self,
@@ -64,7 +60,7 @@ class Transport:
         auth: Callable[[str | None], Mapping[str, str]],
         stream_url: str | None = None,
         headers: Mapping[str, str] | None = None,
-        timeouts: Timeouts = _USUAL,
+        timeouts: Timeouts = _DEFAULT_TIMEOUTS,
         max_retries: int = 2,
     ) -> None:
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
@@ -77,53 +73,51 @@ class Transport:
         self.timeouts = timeouts
         self.max_retries = max_retries
         self._auth = auth
-        given = {name.lower(): value for name, value in (headers or {}).items()}
-        self._headers = {"content-type": "application/json", "accept-encoding": "gzip, deflate", "user-agent": "ferrule", **given}
+        own = {name.lower(): value for name, value in (headers or {}).items()}
+        self._headers = {"content-type": "application/json", "accept-encoding": "gzip, deflate", "user-agent": "ferrule", **own}
         self._clients = Clients(timeouts)
 
-    def post(self, body: bytes, key: str | None) -> Answer:
-        """Send, and wait for the whole answer. Raises `LMError`s."""
+    def post(self, body: bytes, key: str | None) -> tuple[bytes, Mapping[str, str]]:
+        """Send; returns the body and the headers of the answer. Raises `LMError`s."""
 
-        def attempt() -> Answer:
-            with self._told(key):
-                deadline = deadline_after(self.timeouts.total_s)
+        def attempt() -> tuple[bytes, Mapping[str, str]]:
+            with self._translated(key):
+                deadline = self._deadline()
                 response = self._open(body, key, deadline, stream=False)
                 try:
-                    return Answer(b"".join(self._pieces(response, deadline)), response.headers)
+                    return b"".join(self._pieces(response, deadline)), response.headers
                 finally:
                     response.close()
 
-        return self._retrying(attempt)
+        return self._with_retries(attempt)
 
-    async def apost(self, body: bytes, key: str | None) -> Answer:
+    async def apost(self, body: bytes, key: str | None) -> tuple[bytes, Mapping[str, str]]:
         """`post` without blocking the loop; cancelling closes the request."""
+        from asyncio import timeout
 
-        async def attempt() -> Answer:
-            with self._told(key):
+        async def attempt() -> tuple[bytes, Mapping[str, str]]:
+            with self._translated(key):
                 async with timeout(self.timeouts.total_s), self._clients.of_loop() as client:
                     response = await client.send(self._request(body, key, stream=False))  # reads the whole body
             self._check(response, response.content, key)
-            return Answer(response.content, response.headers)
+            return response.content, response.headers
 
-        from asyncio import timeout
-
-        return await self._aretrying(attempt)
+        return await self._with_retries_async(attempt)
 
     @contextmanager
     def stream(self, body: bytes, key: str | None) -> Generator[tuple[Mapping[str, str], Iterator[bytes]]]:
-        """The headers of an answer and its body as it comes. Only what fails before the first byte is tried again."""
+        """The headers of an answer, and its body piece by piece. A failure before the first byte is retried, a later one is not."""
 
         def attempt() -> tuple[httpx2.Response, float]:
-            with self._told(key):
-                deadline = deadline_after(self.timeouts.total_s)
+            with self._translated(key):
+                deadline = self._deadline()
                 return self._open(body, key, deadline, stream=True), deadline
 
-        response, deadline = self._retrying(attempt)
-
         def pieces() -> Iterator[bytes]:
-            with self._told(key, is_last=True):
+            with self._translated(key, may_retry=False):
                 yield from self._pieces(response, deadline)
 
+        response, deadline = self._with_retries(attempt)
         try:
             yield response.headers, pieces()
         finally:
@@ -137,8 +131,8 @@ class Transport:
         async with self._clients.of_loop() as client:
 
             async def attempt() -> tuple[httpx2.Response, float]:
-                with self._told(key):
-                    deadline = deadline_after(self.timeouts.total_s)
+                with self._translated(key):
+                    deadline = self._deadline()
                     async with timeout(self.timeouts.total_s):
                         response = await client.send(self._request(body, key, stream=True), stream=True)
                         if not response.is_success:
@@ -149,20 +143,20 @@ class Transport:
                         return response, deadline
 
             async def pieces() -> AsyncIterator[bytes]:
-                with self._told(key, is_last=True):
+                with self._translated(key, may_retry=False):
                     async for piece in response.aiter_bytes():
-                        check_time(deadline)
+                        _check_time(deadline)
                         yield piece
 
-            response, deadline = await self._aretrying(attempt)
+            response, deadline = await self._with_retries_async(attempt)
             try:
                 yield response.headers, pieces()
             finally:
                 await response.aclose()
 
     def asked(self, key: str | None) -> str:
-        """What was asked, and where, as errors say it: without what may be secret."""
-        return failures.without(f"Asked {f'`{self.model}` at ' if self.model else ''}{public(self.url)}.", key)
+        """What was asked where, for error messages: without secrets."""
+        return redact(f"Asked {f'`{self.model}` at ' if self.model else ''}{public(self.url)}.", key)
 
     def close(self) -> None:
         """Close the connections of sync code; the next request opens new ones."""
@@ -176,8 +170,8 @@ class Transport:
 
     def _open(self, body: bytes, key: str | None, deadline: float, *, stream: bool) -> httpx2.Response:
         request = self._request(body, key, stream=stream)
-        request.extensions = {**request.extensions, "trace": trace}
-        with reading_until(deadline):
+        request.extensions = {**request.extensions, "trace": _bound_new_stream}
+        with _reading_until(deadline):
             response = self._clients.of_threads().send(request, stream=True)
         try:
             if not response.is_success:
@@ -193,113 +187,164 @@ class Transport:
         url = self.stream_url if stream else self.url
         return Request("POST", url, headers={**self._auth(key), **self._headers}, content=body)
 
+    def _deadline(self) -> float:
+        return _NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s
+
     def _pieces(self, response: httpx2.Response, deadline: float) -> Iterator[bytes]:
         pieces = response.iter_bytes()
         while True:
-            with reading_until(deadline):  # not around the `yield`: meanwhile the thread may ask something else
+            with _reading_until(deadline):  # not around the `yield`: meanwhile the thread may send another request
                 piece = next(pieces, None)
             if piece is None:
                 return
-            check_time(deadline)
+            _check_time(deadline)
             yield piece
 
     def _check(self, response: httpx2.Response, body: bytes, key: str | None) -> None:
-        """Raise what an answer without success says."""
+        """Raise the error of an answer with an error status."""
         if response.is_success:
             return
-        error, may_pass = failures.failure(response.status_code, response.headers, body, provider=self.provider, secret=key)
-        failures.advised(error, self.asked(key))
-        if may_pass and (error.retry_after_s or 0.0) <= LONGEST_WAIT_S:
-            raise _Again(error)
+        error, may_pass = status_error(response.status_code, response.headers, body, provider=self.provider, secret=key)
+        add_advice(error, self.asked(key))
+        if may_pass and (error.retry_after_s or 0.0) <= _LONGEST_WAIT_S:
+            raise _RetryableError(error)
         raise error
 
     @contextmanager
-    def _told(self, key: str | None, *, is_last: bool = False) -> Generator[None]:
-        """Turn what the connection says into the errors of the house."""
+    def _translated(self, key: str | None, *, may_retry: bool = True) -> Generator[None]:
+        """Raise errors of the connection as `LMError`s."""
         import httpx2
 
         try:
             yield
         except (httpx2.ConnectTimeout, httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError) as broken:
-            failures.hide(broken, key)
+            redact_error(broken, key)
             limit = f" (`connect_timeout_s` is {self.timeouts.connect_s})" if isinstance(broken, httpx2.ConnectTimeout) else ""
-            error = UnavailableError(f"the connection failed: {_described(broken, key)}{limit}", provider=self.provider)
-            failures.advised(error, _BROKE_OFF if is_last else _NOT_REACHED, self.asked(key))
-            raise (error if is_last else _Again(error)) from broken
+            words = redact(str(broken) or type(broken).__name__, key)
+            error = UnavailableError(f"the connection failed: {words}{limit}", provider=self.provider)
+            add_advice(error, _NOT_REACHED if may_retry else _BROKE_OFF, self.asked(key))
+            raise (_RetryableError(error) if may_retry else error) from broken
         except (httpx2.TimeoutException, TimeoutError) as late:
             limits = self.timeouts
             msg = f"no answer in time (`read_timeout_s` is {limits.read_s}, `timeout_s` is {limits.total_s})"
-            raise failures.advised(UnavailableError(msg, provider=self.provider), _TOO_LATE, self.asked(key)) from late
+            raise add_advice(UnavailableError(msg, provider=self.provider), _TOO_LATE, self.asked(key)) from late
         except (httpx2.RequestError, httpx2.InvalidURL) as odd:
-            failures.hide(odd, key)
-            msg = f"the exchange failed: {_described(odd, key)}"
-            raise failures.advised(BadRequestError(msg, provider=self.provider), _NO_HTTP, self.asked(key)) from odd
+            redact_error(odd, key)
+            msg = f"the exchange failed: {redact(str(odd) or type(odd).__name__, key)}"
+            raise add_advice(BadRequestError(msg, provider=self.provider), _NO_HTTP, self.asked(key)) from odd
 
-    # -- several attempts ---------------------------------------------------------------------------------------
+    # -- retries ------------------------------------------------------------------------------------------------
 
-    def _retrying(self, attempt: Callable[[], T]) -> T:
-        try:
-            return attempt()
-        except _Again as again:
-            if self.max_retries < 1:
-                raise self._given_up(again, 1) from again.__cause__
-            first, tried = again, 1
-        import stamina
-
-        _quiet()
-        try:
-            for number in stamina.retry_context(on=wait_s, attempts=self.max_retries + 1, **_BACKOFF):
+    def _with_retries(self, attempt: Callable[[], T]) -> T:
+        with _Attempts(self.max_retries) as attempts:
+            try:
+                return attempt()
+            except _RetryableError as error:
+                backoff = attempts.after(error)
+            for number in backoff:
                 with number:
-                    tried = number.num
-                    if tried == 1:  # the one above; stamina was not loaded for it
-                        raise first
+                    attempts.begin(number.num)
                     return attempt()
-        except _Again as last:
-            raise self._given_up(last, tried) from last.__cause__
         raise AssertionError  # the last attempt returns or raises
 
-    async def _aretrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        try:
-            return await attempt()
-        except _Again as again:
-            if self.max_retries < 1:
-                raise self._given_up(again, 1) from again.__cause__
-            first, tried = again, 1
+    async def _with_retries_async(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        with _Attempts(self.max_retries) as attempts:
+            try:
+                return await attempt()
+            except _RetryableError as error:
+                backoff = attempts.after(error)
+            async for number in backoff:
+                with number:
+                    attempts.begin(number.num)
+                    return await attempt()
+        raise AssertionError  # the last attempt returns or raises
+
+
+class _Attempts:
+    """Counts the attempts of one request; where the last one fails, raises its `LMError` and says how often it was tried."""
+
+    def __init__(self, max_retries: int) -> None:
+        self._max_retries = max_retries
+        self._made = 1
+        self._first: _RetryableError | None = None
+
+    def after(self, first: _RetryableError) -> Any:
+        """Stamina's attempts after the first one failed, which was made without it."""
+        if self._max_retries < 1:
+            raise first
+        import logging
+
         import stamina
 
-        _quiet()
-        try:
-            async for number in stamina.retry_context(on=wait_s, attempts=self.max_retries + 1, **_BACKOFF):
-                with number:
-                    tried = number.num
-                    if tried == 1:
-                        raise first
-                    return await attempt()
-        except _Again as last:
-            raise self._given_up(last, tried) from last.__cause__
-        raise AssertionError  # the last attempt returns or raises
+        log = logging.getLogger("stamina")
+        if not log.hasHandlers():  # without logging configured, Python would print stamina's notes to stderr
+            log.addHandler(logging.NullHandler())
+        self._first = first
+        return stamina.retry_context(on=wait_s, attempts=self._max_retries + 1, **_BACKOFF)
 
-    def _given_up(self, again: _Again, tried: int) -> LMError:
-        times = "once" if tried == 1 else f"{tried} times"
-        return failures.advised(again.error, f"Tried {times} (`max_retries` is {self.max_retries}).")
+    def begin(self, number: int) -> None:
+        """Count an attempt; the first raises its error again, so that stamina waits as after any other."""
+        self._made = number
+        if number == 1 and self._first is not None:
+            raise self._first
 
+    def __enter__(self) -> Self:
+        return self
 
-def _quiet() -> None:
-    """Keep stamina's notes of retries off the stderr of who configured no logging; who did still sees them (logger `stamina`)."""
-    import logging  # late, like stamina itself
-
-    log = logging.getLogger("stamina")
-    if not log.hasHandlers():
-        log.addHandler(logging.NullHandler())
-
-
-def _described(error: Exception, key: str | None) -> str:
-    return failures.without(str(error) or type(error).__name__, key)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, _RetryableError):
+            times = "once" if self._made == 1 else f"{self._made} times"
+            raise add_advice(error.error, f"Tried {times} (`max_retries` is {self._max_retries}).") from error.__cause__
 
 
 def wait_s(error: BaseException) -> bool | float:
-    """How long to wait before another attempt: what the provider asked for and up to a tenth more; True for stamina's own backoff."""
-    if not isinstance(error, _Again):
+    """How long to wait before the next attempt: what the provider asked for and up to a tenth more; True for stamina's own backoff."""
+    if not isinstance(error, _RetryableError):
         return False
     asked = error.error.retry_after_s
     return True if asked is None else asked * (1 + random.random() / 10)  # noqa: S311  spreads clients out, guards nothing
+
+
+# -- deadlines of sync code -----------------------------------------------------------------------------------------
+# `httpx2` bounds the wait for each read, not the number of reads. So each new connection learns, through the `trace` of the request that
+# opened it, to wait no longer than until the deadline of the thread that reads. Async code has `asyncio.timeout`.
+
+
+class _Reading(threading.local):
+    """The deadline of this thread: `httpx2` does a sync exchange in the thread that asks."""
+
+    deadline = _NEVER
+
+
+_reading = _Reading()
+
+
+def _check_time(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise TimeoutError
+
+
+@contextmanager
+def _reading_until(deadline: float) -> Generator[None]:
+    """Bound all reads of this thread in the block by the deadline."""
+    before, _reading.deadline = _reading.deadline, deadline
+    try:
+        yield
+    finally:
+        _reading.deadline = before
+
+
+def _bound_new_stream(event: str, info: Mapping[str, Any]) -> None:
+    """The `trace` of a sync request: bounds the reads of a connection that it opens, for later requests too."""
+    if event.endswith(_NEW_STREAM):
+        stream = info["return_value"]
+        stream.read = partial(_read, stream.read)
+
+
+def _read(read: Callable[..., bytes], max_bytes: int, timeout: float | None = None) -> bytes:
+    deadline = _reading.deadline
+    if deadline == _NEVER:
+        return read(max_bytes, timeout=timeout)
+    _check_time(deadline)
+    left_s = max(deadline - time.monotonic(), 0.001)  # a timeout of 0 means no wait at all, which is another error
+    return read(max_bytes, timeout=left_s if timeout is None else min(timeout, left_s))

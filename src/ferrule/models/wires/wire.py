@@ -1,30 +1,27 @@
-"""The protocols that providers speak, behind one seam.
+"""The protocols that providers speak: each is a module of pure functions (`Wire`), imported when first used.
 
-A wire is a module of pure functions (`Wire`), imported when first used: most programs speak one.
+`response_of` reads an answer of any provider, whose protocol shows in the names of its fields.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, MissingContentError, shown
+from ferrule.values.conversation.exchange import Response
+from ferrule.values.encoding.encode import jsonable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from ferrule.models.providers import Dialect
-    from ferrule.values.conversation.exchange import Delta, Request, Response
+    from ferrule.models.wires.payload import Json
+    from ferrule.values.conversation.exchange import Delta, Request
 
-Json = dict[str, Any]
-
-WIRES: Mapping[str, tuple[str, str]] = {
-    "openai_chat": ("ferrule.models.wires.openai_chat.codec", "ferrule.models.wires.openai_chat.stream"),
-    "openai_responses": ("ferrule.models.wires.openai_responses.codec", "ferrule.models.wires.openai_responses.stream"),
-    "anthropic": ("ferrule.models.wires.anthropic.codec", "ferrule.models.wires.anthropic.stream"),
-    "gemini": ("ferrule.models.wires.gemini.codec", "ferrule.models.wires.gemini.stream"),
-}
-"""The module that is the `Wire`, and the one whose class `Assembly` puts its streams together."""
+WIRES: Mapping[str, str] = {name: f"ferrule.models.wires.{name}" for name in ("openai_chat", "openai_responses", "anthropic", "gemini")}
+"""The folder of each: its `codec` is the `Wire`, the class `Assembly` of its `stream` puts streams together."""
 
 
 class Assembly(Protocol):
@@ -39,32 +36,32 @@ class Assembly(Protocol):
         ...
 
     def response(self) -> Response:
-        """The whole answer, equal to that of the unstreamed body; raises `UnavailableError` where the stream broke off before its end."""
+        """The whole answer, equal to that of the unstreamed body; raises `UnavailableError` if the stream broke off."""
         ...
 
 
 class Wire(Protocol):
-    """One protocol, the asking side. A module satisfies it."""
+    """The client's side of one protocol. A module satisfies it."""
 
     def path(self, model: str, *, stream: bool = False) -> str:
-        """What comes behind the base URL, with a query if there must be one."""
+        """What follows the base URL, with a query if there must be one."""
         ...
 
     def headers(self, key: str | None) -> dict[str, str]:
-        """How a request shows its key, and what else the protocol wants said."""
+        """The headers of the key, and others that the protocol requires."""
         ...
 
     def render(self, request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = ...) -> bytes:
-        """The body. `settings` are the model's own; those of the request go first, None leaves a setting out.
+        """The body. Settings of the request override `settings`, those of the model; None leaves a setting out.
 
-        The same messages give the same bytes in every request, so that providers can cache what they have seen (L7).
+        The same messages give the same bytes in every request, so that providers can cache the beginning of a conversation.
         """
         ...
 
     def read(self, payload: Json | bytes) -> Response:
         """The answer in a body.
 
-        Raises `BadRequestError` if it is none, `MissingContentError` if nothing is in it, `RefusalError` if it was withheld.
+        Raises `BadRequestError` if it is none, `MissingContentError` if it is empty, `RefusalError` if it was withheld.
         """
         ...
 
@@ -74,9 +71,65 @@ def wire(name: str) -> Wire:
     if name not in WIRES:
         msg = f"`wire` is one of {', '.join(WIRES)}, found {shown(name)}."
         raise ConfigurationError(msg)
-    return cast("Wire", import_module(WIRES[name][0]))
+    return cast("Wire", import_module(f"{WIRES[name]}.codec"))
 
 
 def assembly(name: str) -> Assembly:
-    """What puts one streamed answer of that wire together."""
-    return import_module(WIRES[name][1]).Assembly()
+    """A new `Assembly` of that wire."""
+    return import_module(f"{WIRES[name]}.stream").Assembly()
+
+
+# -- answers of any provider ----------------------------------------------------------------------------------------
+
+_SIGNS = {"choices": "openai_chat", "candidates": "gemini", "promptFeedback": "gemini", "output": "openai_responses"}
+_OF_MESSAGES = ("content", "tool_calls", "function_call")
+
+
+def response_of(answer: Any) -> Response:
+    """An answer as a `Response`: JSON of a body, an object of a provider's client, a bare message, or text.
+
+    Raises `MissingContentError` for anything else, and for an answer that is empty.
+    """
+    if isinstance(answer, Response):
+        return answer
+    if isinstance(answer, str):
+        return Response(answer, raw=answer)
+    body = body_of(answer)
+    if not body:
+        msg = f"this is no answer of a model: {shown(answer)}"
+        raise MissingContentError(msg, raw=answer)
+    name = next((name for sign, name in _SIGNS.items() if sign in body), None)
+    if name is None and isinstance(body.get("content"), list) and not any(key in body for key in _OF_MESSAGES[1:]):
+        name = "anthropic"
+    if name is None and any(key in body for key in _OF_MESSAGES):
+        name, body = "openai_chat", {"choices": [{"message": body}]}
+    try:
+        return wire(name or "openai_chat").read(body)
+    except MissingContentError as error:
+        error.raw = answer
+        raise
+
+
+def is_answer(thing: Any) -> bool:
+    """Whether a thing has a field of an answer in a provider's form."""
+    fields = (*_SIGNS, *_OF_MESSAGES)
+    return any(name in thing for name in fields) if isinstance(thing, Mapping) else any(hasattr(thing, name) for name in fields)
+
+
+def body_of(answer: Any) -> dict[str, Any]:
+    """The JSON of an answer: a pydantic model, an object with attributes, a mapping; empty for anything else."""
+    if callable(dump := getattr(answer, "model_dump", None)):
+        # What is unset was not sent. Clients put more into their unions than they declare, which pydantic would warn about.
+        return cast("dict[str, Any]", dump(mode="json", exclude_unset=True, warnings=False))
+    found = _as_json(answer)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_as_json(each) for each in cast("list[Any]", value)]
+    if isinstance(value, Mapping):
+        return {str(name): _as_json(each) for name, each in cast("Mapping[Any, Any]", value).items()}
+    if hasattr(value, "__dict__") and not isinstance(value, type):
+        return {name: _as_json(each) for name, each in cast("dict[str, Any]", vars(value)).items() if not name.startswith("_")}
+    return jsonable(value)

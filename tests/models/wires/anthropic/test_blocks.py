@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.models.wires import unsupported as left_out
+from ferrule.models.wires import payload
 from ferrule.models.wires.anthropic.blocks import assistant_blocks, call_block, call_in, content_blocks, result_block, said_in
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text
@@ -65,7 +65,7 @@ LEFT = {
 @pytest.mark.parametrize("name", LEFT)
 def test_a_part_that_the_provider_takes_not_is_named_in_its_stead(name, monkeypatch, caplog):
     """L2: told once in the log."""
-    monkeypatch.setattr(left_out, "_told", set())
+    monkeypatch.setattr(payload, "_logged", set())
     for _ in range(2):
         [block] = content_blocks((LEFT[name],), "messages")
     assert block["type"] == "text"

@@ -26,7 +26,7 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.hosted import LM
-from ferrule.models.http.errors import failure
+from ferrule.models.http.errors import status_error
 from ferrule.models.wires.anthropic.codec import read, render
 from ferrule.models.wires.anthropic.stream import Assembly
 from ferrule.programs.react import ReAct
@@ -251,7 +251,7 @@ def test_blocks_of_a_stream_are_opened_and_closed_in_turn():
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
     """L4, L9."""
     status, body = error_body(kind("said"))
-    error, _ = failure(status, {}, json_bytes(body))
+    error, _ = status_error(status, {}, json_bytes(body))
     assert type(error) is kind
     assert "said" in str(error)
     with pytest.raises(kind):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.models.wires import unsupported as left_out
+from ferrule.models.wires import payload
 from ferrule.models.wires.gemini.parts import UNSIGNED, content_of, content_parts, result_parts, said, turn_parts
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text
@@ -149,7 +149,7 @@ def test_pictures_in_results_are_carried_where_the_model_takes_them():
 )
 def test_what_a_result_cannot_carry_is_told_in_words(part, media, caplog, monkeypatch):
     """L2: to the model every time, in the log once."""
-    monkeypatch.setattr(left_out, "_told", set())
+    monkeypatch.setattr(payload, "_logged", set())
     with caplog.at_level(logging.WARNING):
         found = [result_parts(result(part, Text(text="end")), name="look", media=media) for _ in range(2)]
     assert found[0] == found[1]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import BadRequestError, LMError, MissingContentError, RateLimitError, RefusalError, UnavailableError
-from ferrule.models.http.sse import Events, Whole
+from ferrule.models.http.sse import Events, WholeAnswer
 from ferrule.models.wires.openai_chat.codec import read
 from ferrule.models.wires.openai_chat.stream import Assembly
 from ferrule.testing.server.openai_chat import events
@@ -277,6 +277,6 @@ def test_events_of_several_lines_are_joined():
 def test_an_answer_that_came_at_once_is_read_as_a_stream():
     """L3."""
     payload = json.dumps({"choices": [{"message": {"content": "hi", "reasoning": "hm"}, "finish_reason": "stop"}]}).encode()
-    whole = Whole(read)
+    whole = WholeAnswer(read)
     assert [*whole.feed(payload[:9]), *whole.feed(payload[9:]), *whole.end()] == [Delta("hi", "hm")]
     assert whole.response() == read(payload)

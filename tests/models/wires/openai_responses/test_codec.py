@@ -23,7 +23,7 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.providers import PROVIDERS, address, choose
-from ferrule.models.wires import unsupported as left_out_module
+from ferrule.models.wires import payload
 from ferrule.models.wires.openai_responses.codec import headers, path, read, render
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text
@@ -218,7 +218,7 @@ def test_tools_are_rendered_once():
 
 def test_what_it_cannot_carry_is_said_in_words_and_once_in_the_log(caplog, monkeypatch):
     """L2."""
-    monkeypatch.setattr(left_out_module, "_told", set())
+    monkeypatch.setattr(payload, "_logged", set())
     sound = Audio(data="AAAA")
     with caplog.at_level(logging.WARNING, "ferrule.models"):
         user, tool, answer = said(

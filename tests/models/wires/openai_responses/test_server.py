@@ -24,7 +24,7 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.hosted import LM
-from ferrule.models.http.errors import failure
+from ferrule.models.http.errors import status_error
 from ferrule.models.model import BaseLM
 from ferrule.models.wires.openai_responses.codec import read, render
 from ferrule.models.wires.openai_responses.stream import Assembly
@@ -286,7 +286,7 @@ def test_nothing_is_said_before_the_model_answers():
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
     """L4, L9."""
     status, body = error_body(kind("said"))
-    error, _ = failure(status, {}, json_bytes(body))
+    error, _ = status_error(status, {}, json_bytes(body))
     assert type(error) is kind
     assert "said" in str(error)
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError, MissingContentError, RefusalError, shown
-from ferrule.models.http import errors as failures
+from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.anthropic.blocks import WIRE, assistant_blocks, content_blocks, kind, plain_text, result_block, said_in
 from ferrule.models.wires.payload import Json, count_of, decoded, listed, mapping, no_answer, refuse_settings, text_of
@@ -63,7 +63,8 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
 
 def _head(request: Request, model: str, settings: Json, stream: bool, dialect: Dialect) -> Json:
     extra: Json = settings.pop("extra", None) or {}
-    refuse_settings(OURS.intersection(settings))
+    if found := OURS.intersection(settings):
+        refuse_settings(found)
     head: Json = {"model": model, "max_tokens": MAX_TOKENS + count_of(mapping(settings.get("thinking")).get("budget_tokens"))}
     for name, value in settings.items():
         match name:
@@ -238,7 +239,7 @@ def read(payload: Json | bytes) -> Response:
     """
     body = decoded(payload) if isinstance(payload, bytes) else payload
     if body.get("error") or body.get("type") == "error":
-        raise failures.told(body)
+        raise payload_error(body)
     content = body.get("content")
     reason = text_of(body.get("stop_reason"))
     if isinstance(content, str):

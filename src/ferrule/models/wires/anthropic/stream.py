@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
-from ferrule.models.http import errors as failures
-from ferrule.models.http.sse import Reading
+from ferrule.models.http.errors import payload_error
+from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.anthropic.codec import read
 from ferrule.models.wires.payload import Json, decoded, mapping, text_of
 from ferrule.values.conversation.exchange import Delta, Response
@@ -54,7 +54,7 @@ class _Block:
         return block
 
 
-class Assembly(Reading):
+class Assembly(EventAssembly):
     """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Assembly(Reading):
     def _event(self, data: bytes) -> Iterator[Delta]:
         event = decoded(data)
         if event.get("error") or event.get("type") == "error":
-            raise failures.told(event)
+            raise payload_error(event)
         match event.get("type"):
             case "message_start":
                 self._body = {**mapping(event.get("message"))}

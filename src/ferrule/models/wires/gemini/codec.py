@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pydantic_core import from_json
 
 from ferrule.errors import ConfigurationError, MissingContentError, RefusalError, shown
-from ferrule.models.http import errors as failures
+from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.gemini.parts import WIRE, content_parts, result_parts, said, turn_parts
 from ferrule.models.wires.payload import Json, count_of, decoded, listed, mapping, no_answer, refuse_settings, text_of
@@ -82,7 +82,8 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
 
 def _head(request: Request, settings: Json, dialect: Dialect, is_since_3: bool) -> Json:
     extra: Json = settings.pop("extra", None) or {}
-    refuse_settings(name for name in settings if _camel(name) in OURS)
+    if found := [name for name in settings if _camel(name) in OURS]:
+        refuse_settings(found)
     head: Json = {}
     config: Json = {}
     for name, value in settings.items():
@@ -227,7 +228,7 @@ def read(payload: Json | bytes) -> Response:
     """
     body = decoded(payload) if isinstance(payload, bytes) else payload
     if body.get("error"):
-        raise failures.told(body)
+        raise payload_error(body)
     candidate = mapping(next(iter(listed(body.get("candidates"))), None))  # of several answers the first is ours (E29)
     turn = said(listed(mapping(candidate.get("content")).get("parts")))
     calls = turn.calls

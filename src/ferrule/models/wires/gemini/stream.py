@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ferrule.models.http import errors as failures
-from ferrule.models.http.sse import Reading
+from ferrule.models.http.errors import payload_error
+from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.gemini.codec import block_of, finish_of, read
 from ferrule.models.wires.gemini.parts import present
 from ferrule.models.wires.payload import Json, decoded, listed, mapping, text_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Assembly(Reading):
+class Assembly(EventAssembly):
     """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Assembly(Reading):
     def _event(self, data: bytes) -> Iterator[Delta]:
         chunk = decoded(data)
         if chunk.get("error"):
-            raise failures.told(chunk)
+            raise payload_error(chunk)
         self._body.update({key: value for key, value in chunk.items() if key != "candidates" and value})
         for candidate in map(mapping, listed(chunk.get("candidates"))):
             if not candidate.get("index"):  # of several answers the first is ours

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import MissingContentError, RefusalError, shown
-from ferrule.models.http import errors as failures
+from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.payload import Json, count_of, decoded, mapping, no_answer, refuse_settings, text_of
 from ferrule.values.calls.call import CallFault, ToolCall
@@ -39,7 +39,8 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
 
 def _head(request: Request, model: str, settings: Json, stream: bool, dialect: Dialect) -> Json:
     extra: Json = settings.pop("extra", None) or {}
-    refuse_settings(OURS.intersection(settings))
+    if found := OURS.intersection(settings):
+        refuse_settings(found)
     head: Json = {"model": model}
     for name, value in settings.items():
         if value is not None:
@@ -76,6 +77,7 @@ def _conversation(messages: Iterable[Message], dialect: Dialect) -> list[bytes]:
     name, form = (f"{WIRE}+reasoning", _with_reasoning) if dialect.wants_reasoning else (WIRE, _with_extra)
     pieces: list[bytes] = []
     media: list[bytes] = []
+    messages = list(messages)
     for message in messages if dialect.longest_id is None else [_with_short_ids(each, dialect.longest_id) for each in messages]:
         if media and message.role != "tool":
             pieces.append(_USER % b",".join(media))
@@ -159,7 +161,7 @@ def read(payload: Json | bytes) -> Response:
     """
     body = decoded(payload) if isinstance(payload, bytes) else payload
     if body.get("error"):
-        raise failures.told(body)
+        raise payload_error(body)
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None  # pyright: ignore[reportUnknownVariableType]
     message = mapping(mapping(choice).get("message"))

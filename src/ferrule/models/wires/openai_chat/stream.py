@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import from_json
 
-from ferrule.models.http import errors as failures
-from ferrule.models.http.sse import Reading
+from ferrule.models.http.errors import payload_error
+from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.openai_chat.codec import content_of, read
 from ferrule.models.wires.payload import Json, decoded, mapping, text_of
 from ferrule.values.conversation.exchange import Delta, Response
@@ -69,7 +69,7 @@ class _Call:
         return {**head, **shape, **({"extra_content": self.extra} if self.extra else {})}
 
 
-class Assembly(Reading):
+class Assembly(EventAssembly):
     """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Assembly(Reading):
             return
         chunk = decoded(data)
         if chunk.get("error"):
-            raise failures.told(chunk)
+            raise payload_error(chunk)
         for key in ("id", "model", "usage"):
             if chunk.get(key):
                 self._body[key] = chunk[key]
@@ -120,7 +120,7 @@ class Assembly(Reading):
 
     def _choice(self, choice: Json) -> Iterator[Delta]:
         if choice.get("error"):
-            raise failures.told(choice)
+            raise payload_error(choice)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self._reason = reason

@@ -13,10 +13,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import LMError, MissingContentError, RefusalError
-from ferrule.models.http import errors as failures
+from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.payload import Json, count_of, decoded, listed, mapping, no_answer, refuse_settings, text_of
-from ferrule.models.wires.unsupported import left_out
+from ferrule.models.wires.payload import Json, count_of, decoded, left_out, listed, mapping, no_answer, refuse_settings, text_of
 from ferrule.values.calls.from_answer import call_at
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
 from ferrule.values.conversation.message import safe_id, safe_name
@@ -74,7 +73,8 @@ def _head(request: Request, model: str, layers: tuple[Mapping[str, Any], ...], s
     head: Json = {"model": model, "store": False, **({} if _THOUGHTLESS.search(model) else {"include": _INCLUDED})}
     extra: Json = {}
     for settings in layers:
-        refuse_settings(OURS.intersection(settings))
+        if found := OURS.intersection(settings):
+            refuse_settings(found)
         for name, value in settings.items():
             if name == "extra":
                 extra = value or {}
@@ -239,7 +239,7 @@ def failed(error: Any) -> LMError:
         error = {**error, "type": "content_policy_violation"}
     elif "image" in code:  # empty_image_file, image_too_large, ...: there is nothing to wait for
         error = {**error, "status": 400}
-    return failures.told({"error": error})
+    return payload_error({"error": error})
 
 
 def text_in(items: Iterable[Json]) -> tuple[str | None, str | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ferrule.models.http.sse import Reading
+from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.openai_responses.codec import failed, read
 from ferrule.models.wires.payload import Json, decoded, listed, mapping, text_of
 from ferrule.values.conversation.exchange import Delta, Response
@@ -56,7 +56,7 @@ class _Item:
         return made
 
 
-class Assembly(Reading):
+class Assembly(EventAssembly):
     """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
 
     def __init__(self) -> None:

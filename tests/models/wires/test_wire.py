@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from ferrule.errors import LMError, MissingContentError
 from ferrule.models.model import as_model
-from ferrule.models.wires.normal_form import response_of
+from ferrule.models.wires.wire import response_of
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.conversation.message import Message, Messages
 

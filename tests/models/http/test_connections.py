@@ -78,7 +78,7 @@ def test_a_proxy_that_is_no_address_is_told_with_its_variable_and_without_its_pa
     said = refused(ask)
     assert f"`{name}`" in said
     assert public in said
-    assert f"or take `{name}` out of the environment" in said
+    assert f"or remove `{name}` from the environment" in said
 
 
 def test_the_variable_that_is_wrong_is_named_and_no_other(monkeypatch):
@@ -86,7 +86,7 @@ def test_the_variable_that_is_wrong_is_named_and_no_other(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://good.example:1")
     monkeypatch.setenv("HTTPS_PROXY", "good.example:1")
     monkeypatch.setenv("ALL_PROXY", "odd://bad.example")
-    assert "`ALL_PROXY` names has no address that can be used: 'odd://bad.example'" in refused(WAYS["complete"])
+    assert "`ALL_PROXY` names has an invalid address: 'odd://bad.example'" in refused(WAYS["complete"])
 
 
 @ways
