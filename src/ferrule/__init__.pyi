@@ -87,7 +87,7 @@ from ferrule.testing.offline.model import OfflineLM as OfflineLM
 from ferrule.testing.replay import RecordLM as RecordLM
 from ferrule.testing.replay import ReplayLM as ReplayLM
 from ferrule.testing.scripted import ScriptedLM as ScriptedLM
-from ferrule.tools.confirm_first import confirm_first as confirm_first
+from ferrule.tools.decorator import confirm_first as confirm_first
 from ferrule.tools.decorator import tool as tool
 from ferrule.tools.definition.mcp import MCPDefinition as MCPDefinition
 from ferrule.tools.execution.tool_changes import Load as Load

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isfunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -17,6 +16,7 @@ from ferrule.cli.sample_tools import TOOLS
 from ferrule.errors import ConfigurationError, InputError, SignatureError, ToolDefinitionError, ToolLoadError, shown
 from ferrule.programs.module import Module
 from ferrule.tools.execution.run import attempt
+from ferrule.tools.sources.files import load_module
 from ferrule.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -185,18 +185,8 @@ def _tools_of_file(place: str) -> list[Tool]:
 
 
 def _run_file(place: str) -> tuple[ModuleType | None, BaseException | None]:
-    """The module of a file, or the error of its code; neither for a file that is no Python file."""
-    path = Path(place)
-    spec = spec_from_file_location(f"ferrule_tools_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        return None, None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look up their module by this name, which no other module has
-    _, error = _run(partial(spec.loader.exec_module, module))
-    if error is None:
-        return module, None
-    del sys.modules[spec.name]
-    return None, error
+    """The module of a file, or the error of its code."""
+    return _run(partial(load_module, place, f"ferrule_tools_{Path(place).stem}"))
 
 
 def _run(code: Callable[[], R]) -> tuple[R | None, BaseException | None]:

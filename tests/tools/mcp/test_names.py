@@ -3,7 +3,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ferrule.tools.definition.names import wire_name
+from ferrule.tools.definition.export import wire_name
 from ferrule.tools.mcp.names import own_names, safe_server
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.adapters.render import tool_inputs
 from ferrule.errors import ToolCallError, ToolDefinitionError, shown
-from ferrule.tools.definition.names import wire_name
+from ferrule.tools.definition.export import wire_name
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.encoding.repair import kind_of

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.programs.instructions import CLARIFY
+from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.execution.consent import needs_person
-from ferrule.tools.sources.remote import origin
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure
 from ferrule.values.calls.edit import edited as edited_arguments
 from ferrule.values.confirmation.policy import Rule, rule_for
@@ -82,7 +82,7 @@ class _Pending(Record):
         if self.checked.tool is CLARIFY:
             return Question("clarify", str(arguments.get("question", "")), shown, thought=self.thought)
         tool = self.checked.tool
-        server, original = origin(tool)
+        server, original = mcp_origin(tool)
         bound = fingerprint(tool.declaration, tool.effect)
         text = self.why + getattr(tool.func, "note", "") + confirmation_text(call.name, arguments, server, original)
         asked = Question("confirm", text, shown, "", bound, self.thought, raw, expires_s=self.expires_s)

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from ferrule.errors import MCPProtocolError
 from ferrule.runs.confirmation.decisions import remember
 from ferrule.runs.journal.journal import Entry
+from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.mcp.safety import scrubbed
-from ferrule.tools.sources.remote import origin
 from ferrule.values.confirmation.form import described, read_form
 from ferrule.values.confirmation.question import Decision, Question, fingerprint
 from ferrule.values.encoding.encode import json_text
@@ -96,7 +96,7 @@ class Inputs:
 
     def wait(self) -> NoReturn:
         """Let the run wait for what is wanted. Raises `MCPProtocolError` where the server has asked too often."""
-        server, original = origin(self._checked.tool)
+        server, original = mcp_origin(self._checked.tool)
         if len(self._rounds) >= MOST_ROUNDS:
             msg = f"`{original}` of the MCP server `{server}` came back with questions {MOST_ROUNDS} times."
             self.wanted = None
@@ -162,7 +162,7 @@ class Inputs:
 
     def _question(self, slot: str, params: Mapping[str, Any], expires_at: float | None) -> Question:
         tool = self._checked.tool
-        server, original = origin(tool)
+        server, original = mcp_origin(tool)
         url = str(params["url"]) if params.get("mode") == "url" and params.get("url") else ""
         form: Any = params.get("requestedSchema") if not url else None
         message = scrubbed(str(params.get("message", "")))

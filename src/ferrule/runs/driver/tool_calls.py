@@ -20,7 +20,6 @@ from ferrule.runs.driver.subprogram import left as left_program
 from ferrule.runs.journal.journal import Entry
 from ferrule.runs.observers import CallPlace, without_traces
 from ferrule.tools.execution.run import arun_call, run_call
-from ferrule.tools.sources.remote import is_remote
 from ferrule.values.calls.call import ToolResult, failure
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.run import event as events
@@ -173,7 +172,7 @@ async def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     if checked.tool.effect == "transactional":
         return _transact(frame, slot, checked) if frame.blocks else await _transact_in_thread(frame, slot, checked)
     inputs = None
-    if is_remote(checked.tool):
+    if getattr(checked.tool, "mcp", None) is not None:
         from ferrule.runs.driver.elicitation import answered_inputs  # late, as `Database` below: few tools need it
 
         inputs = await answered_inputs(frame, slot, _digest(checked), checked)

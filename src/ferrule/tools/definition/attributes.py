@@ -1,48 +1,99 @@
-"""What an instance of `Tool` holds, and what it answers when asked for more."""
+"""What a tool holds: its state, the attributes computed from it, copies and equality."""
 
 from __future__ import annotations
 
 import copy
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Self, cast
 
+from ferrule.tools.definition.export import wire_name
 from ferrule.tools.definition.inspect_function import FunctionSpec, description_in, field_of, parameter_docs
-from ferrule.tools.definition.names import wire_name
 from ferrule.tools.definition.parameters import type_of
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.calls.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FunctionType
 
     from ferrule.tools.definition.constructor import ToolDefinition
+    from ferrule.tools.definition.mcp import MCPDefinition
     from ferrule.tools.definition.parameters import Parameters
 
 FLAGS = ("mcp_server", "require_confirmation", "effect", "reconcile", "unknown", "timeout_s", "concurrent")
 READY = ("func", "name", "desc", *FLAGS)
-"""Fields that are there from the start; `args`, `arg_types` and `arg_desc` are made when they are asked for."""
+"""Fields that are set from the start; `args`, `arg_types` and `arg_desc` are computed when they are read."""
 OF_MCP = ("title", "icons", "annotations", "output_schema", "meta", "execution")
-"""What an MCP server says of its tools; None for others."""
+"""Attributes that an MCP server gives its tools; None for other tools."""
 _OF_ARGUMENTS = ("args", "arg_types", "arg_desc")
 
 
 class GivenSchema(property):
-    """`tool.schema` is the schema of the arguments as it was given; `Tool.schema()` is pydantic's, of the class."""
+    """`tool.schema` is the schema of the arguments; `Tool.schema()` is pydantic's, of the class."""
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return instance.parameters if instance is not None else cast("Any", owner).model_json_schema
 
 
 class Description(property):
-    """`tool.description` is the tool's own; `Tool.description()` is what `Type` says of its subclasses (seed 002)."""
+    """`tool.description` is the tool's own; `Tool.description()` describes the type, as for every `Type`."""
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return instance.desc if instance is not None else lambda: "A tool that can be called, with its name, description and arguments."
 
 
+class ToolAttributes:
+    """The attributes of a tool beside its fields. All are read-only; those that could change the tool are copies."""
+
+    description = Description()
+
+    if TYPE_CHECKING:
+        name: str
+        desc: str
+        wire_name: str
+        schema: dict[str, Any]
+        mcp: MCPDefinition | None
+        """What its MCP server says of it, unchanged; None for a local tool."""
+        title: str | None
+        icons: list[dict[str, Any]] | None
+        annotations: dict[str, Any] | None
+        output_schema: dict[str, Any] | None
+        meta: dict[str, Any] | None
+        execution: dict[str, Any] | None
+        says_once: bool
+        """Whether `effect="once"` was given, and is not only the default."""
+        takes_context: bool
+        """Whether the run fills a parameter of it: a `Context`, or the caller."""
+        _given: ToolDefinition
+        _found: FunctionSpec
+    else:
+        schema = GivenSchema()
+
+        def __getattr__(self, name: str) -> Any:
+            return late_attribute(name, self._given, self._found, lambda: self._checked_by().parameters)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, ToolAttributes) and self._given == other._given)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.desc))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return self  # a tool is frozen
+
+    def __reduce__(self) -> Any:
+        return importable_name(self) or (partial(type(self), **constructor_arguments(self._given)), ())
+
+
 def instance_state(made: ToolDefinition, found: FunctionSpec) -> dict[str, Any]:
-    """All that an instance holds. What Python and its tools look for on a function is found on the tool too."""
+    """The `__dict__` of a tool. It has the attributes that Python expects of functions, such as `__wrapped__`."""
     wire = wire_name(made.name)
     state: dict[str, Any] = {each: getattr(made, each) for each in ("func", "name", *FLAGS)}
     state |= {"desc": made.description, "wire_name": wire, "_given": made, "_found": found, "_checker": None, "_declaration": None}
@@ -60,7 +111,7 @@ def instance_state(made: ToolDefinition, found: FunctionSpec) -> dict[str, Any]:
 
 
 def late_attribute(name: str, given: ToolDefinition, found: FunctionSpec, parameters: Callable[[], Parameters]) -> Any:
-    """A field that is made when it is asked for, and made anew each time, so that nobody can change the tool by it."""
+    """An attribute computed each time it is read, so that changing the value cannot change the tool."""
     if name in OF_MCP:
         return copy.deepcopy(getattr(given.mcp, name, None))
     if name in _OF_ARGUMENTS and given.mcp is not None:
@@ -90,7 +141,7 @@ def constructor_arguments(given: ToolDefinition) -> dict[str, Any]:
 
 
 def importable_name(tool: Any) -> str | None:
-    """Where a decorated function is found again, for pickling: its name in its module. None for any other tool."""
+    """The name of a decorated function in its module, for pickling; None for any other tool."""
     place: Any = sys.modules.get(tool.__module__)
     name = getattr(tool, "__qualname__", "")
     for each in name.split("."):
@@ -99,7 +150,7 @@ def importable_name(tool: Any) -> str | None:
 
 
 def bind_positional(tool: str, order: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments given by position, by name; raises `TypeError` as Python does."""
+    """All arguments by name. Raises `TypeError` as Python does."""
     if len(args) > len(order):
         msg = f"{tool}() takes {len(order)} positional arguments but {len(args)} were given"
         raise TypeError(msg)
@@ -112,7 +163,7 @@ def bind_positional(tool: str, order: tuple[str, ...], args: tuple[Any, ...], kw
 
 
 def fill_context(found: FunctionSpec, arguments: CheckedArguments, context: Context[Any], caller: Any) -> CheckedArguments:
-    """Checked arguments with the `Context`, and in seed 004's form the caller, in their places, unless somebody put them there already."""
+    """Checked arguments with the `Context` and the caller in their places, unless those are filled already."""
     positional, named = arguments.positional, arguments.named
     if found.context and not any(isinstance(each, Context) for each in (*positional, named.get(found.context))):
         if found.context_at is None:
@@ -126,7 +177,7 @@ def fill_context(found: FunctionSpec, arguments: CheckedArguments, context: Cont
 
 
 def split_context(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Context[Any] | None]:
-    """The arguments of a direct call without the `Context` that a caller may hand over among them, and that."""
+    """Split the `Context` that a caller may pass among the arguments of a direct call from the other arguments."""
     found: list[Context[Any]] = [each for each in (*args, *kwargs.values()) if isinstance(each, Context)]
     if not found:
         return args, kwargs, None
@@ -134,7 +185,12 @@ def split_context(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[
     return tuple(each for each in args if each is not own), {name: each for name, each in kwargs.items() if each is not own}, own
 
 
-def is_method(function: FunctionType, owner: type) -> bool:
-    """Whether a function was written in the body of a class, or of one it inherits from."""
+def bound_method(function: Any, instance: object | None, owner: type | None) -> Any:
+    """The function of a tool bound as Python binds methods; None if it was not written in the body of the instance's class."""
+    if isinstance(function, classmethod):
+        return function.__get__(instance, owner)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if instance is None or not isinstance(function, FunctionType):
+        return None
     home, _, _ = function.__qualname__.rpartition(".")
-    return any(each.__qualname__ == home and each.__module__ == function.__module__ for each in owner.__mro__)
+    is_method = any(each.__qualname__ == home and each.__module__ == function.__module__ for each in type(instance).__mro__)
+    return function.__get__(instance, owner) if is_method else None

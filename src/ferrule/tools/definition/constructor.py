@@ -10,7 +10,7 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, get_args
 
 from pydantic_core import PydanticUndefined
 
@@ -22,12 +22,23 @@ from ferrule.values.schema.nodes import Schema, children, find_pointer, is_list,
 if TYPE_CHECKING:
     from ferrule.tools.definition.mcp import MCPDefinition
 
-EFFECTS = ("read", "idempotent", "transactional", "once")
-WHEN_UNKNOWN = ("ask", "tell", "fail")
+Effect = Literal["read", "idempotent", "transactional", "once"]
+WhenUnknown = Literal["ask", "tell", "fail"]
 _TYPES = {"string", "integer", "number", "boolean", "object", "array", "null"}
 _NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems")
 _FUNCTION_FIRST = ("func", "name", "description", "args", "arg_types", "arg_desc")
 _NAME_FIRST = ("name", "description", "callable", "schema", "mcp_server")
+
+
+class Flags(TypedDict, total=False):
+    """The options that every form of `Tool(...)` and `@tool(...)` takes; see the fields of the same names in `Tool`."""
+
+    require_confirmation: bool | str | Callable[..., Any]
+    effect: Effect | None
+    reconcile: Callable[..., Any] | None
+    unknown: WhenUnknown
+    timeout_s: float | None
+    concurrent: bool
 
 
 class ToolDefinition(Record):
@@ -57,56 +68,22 @@ class ToolDefinition(Record):
     """Seed 004's form: a first parameter named `self` or `caller` is the caller's, not the model's."""
 
 
-def name_arguments(positional: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-    """Positional arguments by name, in the order that the first of them chooses."""
-    if "func_or_name" in keywords:
-        keywords = dict(keywords)
-        positional = (keywords.pop("func_or_name"), *positional)
-    by_name = bool(positional) and isinstance(positional[0], str)
-    order = _NAME_FIRST if by_name else _FUNCTION_FIRST
-    if len(positional) > len(order):
-        msg = f"`Tool` takes at most {len(order)} arguments by position ({', '.join(order)}), found {len(positional)}."
-        raise ToolDefinitionError(msg)
-    found = dict(zip(order, positional, strict=False))
-    twice = sorted(found.keys() & keywords.keys())
-    if twice:
-        msg = f"`Tool` was given {', '.join(f'`{each}`' for each in twice)} twice: once by position and once by name."
-        raise ToolDefinitionError(msg)
-    return {**found, **keywords}
-
-
-def define_tool(
-    *,
-    func: Any = None,
-    name: Any = None,
-    description: Any = None,
-    args: Any = None,
-    arg_types: Any = None,
-    arg_desc: Any = None,
-    desc: Any = None,
-    callable: Any = None,
-    schema: Any = None,
-    mcp_server: Any = None,
-    mcp: Any = None,
-    require_confirmation: Any = False,
-    effect: Any = None,
-    reconcile: Any = None,
-    unknown: Any = "ask",
-    timeout_s: Any = None,
-    concurrent: Any = True,
-) -> tuple[ToolDefinition, FunctionSpec]:
-    """What was given, checked, and what the function says of itself."""
-    function, with_caller = _function(func, callable, schema if mcp is None else mcp.input_schema, name)
+def define_tool(positional: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[ToolDefinition, FunctionSpec]:
+    """The arguments of `Tool(...)`, checked, and the specification of its function."""
+    given = _name_positional(positional, options)
+    mcp, schema, effect = given["mcp"], given["schema"], given["effect"]
+    require_confirmation = given["require_confirmation"]
+    function, with_caller = _function(given["func"], given["callable"], schema if mcp is None else mcp.input_schema, given["name"])
     if function is not None and getattr(function, "__confirm_first__", False):  # the tool asks by itself
         asking: Any = function  # one layer only: what else the function was wrapped in stays
         function, require_confirmation = asking.__wrapped__, require_confirmation or True
-    own_name = name if name is not None else name_of(function) if function is not None else ""
+    own_name = given["name"] if given["name"] is not None else name_of(function) if function is not None else ""
     if not isinstance(own_name, str) or not own_name:
         msg = f"A tool needs a name; {shown(function)} has none. Give one: Tool(function, name=...)."
         raise ToolDefinitionError(msg)
-    text = _description(own_name, description, desc)
-    single, whole = _by_hand(own_name, args, schema, function)
-    types = _mapping(own_name, "arg_types", arg_types)
+    text = _description(own_name, given["description"], given["desc"])
+    single, whole = _by_hand(own_name, given["args"], schema, function)
+    types = _mapping(own_name, "arg_types", given["arg_types"])
     found = (
         inspect_function(function, types, with_caller=with_caller, readable=whole is None)
         if function is not None
@@ -119,23 +96,37 @@ def define_tool(
         args=single,
         schema=whole,
         arg_types=types,
-        arg_desc=_texts(own_name, "arg_desc", arg_desc),
-        mcp_server=mcp_server,
+        arg_desc=_texts(own_name, "arg_desc", given["arg_desc"]),
+        mcp_server=given["mcp_server"],
         mcp=mcp,
         require_confirmation=require_confirmation,
-        effect=_one_of(own_name, "effect", "once" if effect is None else effect, EFFECTS),
+        effect=_one_of(own_name, "effect", "once" if effect is None else effect, get_args(Effect)),
         says_effect=effect is not None,
-        reconcile=_reconcile(own_name, reconcile),
-        unknown=_one_of(own_name, "unknown", unknown, WHEN_UNKNOWN),
-        timeout_s=_timeout(own_name, timeout_s),
-        concurrent=bool(concurrent),
+        reconcile=_reconcile(own_name, given["reconcile"]),
+        unknown=_one_of(own_name, "unknown", given["unknown"], get_args(WhenUnknown)),
+        timeout_s=_timeout(own_name, given["timeout_s"]),
+        concurrent=bool(given["concurrent"]),
         with_caller=with_caller,
     )
     _agree(made, found)
     return made, _with_typed_extras(found, single, types)
 
 
-# -- the pieces ---------------------------------------------------------------------------------------------------
+# -- its parts ----------------------------------------------------------------------------------------------------
+
+
+def _name_positional(positional: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the arguments given by position, in the order that the first of them selects."""
+    order = _NAME_FIRST if positional and isinstance(positional[0], str) else _FUNCTION_FIRST
+    if len(positional) > len(order):
+        msg = f"`Tool` takes at most {len(order)} arguments by position ({', '.join(order)}), found {len(positional)}."
+        raise ToolDefinitionError(msg)
+    found = dict(zip(order, positional, strict=False))
+    twice = sorted(name for name in found if options[name] is not None)
+    if twice:
+        msg = f"`Tool` was given {', '.join(f'`{each}`' for each in twice)} twice: once by position and once by name."
+        raise ToolDefinitionError(msg)
+    return {**options, **found}
 
 
 def _function(func: Any, also: Any, schema: Any, name: Any) -> tuple[Callable[..., Any] | None, bool]:

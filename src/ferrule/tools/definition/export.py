@@ -1,10 +1,15 @@
-"""The forms a tool is shown in: a line of a prompt, the schema of one call, plain data."""
+"""The forms of a tool for others: its name on the wire, a line of a prompt, the schema of one call, plain data.
+
+Providers take `[A-Za-z0-9_-]{1,64}` as a name. Other characters are escaped as `_dot_` or `_x<hexadecimal>_`, and `own_name` reads them
+back. Only a name that is too long, empty or unprintable has no wire form.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
 
+from ferrule.errors import ToolDefinitionError, shown
 from ferrule.tools.definition import intention
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.schema.words import escape_markers, escape_surrogates
@@ -13,13 +18,38 @@ if TYPE_CHECKING:
     from ferrule.tools.definition.constructor import ToolDefinition
     from ferrule.values.schema.nodes import Schema
 
+LONGEST = 64
+_SAFE = re.compile(r"[A-Za-z0-9_-]+")
+_ESCAPE = re.compile(r"_(?:dot|x([0-9a-f]{2,5}|10[0-9a-f]{4}))_")
 _END = re.compile(r"<(?=\s*/\s*desc)", re.IGNORECASE)
 
 
-def tool_line(name: str, description: str, schema: Schema) -> str:
-    """`calculator, whose description is <desc>...</desc>. It takes arguments {...}.` (seed 001, line 314).
+def wire_name(name: str) -> str:
+    """The provider-safe form of a name. Raises `ToolDefinitionError` if there is none."""
+    if _SAFE.fullmatch(name) and len(name) <= LONGEST and not _ESCAPE.search(name):
+        return name
+    if not name.strip() or not name.isprintable():
+        msg = f"{shown(name)} cannot be a tool's name: it must have letters that can be printed, and no line breaks."
+        raise ToolDefinitionError(msg)
+    made = "".join(each if _SAFE.fullmatch(each) else _escape(each) for each in name)
+    if own_name(made) != name:  # the name itself looks like an escape somewhere
+        made = "".join(each if _SAFE.fullmatch(each) and each != "_" else _escape(each) for each in name)
+    if len(made) > LONGEST:
+        also = f" (`{made}` with its special characters written out)" if made != name else ""
+        msg = f"`{name}`{also} is longer than the {LONGEST} characters that providers take for a tool's name. Give `name=` a shorter one."
+        raise ToolDefinitionError(msg)
+    return made
 
-    Nothing in a description can end its field or pass for a marker of the prompt.
+
+def own_name(wire: str) -> str:
+    """The name that a wire name stands for."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else ".", wire)
+
+
+def tool_line(name: str, description: str, schema: Schema) -> str:
+    """One line of a prompt: `calculator, whose description is <desc>...</desc>. It takes arguments {...}.`
+
+    A description cannot end its own field or imitate a marker of the prompt.
     """
     said = " ".join(_END.sub("&lt;", description).splitlines())
     about = f", whose description is <desc>{said}</desc>" if said.strip() else ""
@@ -34,7 +64,7 @@ def tool_line(name: str, description: str, schema: Schema) -> str:
 
 
 def call_schema(name: str, parameters: Schema) -> dict[str, Any]:
-    """The JSON schema of one call of a tool. The order matters: the reason is written before the choice."""
+    """The JSON schema of one call of a tool. Order matters: a model writes the reason before the choice."""
     definitions: Any = parameters.pop("$defs", None)
     schema: dict[str, Any] = {
         "type": "object",
@@ -48,17 +78,21 @@ def call_schema(name: str, parameters: Schema) -> dict[str, Any]:
 
 
 def tool_state(given: ToolDefinition, parameters: Schema) -> dict[str, Any]:
-    """A tool as plain data."""
+    """The tool as plain data, without its function."""
     return {
         "name": given.name,
         "description": given.description,
         "parameters": parameters,
         "require_confirmation": bool(given.require_confirmation) if callable(given.require_confirmation) else given.require_confirmation,
         "effect": given.effect,
-        # Left out where it is what it is by default: states that were saved before there was a choice are equal to those of today.
+        # Left out at its default, so that states saved before the option existed stay equal.
         **({"unknown": given.unknown} if given.unknown != "ask" else {}),
         "timeout_s": given.timeout_s,
         "concurrent": given.concurrent,
         "mcp_server": given.mcp_server,
         **({"mcp": given.mcp.as_json()} if given.mcp is not None else {}),
     }
+
+
+def _escape(character: str) -> str:
+    return "_dot_" if character == "." else f"_x{ord(character):02x}_"

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 from ferrule.errors import ToolDefinitionError
-from ferrule.tools.definition.names import LONGEST, wire_name
+from ferrule.tools.definition.export import LONGEST, wire_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

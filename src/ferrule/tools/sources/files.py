@@ -1,8 +1,8 @@
-"""Tools out of Python files.
+"""Tools in Python files.
 
-A file `weather.py` holds one tool: the function, or `@tool`, named `weather`. Loading runs the file, so it happens only where a
-program says so. Each file becomes a module under a private name, out of the way of every other module; it is in no package, so relative
-imports in it fail. Names cannot leave the folder: neither by `..`, nor by an absolute path, nor by a link to a place outside.
+A file `weather.py` holds one tool: the function, or `@tool`, named `weather`. Loading runs the file. Each file becomes a module of its own
+under a private name, in no package, so relative imports in it fail. Names cannot leave the folder: no `..`, no absolute path, no link to a
+place outside.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_FOLDER = "tools"
-"""Where `Tool.load()` looks, seen from the current directory."""
+"""Where `Tool.load()` looks, relative to the current directory."""
 
 
 def load_file(path: str | Path, make: Callable[[str, Any], T], *, strict: bool = False) -> T | None:
-    """The tool in one file. What is no file of a tool gives None, and a warning where it looks like one; `strict` raises instead."""
+    """The tool in one file. Without one it returns None and, for a Python file, warns; `strict` raises instead."""
     file = Path(path)
     if not file.is_file() or file.suffix != ".py" or file.stem.startswith("__"):
         return _failed(f"`{file.name}` is no Python file of a tool.", strict=strict, quiet=True)
-    module, error = attempt(partial(_run, file))
+    key = sha256(str(file.resolve()).encode()).hexdigest()[:12]
+    module, error = attempt(partial(load_module, file, f"_ferrule_tool_{key}_{file.stem}"))
     if module is None:
         return _failed(f"`{file.name}` could not be loaded: {type(error).__name__}: {error}", strict=strict, cause=error)
     found = getattr(module, file.stem, None)
@@ -50,8 +51,7 @@ def load_folder(
 ) -> list[T]:
     """The tools in a folder, or in one file, sorted by file name or in the order of `names`.
 
-    A name that is not there raises, as does a folder that is not there. A broken file is warned about and passed over, unless it was asked
-    for by name, or `strict`.
+    A missing folder or name raises `ToolLoadError`. A broken file is skipped with a warning, unless it was asked for by name or `strict`.
     """
     place = Path(path) if path is not None else Path(DEFAULT_FOLDER)
     if names is None and not place.is_dir():
@@ -71,6 +71,30 @@ def load_folder(
     tools = [each for each in found if each is not None]
     _refuse_duplicates([name_of(each) for each in tools])
     return tools
+
+
+def load_module(path: str | Path, name: str) -> ModuleType:
+    """Run a Python file as the module `name`, and return it.
+
+    The module stays registered in `sys.modules`, where dataclasses and pickles look for it, unless the file raises. Raises what the file
+    raises, and `ToolLoadError` for a file that is not Python.
+    """
+    place = Path(path).resolve()
+    spec = importlib.util.spec_from_file_location(name, place)
+    if spec is None or spec.loader is None:
+        msg = f"`{place.name}` is no Python file."
+        raise ToolLoadError(msg)
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        if before is not None:
+            sys.modules[name] = before
+        raise
+    return module
 
 
 def _named(folder: Path, names: Sequence[Any]) -> list[Path]:
@@ -98,27 +122,6 @@ def _is_inside(file: Path, folder: Path) -> bool:
 
 def _linked(file: Path, *, strict: bool) -> None:
     return _failed(f"`{file.name}` is a link to a place outside its folder and was not loaded.", strict=strict)
-
-
-def _run(file: Path) -> ModuleType:
-    """Run a file as a module of its own. It stays registered, under a name nobody else has: dataclasses and pickles look there."""
-    place = file.resolve()
-    name = f"_ferrule_tool_{sha256(str(place).encode()).hexdigest()[:12]}_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, place)
-    if spec is None or spec.loader is None:
-        msg = f"`{file.name}` is no Python file."
-        raise ToolLoadError(msg)
-    module = importlib.util.module_from_spec(spec)
-    before = sys.modules.get(name)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        sys.modules.pop(name, None)
-        if before is not None:
-            sys.modules[name] = before
-        raise
-    return module
 
 
 def _failed(reason: str, *, strict: bool, quiet: bool = False, cause: BaseException | None = None) -> None:

@@ -1,6 +1,6 @@
-"""Whatever may become a `Tool`, LangChain's tools among it, as what a `Tool` is made of.
+"""Other kinds of tools as the arguments of `Tool(...)`: LangChain's tools, entries of an MCP list, declarations.
 
-In: a `BaseTool` of langchain-core 1.x. Out: the arguments for `Tool(...)`. Nothing of LangChain is imported: the tool brings it along.
+LangChain (`BaseTool` of langchain-core 1.x) is never imported here: the tool brings it along.
 """
 
 from __future__ import annotations
@@ -8,18 +8,24 @@ from __future__ import annotations
 from typing import Any
 
 from ferrule.errors import ToolDefinitionError, shown
-from ferrule.tools.sources.remote import is_mcp_entry
 from ferrule.values.schema.inline import Generator, inline_definitions, strip_titles
 from ferrule.values.schema.nodes import is_object
 
 
 def is_langchain_tool(thing: Any) -> bool:
-    """Whether a thing is a LangChain tool, found without importing LangChain."""
+    """Whether a thing is a LangChain tool. Does not import LangChain."""
     return any(each.__name__ == "BaseTool" and each.__module__.startswith("langchain_core.") for each in type(thing).__mro__)
 
 
+def is_mcp_entry(thing: Any) -> bool:
+    """Whether a thing is an entry of `tools/list`, as a dict or as the SDK's object."""
+    if is_object(thing):
+        return "inputSchema" in thing
+    return type(thing).__module__.startswith(("mcp.", "mcp_types")) and hasattr(thing, "name")
+
+
 def tool_parts(thing: Any) -> dict[str, Any]:
-    """The arguments for `Tool(...)` of a callable, a LangChain tool, an entry of an MCP list, or a declaration, canonical or flat."""
+    """The arguments of `Tool(...)` for a callable, a LangChain tool, an entry of an MCP list, or a declaration (canonical or flat)."""
     if is_langchain_tool(thing):
         return langchain_parts(thing)
     if is_mcp_entry(thing):
@@ -38,7 +44,7 @@ def tool_parts(thing: Any) -> dict[str, Any]:
 
 
 def langchain_parts(tool: Any) -> dict[str, Any]:
-    """The arguments for `Tool(...)`. Injected arguments, which LangChain fills itself, are left out of the schema."""
+    """The arguments of `Tool(...)` for a LangChain tool. Injected arguments, which LangChain fills itself, are not in the schema."""
     if not is_langchain_tool(tool):
         msg = f"`Tool.from_langchain` takes a LangChain `BaseTool`, found {shown(tool)}."
         raise ToolDefinitionError(msg)
@@ -56,12 +62,12 @@ def _schema(tool: Any) -> dict[str, Any]:
     schema = inline_definitions(found)
     for generated in ("title", "description"):
         schema.pop(generated, None)
-    # LangChain drops unknown arguments without a word; a model should be told.
+    # LangChain drops unknown arguments silently; a model should learn of its mistake.
     return {**schema, "additionalProperties": schema.get("additionalProperties", False)}
 
 
 def _runner(tool: Any) -> Any:
-    """A function over the tool: async where the tool has nothing else, so that a sync caller is told so."""
+    """Wrap the tool in a function. Async if the tool has only an async form, so that a sync call raises a clear error."""
     if getattr(tool, "coroutine", None) is not None and getattr(tool, "func", None) is None:
 
         async def arun(**arguments: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import pydoc
 
 import pytest
 from agent_script import native_step
@@ -13,6 +15,7 @@ from ferrule import (
     ReAct,
     ScriptedLM,
     Tool,
+    ToolDefinitionError,
     confirm_first,
     context,
     respond_to_confirmation,
@@ -78,3 +81,28 @@ def test_a_tool_made_of_it_asks_by_itself(make) -> None:
             agent(task="x")
         assert agent.resume("yes", raised.value).answer == "ok"
     assert RAN == ["a False"]
+
+
+OPTIONS = [
+    *("name", "description", "args", "arg_types", "arg_desc", "desc", "schema", "mcp_server"),
+    *("require_confirmation", "effect", "reconcile", "unknown", "timeout_s", "concurrent"),
+]
+
+
+@pytest.mark.parametrize(("made", "options"), [(Tool, ["func_or_name", "callable", *OPTIONS]), (tool, OPTIONS)])
+def test_help_shows_every_option(made, options):
+    """ours: `help(ferrule.Tool)` and `help(ferrule.tool)`."""
+    assert set(options) <= set(inspect.signature(made).parameters)
+    page = pydoc.render_doc(made, renderer=pydoc.plaintext)
+    _, _, described = page.partition("Args:")
+    assert all(f" {each}: " in described.partition("Raises:")[0] for each in options)
+
+
+def test_a_decorated_function_takes_every_option_that_a_tool_takes():
+    """ours."""
+    of_tool = inspect.signature(Tool).parameters
+    of_decorator = inspect.signature(tool).parameters
+    assert of_tool.keys() - of_decorator.keys() >= {"func_or_name", "positional", "func", "callable", "mcp"}
+    assert all(of_decorator[each].default == of_tool[each].default for each in OPTIONS)
+    with pytest.raises(ToolDefinitionError, match="`confirm`"):
+        tool(confirm=True)(len)
