@@ -1,8 +1,8 @@
-"""`Module`: the root of all programs, and every way to call one.
+"""`Module`: the base class of all programs, and every way to call one.
 
-A program says what it does either as `def flow(self, **inputs)`, a generator of acts (`values/run/act.py`), or as `def forward(self, ...)`
-(and `async def aforward`) in plain Python that calls other programs. Nothing on the instance changes during a run. What runs programs is
-loaded when one is called, so that naming a program stays cheap.
+A program is written as `def flow(self, **inputs)`, a generator of acts (`values/run/act.py`), or as `def forward(self, ...)` (and `async
+def aforward`) in plain Python that calls other programs. A run does not change the instance. The code that runs programs is imported when
+one is called, so that importing a program stays cheap.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 class Module:
-    """Subclass it, make the programs you need in `__init__`, and write `forward` (or `flow`)."""
+    """Base class of programs. Subclass it, make the programs you need in `__init__`, and write `forward` (or `flow`)."""
 
     is_flow: bool = False
     is_async: bool = False
     is_only_async: bool = False
     is_predictor: bool = False
-    """Whether demos, a model and saved state belong to this program itself: so with `Predict` and what is made from it."""
+    """Whether demos, a model and saved state belong to this program itself, as for `Predict` and its subclasses."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        # What is written nearest to the class itself counts: a subclass of ReAct with a `forward` of its own is a plain one.
+        # The nearest definition counts: a subclass of ReAct with a `forward` of its own is a plain program.
         written = [name for each in cls.__mro__ if each is not Module for name in ("aforward", "forward", "flow") if name in vars(each)]
         cls.is_flow = bool(written) and written[0] == "flow"
         cls.is_async = not cls.is_flow and "aforward" in written
@@ -43,10 +43,10 @@ class Module:
 
     @property
     def name(self) -> str:
-        """What the program is called in journals and events."""
+        """The program's name in events and stored runs."""
         return type(self).__name__
 
-    # -- what a subclass writes ------------------------------------------------------------------------------
+    # -- for subclasses to write ------------------------------------------------------------------------------
 
     def flow(self, /, *args: Any, **inputs: Any) -> Flow:
         """The program as a generator of acts."""
@@ -55,7 +55,7 @@ class Module:
         raise NotImplementedError(msg)
 
     def forward(self, /, *args: Any, **inputs: Any) -> Any:
-        """The program in plain Python. Where the program is a flow, this runs it."""
+        """The program in plain Python. If the program is a flow, this runs it."""
         return _call(self._as_flow(), args, inputs)
 
     async def aforward(self, /, *args: Any, **inputs: Any) -> Any:
@@ -66,53 +66,53 @@ class Module:
         if type(self).flow is Module.flow:
             msg = f"`{self.name}` has neither `forward` nor `flow`: write one of them."
             raise NotImplementedError(msg)
-        return _JustFlow(self)
+        return _FlowOnly(self)
 
     # -- calling ---------------------------------------------------------------------------------------------
 
     def __call__(self, /, *args: Any, **inputs: Any) -> Any:
-        """Run to the end and return the prediction. Raises `ConfirmationRequired` where a person must decide; it carries the run.
+        """Run to the end and return the prediction. Raises `ConfirmationRequired` if a person must decide; it carries the run.
 
-        `resume_state=` goes on with such a run: a `ResumeState`, or what was raised, which means "yes".
+        `resume_state=` resumes such a run: a `ResumeState`, or the exception itself, which means "yes".
         """
         if "resume_state" in inputs:
-            from ferrule.programs.lifecycle.resume import resume
+            from ferrule.programs.lifecycle.resume import resume_program
 
-            return resume(self, inputs.pop("resume_state"), inputs)
+            return resume_program(self, inputs.pop("resume_state"), inputs)
         return _call(self, args, inputs)
 
     async def acall(self, /, *args: Any, **inputs: Any) -> Any:
         """`__call__` on an event loop."""
         if "resume_state" in inputs:
-            from ferrule.programs.lifecycle.resume import aresume
+            from ferrule.programs.lifecycle.resume import aresume_program
 
-            return await aresume(self, inputs.pop("resume_state"), inputs)
+            return await aresume_program(self, inputs.pop("resume_state"), inputs)
         return await _acall(self, args, inputs)
 
     def resume(self, response: Any, state: Any) -> Any:
-        """Go on with a run that waited. `response` is "yes", "no", a JSON object of changed arguments, or text for the model.
+        """Resume a run that waits. `response` is "yes", "no", a JSON object of changed arguments, or text for the model.
 
         `state` is the `ConfirmationRequired` that was raised. Returns the prediction; raises the next `ConfirmationRequired`.
         """
-        from ferrule.programs.lifecycle.resume import ResumeState, resume
+        from ferrule.programs.lifecycle.resume import ResumeState, resume_program
 
-        return resume(self, ResumeState(state, response), {})
+        return resume_program(self, ResumeState(state, response), {})
 
     async def aresume(self, response: Any, state: Any) -> Any:
         """`resume` on an event loop."""
-        from ferrule.programs.lifecycle.resume import ResumeState, aresume
+        from ferrule.programs.lifecycle.resume import ResumeState, aresume_program
 
-        return await aresume(self, ResumeState(state, response), {})
+        return await aresume_program(self, ResumeState(state, response), {})
 
     def bind(self, /, *args: Any, **inputs: Any) -> Bound:
-        """The program with its inputs, for inputs named like a keyword of `start`: `program.bind(run_id=7).start()`."""
+        """The program with its inputs. Needed for inputs named like a keyword of `start`: `program.bind(run_id=7).start()`."""
         return Bound(self, args, inputs)
 
     def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None, **inputs: Any) -> Run:
-        """Run as far as it goes and return the `Run`, which may be done, waiting for a person, or failed.
+        """Run until the end, a question or an error, and return the `Run`.
 
-        With a `store` every answer is kept before the program sees it, so that any process can go on with the run: `Run.load(store, id,
-        program)`. `deps` is what tools find in their `Context`, and is never kept. Raises `StoreError` where the run cannot be kept.
+        With a `store` every answer is stored before the program sees it, so that any process can resume the run: `Run.load(store, id,
+        program)`. Tools find `deps` in their `Context`; it is never stored. Raises `StoreError` if the run cannot be stored.
         """
         return self.bind(**inputs).start(store=store, run_id=run_id, deps=deps)
 
@@ -123,9 +123,9 @@ class Module:
     def stream(
         self, /, *args: Any, store: Store | None = None, run_id: str | None = None, deps: Any = None, **inputs: Any
     ) -> EventStream:  # fmt: skip
-        """The run's events as they come, for `for`; `.prediction` afterwards. Leaving early cancels the run.
+        """The run's events as they happen, for `for`; then `.prediction`. Leaving the loop early cancels the run.
 
-        `resume_state=` is as in a call.
+        `resume_state=` resumes a run, as in a call.
         """
         if "resume_state" in inputs:
             from ferrule.programs.lifecycle.resume import resume_stream
@@ -146,11 +146,11 @@ class Module:
     ) -> list[Any]:
         """One run for each mapping of inputs, several at once in threads; predictions in the inputs' order.
 
-        `max_concurrency` is how many at once; None goes by the setting `max_workers`, and without it means 8.
+        At most `max_concurrency` run at once; None means the setting `max_workers`, or 8 without that setting.
         """
-        from ferrule.programs.lifecycle.batch import batch
+        from ferrule.programs.lifecycle.batch import run_batch
 
-        return batch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions)
+        return run_batch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions)
 
     async def abatch(
         self,
@@ -161,33 +161,33 @@ class Module:
         return_exceptions: bool = False,
     ) -> list[Any]:
         """`batch` as tasks on this event loop."""
-        from ferrule.programs.lifecycle.batch import abatch
+        from ferrule.programs.lifecycle.batch import arun_batch
 
-        return await abatch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions)
+        return await arun_batch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions)
 
     def as_tool(self, name: str | None = None, description: str | None = None, **keywords: Any) -> Tool:
-        """The program as a tool of another one: its arguments are the inputs of its signature, its result the outputs.
+        """The program as a tool: its arguments are the inputs of the signature, its result is the outputs.
 
-        Inside an agent it is a part of that agent's run: its questions are asked there, and it is resumed where it stopped. Without a
-        name it has its signature's or its class's; without a description, its instructions. `keywords` are those of `Tool`.
+        Called by an agent, the program is a part of that agent's run: it asks its questions there, and resumes where it stopped. The name
+        defaults to that of the signature or class, the description to the instructions. `keywords` are those of `Tool`.
         """
         from ferrule.programs.lifecycle.as_tool import as_tool
 
         return as_tool(self, name, description, **keywords)
 
-    # -- what it is made of ----------------------------------------------------------------------------------
+    # -- programs inside ----------------------------------------------------------------------------------
 
     def named_sub_modules(self) -> Iterator[tuple[str, Module]]:
         """The program itself (`self`) and every program inside it, each once, depth first: `answer`, `agents[0].react`.
 
-        Those that only attributes with a leading underscore lead to come last.
+        Programs in attributes with a leading underscore come last.
         """
-        from ferrule.programs.lifecycle.submodules import parts
+        from ferrule.programs.lifecycle.submodules import walk_submodules
 
-        return parts(self, Module)
+        return walk_submodules(self, Module)
 
     def named_predictors(self) -> list[tuple[str, Predictor]]:
-        """Every `Predict` inside, with its path: what demos, models and saved state belong to."""
+        """Every `Predict` inside, with its path. Demos, models and saved state belong to these."""
         return [(name, cast("Predictor", each)) for name, each in self.named_sub_modules() if each.is_predictor]
 
     def predictors(self) -> list[Predictor]:
@@ -195,20 +195,20 @@ class Module:
         return [predictor for _, predictor in self.named_predictors()]
 
     def set_lm(self, lm: Any) -> None:
-        """Give every predictor inside this model instead of the one in the settings."""
+        """Set the model of every predictor inside; it replaces the one in the settings."""
         for predictor in self.predictors():
             predictor.lm = lm
 
     def get_lm(self) -> Any:
-        """The model all predictors inside share; raises `ConfigurationError` where they differ."""
+        """The model of all predictors inside; raises `ConfigurationError` if they differ."""
         found = {id(predictor.lm): predictor.lm for predictor in self.predictors()}
         if len(found) != 1:
-            msg = f"`{self.name}` has {len(found)} different models; ask its predictors one by one."
+            msg = f"`{self.name}` has {len(found)} different models: read the `lm` of each of its predictors."
             raise ConfigurationError(msg)
         return next(iter(found.values()))
 
     def deepcopy(self) -> Self:
-        """A copy to change freely. Models and tools are shared, all else is copied."""
+        """A deep copy that shares models and tools."""
         return copy.deepcopy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -223,28 +223,28 @@ class Module:
     # -- state -----------------------------------------------------------------------------------------------
 
     def dump_state(self) -> dict[str, Any]:
-        """Signatures, demos, settings and tool descriptions of all predictors, as JSON data; no function, no model, no key."""
+        """Signatures, demos, settings and tool definitions of all predictors, as JSON data without functions, models and keys."""
         from ferrule.programs.lifecycle.saving import dump_state
 
         return dump_state(self)
 
     def load_state(self, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
-        """Take over a dumped state. `tools` are bound by name; a tool that is missing raises, one that changed is warned about."""
+        """Load a dumped state. `tools` are bound by name. A missing tool raises `ToolDefinitionError`; a changed one is warned about."""
         from ferrule.programs.lifecycle.saving import load_state
 
         load_state(self, state, tools=tools)
 
     def save(self, path: str | Path) -> None:
         """Write the state to a JSON file."""
-        from ferrule.programs.lifecycle.saving import save
+        from ferrule.programs.lifecycle.saving import save_program
 
-        save(self, path)
+        save_program(self, path)
 
     def load(self, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
-        """Read the state from a JSON file; see `load_state`."""
-        from ferrule.programs.lifecycle.saving import load
+        """Load the state from a JSON file; see `load_state`."""
+        from ferrule.programs.lifecycle.saving import load_program
 
-        load(self, path, tools=tools)
+        load_program(self, path, tools=tools)
 
 
 class Bound:
@@ -291,8 +291,8 @@ class Bound:
         return self.program(*self.args, **self.inputs)
 
 
-class _JustFlow:
-    """A program seen as its flow alone: what `super().forward(...)` runs in a subclass that wrote its own `forward`."""
+class _FlowOnly:
+    """A program's flow as a program: `super().forward(...)` runs it in a subclass that has its own `forward`."""
 
     is_flow = True
     is_async = False

@@ -266,13 +266,13 @@ def test_other_inputs_than_at_the_start_are_refused() -> None:
         agent(task="y", resume_state=error)
 
 
-def test_only_what_waits_can_be_gone_on_with() -> None:
+def test_only_a_waiting_run_can_be_resumed() -> None:
     """U93."""
     with pytest.raises(ConfirmationRequired) as raised:
         rm(path="a")
     with pytest.raises(DecisionError, match="made directly"):
         react().resume("yes", raised.value)
-    with pytest.raises(DecisionError, match="no run to go on with"):
+    with pytest.raises(DecisionError, match="no run to resume"):
         react()(resume_state="yes")
 
 

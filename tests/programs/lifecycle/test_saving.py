@@ -146,7 +146,7 @@ def test_a_file_that_is_no_saved_program_is_refused(content: bytes, tmp_path: Pa
     """Ours."""
     path = tmp_path / "broken.json"
     path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=r"broken\.json is no saved program"):
+    with pytest.raises(ConfigurationError, match=r"broken\.json is not a saved program"):
         Predict("question -> answer").load(path)
 
 

@@ -1,8 +1,8 @@
 """A program as a tool of another one: `program.as_tool()`.
 
-In: a program with a signature. Out: a `Tool` whose arguments are the signature's inputs and whose result are its outputs. Called by an
-agent, the program runs as a part of that agent's run: its answers are in the same journal, its questions are asked by the same run, and
-both share one budget. So a stop in its middle loses nothing and repeats nothing. Called directly, it is called like the program itself.
+In: a program with a signature. Out: a `Tool` whose arguments are the signature's inputs and whose result is its outputs. Called by an
+agent, the program runs as a part of the agent's run: both share one record of answers, one list of questions and one budget, and a resumed
+run continues in the middle of the program. Called directly, the tool calls the program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ferrule.runs.protocols import Program
 
-_OWN = "ferrule."
+_FERRULE = "ferrule."
 
 
 def as_tool(program: Program, name: str | None, description: str | None, **keywords: Any) -> Tool:
@@ -45,10 +45,10 @@ def as_tool(program: Program, name: str | None, description: str | None, **keywo
 
 
 def _name(program: Program, signature: type[Signature]) -> str:
-    """What the program is called where it was given a name of its own: its signature's, or its class's."""
+    """The name of the signature's class, or of the program's own class for a signature written as text."""
     name = signature.__name__
     if name == "StringSignature":
-        if type(program).__module__.startswith(_OWN):
+        if type(program).__module__.startswith(_FERRULE):
             msg = f"A tool needs a name, and a `{program.name}` with a signature written as text has none: as_tool('research')."
             raise ToolDefinitionError(msg)
         name = type(program).__name__
@@ -59,7 +59,7 @@ class AgentTool:
     """The function of such a tool."""
 
     is_program = True
-    """To the driver: this is a program, with a place of its own in the journal."""
+    """Tells the driver that this is a program, whose answers are recorded one by one."""
 
     def __init__(self, program: Program, signature: type[Signature]) -> None:
         self.program = program
@@ -91,7 +91,7 @@ class AgentTool:
 
 
 def _outputs(found: Any) -> Any:
-    """One output as it is, several by name; and why the program ended, where it ended early."""
+    """The value of a single output, or several by name; with the reason if the program ended early."""
     if not isinstance(found, Prediction):
         return found
     outputs: Mapping[str, Any] = dict(found)

@@ -1,4 +1,4 @@
-"""Many runs of one program, several at a time, with a line on the terminal that says how far they are."""
+"""Many runs of one program, several at once, with progress on the terminal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, shown
 
-_AT_ONCE = 8
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_DEFAULT_CONCURRENCY = 8
+_Item = dict[str, Any] | InputError
 
 
 class _Callable(Protocol):
@@ -21,7 +26,7 @@ class _Callable(Protocol):
     async def acall(self, **inputs: Any) -> Any: ...
 
 
-def batch(
+def run_batch(
     program: _Callable,
     inputs: Iterable[Mapping[str, Any]],
     *,
@@ -30,34 +35,29 @@ def batch(
     return_exceptions: bool,
 ) -> list[Any]:
     """See `Module.batch`. The first error ends the batch, unless `return_exceptions` puts errors in their places."""
-    each = _items(inputs, return_exceptions=return_exceptions)
-    line = _Line(len(each), shown=progress)
-    end = _End(placed=Exception if return_exceptions else ())
+    batch = _Batch(inputs, progress=progress, placed=(Exception,) if return_exceptions else ())
 
-    def run(one: dict[str, Any] | InputError) -> Any:
-        if end.error is not None:
+    def run(item: _Item) -> Any:
+        if batch.error is not None:
             return None
-        try:
-            return program(**_given(one))
-        except BaseException as error:
-            end.note(error)  # before this thread takes the next item
-            raise
+        with batch.noting_errors():  # before this thread takes the next item
+            return program(**_inputs_of(item))
 
-    # A pool of its own: batches carry whole programs, whose tools need the shared pool.
-    pool = ThreadPoolExecutor(_at_once(max_concurrency), thread_name_prefix="ferrule-batch", initializer=offload.like_here())
+    # A pool of its own: batches run whole programs, whose tools need the shared pool.
+    pool = ThreadPoolExecutor(_workers(max_concurrency), thread_name_prefix="ferrule-batch", initializer=offload.like_here())
     try:
-        futures = [pool.submit(copy_context().run, run, one) for one in each]
+        futures = [pool.submit(copy_context().run, run, item) for item in batch.items]
         for future in futures:
-            future.add_done_callback(line.one_more)
+            future.add_done_callback(batch.count)
         with offload.Aside():
-            for _ in as_completed(futures):  # not in the inputs' order: an early slow item must not hide a failure behind it
-                if end.error is not None:
-                    raise end.error
+            for _ in as_completed(futures):  # not in the inputs' order: a slow first item must not hide a failure behind it
+                if batch.error is not None:
+                    raise batch.error
         return [_outcome(future) for future in futures]
     finally:
         with offload.Aside():
             pool.shutdown(wait=True, cancel_futures=True)
-        line.end()
+        batch.end_line()
 
 
 def _outcome(future: Future[Any]) -> Any:
@@ -65,7 +65,7 @@ def _outcome(future: Future[Any]) -> Any:
     return future.result() if error is None else error
 
 
-async def abatch(
+async def arun_batch(
     program: _Callable,
     inputs: Iterable[Mapping[str, Any]],
     *,
@@ -76,108 +76,100 @@ async def abatch(
     """See `Module.abatch`."""
     import asyncio
 
-    each = _items(inputs, return_exceptions=return_exceptions)
-    line = _Line(len(each), shown=progress)
-    end = _End(placed=(Exception, asyncio.CancelledError) if return_exceptions else ())  # Ctrl-C ends the loop itself
-    places = asyncio.Semaphore(_at_once(max_concurrency))
+    # Of `BaseException`, a cancelled item has a place, too; Ctrl-C ends the loop itself.
+    batch = _Batch(inputs, progress=progress, placed=(Exception, asyncio.CancelledError) if return_exceptions else ())
+    places = asyncio.Semaphore(_workers(max_concurrency))
 
-    async def run(one: dict[str, Any] | InputError) -> Any:
+    async def run(item: _Item) -> Any:
         async with places:
-            if end.error is not None:
+            if batch.error is not None:
                 return None
-            try:
-                return await program.acall(**_given(one))
-            except BaseException as error:
-                end.note(error)  # before the place is free for the next item
-                raise
+            with batch.noting_errors():  # before the place is free for the next item
+                return await program.acall(**_inputs_of(item))
 
-    tasks = [asyncio.create_task(run(one)) for one in each]
+    tasks = [asyncio.create_task(run(item)) for item in batch.items]
     for task in tasks:
-        task.add_done_callback(line.one_more)
+        task.add_done_callback(batch.count)
     try:
         found = await asyncio.gather(*tasks, return_exceptions=return_exceptions)
-        if end.error is not None:  # a wait for a person is no result
-            raise end.error
+        if batch.error is not None:  # `Suspended`, say, which is no result
+            raise batch.error
         return found
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        line.end()
+        batch.end_line()
 
 
-class _End:
-    """The error that ends a batch: the first one to happen, not the first in the inputs' order."""
+class _Batch:
+    """The items of a batch, the error that ends it, and its progress: `12/40` on standard error, if that is a terminal."""
 
-    def __init__(self, *, placed: type[BaseException] | tuple[type[BaseException], ...]) -> None:
+    def __init__(self, inputs: Iterable[Mapping[str, Any]], *, progress: bool, placed: tuple[type[BaseException], ...]) -> None:
+        self.items = _items(inputs, return_exceptions=bool(placed))
         self.error: BaseException | None = None
+        """The first error to happen, not the first in the inputs' order."""
         self._placed = placed
         """Errors that stand among the results."""
+        self._done = 0
+        self._lock = threading.Lock()
+        self._is_shown = progress and len(self.items) > 1 and sys.stderr.isatty()
 
-    def note(self, error: BaseException) -> None:
-        """Take an item's error for the end of the batch, if it is the first to have no place among the results."""
-        if self.error is None and not isinstance(error, self._placed):
-            self.error = error
+    @contextmanager
+    def noting_errors(self) -> Generator[None]:
+        try:
+            yield
+        except BaseException as error:
+            if self.error is None and not isinstance(error, self._placed):
+                self.error = error
+            raise
+
+    def count(self, _: object) -> None:
+        with self._lock:
+            self._done += 1
+            if self._is_shown:
+                filled = 30 * self._done // len(self.items)
+                sys.stderr.write(f"\r[{'#' * filled}{'.' * (30 - filled)}] {self._done}/{len(self.items)}")
+                sys.stderr.flush()
+
+    def end_line(self) -> None:
+        if self._is_shown:
+            sys.stderr.write("\n")
 
 
-def _items(inputs: Iterable[Mapping[str, Any]], *, return_exceptions: bool) -> list[dict[str, Any] | InputError]:
+def _items(inputs: Iterable[Mapping[str, Any]], *, return_exceptions: bool) -> list[_Item]:
     """The inputs of each run. One that is no mapping is an `InputError`: raised before any run begins, or put in its place."""
     found = cast("object", inputs)  # users pass anything
     if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
-        one = " Write `[{...}]` for a batch of one." if isinstance(found, Mapping) else ""
-        msg = f"`batch` takes a list of mappings of inputs by name, found {shown(cast('object', found))}.{one}"
+        hint = " Write `[{...}]` for a batch of one." if isinstance(found, Mapping) else ""
+        msg = f"`batch` takes a list of mappings of inputs by name, found {shown(cast('object', found))}.{hint}"
         raise InputError(msg)
-    each = [_item(index, one) for index, one in enumerate(cast("Iterable[object]", found))]
-    wrong = next((one for one in each if isinstance(one, InputError)), None)
-    if wrong is not None and not return_exceptions:
-        raise wrong
-    return each
+    items = [_item(index, one) for index, one in enumerate(cast("Iterable[object]", found))]
+    fault = next((item for item in items if isinstance(item, InputError)), None)
+    if fault is not None and not return_exceptions:
+        raise fault
+    return items
 
 
-def _item(index: int, one: Any) -> dict[str, Any] | InputError:
-    inputs: dict[Any, Any] | None = dict(one) if _is_mapping(one) else None
+def _item(index: int, one: Any) -> _Item:
+    # A mapping by what it can do: DSPy's examples are not of that class.
+    is_mapping = not isinstance(one, type) and callable(getattr(one, "keys", None)) and hasattr(one, "__getitem__")
+    inputs: dict[Any, Any] | None = dict(cast("Any", one)) if is_mapping else None
     if inputs is None or not all(isinstance(name, str) for name in inputs):
         return InputError(f"Item {index} of the batch must be a mapping of inputs by name, found {shown(one)}.")
     return inputs
 
 
-def _is_mapping(one: Any) -> bool:
-    # By what it can do: DSPy's examples are none by their class.
-    return not isinstance(one, type) and callable(getattr(one, "keys", None)) and hasattr(one, "__getitem__")
+def _inputs_of(item: _Item) -> dict[str, Any]:
+    if isinstance(item, InputError):
+        raise item
+    return item
 
 
-def _given(one: dict[str, Any] | InputError) -> dict[str, Any]:
-    if isinstance(one, InputError):
-        raise one
-    return one
-
-
-def _at_once(max_concurrency: int | None) -> int:
+def _workers(max_concurrency: int | None) -> int:
     if max_concurrency is None:
-        return settings.current().max_workers or _AT_ONCE
+        return settings.current().max_workers or _DEFAULT_CONCURRENCY
     if max_concurrency < 1:
         msg = f"`max_concurrency` must be at least 1, found {max_concurrency!r}."
         raise ValueError(msg)
     return max_concurrency
-
-
-class _Line:
-    """`12/40` on standard error, rewritten in place; silent where that is no terminal."""
-
-    def __init__(self, total: int, *, shown: bool) -> None:
-        self._total = total
-        self._done = 0
-        self._lock = threading.Lock()
-        self._shown = shown and total > 1 and sys.stderr.isatty()
-
-    def one_more(self, _: object) -> None:
-        with self._lock:
-            self._done += 1
-            if self._shown:
-                filled = 30 * self._done // self._total
-                sys.stderr.write(f"\r[{'#' * filled}{'.' * (30 - filled)}] {self._done}/{self._total}")
-                sys.stderr.flush()
-
-    def end(self) -> None:
-        if self._shown:
-            sys.stderr.write("\n")

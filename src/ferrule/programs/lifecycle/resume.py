@@ -1,7 +1,7 @@
-"""Going on with a run that waited for a person, under udspy's names.
+"""Resuming a run that waits for a person, under udspy's names.
 
-In: what a plain call raised (`ConfirmationRequired`, which carries its run) and what a person said. Out: the run with that decision put on
-it, ready to be executed; or the prediction. A run goes on where it stopped: nothing that is in its journal is asked or run again.
+In: the `ConfirmationRequired` that a call raised, which carries its run, and a person's response. Out: the run with the decision on it, or
+its prediction. The run continues where it stopped: recorded answers and results are reused.
 """
 
 from __future__ import annotations
@@ -25,101 +25,100 @@ if TYPE_CHECKING:
 
 
 class ResumeState:
-    """What to go on with: what was raised (or the run itself), and what the person said to its question.
+    """A run to resume, or the exception that carries it, and a person's response to its question.
 
-    `response` is "yes", "no", a JSON object of changed arguments, or text for the model (see `Question.decide`). Without one it is "yes";
-    but for a run on which something is decided already nothing more is decided, and it goes on with that.
+    `response` is "yes", "no", a JSON object of changed arguments, or text for the model (see `Question.decide`). None means "yes", unless
+    the run already has a decision that it has not used.
     """
 
     def __init__(self, exception: Any, response: Said | None = None) -> None:
-        of = exception.run if isinstance(exception, ConfirmationRequired) else exception
-        if not isinstance(of, Run):
+        run = exception.run if isinstance(exception, ConfirmationRequired) else exception
+        if not isinstance(run, Run):
             what = "a call that was made directly, outside any program: decide on it with `respond_to_confirmation` and call again"
-            msg = f"There is no run to go on with: found {what if isinstance(exception, ConfirmationRequired) else shown(exception)}."
+            msg = f"There is no run to resume: found {what if isinstance(exception, ConfirmationRequired) else shown(exception)}."
             raise DecisionError(msg)
-        self.run = of
+        self.run = run
         self._raised: ConfirmationRequired | None = exception if isinstance(exception, ConfirmationRequired) else None
-        self._is_said = response is not None
+        self._has_response = response is not None
         self.response: Said = response if response is not None else "yes"
 
     @property
     def confirmation_id(self) -> str:
-        """The question that the response is for; empty where the run asks nothing."""
+        """The id of the question that the response answers; empty if the run asks nothing."""
         if self._raised is not None:
             return self._raised.confirmation_id
         return self.run.pending[0].id if self.run.pending else ""
 
     def decide(self) -> None:
-        """Put the response on its question. The same one once more is passed over; raises `DecisionError` for another one."""
-        if self._raised is None and not self._is_said and decided(self.run):
+        """Put the response on its question. An equal second decision is ignored; a different one raises `DecisionError`."""
+        if self._raised is None and not self._has_response and decided(self.run):
             return
         asked = self.confirmation_id
         question = next((each for each in self.run.pending if each.id == asked), None)
-        if question is None and self._raised is not None:  # decided before: only the same again will do
+        if question is None and self._raised is not None:  # decided before: only an equal decision is accepted
             kind = "confirm" if not any(each.question_id == asked and each.kind == "reply" for each in self.run.decisions) else "clarify"
             question = Question(kind, self._raised.question, self._raised.tool_call, asked)
         if question is not None:
             self.run.answer(question.decide(self.response).signed(via="resume"))
 
 
-def resumable(program: Any, given: Any, inputs: Mapping[str, Any]) -> Run:
-    """The run of a `ResumeState` (or of what was raised, or a run) with its decision put.
+def resume_program(program: Any, state: Any, inputs: Mapping[str, Any]) -> Any:
+    """Resume, and return the prediction. Raises `ConfirmationRequired` with the next question, if there is one."""
+    run = _decided_run(program, state, inputs)
+    if run.status != "done":
+        execute(run)
+    return run.prediction
 
-    Raises `DecisionError` for a decision that does not fit, `RunError` for another program's run, `InputError` for other inputs than it
-    was started with: they need not be given again.
+
+async def aresume_program(program: Any, state: Any, inputs: Mapping[str, Any]) -> Any:
+    """`resume_program` on this event loop."""
+    run = _decided_run(program, state, inputs)
+    if run.status != "done":
+        await aexecute(run)
+    return run.prediction
+
+
+def resume_stream(program: Any, state: Any, inputs: Mapping[str, Any]) -> EventStream:
+    """The events of a run that is resumed."""
+    return EventStream(_decided_run(program, state, inputs))
+
+
+def _decided_run(program: Any, given: Any, inputs: Mapping[str, Any]) -> Run:
+    """The run of a `ResumeState`, a `ConfirmationRequired` or a run, with its decision.
+
+    Raises `DecisionError` for a decision that does not fit, `RunError` for another program's run, and `InputError` for inputs that differ
+    from those at the start; inputs may be left out.
     """
     state = given if isinstance(given, ResumeState) else ResumeState(given)
     run = state.run
     if run.program is not program:
-        _refuse_other(program, run)
+        if fingerprint(program) != fingerprint(run.program):
+            msg = f"The run {run.id} belongs to another program than this `{program.name}`: the signature or the tools differ."
+            raise RunError(msg)
         run.program = program
     for name, value in inputs.items():
         if name not in run.inputs or run.inputs[name] != value:
-            msg = f"A run goes on with the inputs it was started with; `{name}` is {shown(value)} now. Leave inputs out when resuming."
+            msg = f"A run resumes with the inputs it was started with; `{name}` is {shown(value)} now. Leave inputs out when resuming."
             raise InputError(msg)
     state.decide()
     run.goes_on(resumed=True)
     return run
 
 
-def resume(program: Any, given: Any, inputs: Mapping[str, Any]) -> Any:
-    """Go on, and return the prediction. Raises `ConfirmationRequired` with the next question, if there is one."""
-    run = resumable(program, given, inputs)
-    if run.status != "done":
-        execute(run)
-    return run.prediction
-
-
-async def aresume(program: Any, given: Any, inputs: Mapping[str, Any]) -> Any:
-    """`resume` on this event loop."""
-    run = resumable(program, given, inputs)
-    if run.status != "done":
-        await aexecute(run)
-    return run.prediction
-
-
-def resume_stream(program: Any, given: Any, inputs: Mapping[str, Any]) -> EventStream:
-    """The events of a run that goes on."""
-    return EventStream(resumable(program, given, inputs))
-
-
 def run_until_done(
     program: Any, inputs: Mapping[str, Any] | None = None, *, decide: Callable[[Question], Said | None], max_confirmations: int = 20
 ) -> Any:
-    """Run a program to its end and return the prediction; `decide` is asked each question.
+    """Run a program to its end and return the prediction; `decide` is called with each question.
 
-    It returns a decision (`question.approve()`), or what a person would say ("yes", "no", changed arguments, text); None leaves the run
-    waiting. Raises `ConfirmationRequired`, which carries the run, when a question is left, or after `max_confirmations` of them.
+    It returns a decision (`question.approve()`) or a person's words ("yes", "no", changed arguments, text); with None the run stays
+    waiting. Raises `ConfirmationRequired`, which carries the run, for a question without a decision or after `max_confirmations`.
     """
     run = program.bind(**(inputs or {})).start()
     asked = 0
     while run.status == "waiting":
         for question in run.pending:
             asked += 1
-            said = decide(question) if asked <= max_confirmations else None
-            if said is None:
-                raise _left(run, question, asked, max_confirmations)
-            run.answer(question.decide(said).signed(via="run_until_done"))
+            _answer(run, question, decide(question) if asked <= max_confirmations else None, asked, max_confirmations)
         run.resume()
     return run.prediction
 
@@ -138,21 +137,13 @@ async def arun_until_done(
         for question in run.pending:
             asked += 1
             found: Any = decide(question) if asked <= max_confirmations else None
-            said = await found if inspect.isawaitable(found) else found
-            if said is None:
-                raise _left(run, question, asked, max_confirmations)
-            run.answer(question.decide(said).signed(via="run_until_done"))
+            _answer(run, question, await found if inspect.isawaitable(found) else found, asked, max_confirmations)
         await run.aresume()
     return run.prediction
 
 
-def _left(run: Run, question: Question, asked: int, most: int) -> ConfirmationRequired:
-    context = {"confirmations": asked - 1, "max_confirmations": most}
-    return ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=question.call, run=run, context=context)
-
-
-def _refuse_other(program: Any, run: Run) -> None:
-    """Raise `RunError` where a program is not what the run was started with: another signature, other tools."""
-    if fingerprint(program) != fingerprint(run.program):
-        msg = f"The run {run.id} belongs to another program than this `{program.name}`: the signature or the tools differ."
-        raise RunError(msg)
+def _answer(run: Run, question: Question, said: Said | None, asked: int, most: int) -> None:
+    if said is None:
+        context = {"confirmations": asked - 1, "max_confirmations": most}
+        raise ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=question.call, run=run, context=context)
+    run.answer(question.decide(said).signed(via="run_until_done"))

@@ -1,4 +1,8 @@
-"""Programs to JSON and back: signatures, demos, settings and what tools say of themselves; never functions, models or keys."""
+"""Programs to JSON and back: signatures, demos, settings, tool definitions and MCP servers; never functions, models or keys.
+
+Tools of MCP servers are saved with the way to reach their server, without secrets. A loaded program has the same tools without a
+connection: a server is connected at the first call, and its tools are compared with the state by the rule that `pins=` names.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +16,24 @@ from typing_extensions import TypedDict
 
 from ferrule.errors import ConfigurationError, ToolDefinitionError, shown
 from ferrule.models.providers import check_saved
-from ferrule.programs.lifecycle.saved_servers import bound_servers, bound_tools, dumped_servers, live_again
-from ferrule.tools.toolbox import LiveToolbox, Toolbox, to_tool
+from ferrule.tools.mcp.tool import RemoteCall, mcp_parts
+from ferrule.tools.tool import Tool
+from ferrule.tools.toolbox import LiveToolbox, Toolbox, is_server, to_tool
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.encoding.encode import json_text, jsonable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from ferrule.tools.tool import Tool
     from ferrule.values.signatures.signature import Signature
 
-VERSION = 1
+_VERSION = 1
+_Servers = dict[str, tuple[Any, bool]]
+"""MCP servers by name, each with whether it was given whole, and not tool by tool."""
 
 
 class Predictor(Protocol):
-    """What is saved: all of `Predict` that is its own."""
+    """The part of `Predict` that is saved."""
 
     signature: type[Signature]
     demos: list[Any]
@@ -41,50 +47,46 @@ class Predictor(Protocol):
         ...
 
 
-class Program(Protocol):
-    """What has predictors inside."""
-
-    def named_predictors(self) -> list[tuple[str, Predictor]]:
-        """Every predictor, with its path."""
-        ...
+class _HasPredictors(Protocol):
+    def named_predictors(self) -> list[tuple[str, Predictor]]: ...
 
 
-def dump_state(module: Program) -> dict[str, Any]:
+def dump_state(program: _HasPredictors) -> dict[str, Any]:
     """`{"ferrule": version, "predictors": {path: state}}`."""
-    return {"ferrule": VERSION, "predictors": {name: _dumped(predictor) for name, predictor in module.named_predictors()}}
+    return {"ferrule": _VERSION, "predictors": {name: _dump(predictor) for name, predictor in program.named_predictors()}}
 
 
-def load_state(module: Program, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
-    """Take a dumped state over, all or nothing."""
-    saved = _checked(state)["predictors"]
-    predictors = dict(module.named_predictors())
+def load_state(program: _HasPredictors, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
+    """Load a dumped state, all or nothing."""
+    saved = _check(state)["predictors"]
+    predictors = dict(program.named_predictors())
     if predictors.keys() != saved.keys():
         msg = f"The state is of another program: it has predictors {sorted(saved)}, this program has {sorted(predictors)}."
         raise ConfigurationError(msg)
     given = {tool.name: tool for tool in map(to_tool, tools)}
-    bound = {name: _bound(name, saved[name], predictor, given) for name, predictor in predictors.items()}
+    toolboxes = {name: _load_tools(name, saved[name], predictor, given) for name, predictor in predictors.items()}
     signatures = {name: predictor.signature.load_state(saved[name]["signature"]) for name, predictor in predictors.items()}
     for name, predictor in predictors.items():
         predictor.signature = signatures[name]
         predictor.demos = read_marked(saved[name]["demos"])
         predictor.config = dict(saved[name]["config"])
         if saved[name]["tools"]:
-            predictor.toolbox = bound[name]
+            predictor.toolbox = toolboxes[name]
 
 
-def save(module: Program, path: str | Path) -> None:
-    """Write the state, as JSON that people can read."""
-    Path(path).write_text(json.dumps(dump_state(module), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def save_program(program: _HasPredictors, path: str | Path) -> None:
+    """Write the state to a file, as indented JSON."""
+    Path(path).write_text(json.dumps(dump_state(program), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def load(module: Program, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
-    """Read a state from a file."""
+def load_program(program: _HasPredictors, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
+    """Load the state in a file."""
     try:
         state = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
-        msg = f"{Path(path).name} is no saved program: {error}."
+        msg = f"{Path(path).name} is not a saved program: {error}."
         raise ConfigurationError(msg) from error
-    load_state(module, state, tools=tools)
+    load_state(program, state, tools=tools)
 
 
 class _Saved(TypedDict):
@@ -100,41 +102,48 @@ class _State(TypedDict):
     predictors: dict[str, _Saved]
 
 
-def _checked(state: Any) -> _State:
-    """A state of the right form and version, or `ConfigurationError`."""
+def _check(state: Any) -> _State:
     try:
         found = TypeAdapter(_State).validate_python(state)
     except ValidationError as error:
         where = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}" for each in error.errors()[:3])
-        msg = f"This is no state of a program ({where}): found {shown(state)}."
+        msg = f"This is not the state of a program ({where}): found {shown(state)}."
         raise ConfigurationError(msg) from error
-    if found["ferrule"] != VERSION:
-        msg = f"This state has version {found['ferrule']!r}; this ferrule reads version {VERSION}. Save the program again."
+    if found["ferrule"] != _VERSION:
+        msg = f"This state has version {found['ferrule']!r}; this ferrule reads version {_VERSION}. Save the program again."
         raise ConfigurationError(msg)
     return found
 
 
-def _dumped(predictor: Predictor) -> dict[str, Any]:
-    check_saved(predictor.config)  # it can be changed after it was given
+def _dump(predictor: Predictor) -> dict[str, Any]:
+    check_saved(predictor.config)  # it may have changed since the constructor checked it
     return {
         "signature": predictor.signature.dump_state(),
         "demos": jsonable(marked_parts([dict(demo) for demo in predictor.demos])),
         "config": jsonable(predictor.config),
         "tools": [tool.dump_state() for tool in predictor.tools.values()],
-        **({"servers": servers} if (servers := dumped_servers(predictor.toolbox)) else {}),
+        **({"servers": servers} if (servers := _dump_servers(predictor.toolbox)) else {}),
     }
 
 
-def _bound(where: str, state_of: _Saved, predictor: Predictor, given: Mapping[str, Tool]) -> Toolbox:
-    servers = bound_servers(state_of.get("servers", ()), predictor.toolbox)
-    remote = bound_tools(state_of["tools"], servers)
+def _dump_servers(toolbox: Toolbox) -> list[dict[str, Any]]:
+    """The servers of the tools, without those in this process, which no other process can reach."""
+    callers = (tool.func.caller for tool in toolbox if isinstance(tool.func, RemoteCall))
+    found = {id(each): each for each in (*toolbox.servers, *filter(is_server, callers)) if each.spec.transport != "memory"}
+    whole = {id(each) for each in toolbox.servers}
+    return [{**each.dump_state(), "whole": id(each) in whole} for each in found.values()]
+
+
+def _load_tools(where: str, saved: _Saved, predictor: Predictor, given: Mapping[str, Tool]) -> Toolbox:
+    servers = _load_servers(saved.get("servers", ()), predictor.toolbox)
+    remote = _load_remote_tools(saved["tools"], servers)
     if servers and isinstance(predictor.toolbox, LiveToolbox) and predictor.toolbox.puts_tools_away:
-        return predictor.toolbox  # what is offered is not all there is: the servers are asked when it is needed
+        return predictor.toolbox  # only a part of the tools is saved: the servers are asked when the others are needed
     own = predictor.toolbox.local() if isinstance(predictor.toolbox, LiveToolbox) and servers else predictor.tools
     at_hand = {**own, **remote, **given}
     found: list[Tool] = []
     missing: list[str] = []
-    for state in state_of["tools"]:
+    for state in saved["tools"]:
         name = str(state.get("name"))
         tool = at_hand.get(name)
         if tool is None:
@@ -148,8 +157,40 @@ def _bound(where: str, state_of: _Saved, predictor: Predictor, given: Mapping[st
             )
         found.append(tool)
     if missing:
-        msg = f"`{where}` was saved with tools that are not at hand: {', '.join(missing)}. Pass them: load(path, tools=[...])."
+        msg = f"`{where}` was saved with tools that are missing now: {', '.join(missing)}. Pass them: load(path, tools=[...])."
         raise ToolDefinitionError(msg)
-    if servers:
-        return live_again(found, servers, predictor.toolbox)
-    return Toolbox(found, shelf=predictor.toolbox.shelf or ())
+    return _live_toolbox(found, servers, predictor.toolbox) if servers else Toolbox(found, shelf=predictor.toolbox.shelf or ())
+
+
+def _load_servers(states: Iterable[Mapping[str, Any]], toolbox: Toolbox) -> _Servers:
+    """The program's own servers if it has them, else new ones. Raises `ConfigurationError` for a missing environment variable."""
+    own = {each.name: each for each in toolbox.servers}
+    found: _Servers = {}
+    for state in states:
+        if state["name"] in own:
+            found[state["name"]] = (own[state["name"]], True)
+        else:
+            from ferrule.bridges.mcp.client.mcp_server import MCPServer  # late: few programs have servers
+
+            found[state["name"]] = (MCPServer.from_state(state), bool(state.get("whole")))
+    return found
+
+
+def _load_remote_tools(states: Iterable[Mapping[str, Any]], servers: _Servers) -> dict[str, Tool]:
+    found: dict[str, Tool] = {}
+    for state in states:
+        if state.get("mcp") is not None and state.get("mcp_server") in servers:
+            server, _ = servers[state["mcp_server"]]
+            name = state["name"]
+            found[name] = Tool(**mcp_parts(state["mcp"], caller=server, server=server.name, name=name, rules=server.options.rules))
+    return found
+
+
+def _live_toolbox(tools: Sequence[Tool], servers: _Servers, before: Toolbox) -> Toolbox:
+    """The saved tools, in a toolbox that follows the changes of servers given whole."""
+    toolbox = Toolbox(tools)
+    if isinstance(before, LiveToolbox):
+        return before.filled(toolbox)
+    whole = [server for server, is_whole in servers.values() if is_whole]
+    own = [tool for tool in tools if not (isinstance(tool.func, RemoteCall) and any(tool.func.caller is each for each in whole))]
+    return LiveToolbox([*whole, *own]).filled(toolbox) if whole else toolbox
