@@ -1,4 +1,4 @@
-"""The claims of docs/mcp-server.md. What its tables say is proved in tests/bridges/test_mcp_serve*.py."""
+"""The claims of docs/mcp-server.md. What its tables say is proved in tests/bridges/mcp/server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The claims of docs/mcp-tools.md. What its tables say is proved in tests/tools/test_mcp_*.py."""
+"""The claims of docs/mcp-tools.md. What its tables say is proved in tests/tools/mcp."""
 
 from __future__ import annotations
 
