@@ -19,8 +19,7 @@ from ferrule.adapters.demos import NOT_GIVEN
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.xml_tags import XMLAdapter
 from ferrule.errors import AdapterParseError, ConfigurationError, InputError, ToolCallError
-from ferrule.values.calls.call import ToolCall, ToolCalls
-from ferrule.values.calls.from_answer import call_at
+from ferrule.values.calls.call import ToolCall, ToolCalls, call_at
 from ferrule.values.content.custom_type import Type
 from ferrule.values.content.parts import Image, Text
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response

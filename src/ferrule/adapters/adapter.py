@@ -301,7 +301,7 @@ class Adapter(ABC):
         parts = [f"Your inputs are:\n{field_list(shown.inputs, expected=False)}" if shown.inputs else ""]
         if shown.outputs:
             parts += [f"Your outputs are:\n{field_list(shown.outputs, expected=True)}", self.structure(shown)]
-        instructions = signature.plan.said
+        instructions = signature.plan.own_instructions
         task = instructions if instructions is not None else default_instructions(shown.inputs, shown.outputs)
         parts.append(f"Your task:\n{task}" if task else "")
         system = Message("system", "\n\n".join(part for part in parts if part))

@@ -1,4 +1,4 @@
-"""An append-only sequence whose views share one list, so that adding to a long one costs the same as to a short one."""
+"""An append-only sequence whose views share one list, so that appending costs the same at any length."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 class Log(Sequence[T], Generic[T]):
     """A view of the first `len(self)` items of a shared list.
 
-    `then` gives a longer view and leaves this one as it was: the shared list grows in place where this view ends at its end, and is
-    copied once where another view went on first (a fork). No lock is needed: of two threads that extend one view at once, each looks
-    whether its own items came to stand at its end, and the one whose did not copies.
+    `then` returns a longer view and leaves this one unchanged. The shared list grows in place if this view ends at its end; otherwise
+    another view was extended first, and the list is copied (a fork). No lock is needed: of two threads that extend one view at once, each
+    checks whether its own items follow the view's end, and the other one copies.
     """
 
     __slots__ = ("_items", "_length")
@@ -24,14 +24,14 @@ class Log(Sequence[T], Generic[T]):
         self._length = len(self._items)
 
     def then(self, *items: T) -> Self:
-        """A view of all this and then `items`."""
+        """A view of these items followed by `items`."""
         shared, length = self._items, self._length
         end = length + len(items)
         longer = self._view()
         if len(shared) == length:
             shared.extend(items)
-            # By identity: where another thread came first with these very objects, they are what has to stand here.
-            if shared[length] is items[0] if end == length + 1 else all(map(is_, items, shared[length:end])):
+            # By identity: another thread may have appended first.
+            if all(map(is_, items, shared[length:end])):
                 longer._length = end  # noqa: SLF001  another object of this class
                 return longer
         longer._fork(items)  # noqa: SLF001
@@ -43,7 +43,7 @@ class Log(Sequence[T], Generic[T]):
         return view
 
     def _fork(self, items: tuple[T, ...]) -> None:
-        """Go on by itself, with a list of its own."""
+        """Continue with a list of its own."""
         self._items = [*self._items[: self._length], *items]
         self._length = len(self._items)
 

@@ -1,9 +1,8 @@
-"""`Record` and `Changing`: the bases of plain values, slotted; the first is frozen.
+"""`Record` and `Changing`: base classes of plain slotted values; a `Record` is frozen.
 
-It is what `@dataclass(frozen=True, slots=True)` gives, with one difference that matters here: nothing is generated while a module is
-imported. A dataclass compiles its methods when it is defined, about half a millisecond each, and a house of sixty values would pay for
-them all at `import ferrule` (spec: performance, F2). A record compiles its `__init__` when the first instance is made; from then on it
-costs what a dataclass costs.
+They are like `@dataclass(frozen=True, slots=True)`, but generate no code at import. A dataclass compiles its methods when it is defined,
+half a millisecond each, and ferrule has more than sixty values. A record compiles its `__init__` when the first instance is made, and
+then costs the same as a dataclass.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ R = TypeVar("R", bound="_Plain")
 
 
 class _Spec:
-    """What `field(...)` says of one field."""
+    """The settings of one field."""
 
     __slots__ = ("compare", "default", "factory", "init", "kw_only", "repr")
 
@@ -39,7 +38,7 @@ def field(
     compare: bool = True,
     repr: bool = True,
 ) -> Any:
-    """A field with more to say than its default, in the words of `dataclasses.field`."""
+    """A field with settings, as `dataclasses.field`."""
     return _Spec(default, default_factory, init=init, compare=compare, shown=repr)
 
 
@@ -69,7 +68,7 @@ class _Kind(type):
 
 
 def _first_init(cls: Any) -> Any:
-    """The `__init__` of a class until its first instance: it knows its class, for two threads may make the first instance at once."""
+    """The `__init__` of a class until its first instance. Two threads may make the first instance at once."""
 
     def __init__(self: Any, *args: Any, **keywords: Any) -> None:  # noqa: N807
         if vars(cls)["__init__"] is __init__:
@@ -80,7 +79,7 @@ def _first_init(cls: Any) -> Any:
 
 
 def _compiled(cls: Any) -> Any:
-    """The class's `__init__`, written out field by field."""
+    """Compile the class's `__init__`, field by field."""
     names: dict[str, Any] = {"_MISSING": _MISSING}
     positional: list[str] = []
     keyword: list[str] = []
@@ -89,7 +88,7 @@ def _compiled(cls: Any) -> Any:
     for i, (key, spec) in enumerate(cls.__record_fields__.items()):
         names[f"_set{i}"] = getattr(cls, key).__set__
         names[f"_default{i}"] = spec.default
-        # `dict[str, int]()` makes what `dict()` makes, and takes five times as long.
+        # `dict[str, int]()` returns a `dict` and takes five times as long as `dict()`.
         names[f"_make{i}"] = getattr(spec.factory, "__origin__", spec.factory)
         made = f"_make{i}()" if spec.factory is not _MISSING else f"_default{i}"
         if spec.init:
@@ -109,7 +108,7 @@ def _compiled(cls: Any) -> Any:
 
 
 class _Plain(metaclass=_Kind):
-    """What both kinds share: compared and shown by their fields, copied and pickled by them."""
+    """Equality, `repr`, copying and pickling by fields."""
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
@@ -132,21 +131,21 @@ class _Plain(metaclass=_Kind):
 
 @dataclass_transform(field_specifiers=(field,))
 class Changing(_Plain):
-    """A record whose fields may be set anew. `class X(Changing, kw_only=True)` takes keywords alone.
+    """A mutable record. `class X(Changing, kw_only=True)` is keyword-only.
 
-    Its `__init__` sets them as anybody does: what a subclass makes of a field, a property or a `__setattr__`, holds there too.
+    Its `__init__` sets attributes normally, so that a property or a `__setattr__` of a subclass applies.
     """
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Record(_Plain):
-    """A record that stays as it was made. `class X(Record, kw_only=True)` takes keywords alone."""
+    """A frozen record. `class X(Record, kw_only=True)` is keyword-only."""
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"a {type(self).__name__} does not change; use `replace(it, {name}=...)`")
+        raise AttributeError(f"a {type(self).__name__} is frozen; use `replace(it, {name}=...)`")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a {type(self).__name__} does not change")
+        raise AttributeError(f"a {type(self).__name__} is frozen")
 
     def __hash__(self) -> int:
         return hash(tuple(getattr(self, name) for name, spec in type(self).__record_fields__.items() if spec.compare))

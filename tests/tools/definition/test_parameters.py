@@ -18,7 +18,7 @@ from ferrule.tools.definition import parameters
 from ferrule.tools.definition.inspect_function import inspect_function
 from ferrule.tools.definition.parameters import build_parameters
 from ferrule.tools.tool import Tool
-from ferrule.values.calls.edit import edited
+from ferrule.values.calls.edit import edit_arguments
 
 
 class Colour(enum.Enum):
@@ -299,4 +299,4 @@ def test_a_parameter_with_several_aliases_is_known_by_each():
     made = Tool(book)
     for args in ({"seat_no": "1A", "tags": '["a"]'}, {"arguments": {"seatNumber": "1A", "tags": ["a"]}}, {"seat_no": "1A", "tags": ["a"]}):
         assert made.prepare(args).named == {"seat": "1A", "tags": ["a"]}
-    assert edited(made.prepare({"seatNumber": "1A"}), {"seat": "2B"}, made.prepare).named == {"seat": "2B", "tags": []}
+    assert edit_arguments(made.prepare({"seatNumber": "1A"}), {"seat": "2B"}, made.prepare).named == {"seat": "2B", "tags": []}

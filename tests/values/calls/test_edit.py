@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Base64Bytes, BaseModel, Field, Json, Secret
 
 from ferrule.errors import ToolArgumentsError
 from ferrule.tools.tool import Tool
-from ferrule.values.calls.edit import edited
+from ferrule.values.calls.edit import edit_arguments
 
 Doubled = Annotated[int, AfterValidator(lambda value: value * 2)]
 
@@ -24,7 +24,7 @@ class Price(BaseModel):
 def editing(function, args, changes, schema=None):
     made = Tool(function, args=schema)
     before = made.prepare(args)
-    return before, edited(before, changes, made.prepare), made
+    return before, edit_arguments(before, changes, made.prepare), made
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_what_was_edited_is_checked_anew_once():
     before, after, made = editing(use, {"x": 3, "price": {"cents": 5}}, {"x": "4"})
     assert (before.shown["x"], after.shown["x"], after.named["x"]) == (6, 8, 8)
     with pytest.raises(ToolArgumentsError, match="expected an integer"):
-        edited(before, {"x": "four"}, made.prepare)
+        edit_arguments(before, {"x": "four"}, made.prepare)
     with pytest.raises(ToolArgumentsError, match="no such argument"):
-        edited(before, {"y": 1}, made.prepare)
+        edit_arguments(before, {"y": 1}, made.prepare)
 
 
 def test_a_default_that_is_made_anew_each_time_stays_the_one_that_was_shown():
@@ -125,7 +125,7 @@ def test_a_schema_given_by_hand_is_asked_about_the_edited_call_too():
     before, after, made = editing(pay, {"amount": 5}, {"note": "n"}, schema)
     assert after.named == {"amount": timedelta(seconds=5), "note": "n"}
     with pytest.raises(ToolArgumentsError, match="over the maximum"):
-        edited(before, {"amount": 90}, made.prepare)
+        edit_arguments(before, {"amount": 90}, made.prepare)
 
 
 @given(st.integers(), st.integers(), st.booleans())

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import BoundaryError, ToolCallError
-from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls
-from ferrule.values.calls.from_answer import call_at, read_calls, with_ids
+from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls, call_at
+from ferrule.values.calls.from_answer import read_calls, with_ids
 
 GOOD = {"name": "add", "args": {"a": 1}}
 BAD = {"name": "add", "arguments": '{"a": 1, bad'}

@@ -67,7 +67,7 @@ def test_types_are_known_by_name(written: str, kind: Any) -> None:
 def test_own_types_are_given_by_name_and_nothing_else_is_searched() -> None:
     """D43: custom types by name, no frame walking."""
     assert types("a: Point -> b: list[geo.Point]", Point=Point, **{"geo.Point": Point}) == {"a": Point, "b": list[Point]}
-    with pytest.raises(SignatureError, match=r"`b`.*no type `Point`.*custom_types"):
+    with pytest.raises(SignatureError, match=r"`b`.*unknown type `Point`.*custom_types"):
         Signature("a -> b: Point")
     assert Signature("a -> b: Point", custom_types={"Point": Point}).output_fields["b"].annotation is Point
 
@@ -78,26 +78,26 @@ def test_own_types_are_given_by_name_and_nothing_else_is_searched() -> None:
         ("question", "no `->`"),
         ("a -> b -> c", "2 of them"),
         ("", "no `->`"),
-        ("a, a -> b", "`a` stands twice"),
-        ("a -> a", "`a` stands as an input and as an output"),
-        ("a b -> c", "'a b' is no name"),
-        ("class -> b", "'class' is no name"),
-        ("1a -> b", "'1a' is no name"),
-        ("a,, b -> c", "'' is no name"),
-        ("a: -> b", "`a`.*no type behind it"),
+        ("a, a -> b", "`a` appears twice"),
+        ("a -> a", "`a` appears as an input and as an output"),
+        ("a b -> c", "'a b' is not a valid name"),
+        ("class -> b", "'class' is not a valid name"),
+        ("1a -> b", "'1a' is not a valid name"),
+        ("a,, b -> c", "'' is not a valid name"),
+        ("a: -> b", "`a`.*without a type"),
         ("a: list[ -> b", "no `->`"),
-        ("a -> b: int[str]", "`b`.*no type"),
-        ("a -> b: 3", "`b`.*no type"),
+        ("a -> b: int[str]", "`b`.*not a type"),
+        ("a -> b: 3", "`b`.*not a type"),
         ("a -> b: Literal[x]", "`b`.*Literal\\['x'\\]"),
         ("a: ().__class__ -> b", "`a`"),
         ("a: __import__('os') -> b", "`a`"),
-        ("a: int = foo -> b", "`a`.*no Python literal"),
+        ("a: int = foo -> b", "`a`.*not a Python literal"),
         ("a -> b: str.__class__", "`b`"),
         ("a ->", "at least one output"),
         ("->", "at least one output"),
         ("_a -> b", "'_a'.*underscore"),
         ("model_fields -> b", "'model_fields'"),
-        ("append -> b", "'append'.*own"),
+        ("append -> b", "'append'.*uses the name"),
     ],
 )
 def test_what_makes_no_sense_is_told_with_field_and_reason(text: str, reason: str) -> None:

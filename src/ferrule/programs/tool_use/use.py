@@ -14,7 +14,7 @@ from ferrule.programs.instructions import CLARIFY
 from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.execution.consent import needs_person
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure
-from ferrule.values.calls.edit import edited as edited_arguments
+from ferrule.values.calls.edit import edit_arguments
 from ferrule.values.confirmation.policy import Rule, rule_for
 from ferrule.values.confirmation.question import Decision, Question, confirmation_text, fingerprint
 from ferrule.values.content.parts import Text
@@ -193,7 +193,7 @@ def _decide(asked: list[_Pending], results: list[ToolResult | None], policies: t
                 results[each.at] = ToolResult(checked.call.name, said, checked.call.id)
             elif decision.kind == "edit":
                 try:
-                    arguments = edited_arguments(checked.arguments, decision.args, checked.tool.prepare)
+                    arguments = edit_arguments(checked.arguments, decision.args, checked.tool.prepare)
                     call = checked.call.changed(args=arguments.shown)  # for observers
                     approved.append((each.at, replace(checked, call=call, arguments=arguments)))
                     edited.add(each.at)

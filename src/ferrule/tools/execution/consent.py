@@ -1,8 +1,8 @@
-"""Consent to calls that are made directly, outside any program: asked for, decided elsewhere, and used once.
+"""Consent to direct calls, outside any program.
 
-In: a tool and checked arguments. Out: the arguments to run with, or `ConfirmationRequired`, or `ConfirmationRejected`. What is asked and
-decided stands in one table of the process, so that a decision may be made in another thread or task; it is for the next call of the same
-tool with the same arguments, in the same run if there is one, and for no other.
+A call raises `ConfirmationRequired`, is approved elsewhere, and is made again. Questions and decisions are kept in one table of the
+process, so that another thread or task can decide. A decision applies once, to the next call of the same tool with the same arguments, in
+the same run if there is one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule import settings
 from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionError
 from ferrule.values.calls.call import CheckedArguments, ToolCall
-from ferrule.values.calls.edit import edited
+from ferrule.values.calls.edit import edit_arguments
 from ferrule.values.confirmation.policy import arguments_digest
 from ferrule.values.confirmation.question import Question, confirmation_text, fingerprint
 from ferrule.values.record import Changing, replace
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.values.confirmation.question import Decision
 
 _MOST = 10_000
-"""How many questions are remembered: the oldest go first, and with them what was decided on them."""
+"""The number of questions kept. The oldest are dropped first, with their decisions."""
 _IN_THE_MIDDLE = (
     "(`{name}` was called inside another tool, which cannot wait in its middle: its own code would run a second time. Give the agent "
     "`{name}` itself as a tool; or decide with `respond_to_confirmation` and resume: then a person is asked whether to run the outer tool "
@@ -35,7 +35,7 @@ _IN_THE_MIDDLE = (
 
 
 class _Asked(Changing):
-    """One direct call that a person is asked about."""
+    """One direct call that needs consent."""
 
     key: Hashable
     question: Question
@@ -50,7 +50,7 @@ _table: dict[str, _Asked] = {}
 
 
 def needs_person(tool: ToolSpec, shown: dict[str, Any]) -> bool:
-    """Whether the tool itself wants a person to agree: always, by its arguments, or (`"destructive"`) unless it only reads."""
+    """Whether the tool requires confirmation: always, depending on its arguments, or (`"destructive"`) unless it only reads."""
     needs = tool.require_confirmation
     if needs == "destructive":
         return tool.effect != "read"
@@ -58,9 +58,9 @@ def needs_person(tool: ToolSpec, shown: dict[str, Any]) -> bool:
 
 
 def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
-    """What to run a direct call with: as it is, or as it was edited.
+    """The arguments of a direct call that was approved, edited if the person edited them.
 
-    Raises `ConfirmationRequired` where nobody has decided yet, `ConfirmationRejected` where it was denied, or answered with words.
+    Raises `ConfirmationRequired` if there is no decision yet, `ConfirmationRejected` if the call was denied or answered with feedback.
     """
     place = settings.scope().call
     function: Hashable = tool.func if getattr(tool.func, "__hash__", None) is not None else id(tool.func)
@@ -84,26 +84,26 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
         said = decision.text if decision is not None else ""
         message = said or f"A person decided against `{tool.name}`; it was not run."
         raise ConfirmationRejected(message, confirmation_id=found.question.id, tool_call=call)
-    return checked if decision.kind == "approve" else edited(checked, decision.args, tool.prepare)
+    return checked if decision.kind == "approve" else edit_arguments(checked, decision.args, tool.prepare)
 
 
 def asked_directly(question_id: str) -> tuple[Question, Decision | None] | None:
-    """The question of a direct call and what was decided on it; None for an id that was not given for one."""
+    """The question of a direct call and its decision; None for an unknown id."""
     found = _table.get(question_id)
     return (found.question, found.decision) if found is not None else None
 
 
 def decide_directly(decision: Decision) -> None:
-    """Put a decision on the question of a direct call.
+    """Record the decision on a direct call.
 
-    Raises `DecisionError` if it was decided otherwise before, and `ToolArgumentsError` if edited arguments do not fit: then nothing is
-    decided.
+    Raises `DecisionError` if there is a different decision already, `ToolArgumentsError` if edited arguments are invalid; then the
+    question stays open.
     """
     asked = _table[decision.question_id]
     if decision.kind == "edit":
-        edited(asked.checked, decision.args, asked.prepare)
+        edit_arguments(asked.checked, decision.args, asked.prepare)
     if decision.grant is not None:
-        msg = "A grant lives as long as its run, and this call was made outside any: approve each call."
+        msg = "A grant applies to a run, and this call was made outside any run: approve each call."
         raise DecisionError(msg)
     with _lock:
         if asked.decision is not None and asked.decision != decision:

@@ -26,7 +26,7 @@ from ferrule.errors import (
     ToolStop,
 )
 from ferrule.settings import current, scope
-from ferrule.tools.execution.tool_changes import ModuleCallback, achanged, changed
+from ferrule.tools.execution.tool_changes import ModuleCallback, aapply_change, apply_change
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure, to_result
 from ferrule.values.calls.context import Context
 from ferrule.values.encoding.encode import is_read_once
@@ -46,7 +46,7 @@ def run_call(checked: CheckedCall) -> ToolResult:
     """Run from sync code; an async tool runs on the background loop."""
     try:
         value = execute(checked.tool, checked.arguments, whole=True)
-        return changed(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
+        return apply_change(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
     except Exception as error:  # noqa: BLE001  the wall
         return _raised(checked, error)
 
@@ -55,7 +55,7 @@ async def arun_call(checked: CheckedCall) -> ToolResult:
     """Run without blocking the loop."""
     try:
         value = await aexecute(checked.tool, checked.arguments, whole=True)
-        return await achanged(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
+        return await aapply_change(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
     except Exception as error:  # noqa: BLE001  the wall
         return _raised(checked, error)
 

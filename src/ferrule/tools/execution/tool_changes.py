@@ -1,9 +1,7 @@
-"""What a tool returns to change the tools of its run: a `@module_callback`, `Load`, `Unload`.
+"""Changes of a run's tools that a tool returns: a `@module_callback`, `Load`, `Unload`.
 
-In: such a value, and the host of the run that made the call (`programs/tool_use/dynamic.py`). Out: a `ToolResult` whose
-text is what the callback returned and whose `change` is what it did, as JSON: `{"added": {name: digest of its declaration}, "removed":
-[name]}`. The callback is part of its call: it runs between `begun` and `result`, and text and change are one
-journal entry, so that neither is ever there alone.
+The result has the callback's text as content and the change as JSON: `{"added": {name: digest of its declaration}, "removed": [name]}`.
+The callback is part of its call: it runs between the journal's `begun` and `result`, and text and change are in one entry.
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class ModuleCallback:
-    """A function of a context that may change the tools of the run: made by `@module_callback`, returned by a tool. Still callable."""
+    """A function that may change the tools of the run: made by `@module_callback`, returned by a tool. Still callable."""
 
     def __init__(self, func: Callable[[Any], Any]) -> None:
         self.func = func
-        """Takes a `ModuleContext`; returns the observation, a text, or an awaitable of it."""
+        """Takes a `ModuleContext`; returns the observation (a string), or an awaitable of it."""
 
     def __call__(self, context: Any) -> Any:
         """Call the function."""
@@ -40,17 +38,17 @@ class ModuleCallback:
 
 
 def module_callback(function: Callable[[Any], Any]) -> ModuleCallback:
-    """Mark a function, sync or async, as a callback on the program: a tool returns it, and it is called with a `ModuleContext`.
+    """Make a callback of a sync or async function: a tool returns it, and it is called with a `ModuleContext`.
 
-    It may call `context.module.init_module(tools=[...])`, and must return a text: what the model is shown of the call.
+    It may call `context.module.init_module(tools=[...])`, and must return the observation for the model, a string.
     """
-    made = ModuleCallback(function)
-    update_wrapper(made, function)
-    return made
+    callback = ModuleCallback(function)
+    update_wrapper(callback, function)
+    return callback
 
 
 class _Named(ModuleCallback):
-    """A change by names."""
+    """A change of tools by name."""
 
     def __init__(self, *names: str) -> None:
         if not names or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
@@ -67,40 +65,40 @@ class _Named(ModuleCallback):
 
 
 class Load(_Named):
-    """Returned by a tool: the tools of these names, globs among them (`"billing.*"`), come from the toolbox's shelf into the run."""
+    """A tool returns it to load tools from the toolbox's shelf into the run, by name or glob (`"billing.*"`)."""
 
     def _change(self, context: Any) -> str:
         return context.module.load(*self.names)
 
 
 class Unload(_Named):
-    """Returned by a tool: the tools of these names, globs among them, go back to the shelf they came from."""
+    """A tool returns it to move tools back to the shelf, by name or glob."""
 
     def _change(self, context: Any) -> str:
         return context.module.unload(*self.names)
 
 
 def digest(tool: ToolSpec) -> str:
-    """A name for what a model is told of a tool: 16 hexadecimal characters of the SHA-256 of its declaration."""
+    """A digest of a tool's declaration: 16 hexadecimal characters of its SHA-256."""
     return sha256(json_bytes(tool.declaration)).hexdigest()[:16]
 
 
-def changed(checked: CheckedCall, change: ModuleCallback) -> ToolResult:
-    """Make the change from this thread."""
+def apply_change(checked: CheckedCall, change: ModuleCallback) -> ToolResult:
+    """Run the callback in this thread."""
     context = _context(checked)
-    said = change.func(context)
-    if inspect.isawaitable(said):
-        said = offload.run_async(said)
-    return _result(checked, context, said)
+    text = change.func(context)
+    if inspect.isawaitable(text):
+        text = offload.run_async(text)
+    return _result(checked, context, text)
 
 
-async def achanged(checked: CheckedCall, change: ModuleCallback) -> ToolResult:
-    """Make the change without blocking the loop: the function is called in the pool, what it returns is awaited here."""
+async def aapply_change(checked: CheckedCall, change: ModuleCallback) -> ToolResult:
+    """Run the callback in the pool, without blocking the loop; an awaitable it returns is awaited here."""
     context = _context(checked)
-    said = await offload.in_worker_thread(partial(change.func, context))
-    if inspect.isawaitable(said):
-        said = await said
-    return _result(checked, context, said)
+    text = await offload.in_worker_thread(partial(change.func, context))
+    if inspect.isawaitable(text):
+        text = await text
+    return _result(checked, context, text)
 
 
 def _context(checked: CheckedCall) -> Any:
@@ -110,9 +108,9 @@ def _context(checked: CheckedCall) -> Any:
     return checked.host.context()
 
 
-def _result(checked: CheckedCall, context: Any, said: Any) -> ToolResult:
+def _result(checked: CheckedCall, context: Any, text: Any) -> ToolResult:
     call = checked.call
-    if not isinstance(said, str):
-        told = f"The module callback of `{call.name}` must return a text, found {shown(said)}. The tools were not changed."
-        return ToolResult(call.name, told, call.id, is_error=True)
-    return ToolResult(call.name, said, call.id, change=context.module.settled())
+    if not isinstance(text, str):
+        problem = f"The module callback of `{call.name}` must return a text, found {shown(text)}. The tools were not changed."
+        return ToolResult(call.name, problem, call.id, is_error=True)
+    return ToolResult(call.name, text, call.id, change=context.module.settled())

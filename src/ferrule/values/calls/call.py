@@ -11,7 +11,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ferrule.errors import ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError, shown
 from ferrule.values.calls.error_text import error_text
-from ferrule.values.calls.shapes import CallFault, call_fields
+from ferrule.values.calls.shapes import CallFault, call_fields, fields_at
 from ferrule.values.content.convert import render
 from ferrule.values.content.custom_type import Type
 from ferrule.values.encoding.encode import is_masked, json_text
@@ -56,8 +56,8 @@ class ToolCall(BaseModel):
 
     def format(self) -> dict[str, Any]:
         """The call in OpenAI's shape, with the arguments as JSON text."""
-        shape: dict[str, Any] = {"type": "function", "function": {"name": self.name, "arguments": self.arguments_text}}
-        return {"id": self.id, **shape} if self.id is not None else shape
+        shape: dict[str, Any] = {"id": self.id} if self.id is not None else {}
+        return {**shape, "type": "function", "function": {"name": self.name, "arguments": self.arguments_text}}
 
     def to_dict(self) -> dict[str, Any]:
         """Intention (if any), name and arguments."""
@@ -70,8 +70,7 @@ class ToolCall(BaseModel):
 
     @model_serializer()
     def _serialized(self) -> dict[str, Any]:
-        head = {"id": self.id} if self.id is not None else {}
-        return {"name": self.name, "args": self.args, **head, **self.beside()}
+        return {"name": self.name, "args": self.args, **({"id": self.id} if self.id is not None else {}), **self.beside()}
 
     def with_id(self, call_id: str) -> Self:
         """A copy with another id."""
@@ -114,16 +113,13 @@ class ToolCall(BaseModel):
         {...}}`; the flat `{"type": "function_call", "call_id", ...}`; and objects with these attributes. Arguments may be JSON text; text
         that is not a JSON object gives a call with a `fault`, not an error.
         """
-        if isinstance(entry, ToolCall):
-            return entry
-        return cls.unchecked(**call_fields(entry))
+        return entry if isinstance(entry, ToolCall) else cls.unchecked(**call_fields(entry))
 
     @classmethod
     def unchecked(cls, name: str, args: dict[str, Any], id: str | None = None, **fields: Any) -> Self:
         """Make a call without pydantic's checks, of values that have the right types: every step makes one or two."""
         call = cls.__new__(cls)
-        own = {"name": name, "args": args, "id": id, "intention": None, "fault": None, "repairs": (), **fields}
-        _put(call, "__dict__", own)
+        _put(call, "__dict__", {"name": name, "args": args, "id": id, "intention": None, "fault": None, "repairs": (), **fields})
         _put(call, "__pydantic_fields_set__", _EVERY_FIELD)
         _put(call, "__pydantic_extra__", None)
         _put(call, "__pydantic_private__", None)
@@ -134,6 +130,11 @@ _put = object.__setattr__
 _EVERY_FIELD = set(ToolCall.model_fields)
 """One set for all calls; a copy of a call gets its own."""
 _FAULTS = (ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError)
+
+
+def call_at(entry: Any, index: int) -> ToolCall:
+    """The call at a position of an answer, as `ToolCall.read` reads it; anything that is not a call becomes one with a fault."""
+    return entry if isinstance(entry, ToolCall) else ToolCall.unchecked(**fields_at(entry, index))
 
 
 class ToolCalls(Type):

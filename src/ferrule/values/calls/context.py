@@ -1,6 +1,6 @@
-"""`Context`: what a tool may know and use of the call it is in; and what a `reconcile=` may say beside a result.
+"""`Context`, which gives a tool access to its current call, and the answers of a `reconcile=` function.
 
-A tool gets one by annotating a parameter with it. The parameter is no part of the schema, and no argument of a model ever reaches it.
+A tool gets a context by annotating a parameter with it. The parameter is not in the schema, and a model cannot set it.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ Deps = TypeVar("Deps", default=Any)
 
 
 def key_of(run_id: str, slot: str, tool: str, arguments: Mapping[str, Any]) -> str:
-    """Names one call of one run to services that tell repeats by a key; `slot` is its position, `arguments` are plain JSON."""
+    """The idempotency key of one call of one run; `slot` is its position, `arguments` are plain JSON."""
     return sha256(json.dumps([run_id, slot, tool, arguments], sort_keys=True).encode()).hexdigest()
 
 
 class NotDone:
-    """What a tool's `reconcile=` returns (the class or an instance): the effect has not happened, so the call is to run."""
+    """A tool's `reconcile=` returns it (the class or an instance) if the effect has not happened, so that the call must run."""
 
 
 class Unknown:
-    """What a tool's `reconcile=` returns (the class or an instance): it cannot be told whether the effect has happened."""
+    """A tool's `reconcile=` returns it (the class or an instance) if it cannot find out whether the effect has happened."""
 
 
 class Context(Generic[Deps]):
-    """The call that is going on. A run makes one for each call; make one by hand, `Context(deps=...)`, to test a tool alone."""
+    """The current call of a tool. A run makes one for each call; make one yourself, `Context(deps=...)`, to test a tool."""
 
     __slots__ = ("_db", "_is_over", "_stopped", "_tell", "call_id", "deps", "key", "run_id")
 
     run_id: str
-    """The run; empty outside of one."""
+    """The run's id; empty outside a run."""
     call_id: str
-    """The model's id of the call, or its position where the model gave none. Not the same after a retry of the model: see `key`."""
+    """The model's id of the call, or its position if the model gave none. It changes when the model is retried; `key` does not."""
     key: str
-    """64 hexadecimal digits: the same in every attempt of this call, in whatever process; another for any other call (`durability`, R5)."""
+    """64 hexadecimal digits: the same in every attempt of this call, in any process, and different for any other call."""
     deps: Deps
-    """What `start(deps=...)` was given: connections, secrets, the user. Never journalled."""
+    """The argument of `start(deps=...)`: connections, secrets, the user. Not journalled."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class Context(Generic[Deps]):
     def db(self) -> Any:
         """The store's database, in a transaction that also records the result: for tools with `effect="transactional"`.
 
-        It has `execute` and `executemany`, as `sqlite3.Connection` has them, which return rows to be read. What is written through it is
-        there if, and only if, the result is; a tool that raises, or whose time is up, undoes it. Other tools get a `ConfigurationError`.
+        It has `execute` and `executemany`, like `sqlite3.Connection`, which return rows. Its writes are committed together with the
+        result; if the tool raises or times out, they are rolled back. For other tools it raises `ConfigurationError`.
         """
         if self._db is None:
             msg = '`ctx.db` is for tools with `effect="transactional"`, in a run with a store: program.start(store=SQLiteStore(...), ...).'
@@ -80,19 +80,19 @@ class Context(Generic[Deps]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the result any more: the run was cancelled, the time was up, or the call has ended.
+        """Whether the result is no longer needed: the run was cancelled, the call timed out, or it has ended.
 
-        A sync tool that takes long looks at this now and then and returns: its thread cannot be stopped from outside.
+        A long sync tool should check this from time to time and return: its thread cannot be stopped from outside.
         """
         return self._is_over or (self._stopped is not None and self._stopped())
 
     def progress(self, message: str = "", *, done: float | None = None, total: float | None = None) -> None:
-        """Tell the run's observers how far the call is."""
+        """Report the call's progress to the run's observers."""
         if self._tell is not None:
             self._tell(message, done, total)
 
     def end(self) -> None:
-        """Called by whoever ran the tool: nothing that still works on this call is waited for."""
+        """Mark the call as ended; the runner calls this."""
         self._is_over = True
 
     def __repr__(self) -> str:

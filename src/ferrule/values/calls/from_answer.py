@@ -1,7 +1,6 @@
-"""The calls of one answer, however they came: natively, as parsed JSON, or as text.
+"""Read the calls of one answer: native ones, parsed JSON, or text.
 
-In: what a provider or an output field holds. Out: calls in order, each with an id of its own. One rule for bad ones (E39): a good call is
-kept whatever stands beside it, a bad one is kept as well, with its fault, which says its place and the reason. Nothing is run here.
+A valid call is kept whatever else the answer holds. An invalid one is kept too, with a fault that names its position and the reason.
 """
 
 from __future__ import annotations
@@ -11,23 +10,21 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from ferrule.errors import ToolCallError, shown
-from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls
-from ferrule.values.calls.shapes import id_in
-from ferrule.values.encoding.encode import json_text
+from ferrule.values.calls.call import ToolCall, ToolCalls, call_at
 from ferrule.values.encoding.repair import read_json
 
 Calls = TypeVar("Calls", bound=ToolCalls)
 _NO_CALLS = frozenset({"", "none", "null", "nil", "n/a", "na", "nothing", "no calls", "no tool calls", "empty"})
-"""What models write where they make no call."""
+"""Texts that models write for no calls."""
 
 
 def read_calls(found: Any, kind: type[Calls]) -> Calls:
-    """The calls of an answer, empty for none. `found` has any of the usual shapes, or is their JSON as a model writes it.
+    """Read the calls of an answer, in any of the usual shapes or as JSON text.
 
-    Raises `ToolCallError` where there are calls, but no good one: code, raw text, index and tool are those of the first. Raises it with
-    `invalid_tool_calls` where there is something, but no list of calls.
+    Raises `ToolCallError` if there are calls but no valid one (with the code, raw text, index and tool of the first), and with the code
+    `invalid_tool_calls` if there is something else.
     """
-    calls = with_ids([_placed(entry, index) for index, entry in enumerate(_entries(found))])
+    calls = with_ids([_read_call(entry, index) for index, entry in enumerate(_entries(found))])
     bad = [(call, call.fault) for call in calls if call.fault is not None]
     if bad and len(bad) == len(calls):
         call, first = bad[0]
@@ -36,17 +33,8 @@ def read_calls(found: Any, kind: type[Calls]) -> Calls:
     return kind(tool_calls=calls)
 
 
-def call_at(entry: Any, index: int) -> ToolCall:
-    """One call of an answer, as `ToolCall.read` reads it; what is no call becomes one that has a fault."""
-    try:
-        return ToolCall.read(entry)
-    except ToolCallError as error:
-        fault = CallFault(error.code, f"call {index}: {error}", json_text(entry), index)
-        return ToolCall(name="", id=id_in(entry), fault=fault)
-
-
-def _placed(entry: Any, index: int) -> ToolCall:
-    """The call, with its place said in its fault if it has one."""
+def _read_call(entry: Any, index: int) -> ToolCall:
+    """The call; its fault, if any, names its position."""
     call = call_at(entry, index)
     if call.fault is None or call.fault.index is not None:
         return call
@@ -56,7 +44,7 @@ def _placed(entry: Any, index: int) -> ToolCall:
 
 
 def with_ids(calls: list[ToolCall]) -> list[ToolCall]:
-    """The calls with an id each, unique among them; a call keeps its own where none before it has it."""
+    """The calls, each with a unique id. A call keeps its own id unless an earlier one has it."""
     seen: set[str] = set()
     made: list[ToolCall] = []
     for place, call in enumerate(calls):

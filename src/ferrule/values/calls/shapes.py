@@ -1,7 +1,4 @@
-"""Tool calls in the shapes that models and providers write them in.
-
-In: a mapping or an object. Out: the fields of a `ToolCall`, with a named fault where the arguments cannot be read.
-"""
+"""Read tool calls in the shapes of models and providers. Arguments that cannot be parsed give a call with a fault."""
 
 from __future__ import annotations
 
@@ -14,26 +11,25 @@ from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.repair import kind_of, read_object
 
 _ARGUMENTS = ("arguments", "args", "parameters", "input")
-_HARMLESS = frozenset({str, int, bool, type(None)})
 _DEEPEST = 200
-"""Levels of arguments: what is deeper cannot be written again everywhere."""
+"""The largest depth of arguments; deeper ones cannot be written as JSON everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallFault:
-    """Why a call cannot be run as the model wrote it."""
+    """Why a call cannot run as the model wrote it."""
 
     code: str
-    """`invalid_tool_call`, `invalid_tool_call_arguments`, or `invalid_tool_calls` where there is no list of calls at all."""
+    """`invalid_tool_call`, `invalid_tool_call_arguments`, or `invalid_tool_calls` for something that is not a list of calls."""
     reason: str
     raw: str = ""
     """The text as the model wrote it."""
     index: int | None = None
-    """The call's place in its answer, as far as it is known."""
+    """The call's position in its answer, if known."""
 
 
 def call_fields(entry: Any) -> dict[str, Any]:
-    """The fields of a call; raises `ToolCallError` for what is none."""
+    """The fields of a call; raises `ToolCallError` for anything else."""
     look = _look(entry)
     function = look("function")
     inner = look if function is None else _look(function)
@@ -47,7 +43,7 @@ def call_fields(entry: Any) -> dict[str, Any]:
         if raw is not None:
             break
     # The text of a known fault is not parsed again.
-    args, fault, mended = ({}, None, ()) if kept is not None and raw == kept.raw else _parsed(name, raw)
+    args, fault, repaired = ({}, None, ()) if kept is not None and raw == kept.raw else _parsed(name, raw)
     repairs, call_id, intention = look("repairs"), look("call_id"), inner("intention")
     return {
         "name": name,
@@ -55,17 +51,21 @@ def call_fields(entry: Any) -> dict[str, Any]:
         "id": _id(look("id") if call_id is None else call_id),
         "intention": _text(look("intention") if intention is None else intention),
         "fault": kept or fault,
-        "repairs": mended if repairs is None else _texts(repairs) or mended,
+        "repairs": repaired if repairs is None else _texts(repairs) or repaired,
     }
 
 
-def id_in(entry: Any) -> str | None:
-    """The id in what may be a call; None where it has none."""
-    return _id(_look(entry)("id"))
+def fields_at(entry: Any, index: int) -> dict[str, Any]:
+    """The fields of the call at a position of an answer; anything that is not a call gets a fault."""
+    try:
+        return call_fields(entry)
+    except ToolCallError as error:
+        fault = CallFault(error.code, f"call {index}: {error}", json_text(entry), index)
+        return {"name": "", "args": {}, "id": _id(_look(entry)("id")), "fault": fault}
 
 
 def _look(entry: Any) -> Callable[[str], Any]:
-    """What reads a key of a mapping, or an attribute of an object."""
+    """A function that reads a key of a mapping, or an attribute of an object."""
     if isinstance(entry, (dict, Mapping)):
         return cast("dict[str, Any]", entry).get
 
@@ -84,7 +84,7 @@ def _texts(found: Any) -> tuple[str, ...]:
 
 
 def _id(found: Any) -> str | None:
-    # Some servers count their calls; what is neither text nor a number is no id, and the run gives one.
+    # Some servers number their calls. Anything else is not an id; the run assigns one.
     return str(found) if isinstance(found, int) and not isinstance(found, bool) else _text(found)
 
 
@@ -98,7 +98,7 @@ def _fault(found: Any) -> CallFault | None:
 
 
 def _parsed(name: str, raw: Any) -> tuple[dict[str, Any], CallFault | None, tuple[str, ...]]:
-    """The arguments, or why there are none; and the repairs their text needed."""
+    """The arguments or a fault, and the repairs that their text needed."""
     args, fault, repairs = _found(name, raw)
     if not (problem := unwritable(args)):
         return args, fault, repairs
@@ -109,12 +109,10 @@ def _parsed(name: str, raw: Any) -> tuple[dict[str, Any], CallFault | None, tupl
 
 
 def unwritable(args: dict[str, Any]) -> str | None:
-    """What keeps arguments from being written as JSON again, so that they would come back as others; None for nearly all."""
-    if _HARMLESS.issuperset(map(type, args.values())):
-        return None
+    """Why arguments do not survive a round trip through JSON; None if they do."""
     level: list[dict[str, Any] | list[Any]] = [args]
     for _ in range(_DEEPEST):
-        inside: dict[int, Any] = {}  # by identity: what stands in two places is looked at once
+        inside: dict[int, Any] = {}  # by identity: a value in two positions is checked once
         for each in level:
             values = cast("list[object]", each.values() if type(each) is dict else each)
             for value in values:

@@ -1,4 +1,4 @@
-"""Content out of the forms it comes in: OpenAI's lists of parts, and values that hold pictures and the like."""
+"""Conversion to message content: from OpenAI's lists of parts, and from values that hold pictures and other parts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ferrule.values.content.parts import Audio, Content, File, Image, Part, Text
 from ferrule.values.encoding.encode import inside_of, json_text
 
 Piece = str | Part
-"""A stretch of text, or a part that is none."""
+"""A piece of text, or a part that is not text."""
 _MARK = "$part"
 _KINDS: Mapping[str, Any] = {each.__name__: each for each in (Text, Image, Audio, File)}
 _PARTS = (Text, Image, Audio, File)
 _DEEPEST = 20
-"""No sane value nests deeper."""
+"""Values nested deeper than this are not searched for parts."""
 
 
 def content_of(pieces: Iterable[Piece]) -> Content:
-    """Content of pieces in order: a text where there is nothing else; neighbouring texts become one."""
+    """Content of pieces in order; a plain string if all are text. Adjacent texts are joined."""
     pieces = list(pieces)
     try:
-        return "".join(cast("list[str]", pieces))  # nearly always there is nothing but text
+        return "".join(cast("list[str]", pieces))  # nearly always there is only text
     except TypeError:
         pass
     joined: list[Piece] = []
@@ -45,7 +45,7 @@ def content_of(pieces: Iterable[Piece]) -> Content:
 
 
 def read_content(value: Any) -> Content:
-    """Content of a message as OpenAI writes it: a text, a list of parts, None. Raises `InputError` for what is none of these."""
+    """Read a message's content in OpenAI's form: a text, a list of parts, or None. Raises `InputError` for anything else."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -53,13 +53,13 @@ def read_content(value: Any) -> Content:
     if isinstance(value, _PARTS):
         return content_of([value])
     if not isinstance(value, (list, tuple)):
-        msg = f"The content of a message is a text or a list of parts, found {shown(value)}."
+        msg = f"The content of a message must be a string or a list of parts, found {shown(value)}."
         raise InputError(msg)
     return content_of(read_part(each) for each in cast("list[Any]", value))
 
 
 def read_part(value: Any) -> Part:
-    """One part, from OpenAI's form or as it is."""
+    """Read one part in OpenAI's form; a part is returned unchanged."""
     if isinstance(value, _PARTS):
         return value
     if isinstance(value, str):
@@ -80,9 +80,9 @@ def read_part(value: Any) -> Part:
             case _:
                 pass
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        msg = f"A part of a message cannot be read ({type(error).__name__}: {error}): {shown(cast('object', value))}."
+        msg = f"Invalid part of a message ({type(error).__name__}: {error}): {shown(cast('object', value))}."
         raise InputError(msg) from error
-    msg = f"A part of a message has the type 'text', 'image_url', 'input_audio' or 'file'; found {shown(cast('object', value))}."
+    msg = f"A part of a message must have the type 'text', 'image_url', 'input_audio' or 'file'; found {shown(cast('object', value))}."
     raise InputError(msg)
 
 
@@ -121,7 +121,7 @@ def _text_of_bytes(value: bytes) -> str:
 
 
 def marked_parts(value: Any, depth: int = 0) -> Any:
-    """A value in which every picture and the like is an object that JSON holds, and `read_marked` knows; all else as it is."""
+    """The value with each part replaced by a JSON object that `read_marked` turns back into the part."""
     if isinstance(value, _PARTS):
         return {_MARK: type(value).__name__, **value.__dict__}
     if depth > _DEEPEST or not _count(value, depth):
@@ -130,7 +130,7 @@ def marked_parts(value: Any, depth: int = 0) -> Any:
         return {key: marked_parts(each, depth + 1) for key, each in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, (list, tuple)):
         return [marked_parts(each, depth + 1) for each in cast("list[Any]", value)]
-    # Models and sets as they say themselves in JSON (aliases, what is left out, order); the parts are packed there.
+    # Models and sets in their own JSON form (aliases, excluded fields, order), which has the parts packed.
     text = json_text(value)
     is_sure = text.count(PART_START) == text.count(PART_END) == _count(value, depth)
     return _unpacked(json.loads(text)) if is_sure else value
@@ -145,11 +145,11 @@ def _unpacked(form: Any) -> Any:
 
 
 def read_marked(value: Any) -> Any:
-    """What `marked_parts` made, out of JSON: the objects that it marked are parts again."""
+    """The inverse of `marked_parts`."""
     if isinstance(value, dict):
         found = cast("dict[str, Any]", value)
         if _MARK in found:
-            with suppress(InputError, ValidationError, TypeError):  # a field of a user's own may look like it
+            with suppress(InputError, ValidationError, TypeError):  # a user's own data may look like a marked part
                 return _read_mark(found[_MARK], {name: each for name, each in found.items() if name != _MARK})
         return {key: read_marked(each) for key, each in found.items()}
     return [read_marked(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
@@ -167,22 +167,22 @@ def _read_mark(mark: Any, fields: dict[str, Any]) -> Any:
 
 
 def pieces_of(value: Any) -> list[Piece] | None:
-    """A value that holds parts as pieces, text between them as JSON; None for a value without any, which is most.
+    """The pieces of a value that holds parts, with JSON between them; None for a value without parts.
 
-    Only values of a `Type` become parts: text that merely looks like a packed part, from a tool or a user, stays text.
+    Only values of a `Type` become parts: text that looks like a packed part stays text.
     """
     if value is None or isinstance(value, (str, int, float)):
         return None
     if isinstance(value, _PARTS):
         return [value]
-    held = _count(value, 0)
-    if not held:
+    count = _count(value, 0)
+    if not count:
         return None
     if isinstance(value, (list, tuple)) and all(isinstance(each, Type) for each in cast("list[Any]", value)):
         return [piece for each in cast("list[Any]", value) for piece in pieces_of(each) or [json_text(each)]]
     if isinstance(value, Type):
-        return [_one_piece(each) for each in value.format()] if isinstance(_format(value), list) else _split(value, held)
-    return _split(value, held)
+        return [_one_piece(each) for each in value.format()] if isinstance(_format(value), list) else _split(value, count)
+    return _split(value, count)
 
 
 def _one_piece(form: Any) -> Piece:
@@ -190,17 +190,17 @@ def _one_piece(form: Any) -> Piece:
     return part.text if isinstance(part, Text) else part
 
 
-def _split(value: Any, held: int) -> list[Piece]:
+def _split(value: Any, count: int) -> list[Piece]:
     text = json_text(value)
-    if text.count(PART_START) != held or text.count(PART_END) != held:
+    if text.count(PART_START) != count or text.count(PART_END) != count:
         return [text]
-    # Inside JSON a packed part stands between quotes that belong to the text around it.
+    # In JSON a packed part has quotes around it, which belong to the text.
     parts = split_parts(text)
     return [text] if isinstance(parts, str) else [_one_piece(each) for each in parts]
 
 
 def _count(value: Any, depth: int) -> int:
-    """How many values inside are packed as parts when the whole is made JSON."""
+    """How many values inside become packed parts when the value is written as JSON."""
     if depth > _DEEPEST or value is None or isinstance(value, (str, bytes, int, float)):
         return 0
     if isinstance(value, Type) and isinstance(_format(value), list):

@@ -1,8 +1,8 @@
-"""`Type`: the root of values that say themselves how they are described to a model.
+"""`Type`: the base of values that define how a model sees them. The contract is that of DSPy's `Type`.
 
 A subclass may stand in a signature, alone or nested (`list[dict[str, Image]]`). Adapters call `format()` to put a value into a prompt
-and `description()` to explain the type. A value that formats to a list of message parts travels through text between two markers,
-and the adapter takes the parts out again when it builds the message (source of the contract: DSPy's `Type`, seed 002).
+and `description()` to explain the type. If `format()` returns a list of message parts, they are packed into text between two markers,
+and the adapter unpacks them when it builds the message.
 """
 
 from __future__ import annotations
@@ -27,51 +27,51 @@ _PARTS = re.compile(re.escape(PART_START) + "(.*?)" + re.escape(PART_END), re.DO
 
 
 class Type(BaseModel):
-    """A value with a word in how models see it. Subclass it, and override `format` and `description`."""
+    """A value that defines how a model sees it. Subclass it, and override `format` and `description`."""
 
-    # Built on first use: `import ferrule` need not pay for validators nobody asks for (performance.md F2).
+    # Built on first use, so that `import ferrule` stays fast.
     model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, defer_build=True)
 
     @classmethod
     def description(cls) -> str:
-        """What a model should know of this type; empty for nothing."""
+        """What a model needs to know about this type, or an empty string."""
         return ""
 
     def format(self) -> Any:
-        """The value as a model sees it: text, JSON, or a list of message parts in OpenAI's form."""
+        """The value as a model sees it: text, JSON data, or a list of message parts in OpenAI's form."""
         return {name: getattr(self, name) for name in type(self).model_fields}
 
     @classmethod
     def extract_custom_type_from_annotation(cls, annotation: Any) -> list[type[Self]]:
-        """The subclasses of this type named anywhere in an annotation, in order: `[Tool]` for `list[dict[str, Tool]]`."""
+        """The subclasses of this type in an annotation, in order: `[Tool]` for `list[dict[str, Tool]]`."""
         return list(_named(annotation, cls, []))
 
     @classmethod
     def adapt_to_native_lm_feature(cls, signature: Any, field_name: str, lm: Any, lm_kwargs: dict[str, Any]) -> Any:
-        """The signature without this field where the model has a feature of its own for it; `lm_kwargs` may be changed in place."""
+        """The signature without this field if the model has a native feature for it; `lm_kwargs` may be changed in place."""
         del field_name, lm, lm_kwargs
         return signature
 
     @classmethod
     def is_streamable(cls) -> bool:
-        """Whether `parse_stream_chunk` can make use of single chunks."""
+        """Whether `parse_stream_chunk` can parse single chunks."""
         return False
 
     @classmethod
     def parse_stream_chunk(cls, chunk: Any) -> Self | None:
-        """A value out of one streamed chunk, or None where the chunk is not for this type."""
+        """The value of one streamed chunk, or None if the chunk is not for this type."""
         del chunk
         return None
 
     @classmethod
     def parse_lm_response(cls, response: str | dict[str, Any]) -> Self | None:
-        """A value out of a model's answer, or None where this type reads nothing from answers."""
+        """The value of a model's answer, or None if this type does not read answers."""
         del response
         return None
 
     @model_serializer()
     def serialize_model(self) -> Any:
-        """`format()`, a list of parts packed between the markers so that it survives inside text."""
+        """`format()`, with a list of parts packed between the markers."""
         formatted: Any = self.format()
         return _packed(cast("list[Any]", formatted)) if isinstance(formatted, list) else formatted
 
@@ -81,7 +81,7 @@ def _named(annotation: Any, kind: type[T], aliases: list[Any]) -> Iterator[type[
         if issubclass(annotation, kind):
             yield annotation
         return
-    if type(annotation).__name__ == "TypeAliasType":  # the one of `typing`, or the one of `typing_extensions`
+    if type(annotation).__name__ == "TypeAliasType":  # of `typing` or of `typing_extensions`
         if annotation not in aliases:  # an alias may name itself: `type Json = dict[str, Json] | str`
             yield from _named(cast("Any", annotation).__value__, kind, [*aliases, annotation])
         return
@@ -91,12 +91,12 @@ def _named(annotation: Any, kind: type[T], aliases: list[Any]) -> Iterator[type[
 
 
 def _packed(parts: list[Any]) -> str:
-    # With `<` escaped, which JSON has only inside strings: no text of a part can end the marking early.
+    # `<` is escaped (JSON has it only inside strings), so that no text of a part can end the marking early.
     return f"{PART_START}{json_text(parts).replace('<', chr(92) + 'u003c')}{PART_END}"
 
 
 def split_parts(text: str) -> str | list[dict[str, Any]]:
-    """Text with packed parts as a list of parts in OpenAI's form; text without any comes back unchanged."""
+    """Text with packed parts as a list of parts in OpenAI's form; text without any unchanged."""
     if PART_START not in text:
         return text
     parts: list[dict[str, Any]] = []
@@ -109,7 +109,7 @@ def split_parts(text: str) -> str | list[dict[str, Any]]:
 
 
 def _unpacked(piece: str) -> list[dict[str, Any]]:
-    # Inside a JSON string a packed value was escaped once more, for each string around it; undo that before giving up.
+    # A packed value inside JSON strings was escaped once for each of them.
     inside = piece
     for _ in range(_MOST_STRINGS_AROUND):
         try:

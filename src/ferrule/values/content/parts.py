@@ -1,6 +1,6 @@
 """Parts of a message: text, image, audio, file.
 
-Each is a `Type`, so that the same class stands in signatures (`photo: Image`), in tool results and in messages.
+Each is a `Type`: the same class is used in signatures (`photo: Image`), in tool results and in messages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Media(Type):
     """MIME type, `image/png` for instance."""
 
     def model_post_init(self, context: Any, /) -> None:
-        """Refuse a part with no content, or with two."""
+        """Check that the part has exactly one of `data` and `url`."""
         del context
         if (self.data is None) == (self.url is None):
             msg = f"`{type(self).__name__}` takes exactly one of `data` (base64) and `url`."
@@ -47,12 +47,12 @@ class _Media(Type):
 
     @classmethod
     def from_bytes(cls, content: bytes, media_type: str) -> Self:
-        """A part that carries its bytes along."""
+        """A part with these bytes."""
         return cls(data=base64.b64encode(content).decode(), media_type=media_type)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """A part that carries a file's bytes along; the MIME type is guessed from the name."""
+        """A part with a file's bytes; the MIME type is guessed from the name."""
         guessed, _ = mimetypes.guess_type(str(path))
         return cls.from_bytes(Path(path).read_bytes(), guessed or "application/octet-stream")
 
@@ -82,9 +82,9 @@ class Audio(_Media):
     media_type: str = "audio/wav"
 
     def format(self) -> list[dict[str, Any]]:
-        """OpenAI's audio part (bytes only: the protocol has no form for an address)."""
+        """OpenAI's audio part, which can hold bytes only."""
         kind = self.media_type.rpartition("/")[2].removeprefix("x-")
-        kind = {"mpeg": "mp3", "wave": "wav"}.get(kind, kind)  # its names are those of files
+        kind = {"mpeg": "mp3", "wave": "wav"}.get(kind, kind)  # OpenAI uses file extensions
         return [{"type": "input_audio", "input_audio": {"data": self.data or self.address, "format": kind}}]
 
 
@@ -95,7 +95,7 @@ class File(_Media):
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """A part that carries a file's bytes along, and its name."""
+        """A part with a file's bytes and name."""
         return super().from_file(path).model_copy(update={"name": Path(path).name})
 
     def format(self) -> list[dict[str, Any]]:
@@ -108,5 +108,5 @@ Content = str | tuple[Part, ...]
 
 
 def content_text(content: Content) -> str:
-    """Content as plain text; a part that is no text is named in brackets."""
+    """Content as plain text; other parts are named in brackets."""
     return content if isinstance(content, str) else "\n".join(part.text if isinstance(part, Text) else f"[{part!r}]" for part in content)

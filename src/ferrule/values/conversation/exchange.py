@@ -1,4 +1,4 @@
-"""What goes to a model and what comes back: `Request`, `Response`, `Delta`, `Usage`, `Capabilities`, `Shape`."""
+"""Requests to a model and its responses: `Request`, `Response`, `Delta`, `Usage`, `Capabilities`, `Shape`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 class Usage(Record):
-    """Tokens of one call or of many; sums with `+`."""
+    """Tokens of one or more model calls; add with `+`."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
-    """The share of `input_tokens` that the provider read from its prompt cache."""
+    """The part of `input_tokens` that the provider read from its prompt cache."""
     calls: int = 0
-    """How many model calls these tokens are of."""
+    """The number of model calls."""
 
     @property
     def total_tokens(self) -> int:
@@ -41,23 +41,23 @@ class Usage(Record):
 
 
 class Capabilities(Record):
-    """What a model can do, as far as is known; programs choose their mode by it."""
+    """The known capabilities of a model; programs choose their mode by them."""
 
     native_tools: bool = True
-    """Takes tool declarations and answers with structured calls."""
+    """Accepts tool declarations and answers with structured calls."""
     parallel_tools: bool = True
     json_schema: bool = False
-    """Keeps its answer to a JSON schema."""
+    """Can constrain its answer to a JSON schema."""
     streaming: bool = True
     images: bool = False
     audio: bool = False
     context_tokens: int | None = None
     json_object: bool = False
-    """Keeps its answer to some JSON object."""
+    """Can constrain its answer to a JSON object."""
 
 
 class Shape(Record):
-    """What the text of an answer must look like."""
+    """The required form of an answer's text."""
 
     kind: Literal["json_object", "json_schema"]
     schema: Mapping[str, Any] | None = None
@@ -66,7 +66,7 @@ class Shape(Record):
 
 
 class Declarations(Sequence[dict[str, Any]]):
-    """Tools in the canonical form, in order, with their JSON made once. Not to be changed after it was made."""
+    """Tool declarations in order, with their JSON made once. Immutable."""
 
     __slots__ = ("_json", "_kept", "tools")
 
@@ -77,7 +77,7 @@ class Declarations(Sequence[dict[str, Any]]):
         self._kept: dict[Any, Any] = {}
 
     def kept(self, key: Any, make: Callable[[], T]) -> T:
-        """What `make` gives, made once for these tools and key: for all that is derived of them elsewhere."""
+        """The value of `make()`, made once for these tools and `key`: a cache for what other modules derive."""
         return self._kept[key] if key in self._kept else self._kept.setdefault(key, make())
 
     @property
@@ -94,7 +94,7 @@ class Declarations(Sequence[dict[str, Any]]):
         return self.tools[index]  # pyright: ignore[reportUnknownVariableType]  a declaration, or a tuple of them
 
     def __eq__(self, other: object) -> bool:
-        # Not by the dicts: to them `1` is `True` and order is nothing, but a model reads the JSON.
+        # A model reads the JSON, in which `1` differs from `True` and order counts; not so in dicts.
         return isinstance(other, Declarations) and self.json == other.json
 
     def __hash__(self) -> int:
@@ -105,7 +105,6 @@ class Declarations(Sequence[dict[str, Any]]):
 
 
 NO_TOOLS = Declarations()
-_BARE = frozenset({type(None), bool, str})
 
 
 class AnswerForm(Protocol):
@@ -122,45 +121,38 @@ class AnswerForm(Protocol):
 
 
 class Request(Changing):
-    """One question to a model. Treated as immutable: `following` gives the next one of the same conversation."""
+    """One request to a model. Treat it as immutable: `following` returns the next one of the conversation."""
 
     messages: Messages
     tools: Declarations = NO_TOOLS
     tool_choice: str | Mapping[str, Any] | None = None
-    """`"auto"`, `"none"`, `"required"`, or OpenAI's form that names one tool."""
+    """`"auto"`, `"none"`, `"required"`, or OpenAI's form for one named tool."""
     parallel: bool | None = None
-    """Whether several calls in one answer are welcome; None leaves it to the provider."""
+    """Whether one answer may hold several calls; None leaves it to the provider."""
     shape: Shape | None = None
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Sampling: `temperature`, `max_tokens`, `stop`, `seed`, `top_p`, and what else a provider knows."""
+    """`temperature`, `max_tokens`, `stop`, `seed`, `top_p`, and any other parameter of the provider."""
     form: AnswerForm | None = field(default=None, repr=False, compare=False)
     """The form of the answer's text, set by the adapter. Not sent, and no part of the digest."""
     _fixed: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def following(self, messages: Messages) -> Request:
-        """The same request over another state of the conversation; what was computed of the rest is kept."""
+        """A copy with other messages, which keeps the digest of the rest."""
         following = Request(messages, self.tools, self.tool_choice, self.parallel, self.shape, self.settings, self.form)
         following._fixed = self._fixed
         return following
 
     @property
     def digest(self) -> str:
-        """A hexadecimal name for all that the model is asked: costs the same at the thousandth step as at the first."""
-        if self._fixed is None:
-            choice, parallel = self.tool_choice, self.parallel
-            # `1` is `True` as a key, and not in JSON.
-            is_bare = type(choice) in _BARE and type(parallel) in _BARE and self.shape is None and not self.settings
-            self._fixed = self.tools.kept((Request, choice, parallel), self._digest_of_rest) if is_bare else self._digest_of_rest()
+        """A hexadecimal digest of the whole request. It costs the same at the thousandth step as at the first."""
+        if self._fixed is None:  # all but the messages: nothing of it changes from step to step
+            rest = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
+            self._fixed = sha256(self.tools.json + json_bytes(rest)).hexdigest()[:12]
         return f"{self.messages.digest.hex()[:20]:0>20}{self._fixed}"
-
-    def _digest_of_rest(self) -> str:
-        """The digest of all but the messages: nothing of it changes from step to step."""
-        rest = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
-        return sha256(self.tools.json + json_bytes(rest)).hexdigest()[:12]
 
 
 class Response(Record):
-    """One answer of a model, whoever gave it."""
+    """One answer of a model, in the same form for all providers."""
 
     text: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -171,31 +163,31 @@ class Response(Record):
     usage: Usage = Usage()
     model: str | None = None
     cost: float | None = None
-    """US dollars, where the provider says."""
+    """US dollars, if the provider reports it."""
     extra: Mapping[str, Any] | None = None
-    """What the provider wants back unchanged in the next request."""
+    """Data that the provider needs back unchanged in the next request."""
     raw: Any = field(default=None, compare=False, repr=False)
-    """The provider's own answer; never journalled."""
+    """The provider's own answer. Not journalled."""
 
     def message(self) -> Message:
-        """The answer as the assistant's message of the conversation."""
+        """The answer as an assistant message."""
         return Message("assistant", self.text or "", self.tool_calls, reasoning=self.reasoning or "", extra=self.extra)
 
 
 class Delta(Record):
-    """A piece of a streamed answer. A stream is any number of these and then one `Response`, which is the whole."""
+    """A piece of a streamed answer. A stream is any number of these, then one `Response` with the whole answer."""
 
     text: str = ""
     reasoning: str = ""
 
 
 class FieldReader(Protocol):
-    """Splits streamed text into the signature's fields as it comes; an adapter makes one for each answer."""
+    """Splits streamed text into the signature's fields; an adapter makes one for each answer."""
 
     def feed(self, text: str) -> Sequence[tuple[str, str]]:
-        """The next piece of text; returns `(field name, piece of its value)` pairs that are certain by now."""
+        """Take the next piece of text; returns `(field name, piece of its value)` pairs that are certain."""
         ...
 
     def finish(self) -> Sequence[tuple[str, str]]:
-        """The text has ended: what was held back because it might have become a marker."""
+        """End the text; returns the pieces that were buffered because they might have become a marker."""
         ...

@@ -1,7 +1,7 @@
-"""`History`: what was said before, as the value of an input field.
+"""`History`: earlier turns of a conversation, as the value of an input field.
 
-Holds turns of fields (`{"question": ..., "answer": ...}`, DSPy's form) and messages of a chat (`{"role": ..., "content": ...}`, or
-`Message`s), also mixed. Adapters put them before the current question as real messages.
+It holds turns of fields (`{"question": ..., "answer": ...}`, DSPy's form) and chat messages (`{"role": ..., "content": ...}`, or
+`Message`s), also mixed. Adapters put them before the current question as messages.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _OF_MESSAGES = ("content", "tool_calls", "tool_call_id")
-_CARRIED = ("name", "is_error", "reasoning", "extra")
+_EXTRA_FIELDS = ("name", "is_error", "reasoning", "extra")
 
 
 class History(Type):
-    """Earlier turns of a conversation, oldest first. Its `add_...` methods change it; programs never change the one they are given."""
+    """Earlier turns of a conversation, oldest first. The `add_...` methods change it; programs never change their input."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -48,7 +48,7 @@ class History(Type):
     @classmethod
     def _each_is_a_turn(cls, given: Any) -> Any:
         if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
-            msg = f"takes a list of turns or messages, found {shown(cast('object', given))}"
+            msg = f"must be a list of turns or messages, found {shown(cast('object', given))}"
             raise ValueError(msg)  # noqa: TRY004  pydantic turns ValueError into a validation error
         entries = list(cast("Iterable[Any]", given))
         for i, entry in enumerate(entries):
@@ -67,7 +67,7 @@ class History(Type):
         tool_calls: Iterable[Any] | None = None,
         tool_call_id: str | None = None,
     ) -> None:
-        """Add a message, or a turn of fields as it is. A system message takes the place of the one there is."""
+        """Add a message, or a turn of fields. A system message replaces the existing one."""
         if isinstance(role, (Message, Mapping)):
             added: Any = role
             if _is_message(added) and _read(added, len(self.messages)).role == "system":
@@ -76,7 +76,7 @@ class History(Type):
             self.messages.append(added)
             return
         if role not in _ROLES:
-            msg = f"A message has one of the roles {', '.join(sorted(_ROLES))}; found {shown(role)}."
+            msg = f"The role of a message must be one of {', '.join(sorted(_ROLES))}; found {shown(role)}."
             raise InputError(msg)
         calls = [each.format() if isinstance(each, ToolCall) else each for each in tool_calls or ()]
         entry = {"role": role, "content": content, **({"tool_calls": calls} if calls else {})}
@@ -87,15 +87,15 @@ class History(Type):
             self.messages.append(message)
 
     def add_user_message(self, content: Any) -> None:
-        """Add what the user said."""
+        """Add a user message."""
         self.add_message("user", content)
 
     def add_assistant_message(self, content: Any = "", tool_calls: Iterable[Any] | None = None) -> None:
-        """Add what the model said, and the calls it made (in any form `ToolCall.read` knows)."""
+        """Add an assistant message and its calls (in any form that `ToolCall.read` accepts)."""
         self.add_message("assistant", content, tool_calls=tool_calls)
 
     def add_tool_result(self, tool_call_id: str, content: Any) -> None:
-        """Add what came of a call; `content` that is no text or part is written as JSON."""
+        """Add the result of a call; `content` that is not text or parts is written as JSON."""
         from ferrule.values.encoding.encode import json_text
 
         parts: list[Any] = list(cast("tuple[Any, ...]", content)) if isinstance(content, tuple) else [content]
@@ -103,9 +103,9 @@ class History(Type):
         self.add_message("tool", content if is_content else json_text(cast("object", content)), tool_call_id=tool_call_id)
 
     def add_tool_results(self, results: Iterable[ToolResult]) -> None:
-        """Add what came of the calls of the last answer, as `ToolCalls.execute_all` gives it (E67).
+        """Add the results of the last answer's calls, as `ToolCalls.execute_all` returns them.
 
-        Results of calls that the last assistant's message made are its tool messages. Calls that stood in its text get theirs as text.
+        Results of native calls become tool messages. Results of calls that the model wrote as text become a user message.
         """
         found = list(results)
         last = next((each for each in reversed(self.messages) if _is_message(each) and _role(each) == "assistant"), None)
@@ -119,24 +119,24 @@ class History(Type):
         self.messages.append(Message("user", f"Results of your calls:\n{json_text(shown_)}"))
 
     def set_system_message(self, content: Any) -> None:
-        """Put the system message first, in place of one that is there."""
+        """Set the system message, which is the first."""
         self.add_message("system", content)
 
     def _set_system(self, message: Message) -> None:
         self.messages[:] = [message, *(each for each in self.messages if not (_is_message(each) and _role(each) == "system"))]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all messages."""
         self.messages.clear()
 
     # -- reading --------------------------------------------------------------------------------------------------
 
     def copy(self) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  udspy's name; pydantic's own is outdated
-        """A history of its own: changing one, or anything in it, never changes the other."""
+        """A deep copy."""
         return type(self)(messages=[each if isinstance(each, Message) else deepcopy(each) for each in self.messages])
 
     def as_messages(self, render_turn: Callable[[Mapping[str, Any]], Iterable[Message]]) -> list[Message]:
-        """Real messages, turns of fields rendered by `render_turn`. Raises `InputError` for what no provider would accept."""
+        """The history as messages, with turns rendered by `render_turn`. Raises `InputError` if no provider would accept it."""
         messages: list[Message] = []
         for i, entry in enumerate(self.messages):
             if _is_message(entry):
@@ -147,8 +147,8 @@ class History(Type):
         return messages
 
     def format(self) -> dict[str, Any]:
-        """`{"messages": [...]}` as JSON data, from which `History.model_validate` makes the same again."""
-        return {"messages": [_written(each) for each in self.messages]}
+        """`{"messages": [...]}` as JSON data, which `History.model_validate` loads."""
+        return {"messages": [_dump(each) for each in self.messages]}
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -173,7 +173,7 @@ def _role(entry: Any) -> Any:
 
 
 def _is_message(entry: Any) -> bool:
-    """Whether an entry is a message of a chat; a turn may have a field called `role` as well."""
+    """Whether an entry is a chat message; a turn may have a field called `role` too."""
     if isinstance(entry, Message):
         return True
     return entry.get("role") in _ROLES and any(key in entry for key in _OF_MESSAGES)
@@ -186,28 +186,28 @@ def _read(entry: Any, index: int) -> Message:
     try:
         calls = tuple(ToolCall.read(each) for each in entry.get("tool_calls") or ())
     except (ToolCallError, TypeError) as error:
-        msg = f"Message {index} of the history holds calls that cannot be read: {error}"
+        msg = f"Message {index} of the history has invalid calls: {error}"
         raise InputError(msg) from error
     calls = tuple(call if call.id else call.with_id(f"call_{index}_{i}") for i, call in enumerate(calls))
-    carried = {key: entry[key] for key in _CARRIED if entry.get(key) is not None}
+    extra = {key: entry[key] for key in _EXTRA_FIELDS if entry.get(key) is not None}
     message = Message(role, read_content(entry.get("content")), calls, entry.get("tool_call_id"))
-    return replace(message, **carried) if carried else message
+    return replace(message, **extra) if extra else message
 
 
-def _written(entry: Any) -> Any:
+def _dump(entry: Any) -> Any:
     if not isinstance(entry, Message):
         return marked_parts(entry)
-    carried = {key: value for key in _CARRIED if (value := getattr(entry, key))}
-    return {**openai_message(entry), **carried}
+    extra = {key: value for key in _EXTRA_FIELDS if (value := getattr(entry, key))}
+    return {**openai_message(entry), **extra}
 
 
 def _check_results(messages: list[Message]) -> None:
-    """Every call has one result behind it, and every result a call before it: providers refuse anything else."""
+    """Check that each call has one result after it, and each result a call before it: providers refuse anything else."""
     waiting: dict[str, str] = {}
     for message in messages:
         if message.role == "tool":
             if message.tool_call_id not in waiting:
-                msg = f"The history holds a result for the call {message.tool_call_id!r}, but no such call before it that waits for one."
+                msg = f"The history has a result for the call {message.tool_call_id!r}, but no such call before it without a result."
                 raise InputError(msg)
             del waiting[message.tool_call_id]
             continue
@@ -216,5 +216,5 @@ def _check_results(messages: list[Message]) -> None:
         waiting = {call.id or "": call.name for call in message.tool_calls}
     if waiting:
         calls = ", ".join(f"`{name}` ({call_id})" for call_id, name in waiting.items())
-        msg = f"The history holds calls without a result: {calls}. Add each with `add_tool_result(id, content)`."
+        msg = f"The history has calls without a result: {calls}. Add each with `add_tool_result(id, content)`."
         raise InputError(msg)

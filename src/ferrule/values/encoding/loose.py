@@ -1,7 +1,4 @@
-"""A reader of JSON with slips of the pen, which notes each slip by name.
-
-Apart from `repair`, and loaded by it when a text is no JSON, because most texts are.
-"""
+"""A parser of JSON with mistakes, which names each mistake. `repair` loads it when a text is not valid JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ _HIGH, _LOW, _AFTER_LOW = 0xD800, 0xDC00, 0xE000
 
 
 def unfenced(text: str) -> str | None:
-    """What stands in a code fence (or in backticks) that is the whole text; None for any other text."""
+    """The content of a text that is one code fence, or one text in backticks; None for any other text."""
     fenced = _FENCE.fullmatch(text)
     if fenced is None:
         return None
@@ -35,7 +32,7 @@ def unfenced(text: str) -> str | None:
 
 
 def read_loosely(text: str) -> tuple[Any, tuple[str, ...]]:
-    """The value of a text with slips of the pen, and the names of those. Raises `ValueError` where there is not exactly one value."""
+    """Parse a value; returns it with the names of the repairs. Raises `ValueError` unless there is exactly one value."""
     reader = LooseReader(text)
     value, rest = reader.whole()
     closer = "}" if isinstance(value, dict) else "]" if isinstance(value, list) else ""
@@ -48,14 +45,14 @@ def read_loosely(text: str) -> tuple[Any, tuple[str, ...]]:
 
 
 class LooseReader:
-    """One pass over a text; every method takes a position and returns the position behind what it read."""
+    """One pass over a text. Every method takes a position and returns the position after the parsed part."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.repairs: list[str] = []
 
     def whole(self) -> tuple[Any, str]:
-        """The value the text begins with, and what is left of the text behind it."""
+        """The value at the start of the text, and the rest of the text."""
         value, end = self.value(self._blank(0), 0)
         return value, self.text[self._blank(end) :]
 
@@ -79,7 +76,7 @@ class LooseReader:
             at = comment.end()
 
     def value(self, at: int, depth: int) -> tuple[Any, int]:
-        """The value that begins at a place; raises `ValueError` where none does."""
+        """The value at a position, and the position after it; raises `ValueError` if there is none."""
         if depth > _DEEPEST:
             msg = "nested too deeply"
             raise ValueError(msg)
@@ -91,7 +88,7 @@ class LooseReader:
         if opener == "(":
             items, end = self._array(at + 1, ")", depth + 1)
             if "," not in self.text[at:end]:
-                raise self._fail("a JSON value", at)  # parentheses around one value are no tuple
+                raise self._fail("a JSON value", at)  # parentheses around one value are not a tuple
             self._note("python_literals")
             return items, end
         if opener and opener in "\"'":
@@ -189,7 +186,7 @@ class LooseReader:
             return _ESCAPES[mark], at + 1
         if mark == "u":
             return self._code_unit(at + 1)
-        # `\'` and `\_` mean the character itself to every writer of them; `\d` could be a pattern or a slip.
+        # `\'` and `\_` can only mean the character itself; `\d` could be a pattern or a mistake.
         if mark and mark in "'_*[]()#-.!&$%`":
             self._note("escapes")
             return mark, at + 1

@@ -1,8 +1,7 @@
-"""The plain types: text, whole number, number, boolean.
+"""The plain types: `str`, `int`, `float`, `bool`.
 
-Most parameters and most outputs are of one of them, and most values are of exactly that type. Such a value needs no validator, and such a
-type's JSON Schema is one word; so neither is asked of pydantic, whose first validator alone costs a process 20 ms (performance.md, F2).
-Every other value still goes to pydantic, which coerces and explains.
+Most parameters and outputs have one of these types, and most values match exactly. Such a value needs no validator: pydantic's first
+validator costs a process 20 ms. All other values go to pydantic, which coerces and explains.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 TYPE_NAMES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
-"""Each plain type by its name in JSON Schema."""
+"""The JSON Schema name of each plain type."""
 
 
 def is_plain(annotation: Any) -> bool:
-    """Whether values of that type are plain."""
+    """Whether a type is plain."""
     return isinstance(annotation, type) and annotation in TYPE_NAMES
 
 
 def fits(kind: Any, value: Any) -> bool:
-    """Whether a value is of exactly that plain type, and has a JSON form: False says no more than "ask pydantic"."""
+    """Whether a value has exactly that plain type and a JSON form. Otherwise pydantic decides."""
     return type(value) is kind and (kind is not float or value - value == 0.0)

@@ -1,7 +1,6 @@
-"""JSON as models write it: read strictly first, and then with repairs that each have a name.
+"""Read JSON as models write it: strictly first, then with named repairs.
 
-In: text. Out: the value and the names of the repairs it needed, in the order of the text. A repair undoes a known slip of the pen and
-loses nothing; what could be meant in two ways is an error, never a guess.
+A repair corrects a known mistake without losing anything. Ambiguous text is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from pydantic_core import from_json
 from ferrule.errors import ToolCallError
 
 LOSSY = frozenset({"comments", "extra_closing_brace", "prose"})
-"""Repairs that drop a part of the text; all others only rewrite it."""
+"""Repairs that drop a part of the text; all others rewrite it."""
 
 _MOST_CANDIDATES = 1000
 
 
 def read_json(text: str) -> tuple[Any, tuple[str, ...]]:
-    """The value a text stands for, and the names of the repairs needed. Raises `ValueError` for two values, a cut value, or junk.
+    """Parse a value; returns it with the names of the repairs. Raises `ValueError` for two values, a truncated one, or other text.
 
     Names: `code_fence`, `comments`, `control_characters`, `doubly_encoded`, `escapes`, `extra_closing_brace`, `numbers`,
     `python_literals`, `single_quotes`, `trailing_comma`, `unquoted_keys`.
@@ -28,7 +27,7 @@ def read_json(text: str) -> tuple[Any, tuple[str, ...]]:
     try:
         return strict_json(text), ()
     except ValueError as error:
-        if text.startswith("\ufeff"):  # a byte order mark is no part of the JSON (RFC 8259, section 8.1)
+        if text.startswith("\ufeff"):  # a byte order mark is not part of the JSON (RFC 8259, section 8.1)
             return read_json(text[1:])
         from ferrule.values.encoding.loose import read_loosely, unfenced
 
@@ -42,11 +41,11 @@ def read_json(text: str) -> tuple[Any, tuple[str, ...]]:
 
 
 def strict_json(text: str) -> Any:
-    """The value of JSON text (RFC 8259, and `NaN`); raises `ValueError`."""
+    """Parse JSON (RFC 8259, and `NaN`); raises `ValueError`."""
     try:
         return from_json(text)
     except (ValueError, TypeError):
-        # The fast reader takes neither lone surrogates nor deep nesting.
+        # The fast parser accepts neither lone surrogates nor deep nesting.
         try:
             return json.loads(text)
         except RecursionError:
@@ -55,10 +54,10 @@ def strict_json(text: str) -> Any:
 
 
 def read_object(text: str, *, tool: str = "") -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The arguments a text stands for: `{}` for an empty text and for `null`.
+    """Parse the arguments of a call: `{}` for empty text and for `null`.
 
-    A string that holds the object's JSON is opened once (`doubly_encoded`). Raises `ToolCallError` with the code
-    `invalid_tool_call_arguments`, the text as `raw`.
+    A string with the object's JSON is parsed once more (`doubly_encoded`). Raises `ToolCallError` with the code
+    `invalid_tool_call_arguments` and the text as `raw`.
     """
     if not text.strip():
         return {}, ()
@@ -80,7 +79,7 @@ def read_object(text: str, *, tool: str = "") -> tuple[dict[str, Any], tuple[str
 
 
 def objects_in(text: str) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
-    """The complete objects that stand in a text, whatever is written around them, in order; those inside another are not listed."""
+    """The complete top-level objects in a text, in order, with the repairs of each."""
     from ferrule.values.encoding.loose import LooseReader
 
     found: list[tuple[dict[str, Any], tuple[str, ...]]] = []
@@ -101,7 +100,7 @@ def objects_in(text: str) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
 
 
 def kind_of(value: object) -> str:
-    """What JSON calls a value, with its article."""
+    """The JSON type of a value, with an article."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -114,7 +113,7 @@ def kind_of(value: object) -> str:
 
 
 def _escaped_once_more(text: str, error: ValueError) -> tuple[Any, tuple[str, ...]]:
-    # `{\"a\": 1}`: the inside of a JSON string whose quotes were lost.
+    # `{\"a\": 1}`: a JSON string without its quotes.
     try:
         inside = json.loads(f'"{text}"')
     except ValueError:

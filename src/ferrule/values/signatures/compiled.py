@@ -1,4 +1,4 @@
-"""What is derived of a signature's fields, made once and kept with the signature."""
+"""Everything derived from a signature's fields, made once and kept with the signature."""
 
 from __future__ import annotations
 
@@ -17,46 +17,57 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 
-class Plan:
-    """The fields of one signature by role, and what is made of them. Everything but the roles is made on first use."""
+class CompiledSignature:
+    """The fields of one signature by role. Checks and schema are made on first use."""
 
-    __slots__ = ("_input_checks", "_output_checks", "_schema", "content", "inputs", "instructions", "kept", "optional", "outputs", "said")
+    __slots__ = (
+        "_input_checks",
+        "_output_checks",
+        "_schema",
+        "content",
+        "inputs",
+        "instructions",
+        "kept",
+        "optional",
+        "outputs",
+        "own_instructions",
+    )
 
     def __init__(self, fields: Mapping[str, FieldInfo], instructions: str | None) -> None:
         self.inputs = {name: field for name, field in fields.items() if role_of(field) == "input"}
         self.outputs = {name: field for name, field in fields.items() if role_of(field) == "output"}
-        self.said = instructions
-        """The instructions somebody wrote; None where there are none."""
+        self.own_instructions = instructions
+        """The instructions that the author wrote, or None."""
         self.instructions = instructions if instructions is not None else default_instructions(self.inputs, self.outputs)
         self.content = (self.instructions, *(_content(name, field) for name, field in {**self.inputs, **self.outputs}.items()))
-        """What makes two signatures equal. An open type counts as text, which is what a model sees."""
+        """Two signatures with equal content are equal. A missing type counts as text, which is what a model sees."""
         self.optional = {name: field for name, field in self.outputs.items() if not field.is_required() or allows_none(field.annotation)}
-        """Outputs that an answer may leave out."""
+        """Outputs that an answer may omit."""
         self.kept: dict[Any, Any] = {}
-        """What others derived of this signature, by a key of theirs."""
+        """A cache of values that other modules derive from this signature, by their keys."""
         self._input_checks: dict[str, Check | None] | None = None
         self._output_checks: dict[str, OutputCheck] | None = None
         self._schema: dict[str, Any] | None = None
 
     def defaults(self) -> dict[str, Any]:
-        """Name to default of the inputs that have one; changeable defaults are fresh at every call."""
+        """The defaults of inputs by name; mutable ones are new at each call."""
         fields = ((name, field) for name, field in self.inputs.items() if not field.is_required())
         return {name: field.get_default(call_default_factory=True, validated_data={}) for name, field in fields}
 
     @property
     def output_checks(self) -> dict[str, OutputCheck]:
-        """What checks each output."""
+        """The function that checks each output, by name."""
         if self._output_checks is None:
-            self._output_checks = {name: _made(name, field, output_check) for name, field in self.outputs.items()}
+            self._output_checks = {name: _make_check(name, field, output_check) for name, field in self.outputs.items()}
         return self._output_checks
 
     def check_inputs(self, signature: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs, typed, defaults filled in; raises `InputError` that names everything wrong at once."""
+        """Coerce inputs and fill in defaults; raises `InputError` that names every problem."""
         checks = self._input_checks
         if checks is None:
-            checks = self._input_checks = {name: _made(name, field, input_check) for name, field in self.inputs.items()}
+            checks = self._input_checks = {name: _make_check(name, field, input_check) for name, field in self.inputs.items()}
         if not isinstance(given, Mapping):
-            msg = f"The inputs of `{signature}` are given by name, as a mapping; found {type(given).__name__}."
+            msg = f"Pass the inputs of `{signature}` as a mapping by name; found {type(given).__name__}."
             raise InputError(msg)
         problems = [self._unknown(name) for name in given if name not in checks]
         checked: dict[str, Any] = {}
@@ -87,32 +98,32 @@ class Plan:
         return f"`{name}` is an output, not an input" if name in self.outputs else f"`{name}` is unknown"
 
     def output_schema(self) -> dict[str, Any]:
-        """The outputs as the JSON Schema of an object; shared, not to be changed."""
+        """The JSON Schema of an object with the outputs. Shared: do not change it."""
         if self._schema is None:
             self._schema = _schema_of(self.outputs, [name for name in self.outputs if name not in self.optional])
         return self._schema
 
 
 def default_instructions(inputs: Iterable[str], outputs: Iterable[str]) -> str:
-    """What a model is told where nobody wrote instructions."""
+    """The instructions of a signature whose author wrote none."""
     given, wanted = (", ".join(f"`{name}`" for name in fields) for fields in (inputs, outputs))
     if not wanted:
         return f"You are given the fields {given}." if given else ""
     return f"Given the fields {given}, produce the fields {wanted}." if given else f"Produce the fields {wanted}."
 
 
-def planned(cls: Any) -> Plan:
-    """The plan of a signature's class; raises `SignatureError` for fields that make no sense."""
+def compile_signature(cls: Any) -> CompiledSignature:
+    """Compile a signature's class; raises `SignatureError` for invalid fields."""
     if not cls.__pydantic_fields_complete__ and not cls.model_rebuild(raise_errors=False):
         unknown = [name for name, field in cls.__pydantic_fields__.items() if not field._complete]  # noqa: SLF001
-        msg = f"`{cls.__name__}`: the type of {', '.join(f'`{name}`' for name in unknown)} names something that is not defined."
+        msg = f"`{cls.__name__}`: the type of {', '.join(f'`{name}`' for name in unknown)} contains an undefined name."
         raise SignatureError(msg)
     fields: dict[str, FieldInfo] = cls.__pydantic_fields__
     for name, field in fields.items():
         if role_of(field) is None:
             msg = f"`{cls.__name__}.{name}` is neither input nor output. Write `{name}: ... = InputField()` or `OutputField()`."
             raise SignatureError(msg)
-    plan = Plan(fields, cls.__instructions__)
+    plan = CompiledSignature(fields, cls.__instructions__)
     receiving = [name for name, field in plan.outputs.items() if ToolCalls.extract_custom_type_from_annotation(field.annotation)]
     if len(receiving) > 1:
         msg = f"`{cls.__name__}` has {len(receiving)} outputs for tool calls ({', '.join(receiving)}); an answer's calls go to one."
@@ -130,7 +141,7 @@ def _holds_all_calls(annotation: Any) -> bool:
     return [isinstance(each, type) for each in get_args(annotation) if each is not NoneType] == [True]
 
 
-def _made(name: str, field: FieldInfo, make: Callable[[FieldInfo], Any]) -> Any:
+def _make_check(name: str, field: FieldInfo, make: Callable[[FieldInfo], Any]) -> Any:
     from pydantic import PydanticUserError
 
     try:
@@ -158,27 +169,27 @@ def _schema_of(fields: Mapping[str, FieldInfo], required: list[str]) -> dict[str
 
 
 def _schemas_of(fields: Mapping[str, FieldInfo]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Each field's schema, and the definitions they share."""
+    """The schema of each field, and the shared definitions."""
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticInvalidForJsonSchema
     from pydantic.json_schema import GenerateJsonSchema
 
     class Untitled(GenerateJsonSchema):
-        """Fields keep their names as keys; a title beside each would say the same again."""
+        """Writes no titles: they only repeat the names of the fields."""
 
         def field_title_should_be_set(self, schema: Any) -> bool:
             del schema
             return False
 
         def normalize_name(self, name: str) -> str:
-            """Two classes of one name are told apart by their modules; where ferrule keeps its own must not show."""
+            """Two classes of one name get their modules' names; those of ferrule's own modules must not show."""
             return super().normalize_name(without_modules(name))
 
     adapters = {name: adapter_of(field) for name, field in fields.items()}
     try:
         found, shared = TypeAdapter.json_schemas([(name, "validation", each) for name, each in adapters.items()], schema_generator=Untitled)
     except PydanticInvalidForJsonSchema:
-        # A type that JSON Schema cannot express leaves its place open; the value is checked all the same.
+        # A type that JSON Schema cannot express gets an empty schema; its values are checked all the same.
         return {name: _open_where_inexpressible(each, Untitled) for name, each in adapters.items()}, {}
     return {name: dict(found[(name, "validation")]) for name in fields}, shared.get("$defs") or {}
 

@@ -1,22 +1,19 @@
-"""Fields of a signature: how they are declared, and what checks the values that are given for inputs.
-
-In: annotations and what `InputField` or `OutputField` says beside them. Out: one function a field that takes a value and returns the typed
-value, or raises `ValueError` with a text that says what is wrong. What checks outputs stands in `output_checks`.
-"""
+"""Fields of a signature: how they are declared and named, and the checks of inputs. `output_checks` has those of outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import keyword
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
-from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from ferrule.errors import SignatureError, shown
 from ferrule.values.encoding.plain import fits, is_plain
-
-if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
 
 Check = Callable[[Any], Any]
 """Takes a value, returns the typed value, raises `ValueError`."""
@@ -24,46 +21,49 @@ Check = Callable[[Any], Any]
 _ROLE, _UNTYPED = "ferrule_role", "ferrule_untyped"
 _NO_DEFAULT: Any = ...
 _MOST_PROBLEMS = 8
+_OF_MODELS = frozenset(name for name in dir(BaseModel) if not name.startswith("_"))
+OUTDATED = frozenset(name for name in _OF_MODELS if not name.startswith("model_"))
+"""Pydantic's deprecated names (`json`, `copy`, `schema`, ...), which a signature hides: they are common names of fields."""
 
 
 def InputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, **more: Any) -> Any:  # noqa: N802  DSPy's name
-    """Declare an input of a signature. `desc` and `description` are one thing; `more` is what `pydantic.Field` takes (`ge`, ...)."""
+    """Declare an input of a signature. `description` is an alias of `desc`; `more` are arguments of `pydantic.Field` (`ge`, ...)."""
     return _declared("input", default, desc, description, more)
 
 
 def OutputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, **more: Any) -> Any:  # noqa: N802
-    """Declare an output of a signature. Constraints in `more` are told to the model and enforced; a default makes it optional."""
+    """Declare an output of a signature. The model sees the constraints in `more`, and they are enforced; a default makes it optional."""
     return _declared("output", default, desc, description, more)
 
 
 def _declared(role: str, default: Any, desc: str | None, description: str | None, more: dict[str, Any]) -> Any:
     if desc is not None and description is not None and desc != description:
-        msg = f"A field takes one of `desc` and `description`, found both: {shown(desc)} and {shown(description)}."
+        msg = f"Pass one of `desc` and `description`; found both: {shown(desc)} and {shown(description)}."
         raise SignatureError(msg)
     said = desc if desc is not None else description
     if said is not None and not isinstance(said, str):
-        msg = f"`desc` of a field is a text, found {shown(said)}."
+        msg = f"`desc` of a field must be a string, found {shown(said)}."
         raise SignatureError(msg)
     extra: dict[str, Any] = {**(more.pop("json_schema_extra", None) or {})}
     extra.update({name: more.pop(name) for name in ("prefix", "format", "parser") if name in more})
     extra.update({_ROLE: role, "desc": said or ""})
-    # Pydantic's `Field` is a set of overloads over literal keywords; what it is handed here it checks itself.
+    # Pydantic's `Field` has overloads with literal keywords only; it checks the arguments itself.
     make = cast("Callable[..., Any]", Field)
     return make(default, description=said, json_schema_extra=extra, **more)
 
 
 def role_of(field: FieldInfo) -> str | None:
-    """`input`, `output`, or None for a field that was declared as neither."""
+    """`input`, `output`, or None for a field declared as neither."""
     return _extra(field).get(_ROLE)
 
 
 def is_untyped(field: FieldInfo) -> bool:
-    """Whether the field's type was left open in a string form: text for a model, anything for a caller."""
+    """Whether a string form gave the field no type: text for a model, anything for a caller."""
     return bool(_extra(field).get(_UNTYPED))
 
 
 def description_of(field: FieldInfo) -> str:
-    """What the field's declaration says of it; empty for nothing."""
+    """The field's description, or an empty string."""
     return field.description or _extra(field).get("desc") or ""
 
 
@@ -77,7 +77,7 @@ def annotation_of(field: FieldInfo) -> Any:
     return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation  # pyright: ignore[reportReturnType]
 
 
-def renewed(
+def copy_field(
     field: FieldInfo,
     *,
     annotation: Any = None,
@@ -85,7 +85,7 @@ def renewed(
     untyped: bool | None = None,
     **changes: Any,
 ) -> tuple[Any, Any]:
-    """Annotation and declaration of a field like this one, ready for a new class. `changes` are what `InputField` takes."""
+    """Annotation and declaration of a copy of a field, for a new class. `changes` are arguments of `InputField`."""
     extra = dict(_extra(field))
     if untyped is not None or annotation is not None:
         extra[_UNTYPED] = bool(untyped)
@@ -111,7 +111,7 @@ def renewed(
 
 
 def allows_none(annotation: Any) -> bool:
-    """Whether the type names None as a value (`Any` does not)."""
+    """Whether the type includes None (`Any` does not count)."""
     if annotation is None or annotation is NoneType:
         return True
     origin = get_origin(annotation)
@@ -123,7 +123,7 @@ def allows_none(annotation: Any) -> bool:
 
 
 def adapter_of(field: FieldInfo) -> TypeAdapter[Any]:
-    """What validates values of the field's type."""
+    """The validator of the field's type."""
     annotation = annotation_of(field)
     try:
         return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
@@ -132,7 +132,7 @@ def adapter_of(field: FieldInfo) -> TypeAdapter[Any]:
 
 
 def input_check(field: FieldInfo) -> Check | None:
-    """Checks what a caller passes for an input; None where anything goes."""
+    """The check of an input's values; None if any value is accepted."""
     if is_untyped(field) or (field.annotation is Any and not field.metadata):
         return None
     return _quick(field) if is_plain(field.annotation) and not field.metadata else _check_given(field)
@@ -151,7 +151,7 @@ def _check_given(field: FieldInfo) -> Check:
 
 
 def _quick(field: FieldInfo) -> Check:
-    """Takes values of the field's very type as they are; the first of another makes the check of all others."""
+    """Accepts values of exactly the field's type. The first other value builds the validator, which costs a process 20 ms."""
     kind: Any = field.annotation
     made: list[Check] = []
 
@@ -166,7 +166,7 @@ def _quick(field: FieldInfo) -> Check:
 
 
 def explained(error: ValidationError) -> str:
-    """Every problem of a value in one line for a model: where, what is expected, what was found."""
+    """Every problem of a value in one line for a model: where, what was expected, what was found."""
     problems = error.errors(include_url=False)
     said: list[str] = []
     for problem in problems[:_MOST_PROBLEMS]:
@@ -177,3 +177,57 @@ def explained(error: ValidationError) -> str:
     if len(problems) > _MOST_PROBLEMS:
         said.append(f"and {len(problems) - _MOST_PROBLEMS} more")
     return "; ".join(said)
+
+
+# -- the body of a signature's class ------------------------------------------------------------------------------
+
+
+class Absent:
+    """Hides an inherited attribute of a class."""
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        raise AttributeError
+
+
+def prepare_class_body(signature: str, namespace: dict[str, Any], *, reserved: frozenset[str]) -> None:
+    """Check the names of the fields in a class body, and annotate the bare ones as `str`. `reserved` are names of `Signature`."""
+    annotations = _annotations(namespace)
+    fields = [name for name, value in namespace.items() if isinstance(value, FieldInfo)]
+    annotated = [name for name in annotations if not name.startswith("_") and name != "model_config"]
+    for name in dict.fromkeys([*fields, *annotated]):
+        check_name(signature, name, reserved)
+    bare = [name for name in fields if name not in annotations]
+    if bare:
+        namespace["__annotations__"] = {**annotations, **dict.fromkeys(bare, str)}
+
+
+def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
+    annotate = namespace.get("__annotate_func__") or namespace.get("__annotate__")
+    if "__annotations__" in namespace or annotate is None:
+        return namespace.get("__annotations__") or {}
+    annotationlib: Any = import_module("annotationlib")  # from Python 3.14 on, a function makes the annotations
+    return dict(annotationlib.call_annotate_function(annotate, annotationlib.Format.FORWARDREF))
+
+
+def check_name(signature: str, name: str, reserved: frozenset[str]) -> None:
+    """Raise `SignatureError` for a name that a field cannot have."""
+    if not name.isidentifier() or keyword.iskeyword(name):
+        why = "it must be a Python identifier"
+    elif name.startswith("_"):
+        why = "it must not begin with an underscore"
+    elif name in _OF_MODELS - OUTDATED:
+        why = "pydantic's models use the name"
+    elif name in reserved:
+        why = "`Signature` uses the name"
+    else:
+        return
+    msg = f"`{signature}` cannot have a field {name!r}: {why}."
+    raise SignatureError(msg)
+
+
+def inherited_instructions(bases: tuple[type, ...], namespace: Mapping[str, Any]) -> str | None:
+    """The instructions of a class body: its docstring, or a base's."""
+    docstring = namespace.get("__doc__")
+    if isinstance(docstring, str):
+        return inspect.cleandoc(docstring)
+    return next((said for base in bases if (said := getattr(base, "__instructions__", None)) is not None), None)

@@ -1,8 +1,8 @@
-"""What checks the outputs of an answer: values that came typed out of JSON, and the texts that models write for values.
+"""Checks of outputs: of values parsed from JSON, and of the texts that models write for values.
 
-In: a field of a signature. Out: one function that takes a value or a text, and returns the typed value or raises `ValueError` with a text
-that a model can read. A value is taken as it is first, and read as a text only where it does not fit so. Of a type that a text fits as it
-is, a text is that text, and is read as JSON only for `null`, an object or an array.
+Each check coerces a value or a text to the field's type, or raises `ValueError` with a text for the model. A value is tried unchanged
+first, and parsed as text only if that fails. For a type that accepts text, a text is kept, and parsed as JSON only if it is `null`, an
+object or an array.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 _QUOTES = "`\"'*"
 _FIRST_OF_JSON = frozenset('{["-0123456789')
 _FIRST_OF_MANY = ("{", "[", "`")
-"""How an object or an array begins, in a fence too."""
+"""The first characters of an object or an array, or of a fence around one."""
 _JSON_WORDS = frozenset({"true", "false", "null"})
 
 
 class OutputCheck(Protocol):
-    """Takes a value or a text, returns the typed value, raises `ValueError`."""
+    """Coerces a value or a text to the field's type; raises `ValueError`."""
 
     def __call__(self, value: Any, *, is_value: bool = False) -> Any:
-        """With `is_value` a string came as one out of JSON; else it is the text that a model wrote."""
+        """With `is_value`, a string is a JSON string; otherwise it is the text that a model wrote."""
         ...
 
 
 def output_check(field: FieldInfo) -> OutputCheck:
-    """Checks what a model gave for an output, be it a parsed value or the text it wrote."""
+    """The check of an output's values, parsed or as text."""
     if field.annotation is str:
         return _check_text(adapter_of(field) if field.metadata else None)
     if field.annotation is Any and not field.metadata:
@@ -50,7 +50,7 @@ def output_check(field: FieldInfo) -> OutputCheck:
 
 
 def _quick(field: FieldInfo) -> OutputCheck:
-    """Takes values of the field's very type as they are; the first of another makes the check of all others."""
+    """Accepts values of exactly the field's type. The first other value builds the validator."""
     kind: Any = field.annotation
     made: list[OutputCheck] = []
 
@@ -68,7 +68,7 @@ def _check_text(adapter: TypeAdapter[Any] | None) -> OutputCheck:
     def check(value: Any, *, is_value: bool = False) -> Any:
         del is_value
         if type(value) is not str and not isinstance(value, str):
-            # The same word in every form of answer: a bare number in a JSON answer is the text a chat answer would hold.
+            # As in a chat answer: a bare number in a JSON answer is the same text.
             if not isinstance(value, (bool, int, float)):
                 msg = f"should be a text, got {kind_of(value)}"
                 raise ValueError(msg)
@@ -105,7 +105,7 @@ def _check_anything(value: Any, *, is_value: bool = False) -> Any:
 
 
 class _Typed:
-    """The check of any type but text and `Any`."""
+    """The check of any type except text and `Any`."""
 
     __slots__ = ("_has_more", "_in_json", "_in_python", "_no_booleans", "_takes_text", "_words")
 
@@ -115,7 +115,7 @@ class _Typed:
         members = list(_members(field.annotation))
         self._takes_text = any(each is str for each in members)
         self._has_more = not all(each is str or each is type(None) for each in members)
-        # pydantic takes true as 1, and here a boolean is never a number.
+        # pydantic accepts true as 1; here a boolean is never a number.
         self._no_booleans = any(each is int or each is float for each in members) and not any(map(_holds_booleans, members))
         self._words = _words(members)
 
@@ -134,7 +134,7 @@ class _Typed:
             return self._in_python(value)
         except ValidationError as error:
             problem = explained(error)
-        # What a strict model refuses as Python values it may take as JSON.
+        # A strict model may accept as JSON what it refuses as Python values.
         try:
             return self._in_json(json_bytes(value))
         except (ValueError, TypeError):
@@ -154,7 +154,7 @@ class _Typed:
         try:
             return self._in_json(text)
         except ValidationError as error:
-            # An answer that is JSON, but of a wrong type, is told by its own error; of other texts the repaired reading tells most.
+            # JSON of a wrong type has its own error; for other texts, the error of the repaired reading says most.
             problem = "" if _is_bad_json(error) else explained(error)
         except (ValueError, TypeError):
             pass
@@ -189,7 +189,7 @@ def _is_boolean(value: Any) -> bool:
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """The types of a union, without their constraints; of any other type, itself."""
+    """The members of a union, without their constraints, or the type itself."""
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from _members(get_args(annotation)[0])
@@ -207,7 +207,7 @@ def _holds_booleans(member: Any) -> bool:
 
 
 def _words(members: list[Any]) -> dict[str, Any]:
-    """The words of every `Literal` and every `Enum` of texts, as they are written, with their values; empty where there are none."""
+    """The texts of every `Literal` and every text `Enum`, with their values."""
     words: dict[str, Any] = {}
     for each in members:
         if get_origin(each) is Literal:
@@ -218,7 +218,7 @@ def _words(members: list[Any]) -> dict[str, Any]:
 
 
 def _readings(text: str, words: dict[str, Any]) -> list[Any]:
-    """What a text that is not the JSON of a fitting value may stand for, the likeliest first."""
+    """The values that a text may stand for if it is not the JSON of a valid one, the likeliest first."""
     bare = text.strip(_QUOTES + " .").casefold() if words else ""
     alike = [value for word, value in words.items() if word.casefold() == bare]
     from html import unescape

@@ -1,11 +1,11 @@
-"""Signatures: what a program takes, what it gives, and what the model is told about both.
+"""Signatures: a program's inputs, its outputs and its instructions.
 
 A signature is a class, `class QA(Signature)` with fields, or made of text, `Signature("question -> answer: int")`; the methods that change
-one give a new class. It is an ordinary pydantic model as well, so that `QA.model_construct(**outputs)` has typed attributes. All that is
-derived of the fields (validators, schema, an adapter's rendered prompt) is made once and kept with the class.
+one return a new class. It is a pydantic model too: `QA.model_construct(**outputs)` has typed attributes. Everything derived from the
+fields (validators, schema, an adapter's rendered prompt) is made once and kept with the class.
 """
 
-# ruff: noqa: N805  the methods of a metaclass are handed a class
+# ruff: noqa: N805  the first argument of a metaclass's methods is a class
 
 from __future__ import annotations
 
@@ -18,9 +18,20 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, create_model
 from pydantic.fields import FieldInfo
 
 from ferrule.errors import SignatureError, shown
-from ferrule.values.signatures.class_body import OUTDATED, Absent, prepare, refuse_name, written
-from ferrule.values.signatures.compiled import Plan, planned
-from ferrule.values.signatures.fields import InputField, OutputField, description_of, is_untyped, renewed, role_of
+from ferrule.values.signatures.compiled import CompiledSignature, compile_signature
+from ferrule.values.signatures.fields import (
+    OUTDATED,
+    Absent,
+    InputField,
+    OutputField,
+    check_name,
+    copy_field,
+    description_of,
+    inherited_instructions,
+    is_untyped,
+    prepare_class_body,
+    role_of,
+)
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
@@ -33,13 +44,12 @@ __all__ = ["InputField", "OutputField", "Signature", "SignatureType", "as_signat
 
 T = TypeVar("T")
 
-
 if TYPE_CHECKING:
-    _told = property
+    _property = property
 else:
 
-    class _told(property):  # noqa: N801  used like `property`
-        """A property of signatures that hides while a class is made, so that fields may have its name."""
+    class _property(property):  # noqa: N801  used like `property`
+        """A property of signatures that is hidden while a class is made, so that a field may have its name."""
 
         def __get__(self, signature: Any, kind: Any = None) -> Any:
             if signature is None or "__plan__" in signature.__dict__:
@@ -51,33 +61,33 @@ else:
 
 
 class SignatureType(ModelMetaclass):
-    """The class of signatures: what can be asked of one, and how others are made of it."""
+    """The metaclass of signatures: their properties, and the methods that make others from them."""
 
-    __plan__: Plan | None
+    __plan__: CompiledSignature | None
 
     def __new__(
         cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, derived: tuple[str | None] | None = None, **kwargs: Any
     ) -> Any:
         """Make a signature of a class body; raises `SignatureError` that names the field and the reason.
 
-        `derived` holds the instructions of one that is made of another; its outputs may be missing.
+        `derived` holds the instructions of a signature made from another, which may have no outputs.
         """
         is_root = not any(isinstance(base, SignatureType) for base in bases)
         if not is_root:
             above = [base for base in bases if isinstance(base, SignatureType) and base is not Signature]
-            prepare(name, namespace, taken=_METHODS | _PROPERTIES if above else _METHODS)
+            prepare_class_body(name, namespace, reserved=_METHODS | _PROPERTIES if above else _METHODS)
         try:
             made: Any = super().__new__(cls, name, bases, namespace, **kwargs)
             if not made.__pydantic_fields_complete__:
-                # Types that are local to a function, written as text: pydantic knows where its models look for them.
+                # Annotations as text that name types local to a function: pydantic looks for them this many frames up.
                 made.model_rebuild(raise_errors=False, _parent_namespace_depth=3)
         except PydanticUserError as error:
-            msg = f"`{name}` is no signature: {str(error).splitlines()[0]}"
+            msg = f"`{name}` is not a valid signature: {str(error).splitlines()[0]}"
             raise SignatureError(msg) from error
-        made.__instructions__ = derived[0] if derived else None if is_root else written(bases, namespace)
+        made.__instructions__ = derived[0] if derived else None if is_root else inherited_instructions(bases, namespace)
         made.__plan__ = None
         if made.__pydantic_fields_complete__ and not is_root:
-            made.__plan__ = planned(made)
+            made.__plan__ = compile_signature(made)
             if made.__plan__.inputs and not made.__plan__.outputs and not derived:
                 msg = f"`{name}` has no outputs. Give it at least one `OutputField()`."
                 raise SignatureError(msg)
@@ -94,61 +104,61 @@ class SignatureType(ModelMetaclass):
     @overload
     def __call__(cls: type[T], **fields: Any) -> T: ...  # pyright: ignore[reportInconsistentOverload]
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """`Signature("a -> b")` makes a signature; a signature itself makes values of its fields."""
+        """`Signature("a -> b")` makes a signature; calling a signature makes an instance with values of its fields."""
         if cls is Signature and (args or "signature" in kwargs):
             return _from_form(*args, **kwargs)
         return super().__call__(*args, **kwargs)
 
-    # -- what it says ---------------------------------------------------------------------------------------------
+    # -- fields and instructions ----------------------------------------------------------------------------------
 
-    @_told
-    def plan(cls) -> Plan:
-        """All that is derived of the fields."""
+    @_property
+    def plan(cls) -> CompiledSignature:
+        """Everything that is derived from the fields."""
         found = cls.__plan__
         if found is None:
             if cls is Signature:
-                raise AttributeError  # the root has no fields; so fields may be called `instructions` or `signature`
-            found = cls.__plan__ = planned(cls)
+                raise AttributeError  # the root has no fields, so that fields may be called `instructions` or `signature`
+            found = cls.__plan__ = compile_signature(cls)
         return found
 
-    @_told
+    @_property
     def instructions(cls) -> str:
-        """What the model is told to do."""
+        """The instructions for the model."""
         return cls.plan.instructions
 
-    @_told
+    @_property
     def input_fields(cls) -> dict[str, FieldInfo]:
-        """The inputs by name, in order; not to be changed."""
+        """The inputs by name, in order. Do not change it."""
         return (cls.__plan__ or cls.plan).inputs
 
-    @_told
+    @_property
     def output_fields(cls) -> dict[str, FieldInfo]:
-        """The outputs by name, in order; not to be changed."""
+        """The outputs by name, in order. Do not change it."""
         return (cls.__plan__ or cls.plan).outputs
 
-    @_told
+    @_property
     def fields(cls) -> dict[str, FieldInfo]:
         """All fields by name, inputs first."""
         return {**cls.plan.inputs, **cls.plan.outputs}
 
-    @_told
+    @_property
     def signature(cls) -> str:
-        """The names: `"question, k -> answer"`."""
+        """The names of the fields: `"question, k -> answer"`."""
         return f"{', '.join(cls.plan.inputs)} -> {', '.join(cls.plan.outputs)}"
 
-    @_told
+    @_property
     def defaults(cls) -> dict[str, Any]:
-        """The inputs that may be left out, with their values."""
+        """The default values of the optional inputs."""
         return cls.plan.defaults()
 
-    # -- what it checks -------------------------------------------------------------------------------------------
+    # -- checking -------------------------------------------------------------------------------------------------
 
     def check_inputs(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs as their types, defaults filled in. Raises `InputError` that names all unknown, missing and ill-typed ones at once."""
+        """Coerce inputs and fill in defaults. Raises `InputError` that names all unknown, missing and ill-typed ones."""
         return (cls.__plan__ or cls.plan).check_inputs(cls.__name__, given)
 
     def check_output(cls, name: str, value: Any, *, is_value: bool = False) -> Any:
-        """One output as its type, from a value or a text (`is_value`: a string is a value first). Raises `ValueError` a model can read."""
+        """Coerce one output, from a value or a text (`is_value`: a string is a value first). Raises `ValueError` for a model."""
         check = (cls.__plan__ or cls.plan).output_checks.get(name)
         if check is None:
             msg = f"there is no output `{name}`; the outputs are: {', '.join(cls.plan.outputs) or 'none'}"
@@ -156,40 +166,40 @@ class SignatureType(ModelMetaclass):
         return check(value, is_value=is_value)
 
     def output_schema(cls) -> dict[str, Any]:
-        """The JSON Schema of an object that holds the outputs; a copy."""
+        """A copy of the JSON Schema of an object with the outputs."""
         from copy import deepcopy
 
         return deepcopy(cls.plan.output_schema())
 
     def kept(cls, key: Any, make: Callable[[], T]) -> T:
-        """What `make` gives, made once for this signature and key: for all that is derived of a signature elsewhere."""
+        """The value of `make()`, made once for this signature and `key`: a cache for what other modules derive."""
         kept = (cls.__plan__ or cls.plan).kept
         return kept[key] if key in kept else kept.setdefault(key, make())
 
-    @_told
+    @_property
     def output_checks(cls) -> Mapping[str, OutputCheck]:
-        """What `check_output` calls, by name: for those who read many answers."""
+        """The functions that `check_output` calls, by name."""
         return (cls.__plan__ or cls.plan).output_checks
 
-    # -- others like it -------------------------------------------------------------------------------------------
+    # -- copies with changes --------------------------------------------------------------------------------------
 
     def with_instructions(cls, instructions: str) -> type[Signature]:
-        """The same fields with other instructions."""
+        """A copy with other instructions."""
         if not isinstance(instructions, str):
-            msg = f"Instructions are a text, found {shown(instructions)}."
+            msg = f"`instructions` must be a string, found {shown(instructions)}."
             raise SignatureError(msg)
         return _made(cls, cls.fields, instructions)
 
     def append(cls, name: str, field: Any, type_: Any = None) -> type[Signature]:
-        """The same with one more field behind those of its role."""
+        """A copy with one more field after those of its role."""
         return cls.insert(sys.maxsize, name, field, type_)
 
     def prepend(cls, name: str, field: Any, type_: Any = None) -> type[Signature]:
-        """The same with one more field before those of its role."""
+        """A copy with one more field before those of its role."""
         return cls.insert(0, name, field, type_)
 
     def insert(cls, index: int, name: str, field: Any, type_: Any = None) -> type[Signature]:
-        """The same with one more field at a place among those of its role; a negative index counts from the end, -1 is the end."""
+        """A copy with one more field at a position among those of its role. A negative index counts from the end; -1 is the end."""
         role = role_of(field) if isinstance(field, FieldInfo) else None
         if role is None:
             msg = f"Field `{name}` must be made by `InputField()` or `OutputField()`, found {shown(field)}."
@@ -203,33 +213,30 @@ class SignatureType(ModelMetaclass):
             msg = f"Field `{name}` cannot stand at {index}: `{cls.__name__}` has {len(mine)} {role}s."
             raise SignatureError(msg)
         annotation = type_ if type_ is not None else field.annotation if field.annotation is not None else str
-        mine.insert(at, (name, cast("Any", renewed(field, annotation=annotation, untyped=is_untyped(field)))))
+        mine.insert(at, (name, cast("Any", copy_field(field, annotation=annotation, untyped=is_untyped(field)))))
         others = cls.output_fields if role == "input" else cls.input_fields
-        return _made(cls, {**dict(mine), **others} if role == "input" else {**others, **dict(mine)}, cls.plan.said)
+        return _made(cls, {**dict(mine), **others} if role == "input" else {**others, **dict(mine)}, cls.plan.own_instructions)
 
     def delete(cls, *names: str) -> type[Signature]:
-        """The same without some fields. Unlike in other forms no output need be left: a program may have its outputs elsewhere."""
+        """A copy without some fields. It may have no outputs: a program may get its outputs elsewhere."""
         unknown = [name for name in names if name not in cls.fields]
         if unknown:
             msg = f"`{cls.__name__}` has no field {', '.join(f'`{name}`' for name in unknown)}; it has: {', '.join(cls.fields) or 'none'}."
             raise SignatureError(msg)
-        return _made(cls, {name: field for name, field in cls.fields.items() if name not in names}, cls.plan.said)
+        return _made(cls, {name: field for name, field in cls.fields.items() if name not in names}, cls.plan.own_instructions)
 
     def with_updated_fields(cls, name: str, type_: Any = None, **changes: Any) -> type[Signature]:
-        """The same with another type or declaration (`desc`, `default`, ...) of one field."""
+        """A copy with another type or declaration (`desc`, `default`, ...) of one field."""
         if name not in cls.fields:
             msg = f"`{cls.__name__}` has no field `{name}`; it has: {', '.join(cls.fields) or 'none'}."
             raise SignatureError(msg)
-        keeps = type_ is None
-        changed = cast(
-            "Any", renewed(cls.fields[name], annotation=type_, keep_bounds=False, untyped=keeps and is_untyped(cls.fields[name]), **changes)
-        )
-        return _made(cls, {**cls.fields, name: changed}, cls.plan.said)
+        changed: Any = copy_field(cls.fields[name], annotation=type_, keep_bounds=False, **changes)
+        return _made(cls, {**cls.fields, name: changed}, cls.plan.own_instructions)
 
     # -- comparing, saving ----------------------------------------------------------------------------------------
 
     def equals(cls, other: Any) -> bool:
-        """Whether a model would see no difference: the same instructions and fields, whatever the classes are called."""
+        """Whether a model sees no difference: the same instructions and fields; the names of the classes may differ."""
         return isinstance(other, SignatureType) and cls.plan.content == other.plan.content
 
     def __eq__(cls, other: object) -> bool:
@@ -247,15 +254,15 @@ class SignatureType(ModelMetaclass):
         }
 
     def load_state(cls, state: Mapping[str, Any]) -> type[Signature]:
-        """The same with the instructions and descriptions of a dumped one. Raises `SignatureError` where the fields differ."""
+        """A copy with the instructions and descriptions of a dumped signature. Raises `SignatureError` if the fields differ."""
         saved = {entry["name"]: entry.get("desc") for entry in state.get("fields", ())}
         if saved.keys() != cls.fields.keys():
             differ = ", ".join(f"`{name}`" for name in sorted(saved.keys() ^ cls.fields.keys()))
-            msg = f"The saved state is of another signature than `{cls.__name__}`: they differ in {differ}."
+            msg = f"The saved state belongs to another signature than `{cls.__name__}`: they differ in {differ}."
             raise SignatureError(msg)
-        updated: dict[str, Any] = {name: renewed(field, untyped=is_untyped(field), desc=saved[name]) for name, field in cls.fields.items()}
+        updated = {name: copy_field(field, desc=saved[name]) for name, field in cls.fields.items()}
         given = state.get("instructions")
-        return _made(cls, updated, given if given != cls.instructions else cls.plan.said)
+        return _made(cls, updated, given if given != cls.instructions else cls.plan.own_instructions)
 
     def __repr__(cls) -> str:
         return f"{cls.__name__}({cls.signature})" if cls.__dict__.get("__plan__") is not None else super().__repr__()
@@ -276,7 +283,7 @@ class Signature(BaseModel, metaclass=SignatureType):
 
 
 def as_signature(thing: Any, instructions: str | None = None, *, custom_types: Mapping[str, Any] | None = None) -> type[Signature]:
-    """A signature out of a signature, its string form, or a mapping of fields."""
+    """A signature from a signature, its string form, or a mapping of fields."""
     if isinstance(thing, SignatureType):
         if thing is Signature:
             msg = "`Signature` itself has no fields: subclass it, or write `Signature('question -> answer')`."
@@ -290,7 +297,7 @@ def _from_form(signature: Any, instructions: str | None = None, *, custom_types:
     if isinstance(signature, SignatureType):
         return as_signature(signature, instructions)
     if instructions is not None and not isinstance(instructions, str):
-        msg = f"Instructions are a text, found {shown(instructions)}."
+        msg = f"`instructions` must be a string, found {shown(instructions)}."
         raise SignatureError(msg)
     fields: dict[str, Any] = {}
     if isinstance(signature, str):
@@ -299,7 +306,7 @@ def _from_form(signature: Any, instructions: str | None = None, *, custom_types:
         for written in read_signature(signature, custom_types):
             declare = InputField if written.role == "input" else OutputField
             field = declare() if written.default is MISSING else declare(written.default)
-            fields[written.name] = renewed(field, annotation=_none_as_type(written.annotation), untyped=written.is_untyped)
+            fields[written.name] = copy_field(field, annotation=written.annotation or type(None), untyped=written.is_untyped)
     elif isinstance(signature, Mapping):
         for name, given in cast("Mapping[str, Any]", signature).items():
             pair = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (None, given)
@@ -308,42 +315,36 @@ def _from_form(signature: Any, instructions: str | None = None, *, custom_types:
                 found = shown(pair if isinstance(given, tuple) else given)
                 msg = f"Field `{name}` must be an `InputField()` or `OutputField()`, or a pair (type, field); found {found}."
                 raise SignatureError(msg)
-            fields[name] = renewed(field, annotation=kind if kind is not None else str, untyped=kind is None)
+            fields[name] = copy_field(field, annotation=kind if kind is not None else str, untyped=kind is None)
     else:
-        msg = f"A signature is a class, a text like 'question -> answer', or a mapping of fields; found {shown(cast('object', signature))}."
+        msg = f"A signature is a class, a string like 'a, b -> c', or a mapping of fields; found {shown(cast('object', signature))}."
         raise SignatureError(msg)
     made = _made(Signature, fields, instructions, "StringSignature")
     if not made.output_fields:
-        msg = f"A signature needs at least one output behind `->`; found {shown(cast('object', signature))}."
+        msg = f"A signature needs at least one output after `->`; found {shown(cast('object', signature))}."
         raise SignatureError(msg)
     return made
 
 
-def _none_as_type(annotation: Any) -> Any:
-    return type(None) if annotation is None else annotation
-
-
 def _made(cls: SignatureType, fields: Mapping[str, Any], instructions: str | None, name: str | None = None) -> type[Signature]:
-    """A class of these fields: `FieldInfo`s of another signature, or pairs as `renewed` gives them."""
-    pairs: dict[str, Any] = {
-        each: field if isinstance(field, tuple) else renewed(field, untyped=is_untyped(field)) for each, field in fields.items()
-    }
+    """A class with these fields: `FieldInfo`s of another signature, or pairs that `copy_field` returns."""
+    pairs: dict[str, Any] = {each: field if isinstance(field, tuple) else copy_field(field) for each, field in fields.items()}
     for each in pairs:
-        refuse_name(name or cls.__name__, each, _METHODS)
+        check_name(name or cls.__name__, each, _METHODS)
     make = cast("Callable[..., Any]", create_model)
     kwargs = {"derived": (instructions,)}
     return make(name or cls.__name__, __base__=Signature, __doc__=instructions, __module__=cls.__module__, __cls_kwargs__=kwargs, **pairs)
 
 
 def _pickled(cls: SignatureType) -> str | tuple[Any, ...]:
-    """By its name where a module holds it under that; else by its fields, as a text form has no module to be found in."""
+    """By name if a module holds it under that name; otherwise by fields, as for a signature made of text."""
     found: Any = sys.modules.get(cls.__module__)
     for part in cls.__qualname__.split("."):
         found = getattr(found, part, None)
     if found is cls:
         return cls.__qualname__
-    fields = {name: renewed(field, untyped=is_untyped(field)) for name, field in cls.fields.items()}
-    return _made, (Signature, fields, cls.plan.said, cls.__name__)
+    fields = {name: copy_field(field) for name, field in cls.fields.items()}
+    return _made, (Signature, fields, cls.plan.own_instructions, cls.__name__)
 
 
 copyreg.pickle(SignatureType, _pickled)

@@ -1,7 +1,7 @@
 """The string form of a signature: `"question, k: int = 3 -> answer: list[str]"`.
 
-In: text, and the user's own types by name. Out: one `Written` a field. Types are looked up among Python's own, `typing`, ferrule's and
-those given; nobody's frames or imports are searched, so the same text means the same everywhere.
+Types are looked up among Python's, `typing`'s, ferrule's and the given ones. Neither frames nor imports are searched, so the same text
+means the same everywhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if typing.TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 MISSING: Any = object()
-"""No default was written."""
+"""The field has no default."""
 
 _TYPES_OF_PYTHON = ("str", "int", "float", "bool", "bytes", "list", "dict", "tuple", "set", "frozenset", "object", "complex", "None")
 _KNOWN: dict[str, Any] = {
@@ -36,7 +36,7 @@ _MODULES = {"typing": typing, "datetime": dt}
 _OPENERS, _CLOSERS = "([{", ")]}"
 
 
-class Written(Record):
+class TextField(Record):
     """One field of a string form."""
 
     name: str
@@ -47,12 +47,12 @@ class Written(Record):
     default: Any = MISSING
 
 
-def read_signature(text: str, custom_types: Mapping[str, Any] | None = None) -> list[Written]:
+def read_signature(text: str, custom_types: Mapping[str, Any] | None = None) -> list[TextField]:
     """The fields in order, inputs first. Raises `SignatureError` that names the field and what is wrong with it."""
     sides = list(_split(text, "->"))
     if len(sides) != 2:  # noqa: PLR2004  inputs and outputs
         found = "no `->`" if len(sides) < 2 else f"{len(sides) - 1} of them"  # noqa: PLR2004
-        msg = f"A signature is written `inputs -> outputs` with one `->`; found {found} in {shown(text)}."
+        msg = f"Write a signature as `inputs -> outputs` with one `->`; found {found} in {shown(text)}."
         raise SignatureError(msg)
     fields = [
         _field(piece, role, text, custom_types or {})
@@ -64,14 +64,14 @@ def read_signature(text: str, custom_types: Mapping[str, Any] | None = None) -> 
     for field in fields:
         if field.name in seen:
             where = f"twice among the {field.role}s" if seen[field.name] == field.role else "as an input and as an output"
-            msg = f"Field `{field.name}` stands {where} of the signature {shown(text)}. Give each field a name of its own."
+            msg = f"Field `{field.name}` appears {where} of the signature {shown(text)}. Give each field its own name."
             raise SignatureError(msg)
         seen[field.name] = field.role
     return fields
 
 
 def _split(text: str, separator: str) -> Iterator[str]:
-    """The pieces between separators that stand outside brackets and quotes."""
+    """The pieces between separators outside brackets and quotes."""
     depth, quote, start, at = 0, "", 0, 0
     while at < len(text):
         mark = text[at]
@@ -95,32 +95,32 @@ def _split(text: str, separator: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _field(piece: str, role: str, text: str, custom_types: Mapping[str, Any]) -> Written:
+def _field(piece: str, role: str, text: str, custom_types: Mapping[str, Any]) -> TextField:
     declared, *defaults = _split(piece, "=")
     name, colon, annotation = declared.partition(":")
     name = name.strip()
     if not name.isidentifier() or keyword.iskeyword(name):
-        msg = f"{shown(name)} is no name for an {role} of the signature {shown(text)}: a field is called like a Python variable."
+        msg = f"{shown(name)} is not a valid name for an {role} of the signature {shown(text)}: it must be a Python identifier."
         raise SignatureError(msg)
     if colon and not annotation.strip():
-        msg = f"Field `{name}` of the signature {shown(text)} has a `:` but no type behind it."
+        msg = f"Field `{name}` of the signature {shown(text)} has a `:` without a type."
         raise SignatureError(msg)
     default = _default(name, "=".join(defaults), text) if defaults else MISSING
     if not colon:
-        return Written(name, role, str, is_untyped=True, default=default)
-    return Written(name, role, _Resolver(name, custom_types).read(annotation.strip()), is_untyped=False, default=default)
+        return TextField(name, role, str, is_untyped=True, default=default)
+    return TextField(name, role, _Resolver(name, custom_types).read(annotation.strip()), is_untyped=False, default=default)
 
 
 def _default(name: str, written: str, text: str) -> Any:
     try:
         return ast.literal_eval(written.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        msg = f"The default of field `{name}` in the signature {shown(text)} is no Python literal: {shown(written.strip())}."
+        msg = f"The default of field `{name}` in the signature {shown(text)} is not a Python literal: {shown(written.strip())}."
         raise SignatureError(msg) from None
 
 
 class _Resolver:
-    """Turns the text of a type into the type, without evaluating anything."""
+    """Turns the text of a type into the type without evaluating it."""
 
     def __init__(self, field: str, custom_types: Mapping[str, Any]) -> None:
         self.field = field
@@ -132,9 +132,9 @@ class _Resolver:
         except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
             if isinstance(error, SignatureError):
                 raise
-            self.refuse(f"{shown(written)} is no type")
+            self.refuse(f"{shown(written)} is not a type")
         except TypeError as error:
-            self.refuse(f"{shown(written)} is no type: {error}")
+            self.refuse(f"{shown(written)} is not a type: {error}")
 
     def refuse(self, why: str) -> NoReturn:
         msg = f"Field `{self.field}`: {why}."
@@ -151,13 +151,13 @@ class _Resolver:
             case ast.Attribute():
                 return self.dotted(ast.unparse(node))
             case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-                return Union[_for_union(self.of(left)), _for_union(self.of(right))]  # noqa: UP007  made while running
+                return Union[_for_union(self.of(left)), _for_union(self.of(right))]  # noqa: UP007  a union made at runtime
             case ast.Subscript(value=generic, slice=inside):
                 return self.parametrised(self.of(generic), inside)
             case ast.List(elts=parts):
                 return [self.of(part) for part in parts]  # the arguments of a `Callable`
             case _:
-                self.refuse(f"`{ast.unparse(node)}` is no type")
+                self.refuse(f"`{ast.unparse(node)}` is not a type")
         return None
 
     def parametrised(self, generic: Any, inside: ast.expr) -> Any:
@@ -171,17 +171,17 @@ class _Resolver:
         try:
             return ast.literal_eval(node)
         except ValueError:
-            self.refuse(f"`{ast.unparse(node)}` is no literal; a text wants quotes: Literal['{ast.unparse(node)}']")
+            self.refuse(f"`{ast.unparse(node)}` is not a literal; put quotes around text: Literal['{ast.unparse(node)}']")
 
     def named(self, name: str) -> Any:
         if name in self.custom_types:
             return self.custom_types[name]
         if name in _KNOWN:
             return _KNOWN[name]
-        own = _types_of_the_house().get(name)
+        own = _ferrule_types().get(name)
         if own is not None:
             return own
-        self.refuse(f"there is no type `{name}`; a type of your own is given by name: custom_types={{{name!r}: {name}}}")
+        self.refuse(f"unknown type `{name}`; pass your own types by name: custom_types={{{name!r}: {name}}}")
         return None
 
     def dotted(self, name: str) -> Any:
@@ -192,7 +192,7 @@ class _Resolver:
         for part in rest:
             holder = None if part.startswith("_") else getattr(holder, part, None)
         if holder is None:
-            self.refuse(f"there is no type `{name}`; a type of your own is given by name: custom_types={{{name!r}: {name}}}")
+            self.refuse(f"unknown type `{name}`; pass your own types by name: custom_types={{{name!r}: {name}}}")
         return holder
 
 
@@ -200,9 +200,9 @@ def _for_union(kind: Any) -> Any:
     return type(None) if kind is None else kind
 
 
-def _types_of_the_house() -> dict[str, Any]:
-    """Ferrule's own types that are loaded by now: whoever has a `Tool` to pass has loaded its module."""
-    # These are known always, loaded or not.
+def _ferrule_types() -> dict[str, Any]:
+    """Ferrule's own types in the modules that are loaded: code that passes a `Tool` has loaded its module."""
+    # These are always available.
     for always in ("calls.call", "conversation.history", "content.parts"):
         import_module(f"ferrule.values.{always}")
 

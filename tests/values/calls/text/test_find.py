@@ -639,7 +639,7 @@ def test_a_declaration_that_was_changed_is_read_anew() -> None:
 
 @pytest.mark.parametrize("junk", [lookup, 5, None, {}, {"function": 5}, ""], ids=["function", "number", "none", "empty", "odd", "text"])
 def test_what_declares_no_tool_is_named(junk: Any) -> None:
-    with pytest.raises(ToolCallError, match="neither") as raised:
+    with pytest.raises(ToolCallError, match="Pass tools or their declarations") as raised:
         ToolCalls.from_text("lookup()", [junk])
     assert raised.value.code == "invalid_tool_spec"
 

@@ -11,7 +11,7 @@ from base64 import b64decode
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.models.wires.payload import Json, left_out, listed, mapping, text_of
-from ferrule.values.calls.from_answer import call_at
+from ferrule.values.calls.call import call_at
 from ferrule.values.content.parts import File, Image, Text
 from ferrule.values.conversation.message import safe_id, safe_name
 

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.models.wires.payload import Json, left_out, listed, mapping, text_of
-from ferrule.values.calls.from_answer import call_at
+from ferrule.values.calls.call import call_at
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.message import safe_name
 from ferrule.values.record import Record

@@ -13,8 +13,7 @@ from ferrule.errors import MissingContentError, RefusalError, shown
 from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.payload import Json, count_of, decoded, mapping, no_answer, refuse_settings, text_of
-from ferrule.values.calls.call import CallFault, ToolCall
-from ferrule.values.calls.from_answer import call_at
+from ferrule.values.calls.call import CallFault, ToolCall, call_at
 from ferrule.values.conversation.exchange import Request, Response, Shape, Usage
 from ferrule.values.conversation.message import Message, openai_content, safe_id, sent_message
 from ferrule.values.encoding.encode import json_bytes, json_text

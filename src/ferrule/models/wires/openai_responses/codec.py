@@ -16,7 +16,7 @@ from ferrule.errors import LMError, MissingContentError, RefusalError
 from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.payload import Json, count_of, decoded, left_out, listed, mapping, no_answer, refuse_settings, text_of
-from ferrule.values.calls.from_answer import call_at
+from ferrule.values.calls.call import call_at
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
 from ferrule.values.conversation.message import safe_id, safe_name
 from ferrule.values.encoding.encode import json_bytes

@@ -1,8 +1,7 @@
-"""Tool calls as models write them in text.
+"""Find the tool calls that a model wrote as text.
 
-In: the text of an answer and the tools that were offered. Out: the calls in it, and the prose that is left. Forms are read, not models:
-what announces a call (a tag, a special token, a fence, a whole line), and what a call is made of (JSON, a name and JSON, Python, tags).
-The weaker the sign, the better the arguments must fit the tool; a tool that is only spoken of is not called.
+The forms are not tied to models. A call is announced by a tag, a special token, a fence or a line of its own, and consists of JSON, a name
+and JSON, Python, or tags. The weaker the announcement, the better the arguments must fit the tool: mentioning a tool does not call it.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ _CHANNELS = frozenset({"channel", "start", "message", "constrain", "startofturn"
 
 
 def find(text: str, tools: Any) -> tuple[list[dict[str, Any]], str]:
-    """The fields of the `ToolCall`s in a text, in order, and what else it says. Without a call the text is left as it is.
+    """The fields of the `ToolCall`s in a text, in order, and the rest of the text (all of it if there is no call).
 
-    `tools` are tools, declarations in OpenAI's form or bare, or `Declarations`: only their calls are found, under their own names.
+    `tools` are tools, declarations in OpenAI's form or bare, or `Declarations`. Only calls of these are found.
     """
     offers = offers_of(tools)
     if not offers or not text:
@@ -44,7 +43,7 @@ def find(text: str, tools: Any) -> tuple[list[dict[str, Any]], str]:
 
 
 def _fields(draft: Draft) -> dict[str, Any]:
-    # Fields, as `values.call` asks this module, and so cannot be imported by it.
+    # Not a `ToolCall`: `values.calls.call` imports this module.
     if problem := unwritable(draft.args):
         fault = CallFault("invalid_tool_call_arguments", f"the arguments of `{draft.offer.name}` {problem}", json_text(draft.args))
         draft = draft._replace(args={}, fault=fault)
@@ -59,7 +58,7 @@ def _fields(draft: Draft) -> dict[str, Any]:
 
 
 def _rest(text: str, spans: list[tuple[int, int]]) -> str:
-    """What lies between the calls, without the tags that stood around them."""
+    """The text between the calls, without the tags around them."""
     pieces: list[str] = []
     at = 0
     for start, end in [*spans, (len(text), len(text))]:

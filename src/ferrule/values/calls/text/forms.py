@@ -1,7 +1,4 @@
-"""What stands behind a sign of a call: one form after another.
-
-In: a place in a text where calls may begin. Out: drafts of those that follow one another there, and where they end.
-"""
+"""Read the calls at a position of a text, in any form."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.values.calls.text.json_form import drafts_of, drafts_of_args, fault_of, read_value, unreadable
 from ferrule.values.calls.text.offers import Draft
 from ferrule.values.calls.text.python_form import read_call, read_list
-from ferrule.values.calls.text.tags import TAG, read_arg_keys, read_tagged, tag_of
+from ferrule.values.calls.text.tags import TAG, read_arg_keys, read_tagged, skip, tag_of
 
 if TYPE_CHECKING:
     from ferrule.values.calls.text.offers import Effort, Offer, Offers
 
 FENCE = re.compile(r"`{3,}[ \t]*(?:([\w+.-]*)[ \t]*\r?\n|(json|python|tool_code|tool_call)?\s*)")
 PYTHON_LIST = re.compile(r"""\[\s*["'`]*[^\W\d](?:[^\[\](){}"'=,\n\\]|\\_){0,120}\(""")
-_JOIN = re.compile(r"[\s,;]*(?:#[^\n]{0,300}(?:\n|\Z)[\s,;]*){0,20}")  # bounded: what is a comment here may be asked again elsewhere
+_JOIN = re.compile(r"[\s,;]*(?:#[^\n]{0,300}(?:\n|\Z)[\s,;]*){0,20}")  # bounded: a comment may be searched again from elsewhere
 _NAME_AND_JSON = re.compile(
     r"(?P<name>[^\W\d](?:[\w.:/-]|\\_){0,120})(?P<between>[ \t]*(?:\r?\n)?[ \t]*(?=\{)"
     r"|\s*(?:(?:<[^<>\n]{1,60}>|\[[A-Z_]+\])\s*(?:[\w.:-]{1,64}\s*(?=[<\[]))?){0,3}\s*[:=]?\s*(?:```\w*\s*)?(?=\{))"
@@ -35,7 +32,7 @@ _EXTRA = re.compile(r"\s*\}+(?=\s*(?:<|\[/|```|\Z))")
 
 
 class Forms:
-    """Reads a text at the places it is pointed to."""
+    """Reads calls at given positions of a text."""
 
     __slots__ = ("_effort", "_offers", "_text")
 
@@ -45,11 +42,11 @@ class Forms:
         self._effort = effort
 
     def calls(self, at: int, *, is_marked: bool) -> tuple[list[Draft], int]:
-        """The calls that follow one another from a place on. `is_marked`: the text says that here are calls."""
+        """Consecutive calls from a position on, and the end of the last. `is_marked`: a tag or a fence announces calls."""
         drafts: list[Draft] = []
         end = at
         while True:
-            found = self._one(past(_JOIN, self._text, at), is_marked=is_marked)
+            found = self._one(skip(_JOIN, self._text, at), is_marked=is_marked)
             if found is None:
                 return drafts, end
             drafts += found[0]
@@ -69,10 +66,10 @@ class Forms:
             return read_tagged(self._text, at, self._offers, self._effort)
         if mark == "`":
             fence = FENCE.match(self._text, at) if is_marked else None
-            if fence is None or self._text.startswith("`", past(_JOIN, self._text, fence.end())):
+            if fence is None or self._text.startswith("`", skip(_JOIN, self._text, fence.end())):
                 return None  # fences do not nest
             drafts, end = self.calls(fence.end(), is_marked=True)
-            return (drafts, past(_FENCE_END, self._text, end)) if drafts else None
+            return (drafts, skip(_FENCE_END, self._text, end)) if drafts else None
         return self._by_name(at, is_marked=is_marked) if mark else None
 
     def _json(self, at: int, *, is_marked: bool) -> tuple[list[Draft], int] | None:
@@ -81,10 +78,10 @@ class Forms:
             return self._broken(at) if is_marked else None
         value, end, repairs = found
         drafts = drafts_of(value, self._offers, marked=is_marked)
-        return ([repaired(each, repairs) for each in drafts], end) if drafts else None
+        return ([add_repairs(each, repairs) for each in drafts], end) if drafts else None
 
     def _broken(self, at: int) -> tuple[list[Draft], int] | None:
-        """JSON behind a mark that cannot be read: with a lost closing brace before the closing tag, or as a fault of the tool it names."""
+        """Announced JSON that cannot be parsed: repaired if only closing braces are missing, or else a call with a fault."""
         closing = next((each for each in TAG.finditer(self._text, at) if tag_of(each[0]).kind in {"close", "stop"}), None)
         end = closing.start() if closing is not None else len(self._text)
         if not self._effort.spend(end - at):
@@ -96,21 +93,21 @@ class Forms:
         return ([fault], end) if fault is not None else None
 
     def unclosed(self, at: int, end: int) -> list[Draft] | None:
-        """The calls of JSON that is whole but for its last closing braces."""
+        """The calls of JSON that lacks only its last closing braces."""
         inside = self._text[at:end].strip()
         if not inside.endswith(("}", "]")):
-            return None  # cut: more may have been lost
+            return None  # truncated: more may be missing
         for lost in ("}", "}}", "]", "}]"):
             try:
                 value = json.loads(inside + lost)
             except (ValueError, RecursionError):
                 continue
             drafts = drafts_of(value, self._offers, marked=True)
-            return [repaired(each, ("missing_closing_brace",)) for each in drafts or ()]
+            return [add_repairs(each, ("missing_closing_brace",)) for each in drafts or ()]
         return None
 
     def _by_name(self, at: int, *, is_marked: bool) -> tuple[list[Draft], int] | None:
-        """A tool's name, and what follows it."""
+        """A call that begins with the tool's name."""
         text = self._text
         call = read_call(text, at, self._offers, self._effort)
         if call is not None:
@@ -125,7 +122,7 @@ class Forms:
         offer = self._offers.get(named["name"]) if named is not None else None
         if named is not None and offer is not None:
             found = self._with_args(offer, named.end(), is_marked=is_marked)
-            return (found[0], past(_FENCE_END, text, found[1])) if found is not None and "```" in named["between"] else found
+            return (found[0], skip(_FENCE_END, text, found[1])) if found is not None and "```" in named["between"] else found
         alone = _NAME_ALONE.match(text, at) if is_marked else None
         offer = self._offers.get(alone[1]) if alone is not None else None
         if alone is None or offer is None:
@@ -148,10 +145,10 @@ class Forms:
         draft = drafts_of_args(offer, found[0], self._offers)
         if draft is None or not (is_marked or offer.fits(draft.args)):
             return None
-        return [repaired(draft, found[2])], found[1]
+        return [add_repairs(draft, found[2])], found[1]
 
     def _escaped(self, named: re.Match[str]) -> tuple[list[Draft], int] | None:
-        """`call:f{a:<escape>x<escape>}`: words of their own for quotes."""
+        """`call:f{a:<escape>x<escape>}`: tokens in place of quotes."""
         offer = self._offers.get(named[1])
         if offer is None:
             return None
@@ -167,13 +164,13 @@ class Forms:
         return ([Draft(offer, cast("dict[str, Any]", found[0]), repairs)], end) if isinstance(found[0], dict) else None
 
     def tool_code(self, at: int, last: int) -> tuple[list[Draft], int]:
-        """The calls among the statements of a fence that is meant to be run."""
+        """The calls among the statements of a fence with code to run."""
         drafts, end = self.calls(at, is_marked=True)
         if drafts and end <= last:
             return drafts, last
         drafts.clear()
         while at < last and self._effort.left > 0:
-            found = self._one(past(_STATEMENT, self._text, at), is_marked=True)
+            found = self._one(skip(_STATEMENT, self._text, at), is_marked=True)
             if found is not None and found[1] <= last:
                 drafts += found[0]
                 at = found[1]
@@ -182,12 +179,6 @@ class Forms:
         return drafts, last
 
 
-def repaired(draft: Draft, repairs: tuple[str, ...]) -> Draft:
-    """The draft with the repairs of the text around it put first."""
+def add_repairs(draft: Draft, repairs: tuple[str, ...]) -> Draft:
+    """The draft with the repairs of the surrounding text, which come first."""
     return draft._replace(repairs=(*repairs, *draft.repairs)) if repairs else draft
-
-
-def past(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """The place behind a pattern that may stand at a place."""
-    found = pattern.match(text, at)
-    return found.end() if found is not None else at

@@ -1,7 +1,6 @@
-"""Calls that are written as JSON, in the shapes of many models.
+"""Read calls written as JSON, in the shapes of many models.
 
-In: a place in a text, or a JSON value. Out: drafts of the calls it stands for, or None where it is something else: a declaration of a
-tool, a result, a record that only looks alike.
+A declaration of a tool, a result, or another object that looks similar is not a call.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _decode = json.JSONDecoder().raw_decode
 
 
 class _Measured(LooseReader):
-    """Knows how far it came."""
+    """Records how far it came."""
 
     reached = 0
 
@@ -54,8 +53,8 @@ class _Measured(LooseReader):
 
 
 def read_value(text: str, at: int, effort: Effort) -> tuple[Any, int, tuple[str, ...]] | None:
-    """The JSON value that begins at a place, where it ends, and the repairs it needed; None for no value."""
-    if effort.left <= 0 or _OBJECT_OR_LIST.match(text, at) is None:  # braces of prose or of a program
+    """The JSON value at a position, its end, and the repairs it needed; None if there is no value."""
+    if effort.left <= 0 or _OBJECT_OR_LIST.match(text, at) is None:  # braces in prose or in a program
         effort.spend(0)
         return None
     try:
@@ -64,7 +63,7 @@ def read_value(text: str, at: int, effort: Effort) -> tuple[Any, int, tuple[str,
         effort.spend(20_000)
         return None
     except ValueError as error:
-        # It counts the lines before the fault, which is quick but not free.
+        # The parser counts the lines before the error, which is not free.
         effort.spend((getattr(error, "pos", at) - at) // 8 + at // 256)
     else:
         return value, end, ()
@@ -72,7 +71,7 @@ def read_value(text: str, at: int, effort: Effort) -> tuple[Any, int, tuple[str,
     try:
         value, end = reader.value(at, 0)
     except (ValueError, RecursionError) as error:
-        # A string or a comment without an end is searched for it up to the end of the text.
+        # For an unclosed string or comment the parser searches the whole text.
         is_open = "the end of the text" in str(error) or "/*" in text[reader.reached : reader.reached + 200]
         effort.spend(reader.reached - at + 64 + (len(text) - at) // (8 if is_open else 1024))
         return None
@@ -80,7 +79,7 @@ def read_value(text: str, at: int, effort: Effort) -> tuple[Any, int, tuple[str,
 
 
 def drafts_of(value: Any, offers: Offers, *, marked: bool) -> list[Draft] | None:
-    """The calls that a JSON value stands for. `marked`: the text says that here is a call, so that less of a shape is enough."""
+    """The calls of a JSON value. `marked`: a tag or fence announces calls, so that a weaker shape is enough."""
     if isinstance(value, list):
         found = [drafts_of(each, offers, marked=marked) for each in cast("list[Any]", value) if isinstance(each, dict)]
         if len(found) != len(cast("list[Any]", value)):
@@ -101,7 +100,7 @@ def drafts_of(value: Any, offers: Offers, *, marked: bool) -> list[Draft] | None
 
 
 def drafts_of_args(offer: Offer, args: Any, offers: Offers) -> Draft | None:
-    """The call of a tool that was named beside its arguments."""
+    """The call of a tool whose name stands before its arguments."""
     if not isinstance(args, dict):
         return None
     found = cast("dict[str, Any]", args)
@@ -113,14 +112,14 @@ def drafts_of_args(offer: Offer, args: Any, offers: Offers) -> Draft | None:
 
 
 def fault_of(text: str, at: int, end: int, offers: Offers) -> Draft | None:
-    """The call that was meant where a marked text names an offered tool, but its JSON cannot be read."""
+    """A call with a fault, where announced text names an offered tool but its JSON cannot be parsed."""
     head = _HEAD.match(text, at, min(end, at + 200))
     offer = offers.get(head["name"]) if head is not None else None
     return unreadable(offer, text[at:end].strip()) if offer is not None else None
 
 
 def unreadable(offer: Offer, raw: str) -> Draft:
-    """A call whose arguments cannot be read."""
+    """A call whose arguments cannot be parsed."""
     try:
         read_object(raw, tool=offer.name)
         reason = f"the call of `{offer.name}` cannot be read as JSON"
@@ -130,7 +129,7 @@ def unreadable(offer: Offer, raw: str) -> Draft:
 
 
 def _named(entry: dict[str, Any], offers: Offers, *, marked: bool) -> Draft | None:
-    """`{"name": ..., "arguments": {...}}` and its like, OpenAI's nested shape among them."""
+    """`{"name": ..., "arguments": {...}}` and similar shapes, such as OpenAI's nested one."""
     function = entry.get("function")
     inner = cast("dict[str, Any]", function) if isinstance(function, dict) else entry
     key = next((each for each in _NAMES if isinstance(inner.get(each), str)), None)
@@ -160,7 +159,7 @@ def _named(entry: dict[str, Any], offers: Offers, *, marked: bool) -> Draft | No
 
 
 def _keyed(entry: dict[str, Any], offers: Offers) -> list[Draft] | None:
-    """`{"tool": {...arguments}}`, one or more: only where the arguments fit, as it has no other sign."""
+    """`{"tool": {...arguments}}`, one or more. The arguments must fit, as nothing else marks a call."""
     drafts: list[Draft] = []
     for key, given in entry.items():
         offer, args, repairs = offers.get(key), given, ()
@@ -178,7 +177,7 @@ def _keyed(entry: dict[str, Any], offers: Offers) -> list[Draft] | None:
 
 
 def _is_schema(args: dict[str, Any], offer: Offer) -> bool:
-    """The arguments describe arguments: a declaration that was said again."""
+    """Whether the arguments are a schema: the model repeats a declaration."""
     if isinstance(args.get("properties"), dict) and "properties" not in offer.properties:
         return True
     kinds = [cast("Mapping[str, Any]", each).get("type") for each in args.values() if isinstance(each, Mapping)]

@@ -1,7 +1,6 @@
-"""The tools offered, as a text may name them, and the drafts of calls that a text gave.
+"""The offered tools by the names that a text may use, and drafts of calls.
 
-In: tools in any form. Out: `Offers`, made once for a list of tools, which knows a tool by its name, by that name with dots, underscores or
-hyphens exchanged, and behind the prefixes that chat templates write.
+A tool is found by its name, by that name with other dots, underscores or hyphens, and after the prefixes that chat templates write.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ _COUNTED = re.compile(r":\d+$")
 
 
 class Offer(NamedTuple):
-    """One tool, as far as reading a call of it needs."""
+    """The parts of a tool's declaration that reading a call needs."""
 
     name: str
     properties: dict[str, Any]
     """Parameter name to its schema, in the order of the declaration."""
     required: frozenset[str]
     closed: bool
-    """No other arguments than `properties` are known to it."""
+    """Whether it accepts no arguments other than `properties`."""
 
     def fits(self, args: Mapping[str, Any]) -> bool:
-        """The names of the arguments are right; their values are checked later, by the tool."""
+        """Whether the names of the arguments fit. The tool checks their values later."""
         return self.required <= args.keys() and (not self.closed or args.keys() <= self.properties.keys())
 
 
 class Draft(NamedTuple):
-    """A call that was found, before it is a `ToolCall`."""
+    """A call in a text, not yet a `ToolCall`."""
 
     offer: Offer
     args: dict[str, Any]
@@ -48,7 +47,7 @@ class Draft(NamedTuple):
 
 
 class Effort:
-    """How much work may still be spent on places that turn out to hold no call, in characters: it bounds the time of hostile texts."""
+    """A budget in characters for positions that turn out to hold no call. It bounds the time for hostile texts."""
 
     __slots__ = ("left",)
 
@@ -56,13 +55,13 @@ class Effort:
         self.left = 200_000 + size
 
     def spend(self, characters: int) -> bool:
-        """Take some; False when nothing is left."""
+        """Spend some; returns False if nothing is left."""
         self.left -= characters + 16
         return self.left > 0
 
 
 class Offers:
-    """Tools by the names a text may give them."""
+    """Tools by the names that a text may use."""
 
     __slots__ = ("_exact", "_folded", "spaced")
 
@@ -70,7 +69,7 @@ class Offers:
         self._exact: dict[str, Offer] = {}
         self._folded: dict[str, Offer | None] = {}
         self.spaced = False
-        """A name has a blank in it."""
+        """Whether a name contains a space."""
         for tool in tools:
             name, offer = _offer(tool)
             self.spaced = self.spaced or " " in name
@@ -78,13 +77,13 @@ class Offers:
                 self._exact.setdefault(each, offer)
                 folded = _folded(each)
                 other = self._folded.get(folded, offer)
-                self._folded[folded] = offer if other is not None and other.name == offer.name else None  # two of one spelling: neither
+                self._folded[folded] = offer if other is not None and other.name == offer.name else None  # ambiguous: neither
 
     def __bool__(self) -> bool:
         return bool(self._exact)
 
     def get(self, written: str) -> Offer | None:
-        """The tool that a name in a text means; None where none or more than one could be meant."""
+        """The tool of a name in a text; None if there is none, or more than one."""
         found = self._exact.get(written)
         if found is not None:
             return found
@@ -104,7 +103,7 @@ class Offers:
 
 
 def offers_of(tools: Any) -> Offers:
-    """The offers of a list of tools; those of `Declarations` are made once. Raises `ToolCallError` for what declares no tool."""
+    """The offers of a list of tools, cached for `Declarations`. Raises `ToolCallError` for anything that is not a tool or a declaration."""
     kept = getattr(tools, "kept", None)
     if kept is not None:
         return kept(Offers, lambda: Offers(tools))
@@ -113,7 +112,7 @@ def offers_of(tools: Any) -> Offers:
 
 
 def _offer(tool: Any) -> tuple[str, Offer]:
-    """The name a tool was declared by, and the offer under its own name."""
+    """The declared name of a tool, and the offer under its own name."""
     own = "" if isinstance(tool, Mapping) else getattr(tool, "name", "")
     declaration: Any = cast("Any", tool) if not own else getattr(cast("Any", tool), "declaration", None)
     body: Any = cast("Mapping[str, Any]", declaration).get("function", declaration) if isinstance(declaration, Mapping) else {}
@@ -122,7 +121,7 @@ def _offer(tool: Any) -> tuple[str, Offer]:
     schema: Any = found.get("parameters") or found.get("input_schema")
     name = own if isinstance(own, str) and own else declared
     if not isinstance(declared, str) or not isinstance(name, str) or not declared:
-        msg = f"Calls are looked for of tools or of their declarations; this is neither: {shown(tool)}. Make `Tool(...)` of a function."  # pyright: ignore[reportUnknownArgumentType]
+        msg = f"Pass tools or their declarations to find calls; found {shown(tool)}. Make a function a `Tool(...)`."  # pyright: ignore[reportUnknownArgumentType]
         raise ToolCallError("invalid_tool_spec", msg, raw=cast("Any", tool))
     if not isinstance(schema, Mapping):
         return declared, Offer(name, {}, frozenset(), closed=False)

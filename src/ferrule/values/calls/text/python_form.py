@@ -1,7 +1,6 @@
-"""Calls that are written as Python: `f(a=1, b="x")`, lists of them, quoted or not.
+"""Read calls written as Python: `f(a=1, b="x")`, and lists of them, quoted or not.
 
-In: a place in a text. Out: drafts and where they end, or None. Nothing is ever evaluated: values are literals, sums of literal numbers,
-or words without quotes, which stand for themselves.
+Nothing is evaluated: values are literals, arithmetic on literal numbers, or unquoted words, which are read as text.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _BARE = re.compile(r"[^\W_][\w .:/@+&%$°-]*")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _KNOWN_ESCAPES = frozenset("\\'\"abfnrtv01234567xuUN\n")
 _BETWEEN = re.compile(r"[\s,;'\"`]*")
-_NATIVE = frozenset({"single_quotes", "python_literals", "numbers", "trailing_comma"})  # no slips in Python
+_NATIVE = frozenset({"single_quotes", "python_literals", "numbers", "trailing_comma"})  # not mistakes in Python
 _CONSTANTS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 _TYPE_NAMES = frozenset({"str", "string", "int", "integer", "float", "number", "bool", "boolean", "list", "dict", "array", "object", "any"})
 _SUMS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -44,11 +43,11 @@ _LARGEST = 1e15
 
 
 class NoCallError(ValueError):
-    """What was read is no call of an offered tool."""
+    """The text is not a call of an offered tool."""
 
 
 def read_call(text: str, at: int, offers: Offers, effort: Effort) -> tuple[Draft, int] | None:
-    """The call that begins at a place, and where it ends."""
+    """The call at a position, and its end."""
     callee = _CALLEE.match(text, at)
     if callee is None or effort.left <= 0:
         return None
@@ -66,7 +65,7 @@ def read_call(text: str, at: int, offers: Offers, effort: Effort) -> tuple[Draft
 
 
 def read_calls(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int]:
-    """The calls that follow one another from a place on, parted by blanks, commas or semicolons."""
+    """Consecutive calls from a position on, separated by blanks, commas or semicolons, and the end of the last."""
     drafts: list[Draft] = []
     end = at
     while True:
@@ -78,7 +77,7 @@ def read_calls(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list
 
 
 def read_list(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int] | None:
-    """`[f(a=1), g()]`, and the same with quotes around the calls; a missing `]` is forgiven at the end of the text."""
+    """`[f(a=1), g()]`, also with quotes around the calls. The `]` may be missing at the end of the text."""
     drafts: list[Draft] = []
     pos = at + 1
     while True:
@@ -100,7 +99,7 @@ def read_list(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[
 
 
 def _quoted(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int] | None:
-    """The calls inside of a string that has escapes."""
+    """The calls inside a string with escapes."""
     try:
         inside, end = LooseReader(text).value(at, 0)
     except ValueError:
@@ -113,7 +112,7 @@ def _quoted(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Dr
 
 
 class _Arguments:
-    """One pass over what stands between the parentheses of a call."""
+    """One pass over the arguments in the parentheses of a call."""
 
     def __init__(self, text: str, offer: Offer, effort: Effort) -> None:
         self.text = text
@@ -128,7 +127,7 @@ class _Arguments:
             self.repairs.append(repair)
 
     def read(self, at: int) -> int:
-        """Read up to the closing parenthesis; returns the place behind it."""
+        """Read up to the closing parenthesis; returns the position after it."""
         at = self._blank(at)
         while not self.text.startswith(")", at):
             keyword = _KEYWORD.match(self.text, at)
@@ -160,7 +159,7 @@ class _Arguments:
         return _BLANK.match(self.text, at).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
 
     def _place(self) -> None:
-        """Give the values without a name the names of the parameters, in order."""
+        """Assign positional values to the parameters, in order."""
         values = self._positional
         names = list(self.offer.properties)
         if len(values) == 1 and isinstance(values[0], dict) and not self.args and cast("dict[str, Any]", values[0]).keys() <= set(names):
@@ -192,7 +191,7 @@ class _Arguments:
         return value, end
 
     def _expression(self, at: int, key: str) -> tuple[Any, int]:
-        """A value that is no plain literal."""
+        """A value that is not a simple literal."""
         end = self._end(at)
         source = self.text[at:end].strip()
         if not self.effort.spend(end - at) or not source or len(source) > _LONGEST_EXPRESSION:
@@ -207,7 +206,7 @@ class _Arguments:
             raise NoCallError(source[:20]) from error
 
     def _end(self, at: int) -> int:
-        """Where the argument that begins at a place ends: before its comma, or before the closing parenthesis."""
+        """The end of the argument at a position: its comma, or the closing parenthesis."""
         depth = 0
         for token in _TOKEN.finditer(self.text, at):
             mark = token[0]
@@ -223,7 +222,7 @@ class _Arguments:
         raise NoCallError("no end")
 
     def _bare(self, source: str, key: str) -> str:
-        """A word without quotes; a parameter's own name or a type's tells of a signature, not of a call."""
+        """An unquoted word. The name of a parameter or a type means that the text is a signature, not a call."""
         if not key or source == key or source in self.offer.properties or source.lower() in _TYPE_NAMES:
             raise NoCallError(source)
         if not _BARE.fullmatch(source) and not re.fullmatch(r"\w+(?:\.\w+|\[[\w'\".:-]*\])+", source):
@@ -264,7 +263,7 @@ class _Arguments:
 
 
 def _as_python(escape: re.Match[str]) -> str:
-    """An escape Python does not know stands for itself, but not without a warning."""
+    """Double the backslash of an unknown escape, about which Python would warn."""
     return escape[0] if escape[1] in _KNOWN_ESCAPES else f"\\{escape[0]}"
 
 

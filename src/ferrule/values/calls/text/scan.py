@@ -1,7 +1,6 @@
-"""One pass over a text in search of calls.
+"""One pass over a text that finds the calls in it.
 
-In: a text and the tools offered. Out: drafts of the calls, and the spans they cover. It stops at every mark a call could begin with, and
-asks there for each form; what it has read is never read again.
+The scan stops at each mark that may begin a call and tries each form there. Text that was read is not read again.
 """
 
 from __future__ import annotations
@@ -9,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ferrule.values.calls.text.forms import FENCE, PYTHON_LIST, Forms, past, repaired
+from ferrule.values.calls.text.forms import FENCE, PYTHON_LIST, Forms, add_repairs
 from ferrule.values.calls.text.json_form import drafts_of, drafts_of_args, read_value
 from ferrule.values.calls.text.offers import Effort
 from ferrule.values.calls.text.python_form import read_calls, read_list
-from ferrule.values.calls.text.tags import TAG, closes, read_tagged, tag_of
+from ferrule.values.calls.text.tags import TAG, closes, read_tagged, skip, tag_of
 from ferrule.values.encoding.repair import read_json
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ _LIKE_EXAMPLE = re.compile(
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"(?:>\s*)+")
-_THOUGHT_END = re.compile(r"(?:</think(?:ing)?>|\[/THINK\]|<\|end_of_thought\|>)(?=\s*\n|\s*\Z|\s*<)")  # else it stands in an argument
+_THOUGHT_END = re.compile(r"(?:</think(?:ing)?>|\[/THINK\]|<\|end_of_thought\|>)(?=\s*\n|\s*\Z|\s*<)")  # otherwise it is in an argument
 _THOUGHT_START = re.compile(r"<think(?:ing)?>|\[THINK\]|<\|begin_of_thought\|>")
 _OBSERVATION = re.compile(r"^\W{0,4}Observation\W{0,4}:", re.MULTILINE)
 _CHANNEL_END = re.compile(r"<\|(?:end|start|channel|call|return)\|>")
@@ -54,17 +53,17 @@ _NEAR = 240
 
 
 class _Edges(NamedTuple):
-    """How a place lies in its text."""
+    """The position of a span in its text."""
 
     begins: bool
-    """Nothing stands before it on its line but a bullet, a number or a label with a colon."""
+    """Only a bullet, a number or a label with a colon is before it on its line."""
     ends: bool
     is_whole: bool
-    """It is all that the text says."""
+    """It is the whole text."""
 
 
 class Scan:
-    """The state of the pass: what was found, and where a weak sign does not count."""
+    """The state of the pass: the calls found, and where a weak sign does not count."""
 
     __slots__ = (
         "_effort",
@@ -92,14 +91,14 @@ class Scan:
         self._first = self._last = self._example = -1
         self.drafts: list[Draft] = []
         self.spans: list[tuple[int, int]] = []
-        """Beginning and end of what each call was written in, in order."""
+        """Start and end of the text of each call, in order."""
 
     def run(self) -> None:
-        """Go through the text once."""
+        """Scan the text once."""
         at, end = self._start(), len(self._text)
         if "Observation" in self._text and "Action" in self._text:
             observation = _OBSERVATION.search(self._text, at)
-            end = observation.start() if observation is not None else end  # what follows is made up by the model
+            end = observation.start() if observation is not None else end  # the model invented the rest
         while self._effort.left > 0:
             anchor = _ANCHOR.search(self._text, at)
             if anchor is None or anchor.start() >= end:
@@ -107,7 +106,7 @@ class Scan:
             at = max(self._visit(anchor), at + 1)
 
     def _start(self) -> int:
-        """Behind the thoughts whose beginning the prompt held."""
+        """The position after thoughts that the prompt opened."""
         if "/" not in self._text and "end_of" not in self._text:
             return 0
         end = _THOUGHT_END.search(self._text)
@@ -156,7 +155,7 @@ class Scan:
         return end
 
     def _in_a_sentence(self, start: int) -> bool:
-        """Shown as inline code: the tag is spoken of."""
+        """Whether the tag is inline code, and so only mentioned."""
         return (
             self._text[start - 1 : start] == "`" and self._text[max(0, start - 3) : start] != "```" and not self._edges(start, start).begins
         )
@@ -171,7 +170,7 @@ class Scan:
                 return found.end()
         self._unclosed.add(opening.stem)
         if opening.is_thought:
-            self._weak_from = len(self._text)  # a cut thought: only what is marked as a call ends it
+            self._weak_from = len(self._text)  # a truncated thought: only an announced call ends it
             return anchor.end()
         return len(self._text)
 
@@ -198,12 +197,12 @@ class Scan:
         return fence.end()
 
     def _line(self, at: int) -> int:
-        """`f(a=1)` as a line of its own."""
+        """`f(a=1)` on its own line."""
         if not self._text[max(0, at - 2) : at].rstrip(" ")[-1:].isidentifier() and not self._text[at - 1 : at].isdigit():
             return at + 1
         low = max(self._text.rfind("\n", max(0, at - _NEAR), at) + 1, at - _NEAR)
         head = self._text[low:at].removesuffix(" ")
-        start = low + past(_BEFORE_NAME, head, 0)
+        start = low + skip(_BEFORE_NAME, head, 0)
         name = self._text[start:at]
         if not name or low < self._weak_from:
             return at + 1
@@ -243,7 +242,7 @@ class Scan:
         if value is None:
             return at + 1
         drafts = drafts_of(value[0], self._offers, marked=False) or []
-        return self._weakly([repaired(each, value[2]) for each in drafts], at, value[1])
+        return self._weakly([add_repairs(each, value[2]) for each in drafts], at, value[1])
 
     def _object(self, at: int) -> int:
         found = read_value(self._text, at, self._effort)
@@ -252,7 +251,7 @@ class Scan:
         value, end, repairs = found
         drafts = (drafts_of(value, self._offers, marked=False) or []) if at >= self._weak_from else []
         if drafts:
-            return self._weakly([repaired(each, repairs) for each in drafts], at, end)
+            return self._weakly([add_repairs(each, repairs) for each in drafts], at, end)
         before = self._text[max(0, at - _NEAR) : at]
         if not isinstance(value, dict) or self._effort.left < 0:
             return end
@@ -260,7 +259,7 @@ class Scan:
             named = pattern.search(before) if sign in before else None
             draft = self._argued(named, value)
             if named is not None and draft is not None:
-                return self._keep([repaired(draft, repairs)], at - len(before) + named.start(), end)
+                return self._keep([add_repairs(draft, repairs)], at - len(before) + named.start(), end)
         if not before.rstrip(" \t\r\n`*")[-1:].isalnum() and "```" not in before:
             return end
         self._effort.spend(32)
@@ -271,7 +270,7 @@ class Scan:
             edges = self._edges(start, end)
             in_fence = "```" in named[0]
             if edges.begins and edges.ends and (in_fence or start >= self._weak_from) and not self._like_example(start, end):
-                return self._keep([repaired(draft, repairs)], start, end)
+                return self._keep([add_repairs(draft, repairs)], start, end)
         return end
 
     def _broken_object(self, at: int) -> int:
@@ -284,7 +283,7 @@ class Scan:
                 value, repairs = read_json(self._text[at : self._last])
             except ValueError:
                 return at + 1
-            drafts = [repaired(each, repairs) for each in drafts_of(value, self._offers, marked=False) or ()]
+            drafts = [add_repairs(each, repairs) for each in drafts_of(value, self._offers, marked=False) or ()]
         return self._keep(drafts, at, self._last) if drafts else at + 1
 
     def _argued(self, named: re.Match[str] | None, args: Any) -> Draft | None:
@@ -292,7 +291,7 @@ class Scan:
         return drafts_of_args(offer, args, self._offers) if offer is not None else None
 
     def _weakly(self, drafts: list[Draft], start: int, end: int) -> int:
-        """Keep calls that only their own form tells of, unless a sentence goes on around them or they are said to be an example."""
+        """Keep calls without an announcement, unless they are inside a sentence or are called an example."""
         if drafts and self._stands_alone(start, end):
             self._keep(drafts, start, end)
         return end
@@ -320,13 +319,13 @@ class Scan:
             not before or before.endswith(":") or before.rstrip(".)").isdigit() or (before.endswith(">") and not before.endswith(">>>"))
         )
         behind = self.spans[-1][1] if self.spans else -_NEAR
-        begins = begins or (start - behind < _NEAR and not text[behind:start].strip(_BETWEEN))  # goes on where a call ended
+        begins = begins or (start - behind < _NEAR and not text[behind:start].strip(_BETWEEN))  # follows a call
         line = text.find("\n", end, end + _NEAR)
         after = text[end : line if line >= 0 else end + _NEAR].strip(_BEHIND)
         return _Edges(begins, not after or after.startswith(("<", "[/")), is_whole)
 
     def _like_example(self, start: int, end: int) -> bool:
-        """It is said to be one, or goes on in a list of them."""
+        """Whether the text calls it an example, or it continues a list of examples."""
         text = self._text
         found = _LIKE_EXAMPLE.search(text, max(0, start - 160), start) is not None
         found = found or (0 <= self._example < start and not text[self._example : start].strip(_BETWEEN + _BESIDE))

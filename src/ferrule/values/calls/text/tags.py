@@ -1,7 +1,7 @@
 """Tags and special tokens around calls, and calls whose arguments are tags.
 
-In: a tag, or the place behind one. Out: what kind of tag it is; drafts of the calls that are written in tags: `<function=f><parameter=x>`,
-`<invoke name="f"><parameter name="x">`, `f<arg_key>x</arg_key><arg_value>`, `<tool_name>f</tool_name>`, and their relatives.
+Such calls are `<function=f><parameter=x>`, `<invoke name="f"><parameter name="x">`, `f<arg_key>x</arg_key><arg_value>`,
+`<tool_name>f</tool_name>`, and similar forms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ferrule.values.calls.text.offers import Draft, Effort, Offer, Offers
 from ferrule.values.encoding.repair import read_json
 
 Kind = Literal["call", "close", "aside", "stop", "tagged", "other"]
-"""`call` announces calls, `close` ends them, `aside` opens what is no answer (thoughts, results, declarations), `stop` ends the text."""
+"""`call` announces calls, `close` ends them, `aside` opens thoughts, results or declarations, `stop` ends the text."""
 
 TAG = re.compile(r"<<?/?[|\uff5c]?/?[A-Za-z][^<>\n]{0,160}>>?|\[/?[A-Z][A-Z_]{2,30}\]|</[|\uff5c]DSML[^<>\n]{0,80}>")
 
@@ -36,7 +36,7 @@ _PARAMETER_END = re.compile(
     rf"|<{_SPACE}\s?(?:parameter|param|arg|argument)\s*=|</{_SPACE}\s?(?:function|invoke|tool_call|tool|call)s?\s*>"
 )
 _INVOKE_END = re.compile(rf"\s*(?:</{_SPACE}\s?(?:function|invoke|tool|tool_call|call)\s*>|<\|close\|>call<\|sep\|>)")
-_TOLD = re.compile(
+_NAME_TAG = re.compile(
     r"\s*(?:<invoke>\s*)?<(?:tool_|function_)?name>\s*(?P<name>[^<>\n]{1,120}?)\s*</(?:tool_|function_)?name>\s*"
     r"(?:<(?P<wrap>parameters|arguments|args|input|tool_input|params)>)?\s*"
 )
@@ -66,20 +66,20 @@ _TYPES: dict[str, str] = {"any": "", "str": "string"}
 
 
 class Tag:
-    """What a tag says, by its words alone."""
+    """The meaning of a tag, by its words."""
 
     __slots__ = ("is_thought", "kind", "stem")
 
     def __init__(self, kind: Kind, stem: str) -> None:
         self.kind = kind
         self.stem = stem
-        """Its letters, without what makes it an opening or a closing one."""
+        """Its letters, without the marks of an opening or closing tag."""
         self.is_thought = _THOUGHTS.match(stem) is not None
 
 
 @lru_cache(maxsize=1024)
 def tag_of(text: str) -> Tag:
-    """The kind of a tag, with its brackets."""
+    """Classify a tag, given with its brackets."""
     inner = text.strip("<>[]")
     word = re.split(r"[\s=]", inner.strip("/|\uff5c "), maxsplit=1)[0] if "=" in inner else inner.strip("/|\uff5c ")
     word = re.split(r"[:|\uff5c]", word)[-1]
@@ -102,37 +102,37 @@ def tag_of(text: str) -> Tag:
 
 
 def closes(tag: Tag, opening: Tag) -> bool:
-    """A closing tag belongs to an opening one."""
+    """Whether a tag closes the opening one."""
     if tag.kind != "close":
         return False
     return tag.stem == opening.stem or opening.stem.removesuffix("begin").removesuffix("start").removeprefix("start") == tag.stem
 
 
 def ends_calls(tag: Tag) -> bool:
-    """A closing tag is one of calls, and no markup of the text's own."""
+    """Whether a closing tag ends calls, and is not other markup."""
     return _CALLS.fullmatch(tag.stem) is not None or tag.stem in _OF_CALLS or tag.stem in _STOPS
 
 
 def read_tagged(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int] | None:
-    """The call in tags that begins at a place."""
+    """The call in tags at a position."""
     invoke = _INVOKE.match(text, at)
     if invoke is not None:
         offer = offers.get(html.unescape(invoke["name"] or invoke["opened"]))
         return _body(text, invoke.end(), offer, offers, effort) if offer is not None else None
-    told = _TOLD.match(text, at)
-    offer = offers.get(told["name"]) if told is not None else None
-    if told is None or offer is None:
+    named = _NAME_TAG.match(text, at)
+    offer = offers.get(named["name"]) if named is not None else None
+    if named is None or offer is None:
         return _read_named_tag(text, at, offers, effort)
-    found = _body(text, told.end(), offer, offers, effort)
+    found = _body(text, named.end(), offer, offers, effort)
     if found is None:
         return None
-    wrap = told["wrap"]
+    wrap = named["wrap"]
     end = re.compile(rf"\s*(?:</{wrap}>)?\s*(?:</invoke>)?").match(text, found[1]) if wrap else None
     return found[0], end.end() if end is not None else found[1]
 
 
 def _read_named_tag(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int] | None:
-    """`<search><query>cats</query></search>`: only where the arguments fit, as any markup may have such a name."""
+    """`<search><query>cats</query></search>`. The arguments must fit, as other markup may have such a name."""
     named = _NAMED_TAG.match(text, at)
     offer = offers.get(named["name"]) if named is not None else None
     if named is None or offer is None:
@@ -146,7 +146,7 @@ def _read_named_tag(text: str, at: int, offers: Offers, effort: Effort) -> tuple
 
 
 def read_arg_keys(text: str, at: int, offer: Offer) -> tuple[Draft, int] | None:
-    """The `<arg_key>` and `<arg_value>` pairs that follow a tool's name."""
+    """The `<arg_key>` and `<arg_value>` pairs after a tool's name."""
     args: dict[str, Any] = {}
     repairs: list[str] = []
     key = _ARG_KEY.match(text, at)
@@ -155,14 +155,14 @@ def read_arg_keys(text: str, at: int, offer: Offer) -> tuple[Draft, int] | None:
     while key is not None:
         end = _ARG_END.search(text, key.end())
         last = end.start() if end is not None else len(text)
-        args[key[1]] = _decoded(text[key.end() : last], offer.properties.get(key[1]), "", repairs)
+        args[key[1]] = _decode(text[key.end() : last], offer.properties.get(key[1]), "", repairs)
         at = end.end() if end is not None and end["close"] else last
         key = _ARG_KEY.match(text, at)
     return Draft(offer, args, tuple(repairs)), at
 
 
 def _body(text: str, at: int, offer: Offer, offers: Offers, effort: Effort) -> tuple[list[Draft], int] | None:
-    """The arguments of a call that was named by a tag: JSON, parameters, or one tag for each argument."""
+    """The arguments of a call whose tag names the tool: JSON, parameters, or one tag for each argument."""
     args: dict[str, Any] = {}
     repairs: list[str] = []
     begins = re.compile(r"\s*").match(text, at)
@@ -174,7 +174,7 @@ def _body(text: str, at: int, offer: Offer, offers: Offers, effort: Effort) -> t
             closing = _INVOKE_END.search(text, first)
             effort.spend((closing.end() if closing is not None else len(text)) - first)
             return ([unreadable(offer, text[first : closing.start()].strip())], closing.end()) if closing is not None else None
-        return [draft._replace(repairs=(*found[2], *draft.repairs))], _past(_INVOKE_END, text, found[1])
+        return [draft._replace(repairs=(*found[2], *draft.repairs))], skip(_INVOKE_END, text, found[1])
     parameter = _PARAMETER.match(text, at)
     if parameter is None:
         args, at = _children(text, at, offer, effort, repairs)
@@ -184,10 +184,10 @@ def _body(text: str, at: int, offer: Offer, offers: Offers, effort: Effort) -> t
         key, said = html.unescape(parameter["key"] or parameter["opened"]), parameter["more"] or parameter["typed"] or ""
         end = _PARAMETER_END.search(text, parameter.end())
         last = end.start() if end is not None else len(text)
-        args[key] = _decoded(text[parameter.end() : last], offer.properties.get(key), said, repairs)
+        args[key] = _decode(text[parameter.end() : last], offer.properties.get(key), said, repairs)
         at = end.end() if end is not None and end["close"] else last
         parameter = _PARAMETER.match(text, at)
-    return [Draft(offer, args, tuple(repairs))], _past(_INVOKE_END, text, at)
+    return [Draft(offer, args, tuple(repairs))], skip(_INVOKE_END, text, at)
 
 
 def _children(text: str, at: int, offer: Offer, effort: Effort, repairs: list[str]) -> tuple[dict[str, Any], int]:
@@ -200,19 +200,20 @@ def _children(text: str, at: int, offer: Offer, effort: Effort, repairs: list[st
         if end < 0:
             effort.spend(len(text) - child.end())
             break
-        args[child["key"]] = _decoded(text[child.end() : end], offer.properties.get(child["key"]), "", repairs)
+        args[child["key"]] = _decode(text[child.end() : end], offer.properties.get(child["key"]), "", repairs)
         at = end + len(closing)
         child = _CHILD.match(text, at)
     return args, at
 
 
-def _past(pattern: re.Pattern[str], text: str, at: int) -> int:
+def skip(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """The position after an optional pattern."""
     found = pattern.match(text, at)
     return found.end() if found is not None else at
 
 
-def _decoded(value: str, schema: Any, said: str, repairs: list[str]) -> Any:
-    """A value that came as text: JSON where the tag or the schema says that it is no string."""
+def _decode(value: str, schema: Any, said: str, repairs: list[str]) -> Any:
+    """Decode a value from text: as JSON if the tag or the schema says that it is not a string."""
     if 'string="true"' in said or 'type="string"' in said:
         return value
     value = value.removeprefix("\r").removeprefix("\n").removesuffix("\n").removesuffix("\r")
@@ -232,7 +233,7 @@ def _decoded(value: str, schema: Any, said: str, repairs: list[str]) -> Any:
 
 
 def _kinds(schema: Any) -> set[str]:
-    """The JSON types that a schema allows; empty where it says nothing of them."""
+    """The JSON types that a schema allows; empty if it does not say."""
     if not isinstance(schema, Mapping):
         return set()
     found = cast("Mapping[str, Any]", schema)
