@@ -31,7 +31,7 @@ def nothing_left():
     """M86: after the test there is no child and no thread that was not there before."""
     before, threads = children(), strangers()
     yield
-    for _ in range(100):
+    for _ in range(1_200):
         left, more = children() - before, strangers() - threads
         if not left and not more:
             return

@@ -236,14 +236,14 @@ def test_the_time_in_the_queue_does_not_count(on_a_loop):
     def ask() -> str:
         asking.set()
         if on_a_loop:
-            return asyncio.run(offload.in_worker_thread(work, timeout_s=0.5, name="t"))
-        return offload.run_with_timeout(work, 0.5, "t")
+            return asyncio.run(offload.in_worker_thread(work, timeout_s=1, name="t"))
+        return offload.run_with_timeout(work, 1, "t")
 
     found: list[Any] = []
     caller = threading.Thread(target=lambda: found.append(ask()))
     caller.start()
     assert asking.wait(LONG)
-    caller.join(0.7)  # longer than the limit
+    caller.join(1.2)  # longer than the limit
     assert found == []
     first.open.set()
     caller.join(LONG)

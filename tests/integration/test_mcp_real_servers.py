@@ -245,11 +245,11 @@ def test_progress_is_told_with_the_tool(servers) -> None:
 
 
 def test_progress_keeps_a_call_alive_that_takes_longer_than_its_timeout(servers) -> None:
-    """M27: 2 s of work in steps of 0.4 s under a timeout of 1.2 s."""
-    with started("everything", "stdio", timeout_s=1.2) as tools:
-        assert "completed" in tools["trigger-long-running-operation"](duration=2, steps=5)
-    with started("everything", "stdio", timeout_s=1.2, total_timeout_s=None) as tools, pytest.raises(MCPError):
-        tools["trigger-long-running-operation"](duration=2, steps=5)
+    """M27: 4 s of work in steps of 0.5 s under a timeout of 2.5 s."""
+    with started("everything", "stdio", timeout_s=2.5) as tools:
+        assert "completed" in tools["trigger-long-running-operation"](duration=4, steps=8)
+    with started("everything", "stdio", timeout_s=2.5, total_timeout_s=None) as tools, pytest.raises(MCPError):
+        tools["trigger-long-running-operation"](duration=4, steps=8)
 
 
 def test_resources_and_prompts_are_listed_and_read(servers) -> None:

@@ -154,11 +154,11 @@ def test_of_several_processes_one_executes_a_run_and_the_others_are_told(tmp_pat
 def test_while_a_process_is_at_work_its_lease_is_renewed(tmp_path: Path) -> None:
     """A3: a tool may run for longer than the lease."""
     (tmp_path / "hang_one").touch()
-    running = process("start", tmp_path, LEASE_S="0.3")
+    running = process("start", tmp_path, LEASE_S="3")
     until((tmp_path / "hangs_one").exists)
     first = _until(tmp_path)
     until(lambda: _until(tmp_path) > first + 0.3)
-    store, run = here(tmp_path, lease_s=0.3)
+    store, run = here(tmp_path, lease_s=3)
     with pytest.raises(StoreError, match="at work on the run"):
         run.resume()
     store.close()
@@ -169,12 +169,12 @@ def test_while_a_process_is_at_work_its_lease_is_renewed(tmp_path: Path) -> None
 def test_a_stopped_process_that_lost_its_run_is_fenced_when_it_wakes(tmp_path: Path) -> None:
     """Q4: SIGSTOP, the run is taken over and finished, SIGCONT: its next write is refused, and it starts no tool."""
     (tmp_path / "hang_one").touch()
-    running = process("start", tmp_path, LEASE_S="0.3")
+    running = process("start", tmp_path, LEASE_S="3")
     until((tmp_path / "hangs_one").exists)
     running.send_signal(signal.SIGSTOP)
     ends = _until(tmp_path)
     (tmp_path / "hang_one").unlink()
-    store, run = here(tmp_path, clock=lambda: ends + 1)
+    store, run = here(tmp_path, clock=lambda: ends + 10)
     with ferrule.context(lm=Replaying([])):
         assert run.resume().status == "waiting"
         run.answer(run.pending[0].approve())

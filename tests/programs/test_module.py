@@ -354,7 +354,7 @@ def test_batch_keeps_the_order_and_runs_at_once(capsys: pytest.CaptureFixture[st
     together = threading.Barrier(4)
 
     def answer(request: Any) -> str:
-        together.wait(timeout=20)
+        together.wait(timeout=60)
         return fields(text=request.messages[-1].text.split("number ")[1].split()[0])
 
     program = Predict("topic -> text")

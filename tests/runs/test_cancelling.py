@@ -190,12 +190,12 @@ def test_an_interrupt_in_one_call_of_a_turn_is_no_observation_and_waits_for_no_o
 
     def slow() -> str:
         reached.set()
-        release.wait(30)
+        release.wait(60)
         ended.set()
         return "late"
 
     def stop() -> str:
-        assert reached.wait(30)
+        assert reached.wait(60)
         raise KeyboardInterrupt
 
     run = Run(Batch(named("slow", slow), named("stop", stop, concurrent=False)), (), {})
@@ -205,7 +205,7 @@ def test_an_interrupt_in_one_call_of_a_turn_is_no_observation_and_waits_for_no_o
     written = list(run.journal.entries)
     assert "result" not in {entry.kind for entry in written}
     release.set()
-    assert ended.wait(30)
+    assert ended.wait(60)
     assert run.journal.entries == written
 
 
@@ -215,11 +215,11 @@ def test_a_tool_stop_keeps_the_results_of_the_others() -> None:
 
     def slow() -> str:
         reached.set()
-        release.wait(30)
+        release.wait(60)
         return "kept"
 
     def stop() -> str:
-        assert reached.wait(30)
+        assert reached.wait(60)
         release.set()
         raise ToolStop("enough")
 
@@ -238,7 +238,7 @@ def test_an_answer_that_comes_after_the_run_ended_is_not_taken(driver: str) -> N
         asked.append("model")
         if len(asked) == 1:
             reached.set()
-            release.wait(30)
+            release.wait(60)
         return Response("[[ ## b ## ]]\nB\n\n[[ ## completed ## ]]")
 
     from ferrule import Module, Predict
@@ -258,7 +258,7 @@ def test_an_answer_that_comes_after_the_run_ended_is_not_taken(driver: str) -> N
 
             if not asked:
                 threading.Thread(target=copy_context().run, args=(branch,), daemon=True).start()
-                assert reached.wait(30)
+                assert reached.wait(60)
                 raise RuntimeError("gone")
             return Prediction(b=self.predict(a="y").b)
 
@@ -268,5 +268,5 @@ def test_an_answer_that_comes_after_the_run_ended_is_not_taken(driver: str) -> N
         assert carry(run, driver).prediction.b == "B"
         written = len(run.journal.entries)
         release.set()
-        assert left.wait(30)
+        assert left.wait(60)
     assert len(run.journal.entries) == written == 1

@@ -82,11 +82,11 @@ def test_a_run_that_was_done_when_it_was_loaded_may_be_read_by_several_threads()
             both = threading.Barrier(3)
 
             def read(run: Run = run, both: threading.Barrier = both) -> tuple[Any, int, str]:
-                both.wait(10)
+                both.wait(60)
                 return run.prediction, run.usage.calls, run.status
 
             with ThreadPoolExecutor(3) as pool:
-                found = [future.result(30) for future in [pool.submit(context_free, read) for _ in range(3)]]
+                found = [future.result(60) for future in [pool.submit(context_free, read) for _ in range(3)]]
             assert found == [(None, 1, "done")] * 3
             assert program.sent == ["ann"]
 
@@ -112,7 +112,7 @@ def test_a_loaded_run_may_be_read_by_a_tool_while_a_thread_makes_it_of_its_journ
     go_on.clear()
     first = threading.Thread(target=lambda: run.prediction, daemon=True)
     first.start()
-    assert began.wait(10)
+    assert began.wait(60)
 
     async def reader() -> str:
         """Read it."""
@@ -122,7 +122,7 @@ def test_a_loaded_run_may_be_read_by_a_tool_while_a_thread_makes_it_of_its_journ
     agent = ReAct("question -> answer", [reader], native=True)
     agent.set_lm(ScriptedLM([native_step("r", "reader", {}), native_step("f", "finish", {"answer": "a"})]))
     assert agent(question="q").trajectory["observation_0"] == "B"
-    first.join(10)
+    first.join(60)
     assert not first.is_alive()
 
 
@@ -319,7 +319,7 @@ def test_usage_counts_a_call_that_was_answered_after_the_run_was_given_up() -> N
         def forward(self, a: str) -> None:
             self.ask(a=a)
             asked.set()
-            release.wait(10)
+            release.wait(60)
             try:
                 self.ask(a="more")
             finally:
@@ -338,7 +338,7 @@ def test_usage_counts_a_call_that_was_answered_after_the_run_was_given_up() -> N
     with context(lm=model()):
         asyncio.run(main())
         release.set()
-        assert over.wait(10)
+        assert over.wait(60)
     assert run.usage == Usage(10, 5, 0, 1)
     assert run.status == "cancelled"
 

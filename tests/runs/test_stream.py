@@ -151,7 +151,7 @@ def _agent_that_waits(reached: threading.Event, release: threading.Event, ran: l
     def first() -> str:
         """First."""
         reached.set()
-        release.wait(20)
+        release.wait(60)
         return "first"
 
     def second() -> str:
@@ -266,7 +266,7 @@ def test_leaving_a_stream_cancels_its_async_tools_and_waits_for_them(leave: str,
     for event in stream:
         if isinstance(event, events.CallStarted):
             for each in tools:
-                assert each.began.wait(10)
+                assert each.began.wait(60)
             break
     if leave == "with":
         stream.__exit__(None, None, None)
@@ -288,7 +288,7 @@ def test_leaving_a_stream_cancels_a_program_that_is_async_alone() -> None:
             return Prediction(answer=await waiting.wait())
 
     for _ in (stream := Slow().stream()):
-        assert waiting.began.wait(10)
+        assert waiting.began.wait(60)
         break
     assert waiting.seen == ["cancelled"]
     _until(lambda: stream.run.status == "cancelled")
@@ -352,7 +352,7 @@ def test_leaving_a_stream_cancels_all_before_it_waits_for_one() -> None:
         agent.set_lm(ScriptedLM([native_step("o", "outer_tool", {})]))
         for event in agent.stream(question="q"):
             if isinstance(event, events.CallStarted):
-                assert waiting.began.wait(10)
+                assert waiting.began.wait(60)
                 break
         assert waiting.seen == ["cancelled"]
 
@@ -364,13 +364,13 @@ def test_a_stream_that_is_closed_while_it_is_iterated_ends_with_the_runs_own_can
 
     def close() -> str:
         """Close the stream."""
-        assert waiting.began.wait(10)
+        assert waiting.began.wait(60)
         stream[0].close()
         return "closed"
 
     def observe(event: events.Event) -> None:
         if isinstance(event, events.CallFinished) and where == "observer":
-            assert waiting.began.wait(10)
+            assert waiting.began.wait(60)
             stream[0].close()
 
     tools = [Tool(waiting.wait, "wait"), Tool(close if where == "tool" else lambda: "done", "other")]
@@ -458,7 +458,7 @@ def test_progress_that_nobody_listens_to_any_more_is_dropped() -> None:
     def slow() -> str:
         """Tell after the end."""
         began.set()
-        assert left.wait(10)
+        assert left.wait(60)
         progress("still here")
         told.set()
         return ""
@@ -473,7 +473,7 @@ def test_progress_that_nobody_listens_to_any_more_is_dropped() -> None:
 
     asyncio.run(main())
     left.set()
-    assert told.wait(10)
+    assert told.wait(60)
 
 
 def test_a_stream_may_be_read_inside_an_async_tool() -> None:

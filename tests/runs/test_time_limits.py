@@ -78,11 +78,11 @@ def test_more_calls_than_threads_are_all_done_in_time(sync: bool, pool: Any) -> 
     ran = []
 
     def rest() -> str:
-        threading.Event().wait(0.3)
+        threading.Event().wait(0.6)
         ran.append("rested")
         return "rested"
 
-    assert answered(Tool(rest, timeout_s=0.8), sync=sync, calls=8) == ["rested"] * 8
+    assert answered(Tool(rest, timeout_s=2), sync=sync, calls=8) == ["rested"] * 8
     assert len(ran) == 8
 
 

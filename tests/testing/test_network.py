@@ -89,7 +89,7 @@ def test_a_stream_comes_while_it_is_made():
     class Slow(BaseLM):
         def stream(self, request):
             yield Delta("first")
-            assert goes_on.wait(20)
+            assert goes_on.wait(60)
             yield Response("first")
 
     with serve(Slow()) as served:
@@ -116,7 +116,7 @@ def test_a_client_that_leaves_ends_the_stream():
         stream = served.lm().stream(ASKED)
         next(stream)
         stream.close()
-        assert closed.wait(20)
+        assert closed.wait(60)
 
 
 def test_connections_are_kept():
@@ -356,7 +356,7 @@ def test_it_runs_as_a_process(name):
             lm.complete(Request(Messages()))
         lm.close()
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=20) == ("", "")
+        assert process.communicate(timeout=60) == ("", "")
         assert process.returncode == 0
     finally:
         process.kill()

@@ -847,7 +847,7 @@ class TestCalling:
         free = threading.Event()
 
         def wait() -> str:
-            assert free.wait(10)
+            assert free.wait(60)
             return here.get()
 
         async def main():

@@ -408,7 +408,7 @@ def test_a_call_that_timed_out_does_nothing_more() -> None:
     def wait() -> str:
         """Wait."""
         reached.set()
-        release.wait(30)
+        release.wait(60)
         return "waited"
 
     def answer(request: Any) -> Any:
@@ -438,7 +438,7 @@ def test_a_call_that_timed_out_does_nothing_more() -> None:
         entries = len(run.journal.entries)
         assert reached.is_set()
         release.set()
-        assert over.wait(30)
+        assert over.wait(60)
     assert (late, len(run.journal.entries)) == ([], entries)
 
 

@@ -79,12 +79,12 @@ class Slow(Module):
     def forward(self, number: int) -> Prediction:
         self.begun.append(number)
         if number == 0:
-            self.both.wait(20)
+            self.both.wait(60)
             assert self.failing is not None
-            self.failing.join(5)
+            self.failing.join(60)
         elif number == 1:
             self.failing = threading.current_thread()
-            self.both.wait(20)
+            self.both.wait(60)
             raise ValueError("the second")
         return Prediction(number=number)
 
@@ -114,7 +114,7 @@ class Fails(Module):
 
     def forward(self, number: int) -> Prediction:
         if number == 0:
-            assert self.second.wait(20)
+            assert self.second.wait(60)
         else:
             self.second.set()
         raise ValueError(f"number {number}")

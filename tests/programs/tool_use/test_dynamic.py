@@ -175,11 +175,11 @@ def test_runs_at_the_same_time_have_tools_of_their_own() -> None:
     made: list[ModuleContext] = []
 
     def change(context: ModuleContext) -> str:
-        both.wait(timeout=20)
+        both.wait(timeout=60)
         made.append(context)
         mine = Tool(lambda: context.input_args["question"], "mine", "Whose run this is.")
         context.module.init_module(tools=[mine])
-        both.wait(timeout=20)
+        both.wait(timeout=60)
         return "changed"
 
     def answer(request: Any) -> Response:

@@ -265,7 +265,7 @@ def test_calls_of_one_turn_run_at_once_and_results_keep_their_order(driver: str,
 
     def meet(n: int) -> int:
         """Meet."""
-        together.wait(timeout=20)
+        together.wait(timeout=60)
         return n
 
     on_the_loop = asyncio.Barrier(8)
@@ -544,7 +544,7 @@ def test_a_run_that_ended_leaves_nothing_to_the_garbage_collector(driver: str, k
     gc.disable()
     try:
         carried()
-        for _ in range(200):  # the worker thread of a tool lets go of it last
+        for _ in range(12_000):  # the worker thread of a tool lets go of it last
             if all(each() is None for each in held):
                 break
             threading.Event().wait(0.005)

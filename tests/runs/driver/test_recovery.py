@@ -511,7 +511,7 @@ class TestTransactional:
         def slow(ctx: Context) -> str:
             ctx.db.execute("INSERT INTO orders VALUES (1)")
             begun.set()
-            assert go_on.wait(10)
+            assert go_on.wait(60)
             return "slow"
 
         run = Run(Program([call(Tool(slow, effect="transactional"))]), (), {})
@@ -537,7 +537,7 @@ class TestTransactional:
         def slow(ctx: Context) -> str:
             def numbers() -> Generator[tuple[int]]:
                 yield (1,)
-                go_on.wait(10)
+                go_on.wait(60)
                 yield from ((n,) for n in range(2, 8))
 
             try:
@@ -551,7 +551,7 @@ class TestTransactional:
         run.journal.sink = rows
         assert "ToolTimeoutError" in carry(run, driver).prediction[0]
         go_on.set()
-        assert gone.wait(10)
+        assert gone.wait(60)
         assert (rows.count("orders"), rows.count("entries")) == (0, 2)
 
     def test_a_statement_that_undoes_the_transaction_fails_the_call(self, rows: Rows, driver: str) -> None:

@@ -37,7 +37,7 @@ class SlowStore(MemoryStore):
             self.wrote_on_loop.append("a write")
         elif self.loops_thread:
             with self._ticked:
-                assert self._ticked.wait(30), "the event loop stands still"
+                assert self._ticked.wait(60), "the event loop stands still"
         self.writes += 1
         with self._writing() as db:
             yield db

@@ -105,7 +105,7 @@ def test_a_function_that_was_given_up_calls_no_further_program() -> None:
     def slow() -> str:
         """Take long."""
         reached.set()
-        release.wait(30)
+        release.wait(60)
         try:
             return inner(word="a").upper
         except RunCancelledError:
@@ -117,7 +117,7 @@ def test_a_function_that_was_given_up_calls_no_further_program() -> None:
             asked.append("inner")
         if request.messages[-1].role == "tool":  # the run goes on, and so does the thread
             release.set()
-            assert stopped.wait(30)
+            assert stopped.wait(60)
         return native_step("e", "finish", {"answer": "x"}) if request.messages[-1].role == "tool" else native_step("s", "slow")
 
     agent = ReAct("question -> answer", [Tool(slow, timeout_s=0.05)], native=True)

@@ -121,7 +121,7 @@ def test_the_end_stops_a_statement_that_runs_and_waits_until_it_is_out() -> None
 
         def execute(self, sql: str, parameters: Any) -> Any:
             begun.set()
-            assert stopped.wait(10)
+            assert stopped.wait(60)
             done.append("out")
             raise sqlite3.OperationalError("interrupted")
 
@@ -136,10 +136,10 @@ def test_the_end_stops_a_statement_that_runs_and_waits_until_it_is_out() -> None
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     database.end()
     done.append("ended")
-    thread.join(10)
+    thread.join(60)
     assert done == ["out", "ended"]
 
 

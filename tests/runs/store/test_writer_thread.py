@@ -20,7 +20,7 @@ def test_it_ends_when_there_is_no_lease_left_and_starts_again_when_needed() -> N
     thread.start()
     first = thread._thread
     assert first is not None
-    first.join(10)
+    first.join(60)
     assert asked.is_set()
     assert not first.is_alive()
     assert asyncio.run(thread.submit("x")) is True
@@ -39,7 +39,7 @@ def test_it_goes_on_for_a_lease_that_is_taken_while_it_is_about_to_end() -> None
 
     thread = StoreThread(lambda items: [True] * len(items), renew, lambda: bool(leases), every_s=0.0)
     thread.start()
-    assert again.wait(10)
+    assert again.wait(60)
     thread.stop()
 
 
@@ -52,7 +52,7 @@ def test_what_comes_together_is_written_together() -> None:
         batches.append(len(items))
         if len(batches) == 1:
             held.set()
-            holding.wait(10)
+            holding.wait(60)
         return [True] * len(items)
 
     thread = StoreThread(write, lambda: None, lambda: True, every_s=60.0)

@@ -139,7 +139,7 @@ def test_an_async_tool_is_awaited_on_the_callers_own_loop():
 def forever(started: threading.Event, free: threading.Event):
     def wait() -> str:
         started.set()
-        free.wait(30)
+        free.wait(60)
         return "late"
 
     return wait
@@ -417,7 +417,7 @@ def test_cancelling_acall_of_a_sync_tool_stops_the_waiting_only():
 
     def wait():
         started.set()
-        free.wait(30)
+        free.wait(60)
         done.set()
 
     async def main():
@@ -431,7 +431,7 @@ def test_cancelling_acall_of_a_sync_tool_stops_the_waiting_only():
     asyncio.run(main())
     assert not done.is_set()
     free.set()
-    assert done.wait(30)
+    assert done.wait(60)
 
 
 @pytest.mark.parametrize("timeout_s", [None, 60])

@@ -351,7 +351,7 @@ class TestRaised:
         """U66."""
         free = threading.Event()
         try:
-            found = run_call(checked(lambda: free.wait(30), name="slow", timeout_s=0.02))
+            found = run_call(checked(lambda: free.wait(60), name="slow", timeout_s=0.02))
         finally:
             free.set()
         assert found.content.startswith("Execution error in slow: ToolTimeoutError: `slow` did not finish within 0.02 s.")

@@ -66,6 +66,6 @@ def test_the_thread_ends_when_nobody_reads_any_more() -> None:
     os.close(writing)
     threads = [each for each in threading.enumerate() if each.name == "ferrule-stdin"]
     for each in threads:
-        each.join(10)
+        each.join(60)
     assert not any(each.is_alive() for each in threads)
     os.close(reading)
