@@ -10,8 +10,8 @@ from ferrule.tools.server_tools import (
     estimate_mcp_tokens,
     find_shadowed_tools,
     make_tools,
-    renamed,
-    together,
+    rename_tool,
+    separate_names,
 )
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
@@ -54,7 +54,7 @@ def test_tools_of_several_servers_and_local_ones_together():
         """Here."""
         return "here"
 
-    made = together(first, [Tool(local)], second)
+    made = separate_names([*first, Tool(local), *second])
     assert [each.name for each in made] == ["one__find", "one_only", "local", "two__find", "two__local"]
     box = Toolbox(made)
     assert [box["one__find"](), box["two__find"](), box["two__local"](), box["local"]()] == [
@@ -64,13 +64,13 @@ def test_tools_of_several_servers_and_local_ones_together():
         "here",
     ]
     assert box["one__find"].call_result().name == "one__find"
-    assert together(made) == made
+    assert separate_names(made) == made
 
 
 def test_without_a_collision_nothing_is_changed():
     made = make_tools([definition("find")], Server("one"), "one")
-    assert together(made)[0] is made[0]
-    assert renamed(made[0], "find") is made[0]
+    assert separate_names(made)[0] is made[0]
+    assert rename_tool(made[0], "find") is made[0]
 
 
 def test_a_tool_that_only_knows_its_server_is_connected_to_it():

@@ -1,8 +1,7 @@
-"""Many tools behind two: look for one, load it.
+"""Many tools behind two: `search_tools` lists names with one line each, `load_tool` returns one description and schema.
 
-In: tools that would fill a prompt. Out: `search_tools`, which gives names and one line each, and `load_tool`, which gives a tool's whole
-description and schema. A loaded tool is handed to `on_load`, so that a run can offer it from its next turn on; where there is nobody to do
-that, a third tool, `call_tool`, passes calls on, under the loaded tool's own checks and its own need for consent.
+A loaded tool is passed to `on_load`, so that a run can offer it from its next turn on. Without `on_load` there is a third tool,
+`call_tool`, which passes calls on, with the loaded tool's checks and confirmation.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ToolDefinitionError, ToolRetry
 from ferrule.tools.execution.run import call_directly
-from ferrule.tools.mcp.safety import scrubbed
+from ferrule.tools.mcp.safety import scrub
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.encoding.encode import json_text
@@ -25,21 +24,21 @@ if TYPE_CHECKING:
 _LONGEST_LINE = 120
 _MOST_FOUND = 20
 _WORD = re.compile(r"[a-z0-9]+")
-OWN_NAMES = ("search_tools", "load_tool", "call_tool")
+_OWN_NAMES = ("search_tools", "load_tool", "call_tool")
 
 
 def defer_tools(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | None = None) -> list[Tool]:
-    """The tools that stand for all of these. Raises `ToolDefinitionError` where one of them has such a name itself."""
+    """The tools that replace all of these. Raises `ToolDefinitionError` if one of them has the name of a replacement."""
     box = Toolbox(tools)
-    own = OWN_NAMES if on_load is None else OWN_NAMES[:2]
+    own = _OWN_NAMES if on_load is None else _OWN_NAMES[:2]
     clashing = [each for each in own if each in box]
     if clashing:
-        msg = f"`{clashing[0]}` is the name of a deferred tool and of what stands for them all. Give the tool another name."
+        msg = f"`{clashing[0]}` is the name of a deferred tool and of its replacement. Give the tool another name."
         raise ToolDefinitionError(msg)
 
     def search_tools(query: str = "") -> str:
         """Find tools by words of their name and description. Without words, the first of all tools. Gives names with one line each."""
-        found = _found(box, query)
+        found = _find(box, query)
         lines = [f"{each.name}: {summary(each)}".rstrip(": ") for each in found[:_MOST_FOUND]]
         more = [f"({len(found) - _MOST_FOUND} more; use other words)"] if len(found) > _MOST_FOUND else []
         return "\n".join([*lines, *more]) or "No tool has these words."
@@ -66,14 +65,14 @@ def defer_tools(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | No
 
 
 def summary(tool: Tool) -> str:
-    """The first sentence of a tool's description, in one line, shortened."""
-    said = " ".join(scrubbed(tool.desc).split())
+    """The first sentence of a tool's description, on one line, shortened."""
+    said = " ".join(scrub(tool.desc).split())
     first = re.split(r"(?<=[.!?]) ", said, maxsplit=1)[0]
     return first if len(first) <= _LONGEST_LINE else f"{first[: _LONGEST_LINE - 1]}…"
 
 
-def _found(box: Toolbox, query: str) -> list[Tool]:
-    """The tools that have most of the words, best first; a word in the name counts twice. All of them for no words."""
+def _find(box: Toolbox, query: str) -> list[Tool]:
+    """The tools with the most words, best first; a word in the name counts twice. All tools if there are no words."""
     words = set(_WORD.findall(query.lower()))
     if not words:
         return list(box.tools)

@@ -184,9 +184,9 @@ class Tool(attributes.ToolAttributes, Type):
         The MCP tool is the SDK's object or a dict. `options` are `name=` and the fields of `ConversionRules` and `ShowRules`: `trust=`,
         `confirm=`, ... Raises `ToolDefinitionError` for an entry that cannot be called.
         """
-        from ferrule.tools.mcp.tool import parts_of
+        from ferrule.tools.mcp.tool import read_mcp_tool_options
 
-        return cls(**parts_of(which, options))
+        return cls(**read_mcp_tool_options(which, options))
 
     @classmethod
     def from_file(cls, filepath: str | Path, *, strict: bool = False) -> Tool | None:
@@ -325,7 +325,7 @@ class Tool(attributes.ToolAttributes, Type):
             if self.mcp is None:
                 checker = Checker(self.name, self._found, build_parameters(self.name, self._found, self._given))
             else:
-                from ferrule.tools.mcp.argument_check import MCPChecker
+                from ferrule.tools.mcp.tool import MCPChecker
 
                 checker = MCPChecker(self.name, self.mcp.input_schema, lenient=getattr(self.func, "lenient", True))
             vars(self)["_checker"] = checker

@@ -262,9 +262,9 @@ def _own_slots(box: Toolbox) -> set[str]:
 def _separated(tools: tuple[Tool, ...], reserved: Iterable[str] = ()) -> tuple[Tool, ...]:
     if all(each.mcp is None for each in tools):
         return tools
-    from ferrule.tools.server_tools import separated
+    from ferrule.tools.server_tools import separate_names
 
-    return tuple(separated(tools, reserved))
+    return tuple(separate_names(tools, reserved))
 
 
 def _all(tools: Any) -> tuple[Tool, ...]:

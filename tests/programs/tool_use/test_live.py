@@ -17,7 +17,7 @@ from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
 from ferrule.testing.scripted import ScriptedLM
-from ferrule.tools.server_tools import separated
+from ferrule.tools.server_tools import separate_names
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
 
@@ -236,7 +236,7 @@ def test_names_that_two_servers_have_are_told_apart_by_the_server() -> None:
     assert [each.name for each in Toolbox([*one.tools, *two.tools])] == ["one__add", "finish", "two__add"]
     with pytest.raises(DuplicateToolError):
         Toolbox([*one.tools, *one.tools])
-    assert [each.name for each in separated([*one.tools])] == ["add", "finish"]
+    assert [each.name for each in separate_names([*one.tools])] == ["add", "finish"]
     one.close()
     two.close()
 

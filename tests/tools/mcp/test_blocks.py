@@ -2,7 +2,7 @@ import base64
 
 import pytest
 
-from ferrule.tools.mcp.blocks import block_of
+from ferrule.tools.mcp.blocks import read_block
 from ferrule.values.content.parts import Audio, File, Image, Text
 
 PNG = base64.b64encode(b"\x89PNG" * 5).decode()
@@ -45,7 +45,7 @@ KINDS = {
 @pytest.mark.parametrize(("raw", "part", "said"), KINDS.values(), ids=KINDS.keys())
 def test_a_block_is_kept_whole_and_shown_as_far_as_it_can_be(raw, part, said):
     """M46, M47, M49: opaque where it is unknown, never an exception, and bytes never as text."""
-    block = block_of(raw)
+    block = read_block(raw)
     assert block.raw == raw
     assert block.part == part
     shown = block.shown()
@@ -55,32 +55,32 @@ def test_a_block_is_kept_whole_and_shown_as_far_as_it_can_be(raw, part, said):
 
 def test_what_is_no_object_is_kept_as_unknown():
     """M49."""
-    block = block_of(3)
+    block = read_block(3)
     assert (block.type, block.raw["value"], block.part) == ("unknown", 3, None)
 
 
 def test_blocks_of_the_sdk_read_like_plain_ones():
     types = pytest.importorskip("mcp_types")
     raw = {"type": "image", "data": PNG, "mimeType": "image/png", "annotations": {"audience": ["user"], "priority": 0.5}}
-    assert block_of(types.ImageContent.model_validate(raw)) == block_of(raw)
+    assert read_block(types.ImageContent.model_validate(raw)) == read_block(raw)
 
 
 def test_audience_and_priority():
     """M51."""
-    block = block_of({"type": "text", "text": "x", "annotations": {"audience": ["user"], "priority": 1}})
+    block = read_block({"type": "text", "text": "x", "annotations": {"audience": ["user"], "priority": 1}})
     assert (block.audience, block.priority, block.is_for_user_only) == (("user",), 1.0, True)
-    both = block_of({"type": "text", "text": "x", "annotations": {"audience": ["user", "assistant"]}})
+    both = read_block({"type": "text", "text": "x", "annotations": {"audience": ["user", "assistant"]}})
     assert (both.is_for_user_only, both.priority) == (False, None)
-    assert block_of({"type": "text", "text": "x", "annotations": 3}).audience == ()
+    assert read_block({"type": "text", "text": "x", "annotations": 3}).audience == ()
 
 
 def test_a_link_is_read_through_its_server():
     """M51."""
     asked = []
-    link = block_of({"type": "resource_link", "uri": "demo://x", "name": "x"}, asked.append)
+    link = read_block({"type": "resource_link", "uri": "demo://x", "name": "x"}, asked.append)
     link.read()
     assert asked == ["demo://x"]
     with pytest.raises(ValueError, match="no `uri`"):
-        block_of({"type": "text", "text": "x"}, asked.append).read()
+        read_block({"type": "text", "text": "x"}, asked.append).read()
     with pytest.raises(ValueError, match="not at hand"):
-        block_of({"type": "resource_link", "uri": "demo://x"}).read()
+        read_block({"type": "resource_link", "uri": "demo://x"}).read()

@@ -4,57 +4,57 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ferrule.tools.definition.export import wire_name
-from ferrule.tools.mcp.names import own_names, safe_server
+from ferrule.tools.mcp.names import safe_server, unique_names
 
 
 def test_a_name_that_nobody_else_has_stays():
     """M39."""
-    assert own_names({"a": ["get-env", "echo"], "b": ["read_file"]}) == {"a": ["get-env", "echo"], "b": ["read_file"]}
+    assert unique_names({"a": ["get-env", "echo"], "b": ["read_file"]}) == {"a": ["get-env", "echo"], "b": ["read_file"]}
 
 
 def test_each_of_those_that_collide_gets_its_server_before_it():
     """M39, P67: whichever server comes first."""
-    names = own_names({"a": ["find", "echo"], "b": ["find"]})
+    names = unique_names({"a": ["find", "echo"], "b": ["find"]})
     assert names == {"a": ["a__find", "echo"], "b": ["b__find"]}
-    assert own_names({"b": ["find"], "a": ["find", "echo"]}) == names
+    assert unique_names({"b": ["find"], "a": ["find", "echo"]}) == names
 
 
 def test_local_tools_keep_their_names():
     """P67."""
-    assert own_names({"a": ["find", "x"]}, taken=["find"]) == {"a": ["a__find", "x"]}
+    assert unique_names({"a": ["find", "x"]}, taken=["find"]) == {"a": ["a__find", "x"]}
 
 
 def test_the_prefix_can_be_always_or_never():
     """M39."""
-    assert own_names({"my server": ["find"]}, prefix=True) == {"my server": ["my_server__find"]}
-    never = own_names({"a": ["find"], "b": ["find"]}, prefix=False)
+    assert unique_names({"my server": ["find"]}, prefix=True) == {"my server": ["my_server__find"]}
+    never = unique_names({"a": ["find"], "b": ["find"]}, prefix=False)
     assert never["a"] != never["b"]
     assert all(each[0].startswith("find-") for each in never.values())
 
 
 def test_a_prefixed_name_that_is_taken_by_another_is_told_apart():
-    names = own_names({"a": ["b__c", "c"], "a__b": ["c"]}, prefix=True)
+    names = unique_names({"a": ["b__c", "c"], "a__b": ["c"]}, prefix=True)
     flat = [each for found in names.values() for each in found]
     assert len(set(flat)) == 3
 
 
 def test_a_name_that_is_too_long_is_cut_and_ends_in_a_digest():
     """M39: the same one each time."""
-    [name] = own_names({"s": ["x" * 100]})["s"]
+    [name] = unique_names({"s": ["x" * 100]})["s"]
     assert re.fullmatch(r"x{55}-[0-9a-f]{8}", name)
-    assert own_names({"s": ["x" * 100]})["s"] == [name]
-    assert own_names({"s": ["x" * 101]})["s"] != [name]
+    assert unique_names({"s": ["x" * 100]})["s"] == [name]
+    assert unique_names({"s": ["x" * 101]})["s"] != [name]
 
 
 def test_a_cut_name_that_looks_escaped_is_safe_too():
     """M39: escaping it once more would make it too long again."""
-    [name] = own_names({"s": ["_x41_" * 20]})["s"]
+    [name] = unique_names({"s": ["_x41_" * 20]})["s"]
     assert wire_name(name) == name
 
 
 def test_odd_characters_go_out_in_a_form_that_providers_take():
     """M39: the tool keeps its own name, the wire has another."""
-    [name] = own_names({"s": ["we ird/näme.1:x"]})["s"]
+    [name] = unique_names({"s": ["we ird/näme.1:x"]})["s"]
     assert name == "we ird/näme.1:x"
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", wire_name(name))
 
@@ -70,11 +70,11 @@ def test_odd_characters_go_out_in_a_form_that_providers_take():
 )
 def test_names_are_all_different_safe_and_the_same_each_time(servers, prefix):
     """M39."""
-    made = own_names(servers, prefix=prefix)
+    made = unique_names(servers, prefix=prefix)
     wires = [wire_name(each) for names in made.values() for each in names]
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", each) for each in wires)
     assert len(set(wires)) == len(wires) == sum(map(len, servers.values()))
-    assert own_names(dict(reversed(list(servers.items()))), prefix=prefix) == made
+    assert unique_names(dict(reversed(list(servers.items()))), prefix=prefix) == made
 
 
 def test_the_name_of_a_server_is_made_plain():

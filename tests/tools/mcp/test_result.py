@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from ferrule.errors import FerruleError, MCPProtocolError, MCPToolError
-from ferrule.tools.mcp.result import ShowRules, asks_for_input, result_of
+from ferrule.tools.mcp.result import ShowRules, asks_for_input, read_result
 from ferrule.values.content.parts import Audio, Image, Text
 
 PNG = base64.b64encode(bytes(range(256)) * 4).decode()
@@ -22,7 +22,7 @@ def text(said, **annotations):
 
 def test_blocks_keep_their_order():
     """M46, P70: as `get-tiny-image` sends them."""
-    found = result_of({"content": [text("here:"), IMAGE, text("that was it")], "_meta": {"k": 1}})
+    found = read_result({"content": [text("here:"), IMAGE, text("that was it")], "_meta": {"k": 1}})
     assert found.text == "here:\nthat was it"
     assert found.images == (PICTURE,)
     assert found.content == (Text(text="here:"), PICTURE, Text(text="that was it"))
@@ -34,7 +34,7 @@ def test_each_kind_is_found_by_its_name():
     """M46."""
     link = {"type": "resource_link", "uri": "demo://a", "name": "a"}
     inside = {"type": "resource", "resource": {"uri": "demo://b", "blob": PNG, "mimeType": "audio/wav"}}
-    found = result_of({"content": [link, inside]})
+    found = read_result({"content": [link, inside]})
     assert [each.uri for each in found.resources] == ["demo://a", "demo://b"]
     assert found.audio == (Audio(data=PNG, media_type="audio/wav"),)
     assert found.value == [link, Audio(data=PNG, media_type="audio/wav")]
@@ -55,19 +55,19 @@ def test_each_kind_is_found_by_its_name():
 )
 def test_what_a_call_returns_and_what_a_model_is_shown(raw, value, content):
     """D39, M49: odd results are read, not refused."""
-    found = result_of(raw)
+    found = read_result(raw)
     assert (found.value, found.content) == (value, content)
 
 
 def test_results_of_the_sdk_read_like_plain_ones():
     types = pytest.importorskip("mcp_types")
     raw = {"content": [text("x"), IMAGE], "structuredContent": {"a": None}, "isError": True, "_meta": {"k": 1}}
-    assert result_of(types.CallToolResult.model_validate(raw)) == result_of(raw)
+    assert read_result(types.CallToolResult.model_validate(raw)) == read_result(raw)
 
 
 def test_what_is_no_result_is_an_error_of_the_protocol():
     with pytest.raises(MCPProtocolError) as caught:
-        result_of(3, server="s", tool="t")
+        read_result(3, server="s", tool="t")
     assert (caught.value.server, caught.value.tool, caught.value.phase, caught.value.data) == ("s", "t", "call", 3)
 
 
@@ -85,7 +85,7 @@ SAME = {
 @pytest.mark.parametrize(("blocks", "structured", "content"), SAME.values(), ids=SAME.keys())
 def test_what_is_said_twice_is_shown_once(blocks, structured, content):
     """M48."""
-    found = result_of({"content": blocks, "structuredContent": structured})
+    found = read_result({"content": blocks, "structuredContent": structured})
     assert found.content == content
     assert found.structured == structured
     assert [each.raw for each in found.blocks] == blocks
@@ -93,7 +93,7 @@ def test_what_is_said_twice_is_shown_once(blocks, structured, content):
 
 def test_what_differs_is_shown_both():
     """M48: a summary beside the data."""
-    assert result_of({"content": [text("3 found")], "structuredContent": {"ids": [1, 2, 3]}}).content == '3 found\n{"ids":[1,2,3]}'
+    assert read_result({"content": [text("3 found")], "structuredContent": {"ids": [1, 2, 3]}}).content == '3 found\n{"ids":[1,2,3]}'
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ def test_what_differs_is_shown_both():
 )
 def test_a_policy_chooses(policy, content):
     """M48."""
-    found = result_of({"content": [text("3 found")], "structuredContent": {"n": 3}}, rules=ShowRules(structured=policy))
+    found = read_result({"content": [text("3 found")], "structuredContent": {"n": 3}}, rules=ShowRules(structured=policy))
     assert found.content == content
 
 
 @pytest.mark.parametrize("policy", ["auto", "text", "structured", "both"])
 def test_pictures_are_always_shown(policy):
     """M48."""
-    found = result_of({"content": [text("x"), IMAGE], "structuredContent": {"n": 3}}, rules=ShowRules(structured=policy))
+    found = read_result({"content": [text("x"), IMAGE], "structuredContent": {"n": 3}}, rules=ShowRules(structured=policy))
     assert PICTURE in found.content
 
 
@@ -117,7 +117,7 @@ def test_bytes_never_become_text():
     """M47: `read_media_file` sends the picture in both; elsewhere it is only in the structured value."""
     for structured in ({"content": [IMAGE]}, {"picture": PNG, "n": 1}, {"a": [{"url": f"data:image/png;base64,{PNG}"}]}):
         for policy in ("auto", "structured", "both"):
-            found = result_of({"content": [IMAGE], "structuredContent": structured}, rules=ShowRules(structured=policy))
+            found = read_result({"content": [IMAGE], "structuredContent": structured}, rules=ShowRules(structured=policy))
             texts = [each.text for each in found.content if isinstance(each, Text)]
             assert PNG not in "".join(texts)
             assert PICTURE in found.content
@@ -126,7 +126,7 @@ def test_bytes_never_become_text():
 
 def test_prose_is_not_taken_for_bytes():
     long = "word " * 100
-    assert json.loads(result_of({"structuredContent": {"a": long, "b": "a" * 300}}).content) == {"a": long, "b": "a" * 300}
+    assert json.loads(read_result({"structuredContent": {"a": long, "b": "a" * 300}}).content) == {"a": long, "b": "a" * 300}
 
 
 # -- for whom, how much ---------------------------------------------------------------------------------------------
@@ -135,15 +135,15 @@ def test_prose_is_not_taken_for_bytes():
 def test_blocks_for_the_user_alone_are_kept_and_not_shown():
     """M51."""
     raw = {"content": [text("for all"), text("for you", audience=["user"]), text("for the model", audience=["assistant"])]}
-    assert result_of(raw).content == "for all\nfor the model"
-    assert result_of(raw).text == "for all\nfor you\nfor the model"
-    assert result_of(raw, rules=ShowRules(user_blocks=True)).content == "for all\nfor you\nfor the model"
-    assert result_of({"content": [text("x", audience=["user"])]}).content == "(The result is for the user's eyes only.)"
+    assert read_result(raw).content == "for all\nfor the model"
+    assert read_result(raw).text == "for all\nfor you\nfor the model"
+    assert read_result(raw, rules=ShowRules(user_blocks=True)).content == "for all\nfor you\nfor the model"
+    assert read_result({"content": [text("x", audience=["user"])]}).content == "(The result is for the user's eyes only.)"
 
 
 def test_20_megabytes_are_cut_for_the_model_and_kept():
     """M52."""
-    found = result_of({"content": [text("A" * 19_999_999 + "Z")]})
+    found = read_result({"content": [text("A" * 19_999_999 + "Z")]})
     assert len(found.content) < 101_000
     assert "19900000 of 20000000 characters left out" in found.content
     assert (found.content[0], found.content[-1]) == ("A", "Z")
@@ -153,16 +153,16 @@ def test_20_megabytes_are_cut_for_the_model_and_kept():
 def test_the_limit_is_of_all_texts_together():
     """M52."""
     rules = ShowRules(most_characters=10)
-    found = result_of({"content": [text("a" * 8), IMAGE, text("b" * 8)]}, rules=rules)
+    found = read_result({"content": [text("a" * 8), IMAGE, text("b" * 8)]}, rules=rules)
     first, picture, second = found.content
     assert (first.text, picture) == ("a" * 8, PICTURE)
     assert second.text.startswith("bb\n… [6 of 8")
-    assert result_of({"content": [text("a" * 300_000)]}, rules=ShowRules(most_characters=None)).content == "a" * 300_000
+    assert read_result({"content": [text("a" * 300_000)]}, rules=ShowRules(most_characters=None)).content == "a" * 300_000
 
 
 def test_characters_that_nobody_sees_are_not_shown():
     """M64."""
-    found = result_of({"content": [text("a\u200b\x1b[31mb\u202e")]})
+    found = read_result({"content": [text("a\u200b\x1b[31mb\u202e")]})
     assert (found.content, found.text) == ("ab", "a\u200b\x1b[31mb\u202e")
 
 
@@ -178,7 +178,7 @@ SCHEMA = {
 
 def test_a_structured_value_that_fits_is_typed():
     """M49, P65."""
-    found = result_of({"content": [], "structuredContent": {"n": 3, "at": {"zone": "UTC"}}}, output_schema=SCHEMA)
+    found = read_result({"content": [], "structuredContent": {"n": 3, "at": {"zone": "UTC"}}}, output_schema=SCHEMA)
     assert found.problems == ()
     assert (found.typed.n, found.typed.at.zone) == (3, "UTC")
 
@@ -189,28 +189,28 @@ def test_a_type_of_ones_own():
     class Found(BaseModel):
         n: int
 
-    found = result_of({"structuredContent": {"n": 3}}, rules=ShowRules(result_type=Found))
+    found = read_result({"structuredContent": {"n": 3}}, rules=ShowRules(result_type=Found))
     assert found.typed == Found(n=3)
-    assert result_of({"structuredContent": {"n": 3}}, rules=ShowRules(result_type=dict[str, int])).typed == {"n": 3}
+    assert read_result({"structuredContent": {"n": 3}}, rules=ShowRules(result_type=dict[str, int])).typed == {"n": 3}
 
 
 def test_a_value_that_breaks_the_schema_is_a_warning_and_kept():
     """M49."""
     with pytest.warns(UserWarning, match="`t` of the MCP server `s` does not fit its output schema: n: expected an integer"):
-        found = result_of({"content": [text("x")], "structuredContent": {"n": "no"}}, output_schema=SCHEMA, server="s", tool="t")
+        found = read_result({"content": [text("x")], "structuredContent": {"n": "no"}}, output_schema=SCHEMA, server="s", tool="t")
     assert found.problems == ('n: expected an integer, got "no"',)
     assert (found.structured, found.typed, found.value) == ({"n": "no"}, {"n": "no"}, "x")
 
 
 def test_a_value_that_is_missing_is_a_warning_too():
     with pytest.warns(UserWarning, match="there is none"):
-        result_of({"content": [text("x")]}, output_schema=SCHEMA)
+        read_result({"content": [text("x")]}, output_schema=SCHEMA)
 
 
 def test_strict_output_is_an_error_that_carries_the_value():
     """M49."""
     with pytest.raises(MCPProtocolError) as caught:
-        result_of({"structuredContent": {"n": "no"}}, output_schema=SCHEMA, rules=ShowRules(strict_output=True), tool="t")
+        read_result({"structuredContent": {"n": "no"}}, output_schema=SCHEMA, rules=ShowRules(strict_output=True), tool="t")
     assert (caught.value.data, caught.value.may_have_run) == ({"n": "no"}, True)
 
 
@@ -218,13 +218,13 @@ def test_the_result_of_a_failure_need_not_fit():
     """M50."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = result_of({"content": [text("no such file")], "isError": True}, output_schema=SCHEMA)
+        found = read_result({"content": [text("no such file")], "isError": True}, output_schema=SCHEMA)
     assert found.is_error
 
 
 def test_a_failure_is_an_error_that_says_where():
     """M50, P70."""
-    error = result_of({"content": [text("no such file")], "isError": True}).error(server="s", tool="t")
+    error = read_result({"content": [text("no such file")], "isError": True}).error(server="s", tool="t")
     assert isinstance(error, MCPToolError)
     assert isinstance(error, RuntimeError)
     assert str(error) == "`t` of the MCP server `s` failed: no such file"
@@ -233,7 +233,7 @@ def test_a_failure_is_an_error_that_says_where():
 
 def test_a_text_that_only_sounds_like_a_failure_is_left_alone():
     """M50: as the sqlite server reports them."""
-    found = result_of({"content": [text("Error: Only SELECT queries are allowed")]}).as_tool_result("t")
+    found = read_result({"content": [text("Error: Only SELECT queries are allowed")]}).as_tool_result("t")
     assert (found.is_error, found.error) == (False, None)
 
 
@@ -263,7 +263,7 @@ BLOCK = st.fixed_dictionaries(
 def test_junk_raises_nothing_but_our_errors(raw):
     """M46: and every block is kept."""
     try:
-        found = result_of(raw)
+        found = read_result(raw)
     except FerruleError:
         assert not isinstance(raw, dict)
         return

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from ferrule.tools.definition.mcp import MCPDefinition
 from ferrule.tools.mcp.safety import (
-    estimated_tokens,
+    estimate_tokens,
     fence_untrusted,
+    find_shadowing,
     hidden_characters,
     scan_mcp_definition,
-    scrubbed,
-    scrubbed_schema,
-    shadowing,
+    scrub,
+    scrub_schema,
 )
 
 ENGLAND = "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
@@ -38,18 +38,18 @@ KEPT = {
 @pytest.mark.parametrize(("text", "clean", "counted"), HIDDEN.values(), ids=HIDDEN.keys())
 def test_what_nobody_sees_is_found_and_taken_out(text, clean, counted):
     """M64."""
-    assert (scrubbed(text), hidden_characters(text)) == (clean, counted)
+    assert (scrub(text), hidden_characters(text)) == (clean, counted)
 
 
 @pytest.mark.parametrize("text", KEPT.values(), ids=KEPT.keys())
 def test_what_has_its_use_stays(text):
     """M64."""
-    assert (scrubbed(text), hidden_characters(text)) == (text, {})
+    assert (scrub(text), hidden_characters(text)) == (text, {})
 
 
 @given(st.text())
 def test_a_scrubbed_text_is_clean_and_no_longer(text):
-    once = scrubbed(text)
+    once = scrub(text)
     assert len(once) <= len(text)
     assert (once == text) == (not hidden_characters(text))
 
@@ -60,7 +60,7 @@ def test_only_what_a_schema_says_in_words_is_scrubbed():
         "properties": {"title": {"title": "b\u200b", "enum": ["c\u200b"]}},
         "items": [{"description": "d\u200b"}],
     }
-    assert scrubbed_schema(schema) == {
+    assert scrub_schema(schema) == {
         "description": "a",
         "properties": {"title": {"title": "b", "enum": ["c\u200b"]}},
         "items": [{"description": "d"}],
@@ -92,7 +92,7 @@ def test_a_detector_has_its_say():
 
 def test_a_name_on_two_servers_is_told_of_both():
     """M65."""
-    found = shadowing({"a": [definition("find")], "b": [definition("find")]}, local=["find"])
+    found = find_shadowing({"a": [definition("find")], "b": [definition("find")]}, local=["find"])
     assert {(each.server, each.what) for each in found} == {
         ("a", "has the name of a tool of the server `b`"),
         ("b", "has the name of a tool of the server `a`"),
@@ -114,12 +114,12 @@ def test_a_name_on_two_servers_is_told_of_both():
 def test_a_description_that_speaks_of_anothers_tool(description, is_told):
     """M65: plain words are not taken for names."""
     servers = {"good": [definition("send_mail"), definition("fetch")], "evil": [definition("add", description)]}
-    assert bool(shadowing(servers)) == is_told
+    assert bool(find_shadowing(servers)) == is_told
 
 
 def test_a_server_may_speak_of_its_own_tools():
-    assert shadowing({"a": [definition("get_x", "As `get_y`."), definition("get_y")], "b": []}) == []
-    found = shadowing({"a": [definition("get_x", "As `get_y`."), definition("get_y")], "b": [definition("get_y")]})
+    assert find_shadowing({"a": [definition("get_x", "As `get_y`."), definition("get_y")], "b": []}) == []
+    found = find_shadowing({"a": [definition("get_x", "As `get_y`."), definition("get_y")], "b": [definition("get_y")]})
     assert not [each for each in found if each.tool == "get_x"]
 
 
@@ -137,5 +137,5 @@ def test_tokens_are_estimated_by_the_length_of_what_is_sent():
     """M44."""
     each = definition("name", "d" * 100)
     sent = json.dumps({"name": "name", "description": "d" * 100, "parameters": {"type": "object"}}, separators=(",", ":"))
-    assert estimated_tokens([each]) == -(-len(sent) // 4)
-    assert estimated_tokens([each, each]) == 2 * estimated_tokens([each])
+    assert estimate_tokens([each]) == -(-len(sent) // 4)
+    assert estimate_tokens([each, each]) == 2 * estimate_tokens([each])

@@ -10,7 +10,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import MCPToolError, shown
-from ferrule.tools.mcp.safety import scrubbed
+from ferrule.tools.mcp.safety import scrub
 from ferrule.values.content.parts import Audio, Content, Image, Part, Text, content_text
 from ferrule.values.conversation.exchange import Request
 from ferrule.values.conversation.message import Message, Messages
@@ -57,7 +57,7 @@ def sampling(
 def _request(params: Mapping[str, Any], most: int) -> Request:
     messages = [_message(each) for each in params.get("messages") or ()]
     if params.get("systemPrompt"):
-        messages.insert(0, Message("system", scrubbed(str(params["systemPrompt"]))))
+        messages.insert(0, Message("system", scrub(str(params["systemPrompt"]))))
     wanted: Any = params.get("maxTokens")
     settings: dict[str, Any] = {"max_tokens": min(wanted, most) if isinstance(wanted, int) and wanted > 0 else most}
     if isinstance(params.get("temperature"), int | float):
@@ -78,7 +78,7 @@ def _message(given: Any) -> Message:
 def _part(block: Any) -> Part:
     match block:
         case {"type": "text", "text": str(text)}:
-            return Text(text=scrubbed(text))
+            return Text(text=scrub(text))
         case {"type": "image", "data": str(data), "mimeType": str(kind)}:
             return Image(data=data, media_type=kind)
         case {"type": "audio", "data": str(data), "mimeType": str(kind)}:

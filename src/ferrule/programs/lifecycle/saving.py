@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from ferrule.errors import ConfigurationError, ToolDefinitionError, shown
 from ferrule.models.providers import check_saved
-from ferrule.tools.mcp.tool import RemoteCall, mcp_parts
+from ferrule.tools.mcp.tool import RemoteCall, mcp_tool_options
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox, is_server, to_tool
 from ferrule.values.content.convert import marked_parts, read_marked
@@ -182,7 +182,7 @@ def _load_remote_tools(states: Iterable[Mapping[str, Any]], servers: _Servers) -
         if state.get("mcp") is not None and state.get("mcp_server") in servers:
             server, _ = servers[state["mcp_server"]]
             name = state["name"]
-            found[name] = Tool(**mcp_parts(state["mcp"], caller=server, server=server.name, name=name, rules=server.options.rules))
+            found[name] = Tool(**mcp_tool_options(state["mcp"], caller=server, server=server.name, name=name, rules=server.options.rules))
     return found
 
 

@@ -151,9 +151,9 @@ class LiveTools:
 
 
 def _rename(tool: Tool, name: str) -> Tool:
-    from ferrule.tools.server_tools import renamed
+    from ferrule.tools.server_tools import rename_tool
 
-    return renamed(tool, name)
+    return rename_tool(tool, name)
 
 
 def _same(one: Tool, other: Tool) -> bool:

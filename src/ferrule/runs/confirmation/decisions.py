@@ -220,7 +220,7 @@ def _refuse_misfit(question: Question, decision: Decision) -> None:
         raise DecisionError(msg)
     if decision.kind == "deny" or question.form is None:
         return
-    from ferrule.tools.mcp.argument_check import SchemaCheck
+    from ferrule.tools.mcp.schema_check import SchemaCheck
 
     problems = SchemaCheck(dict(question.form))(read_form(question.form, decision.text))
     if problems:

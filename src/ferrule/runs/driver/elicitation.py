@@ -17,7 +17,7 @@ from ferrule.errors import MCPProtocolError
 from ferrule.runs.confirmation.decisions import remember
 from ferrule.runs.journal.journal import Entry
 from ferrule.tools.definition.mcp import mcp_origin
-from ferrule.tools.mcp.safety import scrubbed
+from ferrule.tools.mcp.safety import scrub
 from ferrule.values.confirmation.form import described, read_form
 from ferrule.values.confirmation.question import Decision, Question, fingerprint
 from ferrule.values.encoding.encode import json_text
@@ -165,8 +165,8 @@ class Inputs:
         server, original = mcp_origin(tool)
         url = str(params["url"]) if params.get("mode") == "url" and params.get("url") else ""
         form: Any = params.get("requestedSchema") if not url else None
-        message = scrubbed(str(params.get("message", "")))
-        wants = f"asks you to open a page on {urlsplit(url).hostname or '?'}: {scrubbed(url)}" if url else f"asks for {described(form)}"
+        message = scrub(str(params.get("message", "")))
+        wants = f"asks you to open a page on {urlsplit(url).hostname or '?'}: {scrub(url)}" if url else f"asks for {described(form)}"
         bare = Question(
             "input",
             f"The MCP server {server!r} {wants}, before {original!r} goes on. It says: {message}",

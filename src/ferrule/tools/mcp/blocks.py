@@ -1,7 +1,7 @@
-"""The blocks of an MCP result, one by one.
+"""The content blocks of an MCP result.
 
-In: a content block as a server sent it. Out: a `Block` that keeps it whole, and says how a model sees it: as text, as a part of ours, or as
-a line in its place. Bytes never become text.
+A `Block` keeps the server's block whole and says how a model sees it: as text, as a content part, or as a line that describes it. Bytes
+never become text.
 """
 
 from __future__ import annotations
@@ -16,61 +16,61 @@ from ferrule.values.record import Record, field
 from ferrule.values.schema.nodes import is_list, is_object
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"})
-"""What providers look at; a drawing or a TIFF in its place would make them refuse the whole request."""
+"""What providers accept. A drawing or a TIFF would make them reject the whole request."""
 _FILES = frozenset({"application/pdf"})
 _UNKNOWN = "application/octet-stream"
 
 
 class Block(Record):
-    """One content block, in the place where it stood."""
+    """One content block."""
 
     raw: dict[str, Any]
     """As the server sent it, under the protocol's names."""
     part: Part | None
-    """Its content as a part of ours: text, picture, sound, file. None for a link, for what is damaged, and for kinds nobody knows."""
+    """Its content: text, image, audio or file. None for a link, a damaged block and an unknown type."""
     reader: Callable[[str], Any] | None = field(default=None, compare=False, repr=False)
 
     def __repr__(self) -> str:
-        return f"Block({self.part!r})" if self.part is not None else f"Block({self._stand_in()})"
+        return f"Block({self.part!r})" if self.part is not None else f"Block({self._description()})"
 
     @property
     def type(self) -> str:
-        """`text`, `image`, `audio`, `resource`, `resource_link`, or a kind that the server made up."""
+        """`text`, `image`, `audio`, `resource`, `resource_link`, or a type of the server's own."""
         found = self.raw.get("type")
         return found if isinstance(found, str) else "unknown"
 
     @property
     def text(self) -> str | None:
-        """Its text, or that of the resource in it."""
+        """Its text, or its resource's text."""
         return self.part.text if isinstance(self.part, Text) else None
 
     @property
     def uri(self) -> str | None:
-        """Where a link or a resource is at home."""
+        """The URI of a link or a resource."""
         found = self.raw.get("uri", self._resource.get("uri"))
         return found if isinstance(found, str) else None
 
     @property
     def media_type(self) -> str | None:
-        """Its MIME type as the server says it."""
+        """Its MIME type, as the server gave it."""
         found = self.raw.get("mimeType", self._resource.get("mimeType"))
         return found if isinstance(found, str) else None
 
     @property
     def audience(self) -> tuple[str, ...]:
-        """Whom it is for, `user` and `assistant`; empty where nothing is said."""
+        """The audience: `user`, `assistant`, both, or empty if the server does not say."""
         found: Any = self._annotations.get("audience")
         return tuple(each for each in found if isinstance(each, str)) if is_list(found) else ()
 
     @property
     def priority(self) -> float | None:
-        """From 0 (may be left out) to 1 (needed)."""
+        """From 0 (optional) to 1 (required)."""
         found = self._annotations.get("priority")
         return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
 
     @property
     def is_for_user_only(self) -> bool:
-        """Whether the server means it for a person's eyes, not for the model's."""
+        """Whether it is for the user only, not for the model."""
         return self.audience == ("user",)
 
     @property
@@ -84,9 +84,9 @@ class Block(Record):
         return found if is_object(found) else {}
 
     def read(self) -> Any:
-        """What a link leads to, fetched from its server: whatever `read_resource` returns there, to be awaited where that is async.
+        """Fetch a link's resource from its server: the result of the server's `read_resource`, to be awaited if that is async.
 
-        Raises `ValueError` where there is no address, or no server to ask.
+        Raises `ValueError` for a block without a URI or a server.
         """
         if self.uri is None or self.reader is None:
             msg = f"A block of type `{self.type}` cannot be read: {'it has no `uri`' if self.uri is None else 'its server is not at hand'}."
@@ -94,16 +94,16 @@ class Block(Record):
         return self.reader(self.uri)
 
     def shown(self) -> tuple[Part, ...]:
-        """How a model sees it: a text, a part, or a line that says what stands there. A resource's text has such a line before it."""
+        """What a model sees: a text, a part, or a line that describes it. Such a line also precedes a resource's text."""
         if self.part is None or (isinstance(self.part, File) and self.part.media_type not in _FILES):
-            return (Text(text=self._stand_in()),)
+            return (Text(text=self._description()),)
         if isinstance(self.part, Image) and self.part.media_type.lower() not in _IMAGES:
-            return (Text(text=self._stand_in()),)
+            return (Text(text=self._description()),)
         if self.type == "resource" and isinstance(self.part, Text):
-            return (Text(text=f"{self._stand_in()}\n{self.part.text}"),)
+            return (Text(text=f"{self._description()}\n{self.part.text}"),)
         return (self.part,)
 
-    def _stand_in(self) -> str:
+    def _description(self) -> str:
         said = [self.type.replace("_", " "), *([self.uri] if self.uri else [])]
         names = [each for each in (self.raw.get("name"), self.raw.get("title")) if isinstance(each, str) and each != self.uri]
         said += dict.fromkeys(names)
@@ -114,8 +114,8 @@ class Block(Record):
         return f"[{', '.join(said)}{f': {about}' if isinstance(about, str) and about else ''}]"
 
 
-def block_of(raw: Any, reader: Callable[[str], Any] | None = None) -> Block:
-    """A content block, whatever the server sent. What is no object becomes a block of type `unknown` with the thing as its `value`."""
+def read_block(raw: Any, reader: Callable[[str], Any] | None = None) -> Block:
+    """A block from whatever the server sent. Anything but an object becomes the `value` of a block of type `unknown`."""
     plain = as_plain(raw)
     if not isinstance(plain, Mapping):
         return Block({"type": "unknown", "value": plain}, None, reader)
@@ -167,7 +167,7 @@ def _is_base64(data: str) -> bool:
     return True
 
 
-def _size(data: Any, told: Any) -> int | None:
+def _size(data: Any, stated: Any) -> int | None:
     if isinstance(data, str):
         return len(data.rstrip("=")) * 3 // 4
-    return told if isinstance(told, int) and not isinstance(told, bool) else None
+    return stated if isinstance(stated, int) and not isinstance(stated, bool) else None

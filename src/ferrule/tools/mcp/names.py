@@ -1,7 +1,6 @@
-"""Which of a server's tools there are, and under which names.
+"""Unique names for the tools of servers, accepted by every provider.
 
-In: the names that servers gave. Out: names that are all different, that every provider takes, and that are the same whenever the same
-servers are connected. The way back is kept beside each (`tool.mcp.name`): a call goes out under the server's own name.
+The names are the same whenever the same servers are connected. `tool.mcp.name` keeps the server's own name, which calls use.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _DIGEST = 8
 _OTHER = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def own_names(servers: Mapping[str, Sequence[str]], *, prefix: Prefix = "auto", taken: Iterable[str] = ()) -> dict[str, list[str]]:
+def unique_names(servers: Mapping[str, Sequence[str]], *, prefix: Prefix = "auto", taken: Iterable[str] = ()) -> dict[str, list[str]]:
     """A name for each tool of each server, in the given order.
 
-    `auto` puts `server__` before a name that stands on two servers, or in `taken` (the names of local tools, which stay): before each that
-    collides, so that the order of the servers does not matter. A name that is too long for providers, or still not the only one, is cut
-    and ends in a digest of server and name.
+    `auto` puts `server__` before every name that two servers share, or that is in `taken` (names of local tools, which stay), so that the
+    order of the servers does not matter. A name that is too long for providers, or still not unique, is cut and ends in a digest of server
+    and name.
     """
     used = {_wire(each) for each in taken}
     counted: dict[str, int] = {}
@@ -58,7 +57,7 @@ def _clashing(names: Iterable[str], used: set[str]) -> set[str]:
 
 
 def _usable(wanted: str, server: str, name: str) -> str:
-    """The name itself where providers take it or a form of it; a safe one else."""
+    """The name itself if providers accept it or a form of it; otherwise a safe one."""
     try:
         wire_name(wanted)
     except ToolDefinitionError:
@@ -76,10 +75,10 @@ def _wire(name: str) -> str:
 def _with_digest(wanted: str, server: str, name: str) -> str:
     digest = hashlib.sha256(f"{server}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
     plain = _OTHER.sub("_", wanted)[: LONGEST - _DIGEST - 1].strip("_")
-    # `_x2f_` in what is left would be read as an escape and be written out once more, and so grow.
+    # A remaining `_x2f_` would be read as an escape, escaped again, and grow.
     return f"{plain.replace('_x', '-x').replace('_dot_', '-dot-') or 'tool'}-{digest}"
 
 
 def safe_server(server: str) -> str:
-    """The name of a server as the beginning of a tool's name."""
+    """A server's name as the prefix of a tool's name."""
     return _OTHER.sub("_", server).strip("_") or "server"

@@ -1,7 +1,7 @@
-"""What a server's tools were when somebody looked at them: `ferrule.lock`.
+"""Pinned tools of servers: the lock file `ferrule.lock`.
 
-In: the definitions that a server lists, and what stands in the file of them. Out: what is different, in words. The file is JSON in a fixed
-order, made to be kept beside the code and read in a review: for each server who it is, and for each tool a hash and what was hashed.
+The file is JSON in a fixed order, to keep beside the code and read in a review: for each server its identity, and for each tool a hash and
+what was hashed. `Pins.drift` lists what differs from it now.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import ConfigurationError, shown
-from ferrule.tools.mcp.safety import scrubbed
+from ferrule.tools.mcp.safety import scrub
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Record
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
     from ferrule.tools.definition.mcp import MCPDefinition
 
-VERSION = 1
+_VERSION = 1
 _PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 _writing = threading.Lock()
 
 
 class Drift(Record):
-    """One difference between a server and what is pinned of it."""
+    """One difference between a server and its pins."""
 
     kind: Literal["identity", "new", "changed", "renamed", "gone"]
     tool: str = ""
-    """The tool's name now; empty for `identity`."""
+    """The tool's current name; empty for `identity`."""
     what: str = ""
-    """What is different, in lines `- was` and `+ is`."""
+    """The difference, in lines `- before` and `+ now`."""
 
     def __str__(self) -> str:
         if self.kind == "identity":
@@ -46,14 +46,14 @@ class Drift(Record):
 
 
 class Pins(Record):
-    """What stands in a lock file of one server."""
+    """The pins of one server."""
 
     identity: dict[str, Any]
     tools: dict[str, dict[str, Any]]
-    """By name: what was pinned of each."""
+    """By name: the pinned definition."""
 
     def drift(self, now: Pins) -> list[Drift]:
-        """What is different now, the server itself first."""
+        """The differences, the server's identity first."""
         found: list[Drift] = []
         if now.identity != self.identity:
             found.append(Drift("identity", "", _diff(self.identity, now.identity)))
@@ -70,7 +70,7 @@ class Pins(Record):
 
 
 def pins_of(identity: Mapping[str, Any], definitions: Mapping[str, MCPDefinition]) -> Pins:
-    """What is pinned of a server as it is now."""
+    """The pins of a server as it is now."""
     tools: dict[str, dict[str, Any]] = {}
     for name in sorted(definitions):
         entry = definitions[name].as_json()
@@ -78,42 +78,42 @@ def pins_of(identity: Mapping[str, Any], definitions: Mapping[str, MCPDefinition
     return Pins(dict(identity), tools)
 
 
-def pins_form(pins: Pins) -> dict[str, Any]:
-    """Pins as plain data: `Pins(**form)` reads them."""
+def dump_pins(pins: Pins) -> dict[str, Any]:
+    """Pins as plain data, which `Pins(**data)` reads."""
     return {"identity": pins.identity, "tools": pins.tools}
 
 
-def hash_of(pinned: Mapping[str, Any]) -> str:
-    """The SHA-256 of what is pinned of a tool: name, title, description, schemas, annotations."""
+def _hash_of(pinned: Mapping[str, Any]) -> str:
+    """The SHA-256 of a pinned definition: name, title, description, schemas, annotations."""
     return f"sha256:{sha256(json.dumps(pinned, sort_keys=True, ensure_ascii=False, default=str).encode()).hexdigest()}"
 
 
 def read_pins(path: str | os.PathLike[str], server: str) -> Pins | None:
-    """What a lock file has of a server; None where there is no such file, or the server is not in it.
+    """The pins of a server in a lock file; None if the file or the server is missing.
 
-    Raises `ConfigurationError` for a file that is none, or whose hashes do not fit what stands beside them.
+    Raises `ConfigurationError` for a file that is no lock file, or whose hashes do not match.
     """
     found = _read(Path(path))["servers"].get(server)
     if found is None:
         return None
     try:
         tools = {name: each["definition"] for name, each in found["tools"].items()}
-        wrong = [name for name, each in found["tools"].items() if hash_of(each["definition"]) != each["hash"]]
+        wrong = [name for name, each in found["tools"].items() if _hash_of(each["definition"]) != each["hash"]]
         made = Pins(found["identity"], tools)
     except (KeyError, TypeError, AttributeError) as error:
         raise _no_lock(path, shown(found)) from error
     if wrong:
-        msg = f"In {Path(path).name} the hash of `{wrong[0]}` of the MCP server `{server}` does not fit what stands beside it. Pin it anew."
+        msg = f"In {Path(path).name} the hash of `{wrong[0]}` of the MCP server `{server}` does not match its definition. Pin it again."
         raise ConfigurationError(msg)
     return made
 
 
 def write_pins(path: str | os.PathLike[str], server: str, pins: Pins) -> None:
-    """Put a server into a lock file, in the place of what was there of it."""
+    """Write a server's pins into a lock file, replacing its earlier ones."""
     place = Path(path)
     with _writing:
         whole = _read(place)
-        tools = {name: {"hash": hash_of(each), "definition": each} for name, each in sorted(pins.tools.items())}
+        tools = {name: {"hash": _hash_of(each), "definition": each} for name, each in sorted(pins.tools.items())}
         whole["servers"][server] = {"identity": pins.identity, "tools": tools}
         text = json.dumps({**whole, "servers": dict(sorted(whole["servers"].items()))}, indent=1, ensure_ascii=False)
         beside = place.with_name(f"{place.name}.{os.getpid()}.new")
@@ -125,19 +125,19 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return {"ferrule_lock": VERSION, "servers": {}}
+        return {"ferrule_lock": _VERSION, "servers": {}}
     try:
         found: Any = json.loads(text)
     except ValueError as error:
         raise _no_lock(path, shown(text)) from error
     whole = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    if whole.get("ferrule_lock") != VERSION or not isinstance(whole.get("servers"), dict):
+    if whole.get("ferrule_lock") != _VERSION or not isinstance(whole.get("servers"), dict):
         raise _no_lock(path, shown(text))
     return whole
 
 
 def _no_lock(path: str | os.PathLike[str], found: str) -> ConfigurationError:
-    return ConfigurationError(f"{Path(path).name} is no lock file of version {VERSION}: found {found}. Remove it, and pin anew.")
+    return ConfigurationError(f"{Path(path).name} is no lock file of version {_VERSION}: found {found}. Remove it, and pin again.")
 
 
 def _nameless(pinned: Mapping[str, Any]) -> str:
@@ -150,5 +150,5 @@ def _diff(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def _lines(pinned: Mapping[str, Any]) -> list[str]:
-    """Scrubbed: what hides in a description must not hide in its diff either; that it was there is a finding."""
-    return scrubbed(json.dumps(pinned, indent=1, ensure_ascii=False, default=str)).replace("\\n", "\n").split("\n")
+    """The lines of a definition, scrubbed: hidden characters are reported as findings, not shown."""
+    return scrub(json.dumps(pinned, indent=1, ensure_ascii=False, default=str)).replace("\\n", "\n").split("\n")

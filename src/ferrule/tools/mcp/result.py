@@ -1,7 +1,7 @@
-"""The result of a call to an MCP server, whole.
+"""The result of a call to an MCP server.
 
-In: what `tools/call` returned, as the SDK's object or as plain data. Out: an `MCPResult` that holds every block in order, the structured
-value, checked and typed, and the content that a model is shown: each thing once, bytes never as text, cut where it is too long.
+An `MCPResult` holds every block in order, the structured value (checked and typed), and the content for a model: each fact once, never
+bytes as text, and shortened in the middle if it is too long.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never, cast
 
 from ferrule.errors import MCPProtocolError, MCPToolError, shown
 from ferrule.tools.definition.mcp import as_plain
-from ferrule.tools.mcp.blocks import Block, block_of
-from ferrule.tools.mcp.safety import scrubbed
+from ferrule.tools.mcp.blocks import Block, read_block
+from ferrule.tools.mcp.safety import scrub
 from ferrule.values.calls.call import ToolResult
 from ferrule.values.content.convert import content_of
 from ferrule.values.content.parts import Audio, Content, Image, Part, Text
@@ -27,78 +27,78 @@ from ferrule.values.schema.nodes import Schema, is_list, is_object
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ferrule.tools.mcp.argument_check import SchemaCheck
+    from ferrule.tools.mcp.schema_check import SchemaCheck
 
 Structured = Literal["auto", "text", "structured", "both"]
 _MOST = 100_000
-_LONG = 200
-"""Characters. A shorter text is not taken for bytes."""
+_SHORTEST_BYTES = 200
+"""Characters. A shorter text does not count as bytes."""
 _DEEPEST = 100
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\r\n-]+={0,2}\s*")
-_BLANK: Any = object()
+_UNREADABLE: Any = object()
 
 
 class ShowRules(Record, kw_only=True):
-    """How results are checked and shown to a model."""
+    """How to check results and show them to a model."""
 
     structured: Structured = "auto"
-    """Which to show where there are blocks and a structured value. `auto`: both, but what is the same only once. Pictures and sounds are
-    always shown."""
+    """What to show of a result with blocks and a structured value. `auto`: both, but equal content once. Images and audio are always
+    shown."""
     most_characters: int | None = _MOST
-    """Of text shown; what is over is cut out of the middle. None for no limit."""
+    """The longest text shown; the middle of a longer one is cut out. None for no limit."""
     user_blocks: bool = False
-    """Whether blocks for the user's eyes only are shown to the model too."""
+    """Whether to show the model blocks that are for the user only."""
     fence: bool = False
-    """Whether the model is shown its text between two lines that say whose it is, and that it is data."""
+    """Whether to show text between two lines that name the server and call it data."""
     strict_output: bool = False
-    """Whether a structured value that breaks the tool's output schema is an error; else it is a warning."""
+    """Whether a structured value that does not fit the output schema is an error rather than a warning."""
     result_type: Any = None
-    """A type that pydantic knows, for `value`; None for one made of the output schema."""
+    """The type of `MCPResult.typed`; None for a model made from the output schema."""
 
 
 class MCPResult(Record):
-    """All that came back from one call."""
+    """The whole result of one call."""
 
     blocks: tuple[Block, ...]
     """Every content block, in the server's order."""
     structured: Any = None
-    """`structuredContent` as it came; None where there was none."""
+    """`structuredContent`, unchanged; None if there is none."""
     is_error: bool = False
-    """The tool itself said that it failed."""
+    """Whether the tool reported an error."""
     meta: dict[str, Any] | None = None
     content: Content = field(default="", repr=False)
-    """What a model is shown."""
+    """The content for a model."""
     problems: tuple[str, ...] = ()
-    """How the structured value breaks the output schema."""
+    """Why the structured value does not fit the output schema."""
     output_schema: Schema | None = field(default=None, compare=False, repr=False)
     result_type: Any = field(default=None, compare=False, repr=False)
 
     @property
     def text(self) -> str:
-        """All text blocks, one below the other; without text, the structured value as JSON."""
+        """All text blocks, joined by line breaks; without any, the structured value as JSON."""
         texts = [each.text for each in self.blocks if each.text is not None]
         return "\n".join(texts) if texts or self.structured is None else json_text(self.structured)
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """The pictures, those of embedded resources too."""
+        """The images, also of embedded resources."""
         return tuple(each.part for each in self.blocks if isinstance(each.part, Image))
 
     @property
     def audio(self) -> tuple[Audio, ...]:
-        """The sounds, those of embedded resources too."""
+        """The audio, also of embedded resources."""
         return tuple(each.part for each in self.blocks if isinstance(each.part, Audio))
 
     @property
     def resources(self) -> tuple[Block, ...]:
-        """The embedded resources and the links to others."""
+        """Embedded resources and resource links."""
         return tuple(each for each in self.blocks if each.type in {"resource", "resource_link"})
 
     @property
     def value(self) -> Any:
-        """What a direct call returns (seed 000, "MCP bridge"): the text of a single text block, else a list of texts and other blocks.
+        """What a direct call returns: the text of a single text block, otherwise a list of texts and other blocks.
 
-        Those are parts of ours where there is one for them, else as the server sent them. Without blocks, it is the structured value.
+        Other blocks are content parts, or the server's JSON if there is no such part. Without blocks it is the structured value.
         """
         if not self.blocks and self.structured is not None:
             return self.structured
@@ -107,18 +107,18 @@ class MCPResult(Record):
 
     @property
     def typed(self) -> Any:
-        """The structured value as an instance of `result_type`, or of a model made of the output schema; as it came where neither fits."""
+        """The structured value as `result_type` or a model made from the output schema; unchanged if neither fits."""
         from ferrule.values.schema.python_types import typed_value
 
         return self.structured if self.structured is None else typed_value(self.structured, self.output_schema, self.result_type)
 
     def as_tool_result(self, name: str, *, server: str | None = None, tool: str | None = None) -> ToolResult:
-        """The result for a loop, with this one as its `value`."""
+        """A `ToolResult` with this result as its `value`."""
         error = self.error(server=server, tool=tool) if self.is_error else None
         return ToolResult(name, self.content, is_error=self.is_error, value=self, error=error)
 
     def error(self, *, server: str | None = None, tool: str | None = None) -> MCPToolError:
-        """The error of a result that is one."""
+        """The error of a result with `is_error`."""
         said = self.text or "it gave no reason"
         where = f" of the MCP server `{server}`" if server else ""
         return MCPToolError(
@@ -126,7 +126,7 @@ class MCPResult(Record):
         )
 
 
-def result_of(
+def read_result(
     raw: Any,
     *,
     output_schema: Schema | None = None,
@@ -135,10 +135,10 @@ def result_of(
     tool: str | None = None,
     reader: Callable[[str], Any] | None = None,
 ) -> MCPResult:
-    """A result out of what a call returned; `reader` fetches what links lead to.
+    """A result from what a call returned; `reader` fetches linked resources.
 
-    Raises `MCPProtocolError` for what is no result at all, and, under `strict_output`, for a structured value that breaks the schema.
-    Without that, a `UserWarning` names server, tool and problem, and the value is kept as it came.
+    Raises `MCPProtocolError` for anything but a result and, with `strict_output`, for a structured value that does not fit the schema.
+    Without `strict_output` such a value is kept, with a `UserWarning` that names server, tool and problem.
     """
     rules = rules if rules is not None else ShowRules()
     found = _fields(raw)
@@ -146,7 +146,7 @@ def result_of(
         msg = f"`{tool or 'A tool'}` of the MCP server `{server}` answered with what is no result: {shown(raw)}."
         raise MCPProtocolError(msg, server=server, tool=tool, phase="call", may_have_run=True, data=raw)
     content: Any = found.get("content")
-    blocks = tuple(block_of(each, reader) for each in _listed(content))
+    blocks = tuple(read_block(each, reader) for each in _listed(content))
     structured: Any = found.get("structuredContent", found.get("structured_content"))
     is_error = found.get("isError", found.get("is_error")) is True
     problems = _problems(structured, output_schema) if not is_error else ()
@@ -170,7 +170,7 @@ def result_of(
 
 
 def asks_for_input(raw: Any) -> bool:
-    """Whether it is no result yet, but a server's questions (`InputRequiredResult` of revision 2026-07-28)."""
+    """Whether it is a server's questions (`InputRequiredResult` of revision 2026-07-28) rather than a result."""
     kind = cast("Mapping[str, Any]", raw).get("resultType") if isinstance(raw, Mapping) else getattr(raw, "result_type", None)
     return kind == "input_required"
 
@@ -206,8 +206,8 @@ def _problems(structured: Any, schema: Schema | None) -> tuple[str, ...]:
 
 @lru_cache(maxsize=512)
 def _check_of(schema: str) -> SchemaCheck:
-    """What checks against a schema, made once for all calls of a tool."""
-    from ferrule.tools.mcp.argument_check import SchemaCheck
+    """The check of a schema, built once for all calls of a tool."""
+    from ferrule.tools.mcp.schema_check import SchemaCheck
 
     return SchemaCheck(json.loads(schema))
 
@@ -223,30 +223,30 @@ def _as_value(block: Block) -> Any:
 
 def _content(blocks: tuple[Block, ...], structured: Any, rules: ShowRules) -> Content:
     seen = [each for each in blocks if rules.user_blocks or not each.is_for_user_only]
-    told = _told_in(structured, blocks) if structured is not None else ""
-    shows = structured is not None and _shows_structured(rules.structured, told, has_blocks=bool(seen))
-    replaces = shows and (rules.structured == "structured" or (rules.structured == "auto" and told == "json"))
+    repeats = _repeated_by(structured, blocks) if structured is not None else ""
+    shows = structured is not None and _shows_structured(rules.structured, repeats, has_blocks=bool(seen))
+    replaces = shows and (rules.structured == "structured" or (rules.structured == "auto" and repeats == "json"))
     parts = [part for each in seen if not (replaces and each.type == "text" and each.text is not None) for part in each.shown()]
     if shows:
         parts.append(Text(text=json_text(_without_bytes(structured))))
     if blocks and not seen and not parts:
         parts.append(Text(text="(The result is for the user's eyes only.)"))
-    return content_of(_joined([_clean(each) for each in _within(parts, rules.most_characters)]))
+    return content_of(_join([_clean(each) for each in _within(parts, rules.most_characters)]))
 
 
-def _shows_structured(policy: Structured, told: str, *, has_blocks: bool) -> bool:
+def _shows_structured(policy: Structured, repeats: str, *, has_blocks: bool) -> bool:
     match policy:
         case "structured" | "both":
             return True
         case "text":
             return not has_blocks
         case "auto":
-            return told != "blocks" or not has_blocks
+            return repeats != "blocks" or not has_blocks
     assert_never(policy)
 
 
-def _joined(parts: list[Part]) -> list[Part]:
-    """A line break between texts that stand side by side: they would otherwise run into one another."""
+def _join(parts: list[Part]) -> list[Part]:
+    """The parts, with a line break between adjacent texts."""
     return [
         Text(text=f"{each.text}\n") if isinstance(each, Text) and i + 1 < len(parts) and isinstance(parts[i + 1], Text) else each
         for i, each in enumerate(parts)
@@ -254,11 +254,11 @@ def _joined(parts: list[Part]) -> list[Part]:
 
 
 def _clean(part: Part) -> Part:
-    return Text(text=scrubbed(part.text)) if isinstance(part, Text) else part
+    return Text(text=scrub(part.text)) if isinstance(part, Text) else part
 
 
-def _told_in(structured: Any, blocks: tuple[Block, ...]) -> Literal["json", "blocks", ""]:
-    """How the blocks tell what the structured value tells: as its JSON text; by being what is in it; or not at all."""
+def _repeated_by(structured: Any, blocks: tuple[Block, ...]) -> Literal["json", "blocks", ""]:
+    """How the blocks repeat the structured value: as its JSON text, as its contents, or not at all."""
     texts = [each.text or "" for each in blocks if each.type == "text"]
     if len(texts) == 1 and _read(texts[0]) == structured:
         return "json"
@@ -275,11 +275,11 @@ def _read(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        return _BLANK
+        return _UNREADABLE
 
 
 def _without_bytes(value: Any, depth: int = 0) -> Any:
-    """A structured value whose long base64 texts are replaced by their size: a picture as text costs a prompt and says nothing."""
+    """A structured value with long base64 texts replaced by their size: an image as text is useless and costs a prompt."""
     if isinstance(value, str):
         return f"[{len(value) * 3 // 4} bytes]" if _is_bytes(value) else value
     if depth > _DEEPEST:
@@ -292,15 +292,15 @@ def _without_bytes(value: Any, depth: int = 0) -> Any:
 
 
 def _is_bytes(text: str) -> bool:
-    if len(text) < _LONG:
+    if len(text) < _SHORTEST_BYTES:
         return False
     body = text.partition(";base64,")[2] if text.startswith("data:") else text
     return _is_mixed(body) and _BASE64.fullmatch(body) is not None
 
 
 def _is_mixed(text: str) -> bool:
-    """Whether it has digits and letters of both kinds early on: a long line of one letter is no bytes."""
-    head = text[:_LONG]
+    """Whether it starts with digits and letters of both cases: a long line of one letter is no bytes."""
+    head = text[:_SHORTEST_BYTES]
     return any(each.isdigit() for each in head) and any(each.isupper() for each in head) and any(each.islower() for each in head)
 
 
@@ -318,7 +318,7 @@ def _within(parts: list[Part], most: int | None) -> list[Part]:
 
 
 def _cut(text: str, most: int) -> str:
-    """A text of at most so many characters, and the mark that says what was cut: most of its beginning, some of its end."""
+    """A text cut to `most` characters of its beginning and end, with a mark that says how much is missing."""
     if len(text) <= most:
         return text
     tail = most // 5

@@ -1,22 +1,33 @@
-"""A tool of an MCP server as what a `Tool` is made of.
+"""A tool of an MCP server: what a `Tool` is made of.
 
-In: an entry of `tools/list`, and whoever can call it: a `Caller`. Out: the arguments for `Tool(...)`. What the server says is kept whole on
-`tool.mcp`; what is made of its hints, and how results are shown, is settled here. Nothing of the SDK is imported.
+`mcp_tool_options` turns an entry of `tools/list`, and a `Caller` that can call it, into the arguments for `Tool(...)`. `tool.mcp` keeps the
+server's definition whole. Nothing of the SDK is imported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.errors import MCPConnectionError, MCPToolError, ToolDefinitionError, shown
+from ferrule.tools.arguments.checker import Checker
+from ferrule.tools.arguments.numbers import fit_numbers
+from ferrule.tools.arguments.problems import Problem, explain_jsonschema
+from ferrule.tools.definition.inspect_function import FunctionSpec
 from ferrule.tools.definition.mcp import MCPDefinition, as_plain, read_definition
-from ferrule.tools.mcp.names import own_names
-from ferrule.tools.mcp.result import MCPResult, ShowRules, asks_for_input, result_of
-from ferrule.tools.mcp.safety import fence_untrusted, scrubbed
+from ferrule.tools.definition.parameters import Parameters
+from ferrule.tools.mcp.names import unique_names
+from ferrule.tools.mcp.result import MCPResult, ShowRules, asks_for_input, read_result
+from ferrule.tools.mcp.safety import fence_untrusted, scrub, scrub_schema
+from ferrule.tools.mcp.schema_check import Validator
+from ferrule.values.calls.call import CheckedArguments, ToolResult
 from ferrule.values.content.parts import Text
+from ferrule.values.encoding.encode import jsonable
 from ferrule.values.record import Record, field, replace
+from ferrule.values.schema.nodes import Schema, is_list, is_object
+from ferrule.values.schema.words import shorten_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -25,44 +36,45 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content
 
 Confirm = bool | Callable[[MCPDefinition], bool | Callable[..., Any]] | Mapping[str, bool | Callable[..., Any]] | None
-"""Whether a person is asked first, whatever the hints say: for all tools; by the definition; or by globs of names, the first that fits.
-A function of the arguments may stand where a bool does."""
+"""Whether a person must confirm calls, whatever the hints say: for all tools; by definition; or by globs of names, the first match counts.
+A function of the arguments may replace a bool."""
 OnInput = Callable[["RemoteCall", dict[str, Any], Mapping[str, Any]], "Awaitable[Any]"]
-"""`(call, arguments, raw result)` to the result of the call gone on with. It may raise instead, so that a run waits for a person."""
+"""`(call, arguments, raw result)` to the result of the continued call. It may raise, so that a run waits for a person."""
+_DEEPEST = 100
 _NO_TASKS = "It can only be called as a task, which MCP clients on this SDK cannot do."
 
 
 class Caller(Protocol):
-    """Who can call a tool of one server: an SDK `ClientSession` of 1.x or 2.x is one, as is an `MCPServer`.
+    """Calls the tools of one server: an SDK `ClientSession` of 1.x or 2.x, or an `MCPServer`.
 
-    Optional attributes: `name` (of the server), `read_resource(uri)`, and `call` with `acall`, which tell that `call_tool` may be awaited
-    on any event loop, so that sync code may call too.
+    Optional attributes: `name` (of the server), `read_resource(uri)`, and both `call` and `acall`: then `call_tool` may be awaited on any
+    event loop, and so called from sync code.
     """
 
     def call_tool(self, name: str, arguments: dict[str, Any] | None = None, /) -> Awaitable[Any]:
-        """What the tool of that name returned: the SDK's object, or plain data. Raises an `MCPError` where there was no answer."""
+        """The result of the tool: the SDK's object, or plain data. Raises an `MCPError` if there was no answer."""
         ...
 
 
 class ConversionRules(Record, kw_only=True):
-    """How tools of a server are taken."""
+    """How to convert the tools of a server."""
 
     trust: bool = False
-    """Whether its hints count. Without it, every call by a model asks."""
+    """Whether its hints count. If not, every call by a model needs confirmation."""
     confirm: Confirm = None
     lenient: bool = True
-    """Whether arguments that nearly fit are mended ("3" for 3); what was mended is on the call's `repairs`."""
+    """Whether to repair arguments that nearly fit ("3" for 3). The call's `repairs` lists the repairs."""
     timeout_s: float | None = None
     concurrent: bool = True
     most_description: int | None = None
-    """Characters of a description that the model is shown; None for all of them. `tool.mcp.description` is whole."""
+    """The longest description shown to a model, in characters; None for no limit. `tool.mcp.description` is whole."""
     on_input: OnInput | None = None
-    """Asked where a server wants input before it goes on, and nobody gave it (`resultType: input_required`). Without it the call failed."""
+    """Answers a server that needs input to continue (`resultType: input_required`) if no hook did. Without it the call fails."""
     show: ShowRules = field(default_factory=ShowRules)
 
 
 class RemoteCall(Record):
-    """The function of a tool that lives on a server: called with checked arguments, it returns a `ToolResult` with the whole result."""
+    """The function of a server's tool: takes checked arguments, returns a `ToolResult` with the whole result."""
 
     caller: Any
     definition: MCPDefinition
@@ -70,21 +82,21 @@ class RemoteCall(Record):
     server: str | None = None
     lenient: bool = True
     asks_directly: bool = False
-    """Whether code that calls the tool by hand is asked too. Not for a hint's sake: who writes the call has decided."""
+    """Whether direct calls from code need confirmation too. Not because of hints: the author of the call has decided."""
     show: ShowRules = field(default_factory=ShowRules)
     on_input: OnInput | None = None
     note: str = ""
-    """What a person is shown first who is asked about a call."""
+    """Text at the head of a confirmation question."""
     home: Any = field(default=None, compare=False, repr=False)
-    """The loop that a bare SDK session lives on."""
+    """The event loop of a bare SDK session."""
 
     @property
     def runs_anywhere(self) -> bool:
-        """Whether sync code may call: an `MCPServer` says so by having both `call` and `acall`."""
+        """Whether sync code may call: the caller has both `call` and `acall`, like an `MCPServer`."""
         return all(callable(getattr(self.caller, each, None)) for each in ("call", "acall"))
 
     async def __call__(self, /, **arguments: Any) -> ToolResult:
-        """Call, and read what comes back. Raises an `MCPError` where there is no result."""
+        """Call the tool. Raises an `MCPError` if there is no result."""
         own = self.definition.name
         if self.definition.needs_task:
             raise MCPToolError(f"`{own}` was not called. {_NO_TASKS}", server=self.server, tool=own, phase="call", may_have_run=False)
@@ -96,7 +108,7 @@ class RemoteCall(Record):
                 said = "the server asked for input that nobody here can give, and the call was not finished"
                 raise MCPToolError(f"`{own}`: {said}.", server=self.server, tool=own, phase="input", data=raw)
             raw = await self.on_input(self, arguments, as_plain(raw))
-        found = result_of(
+        found = read_result(
             raw,
             output_schema=self.definition.output_schema,
             rules=self.show,
@@ -105,7 +117,7 @@ class RemoteCall(Record):
             tool=own,
         )
         result = found.as_tool_result(self.name, server=self.server, tool=own)
-        return replace(result, content=_fenced(result.content, self.server or own)) if self.show.fence else result
+        return replace(result, content=_fence(result.content, self.server or own)) if self.show.fence else result
 
     def _refuse_other_loops(self) -> None:
         import asyncio
@@ -121,13 +133,13 @@ class RemoteCall(Record):
         return [None if name == "home" else getattr(self, name) for name in type(self).__record_fields__]
 
 
-def _fenced(content: Content, source: str) -> Content:
+def _fence(content: Content, source: str) -> Content:
     if isinstance(content, str):
         return fence_untrusted(content, source)
     return tuple([Text(text=fence_untrusted(each.text, source)) if isinstance(each, Text) else each for each in content])
 
 
-def mcp_parts(
+def mcp_tool_options(
     entry: Any,
     *,
     caller: Caller | None = None,
@@ -135,20 +147,20 @@ def mcp_parts(
     name: str | None = None,
     rules: ConversionRules | None = None,
 ) -> dict[str, Any]:
-    """The arguments for `Tool(...)`. Without a `caller` the tool has no function: `connect_mcp_tools` gives it one.
+    """The arguments for `Tool(...)`. Without a `caller` the tool has no function until `connect_mcp_tools` gives it one.
 
-    Raises `ToolDefinitionError` for an entry that could not be called.
+    Raises `ToolDefinitionError` for an entry that cannot be called.
     """
     rules = rules if rules is not None else ConversionRules()
     definition = read_definition(entry)
-    own = name if name is not None else own_names({server or "server": [definition.name]}, prefix=False)[server or "server"][0]
+    own = name if name is not None else unique_names({server or "server": [definition.name]}, prefix=False)[server or "server"][0]
     asks, by_hand = confirmation_of(definition, rules)
     known = getattr(caller, "name", None) if server is None else server
     known = known if isinstance(known, str) else None
     function = None
     if caller is not None:
-        function = RemoteCall(caller, definition, own, known, rules.lenient, by_hand, rules.show, rules.on_input, home=_home(caller))
-    described = scrubbed(definition.description)
+        function = RemoteCall(caller, definition, own, known, rules.lenient, by_hand, rules.show, rules.on_input, home=_loop_of(caller))
+    described = scrub(definition.description)
     most = rules.most_description
     if most is not None and len(described) > most:
         described = f"{described[:most].rstrip()}…"
@@ -165,16 +177,16 @@ def mcp_parts(
     }
 
 
-def parts_of(which: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments for `Tool(...)` of `(session, tool)`, the seed 000 form, or of `(mcp_tool, server_id)`, that of seed 004."""
+def read_mcp_tool_options(which: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments for `Tool(...)` from `(session, tool)` or from `(mcp_tool, server_id)`."""
     options = dict(options)
     given = [*which, *(options.pop(each) for each in ("session", "tool", "mcp_tool", "server_id") if each in options)]
     name, rules = options.pop("name", None), rules_from(options)
     match given:
         case [entry, str(server)]:
-            return mcp_parts(entry, server=server, name=name, rules=rules)
+            return mcp_tool_options(entry, server=server, name=name, rules=rules)
         case [session, entry] if callable(getattr(session, "call_tool", None)):
-            return mcp_parts(entry, caller=session, name=name, rules=rules)
+            return mcp_tool_options(entry, caller=session, name=name, rules=rules)
         case _:
             found = ", ".join(shown(each, 80) for each in given)
             msg = f"`Tool.from_mcp_tool` takes a session and a tool, or a tool and the name of its server; found {found or 'nothing'}."
@@ -182,7 +194,7 @@ def parts_of(which: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
 
 
 def rules_from(options: dict[str, Any]) -> ConversionRules:
-    """Rules out of keywords: those of `ConversionRules` and of `ShowRules`."""
+    """Rules from keywords of `ConversionRules` and `ShowRules`."""
     ours = {key: value for key, value in options.items() if key in ConversionRules.__record_fields__}
     shows = {key: value for key, value in options.items() if key in ShowRules.__record_fields__}
     unknown = sorted(options.keys() - ours.keys() - shows.keys())
@@ -193,13 +205,13 @@ def rules_from(options: dict[str, Any]) -> ConversionRules:
     return replace(made, show=replace(made.show, **shows)) if shows else made
 
 
-# -- what hints are worth -------------------------------------------------------------------------------------------
+# -- hints ----------------------------------------------------------------------------------------------------------
 
 
 def confirmation_of(definition: MCPDefinition, rules: ConversionRules) -> tuple[Any, bool]:
-    """Whether a person is asked first, as `require_confirmation` has it; and whether somebody said so, beyond the hints.
+    """The value of `require_confirmation`, and whether the user chose it rather than the hints.
 
-    By the hints of a trusted server: not for what only reads, nor for what says that it destroys nothing; all else asks.
+    With hints of a trusted server, tools that only read or are not destructive need no confirmation; all others do.
     """
     said: Any = rules.confirm
     if isinstance(said, Mapping):
@@ -215,14 +227,14 @@ def confirmation_of(definition: MCPDefinition, rules: ConversionRules) -> tuple[
 
 
 def effect_of(definition: MCPDefinition, *, trust: bool) -> str:
-    """What a call does to the world, so far as the hints of a trusted server tell; `once` where they do not count."""
+    """The effect of a call by the hints of a trusted server; `once` if hints do not count."""
     if trust and definition.hint("readOnlyHint") is True:
         return "read"
     return "idempotent" if trust and definition.hint("idempotentHint") is True else "once"
 
 
-def _home(caller: Any) -> Any:
-    """The running loop, where the caller is a session of the SDK: it hangs on any other."""
+def _loop_of(caller: Any) -> Any:
+    """The running loop, if the caller is a session of the SDK, which hangs on any other loop."""
     if not type(caller).__module__.startswith("mcp."):
         return None
     import asyncio
@@ -234,7 +246,64 @@ def _home(caller: Any) -> Any:
 
 
 def plain_value(result: ToolResult) -> Any:
-    """What a direct call returns; raises `MCPToolError`, a `RuntimeError`, where the tool said that it failed."""
+    """What a direct call returns. Raises `MCPToolError`, a `RuntimeError`, if the tool reported an error."""
     if result.error is not None:
         raise result.error
     return result.value.value if isinstance(result.value, MCPResult) else result.value
+
+
+# -- arguments ------------------------------------------------------------------------------------------------------
+
+
+class MCPChecker(Checker):
+    """Checks the arguments of one tool against the schema that its server gave."""
+
+    def __init__(self, tool: str, schema: Schema, *, lenient: bool) -> None:
+        super().__init__(
+            tool, FunctionSpec(tool, "", (), extra=Any), Parameters(_shown_schema(schema), None, None, by_hand=True, names={}, open=True)
+        )
+        self._original = schema
+        self._lenient = lenient
+
+    def prepare(self, args: Any) -> CheckedArguments:
+        """Arguments that fit, repaired if `lenient`. Raises `ToolArgumentsError`."""
+        plain = args if isinstance(args, str) or args is None else jsonable(args)
+        given: Any = {} if plain is None else plain
+        found = self._attempt(given, []) if is_object(given) else [("", f"expected an object of arguments, got {shorten_json(given)}")]
+        if isinstance(found, CheckedArguments):
+            return found
+        if self._lenient:
+            return self._thoroughly(plain)
+        raise self._error(found)
+
+    def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
+        args, _ = fit_numbers(args, self.parameters.schema)  # a server may reject `7.0` as an integer
+        problems = self._broken(args)
+        return problems or CheckedArguments((), args, args, tuple(dict.fromkeys(notes)))
+
+    def _broken(self, payload: dict[str, Any]) -> list[Problem]:
+        if self._quick is not None and self._quick(payload):
+            return []
+        if _is_too_deep(payload):
+            return [("", "the arguments are nested too deeply")]
+        return explain_jsonschema(self._full(payload), self.parameters.schema)
+
+    @cached_property
+    def _full(self) -> Any:
+        return Validator(self._original)
+
+
+def _shown_schema(schema: Schema) -> Schema:
+    """The schema for a model: with `properties`, which providers require, and without invisible characters."""
+    shown = scrub_schema(schema)
+    return shown if "properties" in shown else {**shown, "properties": {}}
+
+
+def _is_too_deep(value: Any) -> bool:
+    layer = [value]
+    for _ in range(_DEEPEST):
+        inside = [each for outer in layer for each in (outer.values() if is_object(outer) else outer if is_list(outer) else ())]
+        layer = [each for each in inside if is_object(each) or is_list(each)]
+        if not layer:
+            return False
+    return True

@@ -29,9 +29,9 @@ def tool_parts(thing: Any) -> dict[str, Any]:
     if is_langchain_tool(thing):
         return langchain_parts(thing)
     if is_mcp_entry(thing):
-        from ferrule.tools.mcp.tool import mcp_parts
+        from ferrule.tools.mcp.tool import mcp_tool_options
 
-        return mcp_parts(thing)
+        return mcp_tool_options(thing)
     if is_object(thing):
         body: Any = thing.get("function", thing)
         if is_object(body) and isinstance(body.get("name"), str):

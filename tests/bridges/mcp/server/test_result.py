@@ -14,7 +14,7 @@ from ferrule import Audio, File, Image, MCPApp, Text, Tool
 from ferrule.bridges.mcp.server.result import whole, wire_result
 from ferrule.errors import ToolRetry
 from ferrule.tools.execution.run import run_call
-from ferrule.tools.mcp.result import result_of
+from ferrule.tools.mcp.result import read_result
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, ToolResult
 from ferrule.values.run.outcome import Prediction
 
@@ -103,7 +103,7 @@ def test_the_result_of_another_server_is_handed_on_whole() -> None:
         "content": [{"type": "text", "text": "t", "annotations": {"audience": ["user"]}}, {"type": "odd", "x": 1}],
         "structuredContent": {"a": [1]},
     }
-    assert wire_result(result_of(raw).as_tool_result("t")) == {**raw, "isError": False}
+    assert wire_result(read_result(raw).as_tool_result("t")) == {**raw, "isError": False}
 
 
 def test_an_error_is_marked() -> None:

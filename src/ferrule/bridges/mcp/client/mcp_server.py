@@ -19,7 +19,7 @@ from ferrule.bridges.mcp.spec import ServerSpec, name_of_command, name_of_url, r
 from ferrule.bridges.mcp.transport.shutdown import register_exit
 from ferrule.concurrency.offload import background_loop, is_awaited_by_loop, run_async
 from ferrule.errors import ConfigurationError, MCPTimeoutError
-from ferrule.tools.mcp.pins import Pins, pins_form
+from ferrule.tools.mcp.pins import Pins, dump_pins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -132,7 +132,7 @@ class MCPServer(Offers):
         """
         options = self.options.saved()
         pins = self.core.guard.now if self._cores else self._expected
-        extra = {"options": options, "pins": pins_form(pins) if pins is not None else None}
+        extra = {"options": options, "pins": dump_pins(pins) if pins is not None else None}
         return {**self.spec.dump_state(), **{key: value for key, value in extra.items() if value}}
 
     # -- identity -----------------------------------------------------------------------------------------------
