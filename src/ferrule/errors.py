@@ -1,49 +1,49 @@
-"""Every error ferrule raises on purpose.
+"""The errors that ferrule raises.
 
 ```
 FerruleError
-├── SignatureError (ValueError, TypeError)       a signature makes no sense
-├── InputError (ValueError, TypeError)           a program was called with wrong inputs
-├── ConfigurationError (ValueError)              a setting is missing or contradicts another
-│   └── MissingKeyError                          a provider's key is not set; names the variable
+├── SignatureError (ValueError, TypeError)       a signature is invalid
+├── InputError (ValueError, TypeError)           a program was called with invalid inputs
+├── ConfigurationError (ValueError)              a setting is missing, invalid, or contradicts another
+│   └── MissingKeyError                          a provider's key is not set; names its variable
 ├── ToolError
 │   ├── ToolDefinitionError (ValueError, TypeError)   a function cannot become a tool
-│   │   ├── DuplicateToolError                   two tools of one name
-│   │   └── ToolLoadError                        a file of tools could not be loaded
-│   ├── UnknownToolError (ValueError)            no tool of that name
-│   ├── ToolArgumentsError (ValueError)          the arguments do not fit; lists every problem
+│   │   ├── DuplicateToolError                   two tools have one name
+│   │   └── ToolLoadError                        a file of tools cannot be loaded
+│   ├── UnknownToolError (ValueError)            no tool has this name
+│   ├── ToolArgumentsError (ValueError)          the arguments are invalid; lists every problem
 │   ├── AsyncToolError (RuntimeError)            an async tool was called from sync code
 │   ├── ToolTimeoutError (TimeoutError)          a tool took longer than its `timeout_s`
-│   ├── ToolExecutionError (RuntimeError)        `ToolCall.execute`: the function raised; the cause is kept
-│   ├── ToolRetry                                raised BY a tool: the model should change its call
-│   └── ToolStop                                 raised BY a tool: the whole run ends with this error
-├── BoundaryError (ValueError)                   what passes between program and model does not fit; carries `code` and `raw`
+│   ├── ToolExecutionError (RuntimeError)        `ToolCall.execute`: the function raised; has a cause
+│   ├── ToolRetry                                raised BY a tool: asks the model to change its call
+│   └── ToolStop                                 raised BY a tool: ends the run with this error
+├── BoundaryError (ValueError)                   a call or an answer is invalid; has `code` and `raw`
 │   ├── ToolCallError                            a tool call, a declaration or a request
-│   └── AdapterParseError                        a model's answer cannot be read as the signature's outputs
+│   └── AdapterParseError                        a model's answer cannot be parsed
 ├── LMError
 │   ├── UnavailableError                         no connection, a timeout, or a 5xx
 │   │   └── RateLimitError                       429
 │   ├── AuthenticationError                      401, 403
-│   ├── RefusalError                             the model or its provider declined
-│   ├── ContextOverflowError                     the prompt is longer than the model's window
-│   └── BadRequestError                          any other 4xx, or an answer that is no answer
+│   ├── RefusalError                             the model or its provider refused to answer
+│   ├── ContextOverflowError                     the prompt is longer than the context window
+│   └── BadRequestError                          any other 4xx, or a malformed response
 │       └── MissingContentError (BoundaryError)  a response without choices or without a message
-├── MCPError                                     anything about an MCP server
-│   ├── MCPConnectionError                       not reached, not started, or lost
+├── MCPError                                     an MCP server failed
+│   ├── MCPConnectionError                       the server cannot be started or reached, or is lost
 │   ├── MCPTimeoutError (TimeoutError)           no answer in time
-│   ├── MCPProtocolError                         an error of the protocol; carries `code` and `data`
-│   └── MCPToolError (ToolError, RuntimeError)   the tool itself said that it failed
-├── ScriptError (AssertionError)                 a scripted or replayed model drifted from its script
+│   ├── MCPProtocolError                         a JSON-RPC error; has `code` and `data`
+│   └── MCPToolError (ToolError, RuntimeError)   the tool reported a failure
+├── ScriptError (AssertionError)                 requests differ from the script of a test model
 ├── RunError
-│   ├── TooManyFaultsError                       the model made too many bad steps in a row
+│   ├── TooManyFaultsError                       the model made too many faulty steps in a row
 │   ├── MaxTurnsReachedError                     `Predict` with tools ran out of turns
 │   ├── LimitReachedError                        a program reached one of its limits
-│   ├── ReplayMismatchError                      a program did something else than its journal says
-│   ├── DecisionError (ValueError)               a decision that fits no pending question
-│   ├── StoreError                               a store could not keep or give a run; nothing was half written
+│   ├── ReplayMismatchError                      a program differs from its journal
+│   ├── DecisionError (ValueError)               a decision does not match a pending question
+│   ├── StoreError                               a store cannot write or read a run
 │   └── RunCancelledError                        the run was cancelled
-├── ConfirmationRequired                         a person must decide before the run can go on
-└── ConfirmationRejected                         a person decided against a call made directly
+├── ConfirmationRequired                         a person must decide before the run continues
+└── ConfirmationRejected                         a person denied a direct call
 ```
 """
 
@@ -60,37 +60,37 @@ def shown(value: object, limit: int = 200) -> str:
     """`repr` of a value, shortened for a message."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001  a foreign `__repr__` may raise anything, and the error itself must still be told
+    except Exception:  # noqa: BLE001  a `__repr__` may raise anything
         text = object.__repr__(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}… ({len(text)} characters)"
 
 
 class FerruleError(Exception):
-    """The root: `except FerruleError` catches whatever ferrule raises on purpose."""
+    """The base class of all errors that ferrule raises."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Python's own way would call the class with its message, which many of these classes make themselves, from other arguments.
+        # The default would call the class with the message, but many of these classes build the message from other arguments.
         return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
 class SignatureError(FerruleError, ValueError, TypeError):
-    """A signature makes no sense: a bad string form, an unknown type, a field named twice."""
+    """A signature is invalid: a malformed string, an unknown type, a repeated field."""
 
 
 class InputError(FerruleError, ValueError, TypeError):
-    """A program was called with missing, unknown or ill-typed inputs."""
+    """A program was called with missing, unknown or wrongly typed inputs."""
 
 
 class ConfigurationError(FerruleError, ValueError):
-    """A setting is missing or contradicts another one."""
+    """A setting is missing, invalid, or contradicts another one."""
 
 
 class MissingKeyError(ConfigurationError):
-    """A provider's key is not set; the message names the environment variable, never a value."""
+    """A provider's key is not set. The message names the environment variable."""
 
 
 class ToolError(FerruleError):
-    """Anything about tools."""
+    """The base class of errors about tools."""
 
 
 class ToolDefinitionError(ToolError, ValueError, TypeError):
@@ -98,15 +98,15 @@ class ToolDefinitionError(ToolError, ValueError, TypeError):
 
 
 class DuplicateToolError(ToolDefinitionError):
-    """Two tools of one name, or whose wire names collide."""
+    """Two tools have the same name, or the same wire name."""
 
 
 class ToolLoadError(ToolDefinitionError):
-    """A file or folder of tools could not be loaded."""
+    """A file or folder of tools cannot be loaded."""
 
 
 class UnknownToolError(ToolError, ValueError):
-    """No tool of that name; `names` are the ones there are."""
+    """No tool has this name; `names` are the available ones."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
         self.name, self.names = name, tuple(names)
@@ -115,7 +115,7 @@ class UnknownToolError(ToolError, ValueError):
 
 
 class ToolArgumentsError(ToolError, ValueError):
-    """The arguments of a call do not fit, as said for the model; `problems`: `(path, text)`, dotted (`filters.0`), `""` for the whole."""
+    """The arguments of a call are invalid. `problems` are `(path, text)`, with dotted paths (`filters.0`), `""` for the whole."""
 
     def __init__(self, tool: str, problems: Sequence[tuple[str, str]], expected: str = "") -> None:
         self.tool, self.problems, self.expected = tool, tuple(problems), expected
@@ -129,7 +129,7 @@ class AsyncToolError(ToolError, RuntimeError):
 
 
 class ToolTimeoutError(ToolError, TimeoutError):
-    """A tool took longer than its `timeout_s`; a sync tool's thread is abandoned, not stopped."""
+    """A tool took longer than its `timeout_s`; the thread of a sync tool is abandoned and may still run."""
 
     def __init__(self, tool: str, timeout_s: float, *, abandoned: bool = False, because: str = "") -> None:
         self.tool, self.timeout_s = tool, timeout_s
@@ -141,16 +141,16 @@ class ToolExecutionError(ToolError, RuntimeError):
     """The function that `ToolCall.execute` called raised an error, which is the `__cause__` of this one."""
 
 
-class ToolRetry(ToolError):  # noqa: N818  the settled public name
-    """Raised by a tool to tell the model what to change; counts as a fault of the model's call."""
+class ToolRetry(ToolError):  # noqa: N818  a public name
+    """Raise it in a tool to tell the model what to change. It counts as a fault of the model's call."""
 
 
-class ToolStop(ToolError):  # noqa: N818  the settled public name
-    """Raised by a tool to end the whole run; the run's caller gets this very error."""
+class ToolStop(ToolError):  # noqa: N818  a public name
+    """Raise it in a tool to end the run. The caller of the run gets this error."""
 
 
 class BoundaryError(FerruleError, ValueError):
-    """What passes between a program and a model does not fit; the same class, code and data in sync, async and streamed runs.
+    """A declaration, a request, a call or an answer is invalid. Sync, async and streamed runs raise the same class, code and data.
 
     `code` is one of `invalid_tool_spec`, `invalid_request` (nothing was sent); `missing_content`, `missing_required_outputs`,
     `invalid_outputs`, `invalid_tool_calls`, `invalid_tool_call`, `invalid_tool_call_arguments` (of an answer). `raw` is what was found.
@@ -161,7 +161,7 @@ class BoundaryError(FerruleError, ValueError):
 
 
 class ToolCallError(BoundaryError):
-    """A tool call, a declaration or a request cannot be used: its `index` in a list, its `tool` if known, the `reason` in one word."""
+    """A tool call, a declaration or a request is invalid. `index` is its place in a list, `tool` its tool if known, `reason` one word."""
 
     def __init__(
         self, code: str, message: str, *, raw: object = None, index: int | None = None, tool: str | None = None, reason: str | None = None
@@ -171,10 +171,10 @@ class ToolCallError(BoundaryError):
 
 
 class AdapterParseError(BoundaryError):
-    """A model's answer cannot be read as the signature's outputs.
+    """A model's answer cannot be parsed into the outputs of the signature.
 
-    `text` is the whole answer, `raw` that part of it which `code` is about, `problems` a tuple of `(field, what is wrong)`, `parsed` the
-    outputs that could be read, `absent` the names of those that the answer does not mention at all.
+    `text` is the whole answer, `raw` the part that `code` is about, `problems` are `(field, problem)`, `parsed` the outputs that could be
+    parsed, `absent` the names of outputs that the answer does not mention.
     """
 
     def __init__(
@@ -202,39 +202,40 @@ class LMError(FerruleError):
 
 
 class UnavailableError(LMError):
-    """No connection, a timeout, or a 5xx: trying again later may help."""
+    """No connection, a timeout, or a 5xx: a later attempt may succeed."""
 
 
 class RateLimitError(UnavailableError):
-    """429: too many requests; `retry_after_s` where the provider said how long."""
+    """429: too many requests. `retry_after_s` is the wait that the provider asks for, or None."""
 
 
 class AuthenticationError(LMError):
-    """401 or 403: the key is wrong, or may not use this model."""
+    """401 or 403: the key is wrong or may not use this model."""
 
 
 class RefusalError(LMError):
-    """The model or its provider's filter declined to answer."""
+    """The model, or a filter of its provider, refused to answer."""
 
 
 class ContextOverflowError(LMError):
-    """The prompt is longer than the model's window."""
+    """The prompt is longer than the model's context window."""
 
 
 class BadRequestError(LMError):
-    """Any other 4xx, or an answer that is no answer (HTML, half a JSON)."""
+    """Any other 4xx, or a malformed response, such as HTML or cut JSON."""
 
 
 class MissingContentError(BadRequestError, BoundaryError):
-    """A response without choices, or without a message in it; `raw` is the response."""
+    """A response has no choice or no message; `raw` is the response."""
 
     code = "missing_content"
 
 
 class MCPError(FerruleError):
-    """Anything about an MCP server: `server` is its name, `tool` the tool's on that server, `phase` what was being done, as `call`.
+    """The base class of errors of an MCP server: `server` is its name, `tool` the name of the tool there, `phase` the operation, as `call`.
 
-    `may_have_run`: the server may have executed the call (None: unknown). HTTP has `status`, `retry_after_s`; JSON-RPC `code` and `data`.
+    `may_have_run`: whether the server may have executed the call (None: unknown). HTTP errors have `status` and `retry_after_s`, JSON-RPC
+    errors `code` and `data`.
     """
 
     def __init__(
@@ -247,7 +248,7 @@ class MCPError(FerruleError):
 
 
 class MCPConnectionError(MCPError):
-    """A server could not be started or reached, or the connection was lost."""
+    """A server cannot be started or reached, or the connection was lost."""
 
 
 class MCPTimeoutError(MCPError, TimeoutError):
@@ -255,29 +256,29 @@ class MCPTimeoutError(MCPError, TimeoutError):
 
 
 class MCPProtocolError(MCPError):
-    """A server answered with a JSON-RPC error, or with what is no answer."""
+    """A server answered with a JSON-RPC error or a malformed message."""
 
 
 class MCPToolError(MCPError, ToolError, RuntimeError):
-    """A tool of a server reported that it failed (`isError`)."""
+    """A tool of a server reported a failure (`isError`)."""
 
 
 class ScriptError(FerruleError, AssertionError):
-    """A scripted or replayed model was asked something its script does not hold, or was not asked all of it."""
+    """A scripted or replayed model got a request that its script lacks, or did not get all requests of the script."""
 
 
 class RunError(FerruleError):
-    """A run could not go on."""
+    """The base class of errors that end a run or an operation on it."""
 
 
 class TooManyFaultsError(RunError):
-    """The model made too many bad steps in a row; `faults` are the texts it was given."""
+    """The model made too many faulty steps in a row; `faults` are the texts that it got."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)
         last = "".join(self.faults[-1:])
-        told = f"The model made {len(self.faults)} bad steps in a row, so the run was stopped. The last one: {last} Raise"
-        super().__init__(f"{told} `limits=Limits(same_error=...)`, use a stronger model, or make the tool's description clearer.")
+        text = f"The model made {len(self.faults)} faulty steps in a row, so the run was stopped. The last fault: {last} Raise"
+        super().__init__(f"{text} `limits=Limits(same_error=...)`, use a stronger model, or make the tool's description clearer.")
 
 
 class MaxTurnsReachedError(RunError):
@@ -290,36 +291,36 @@ class MaxTurnsReachedError(RunError):
 
 
 class LimitReachedError(RunError):
-    """A program reached one of its `Limits`: `name` says which, `limit` how much it was, `reason` is what an agent's prediction says."""
+    """A program reached one of its `Limits`: `name` with the value `limit`. `reason` is that of an agent's prediction."""
 
     def __init__(self, name: str, limit: float) -> None:
         self.name, self.limit, self.reason = name, limit, f"limits.{name}"
-        super().__init__(f"The run was stopped: its limit {name}={limit:g} is reached. Raise it (`Limits({name}=...)`) and resume.")
+        super().__init__(f"The run was stopped at its limit {name}={limit:g}. Raise the limit (`Limits({name}=...)`) and resume.")
 
 
 class ReplayMismatchError(RunError):
-    """A program did something else at a journalled place: it changed, or it is not deterministic."""
+    """A program differs from its journal: it changed, or it is not deterministic."""
 
     def __init__(self, at: str, recorded: str, found: str) -> None:
         self.at, self.recorded, self.found = at, recorded, found
-        told = f"Replay differs from the journal at act {at}: recorded {recorded}, now {found}. The program, its tools or its"
-        super().__init__(f"{told} settings changed, or its choices depend on a clock or on chance.")
+        text = f"Replay differs from the journal at act {at}: recorded {recorded}, now {found}. The program, its tools or its"
+        super().__init__(f"{text} settings changed, or its choices depend on a clock or on chance.")
 
 
 class DecisionError(RunError, ValueError):
-    """A decision that fits no pending question: unknown id, decided already, or contradictory."""
+    """A decision does not match a pending question: unknown id, decided already, or contradictory."""
 
 
 class StoreError(RunError):
-    """A store could not keep or give a run: full disk, no such run, another process holds it. What it was to write is not written."""
+    """A store cannot write or read a run: full disk, unknown run, a lease of another process. Nothing was written."""
 
 
 class RunCancelledError(RunError):
-    """The run was cancelled; what it did so far is in its journal."""
+    """The run was cancelled. Its journal keeps what it did."""
 
 
-class ConfirmationRequired(FerruleError):  # noqa: N818  the settled public name
-    """A person must decide on `question`. `tool_call` has the arguments that will run, `run` is what waits (None for a direct call)."""
+class ConfirmationRequired(FerruleError):  # noqa: N818  a public name
+    """A person must decide on `question`. `tool_call` has the arguments that will run; `run` is the waiting run, None for a direct call."""
 
     def __init__(
         self, question: str, *, confirmation_id: str = "", tool_call: Any = None, run: Any = None, context: Mapping[str, Any] | None = None,
@@ -329,8 +330,8 @@ class ConfirmationRequired(FerruleError):  # noqa: N818  the settled public name
         super().__init__(question)
 
 
-class ConfirmationRejected(FerruleError):  # noqa: N818  the settled public name
-    """A person decided against a call that was made directly, outside any run."""
+class ConfirmationRejected(FerruleError):  # noqa: N818  a public name
+    """A person denied a call that was made directly, outside a run."""
 
     def __init__(self, message: str, *, confirmation_id: str = "", tool_call: Any = None) -> None:
         self.message, self.confirmation_id, self.tool_call = message, confirmation_id, tool_call
@@ -343,4 +344,4 @@ RENAMED: dict[str, type[FerruleError]] = {
     "MissingContent": MissingContentError, "RateLimited": RateLimitError, "Refused": RefusalError, "ReplayMismatch": ReplayMismatchError,
     "RunCancelled": RunCancelledError, "TooManyFaults": TooManyFaultsError, "Unavailable": UnavailableError,
 }  # fmt: skip
-"""Names of 0.1.0, kept for one version: `ferrule` still has them, and stored runs are read by them."""
+"""Names of 0.1.0, kept for one version. Stored runs use them."""

@@ -213,7 +213,7 @@ def test_a_step_that_cannot_be_read_is_repaired_then_becomes_an_observation() ->
 def test_so_many_bad_steps_in_a_row_stop_the_run_with_the_reason(mode: str) -> None:
     """D19, U127, A14: `same_error`."""
     lm = ScriptedLM([STEPS[mode]("?", "nosuch", {})] * 3)
-    with lm, pytest.raises(TooManyFaultsError, match=r"3 bad steps in a row.*no tool `nosuch`"):
+    with lm, pytest.raises(TooManyFaultsError, match=r"3 faulty steps in a row.*no tool `nosuch`"):
         agent(mode, limits=Limits(same_error=3))(question="q", lm=lm)
 
 

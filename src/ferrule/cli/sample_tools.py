@@ -1,7 +1,4 @@
-"""Four real tools to try ferrule with: exact arithmetic, two about dates, and a search in ferrule's own documents.
-
-They are what `ferrule ask` offers when no other tools are named, and what `make demo` answers its questions with. None needs a network.
-"""
+"""The tools of the demo, and of `ferrule ask` without `--tools`: arithmetic, dates, a search in ferrule's documents. All work offline."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
 _LONGEST_EXPRESSION = 500
 _MOST_BITS = 10_000
-"""Numbers beyond this size (about 3,000 digits) are refused: a short expression can ask for more memory than there is."""
+"""The largest numbers (about 3,000 digits): a short expression can exceed all memory."""
 
 _BINARY: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction | int]] = {
     ast.Add: lambda left, right: left + right,
@@ -32,7 +29,7 @@ _BINARY: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction | int]
     ast.FloorDiv: lambda left, right: left // right,
     ast.Mod: lambda left, right: left % right,
 }
-_TYPED_SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "^": "**"})  # noqa: RUF001  what people type
+_TYPED_SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "^": "**"})  # noqa: RUF001  signs that people type
 _ARITHMETIC = re.compile(r"[0-9eE_.+\-*/%()\s]*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
@@ -104,7 +101,7 @@ def _bounded(number: Fraction) -> Fraction:
 
 
 def _number_text(number: Fraction) -> str:
-    """The number as people write it: 3, 0.25, and 1/3 with an approximation where no decimal is exact."""
+    """The number as 3, 0.25, or 1/3 with an approximation."""
     if number.denominator == 1:
         return str(number.numerator)
     twos = (number.denominator & -number.denominator).bit_length() - 1
@@ -165,7 +162,7 @@ def search_documents(query: str) -> str:
     if not words:
         raise ToolRetry("The query has no words. Name what to look for.")
     passages = _passages()
-    # A word that stands everywhere says little; one that stands in few passages says much.
+    # Rare words weigh more.
     weights = {word: 1 / (1 + sum(word in passage.words for passage in passages)) for word in words}
     phrase = query.casefold().strip()
     scored = [(passage.score(weights, phrase), -len(passage.text), passage.text, passage.place) for passage in passages]
@@ -176,7 +173,7 @@ def search_documents(query: str) -> str:
 
 
 TOOLS: tuple[Callable[..., object], ...] = (calculate, days_between, date_after, search_documents)
-"""All of them, in the order in which models see them."""
+"""In the order in which models see them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +185,7 @@ class _Passage:
     words: frozenset[str]
 
     def score(self, weights: Mapping[str, float], phrase: str) -> float:
-        """How well it fits: by the weights of the words in it; more where they stand together, most where they are set in bold."""
+        """The sum of the weights of the words found; more for the whole phrase, most for the phrase in bold."""
         found = sum(weight for word, weight in weights.items() if word in self.words)
         folded = self.text.casefold()
         return found * (4 if f"**{phrase}**" in folded else 2 if phrase in folded else 1)
@@ -201,9 +198,9 @@ _FEW_WORDS = frozenset(
         "search tell that the this to what when where which who why with you"
     )
 )
-"""Words that a question is full of and that say nothing of what it is about."""
+"""Words that say nothing about the subject of a question."""
 _FEWEST_WORDS = 5
-"""A passage of fewer words is a heading of a table or the like."""
+"""Shorter passages are headings and the like."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -216,9 +213,9 @@ def _passages() -> tuple[_Passage, ...]:
 
 
 def _documents() -> Iterator[tuple[str, str]]:
-    """The pages of a checkout; of an installed package, which has none, what its modules say of themselves."""
+    """The pages of a checkout; of an installed package, the docstrings of its modules."""
     package = Path(__file__).parent.parent
-    checkout = package.parent.parent  # not `.parents[n]`, which fails where the package lies right under the root
+    checkout = package.parent.parent  # `.parents[n]` would fail for a package right under the root
     pages = [checkout / "README.md", *sorted((checkout / "docs").glob("*.md"))]
     if (checkout / "pyproject.toml").is_file() and pages[0].is_file():
         for page in pages:
@@ -230,7 +227,7 @@ def _documents() -> Iterator[tuple[str, str]]:
 
 
 def _paragraphs(document: str) -> Iterator[str]:
-    """Prose, list items and table rows, each as one line; code, headings and lists of links are left out."""
+    """Prose, list items and table rows as one line each, without code, headings and lists of links."""
     prose = re.sub(r"^```.*?^```\s*$", "", document, flags=re.MULTILINE | re.DOTALL)
     for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-|]|\d+\.) )", prose):
         text = " ".join(block.split())
