@@ -1,7 +1,7 @@
-"""Tools that a program has and does not offer until they are loaded; found by name, glob, or words.
+"""`Shelf`: tools that are not offered until they are loaded; found by name, glob, or words.
 
 The search is BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) over names, descriptions and the names of
-parameters. It is written here: forty lines over an index made once, against a dependency for everybody who installs ferrule.
+parameters: forty lines, which save every installation a dependency.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 _SATURATION, _LENGTH = 1.2, 0.75
 """BM25's k1 and b, at their usual values."""
 _NAME_COUNTS = 3
-"""How often a word of the name counts: who asks for a tool by its name means it."""
+"""How often a word of the name counts: a query with a tool's name means that tool."""
 _MOST_FOUND = 20
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
 
 
 class Shelf:
-    """An ordered set of tools with different names (`Toolbox` sees to that)."""
+    """An ordered set of tools with different names (`Toolbox` checks this)."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._by_name = {tool.name: tool for tool in tools}
         self._index: _Index | None = None
 
     def replace(self, tools: Iterable[Tool]) -> None:
-        """Hold other tools from now on: those of MCP servers follow what the servers list."""
+        """Replace the tools, as those of MCP servers follow what the servers list."""
         self._by_name, self._index = {tool.name: tool for tool in tools}, None
 
     def get(self, name: str) -> Tool | None:
@@ -43,14 +43,14 @@ class Shelf:
         return self._by_name.get(name)
 
     def matching(self, pattern: str) -> list[Tool]:
-        """The tools that a name or a glob means, in the shelf's order. A glob is `*`, `?` and `[...]`, as in `fnmatch`, case counts."""
+        """The tools that match a name or a glob (`*`, `?`, `[...]` as in `fnmatch`, case-sensitive), in the shelf's order."""
         exact = self._by_name.get(pattern)
         if exact is not None:
             return [exact]
         return [tool for name, tool in self._by_name.items() if fnmatchcase(name, pattern)]
 
     def search(self, query: str, limit: int) -> list[Tool]:
-        """The tools that fit a query best, best first; those that share no word with it are left out."""
+        """The best tools for a query, best first; a tool must share a word with it."""
         if self._index is None:
             self._index = _Index(self)
         return self._index.best(query, limit)
@@ -79,7 +79,7 @@ class Shelf:
 
 
 class _Index:
-    """Which tools each word occurs in, and how often."""
+    """For each word, the tools that have it and how often."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self.tools = list(tools)
@@ -102,11 +102,11 @@ class _Index:
             for at, count in places:
                 damped = count + _SATURATION * (1 - _LENGTH + _LENGTH * self.lengths[at] / self.mean)
                 scores[at] = scores.get(at, 0.0) + rare * count * (_SATURATION + 1) / damped
-        ranked = sorted(scores, key=lambda at: (-scores[at], at))  # equals in the shelf's order: the same answer in every process
+        ranked = sorted(scores, key=lambda at: (-scores[at], at))  # ties in the shelf's order: the same answer in every process
         return [self.tools[at] for at in ranked[:limit]]
 
 
 def _words(text: str) -> list[str]:
-    """Words in small letters; `createInvoice_v2` has four. The plural's `s` is cut, the one inflection that tool names are full of."""
+    """Words in lower case; `createInvoice_v2` has four. The `s` of a plural is cut, the most common inflection in tool names."""
     found = [word.lower() for word in _WORD.findall(text)]
     return [word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word for word in found]  # noqa: PLR2004  `gas` stays

@@ -1,7 +1,6 @@
-"""Tools by name, in order.
+"""`Toolbox`: tools by name, in order, with their declarations built once.
 
-In: tools and whatever can become one. Out: a `Toolbox`, which finds a tool by its own name or its wire name at once and hands its
-declarations out, made once. Building it builds every schema, so that what is wrong with a tool is said before a model is asked.
+Building a toolbox builds every schema, so that an error in a tool appears before a model is called.
 """
 
 from __future__ import annotations
@@ -24,42 +23,46 @@ log = logging.getLogger("ferrule.mcp")
 
 
 def to_tool(thing: Any) -> Tool:
-    """A tool out of a tool, a function or another callable, a LangChain tool, or a declaration (then it has no function)."""
+    """Make a tool of a tool, a callable, a LangChain tool, or a declaration."""
     return Tool.of(thing)
 
 
 class ToolServer(Protocol):
-    """As much as is known here of an `MCPServer`."""
+    """What a toolbox needs of an `MCPServer`."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         ...
 
     @property
     def tools(self) -> Iterable[Tool]:
-        """Its tools as it last listed them; connects if need be."""
+        """The tools that it listed last. Connects if needed."""
         ...
 
     def ask_in_runs(self) -> None:
-        """From now on its questions may go to runs."""
+        """Let its questions go to runs."""
         ...
 
 
 class Toolbox:
-    """An ordered, unchanging set of tools. Iterating gives the tools; `toolbox[name]`, `name in toolbox`, `.names`, `.items()`.
+    """An ordered, immutable set of tools. Iterating yields the tools; `toolbox[name]`, `name in toolbox`, `.names`, `.items()`.
 
-    `shelf` holds tools that are not offered until one is loaded: by a tool that returns `Load("billing.*")`, or a `@module_callback`.
-    `search="bm25"` puts all tools on the shelf but those that `keep` names (globs among them), and offers `search_tools(query, limit)`.
+    Args:
+        tools: Tools, callables, declarations, MCP servers.
+        shelf: Tools that are not offered until a tool returns `Load("billing.*")` or a `@module_callback` loads them.
+        search: `"bm25"` puts all tools on the shelf except `keep`, and offers `search_tools(query, limit)`.
+        keep: Names or globs of tools that stay offered.
+
     """
 
     __slots__ = ("_by_name", "_hash", "declarations", "has_remote", "names", "shelf", "tools")
 
     servers: tuple[Any, ...] = ()
-    """The MCP servers among what it was made of, whose tools may change; see `LiveToolbox`."""
+    """The MCP servers among the tools; see `LiveToolbox`."""
 
     def __new__(cls, tools: Any = (), **how: Any) -> Self:
-        """A `LiveToolbox` where MCP servers are among the tools."""
+        """Make a `LiveToolbox` if MCP servers are among the tools."""
         del how
         is_live = cls is Toolbox and (is_server(tools) or (isinstance(tools, (list, tuple)) and any(map(is_server, tools))))  # pyright: ignore[reportUnknownArgumentType]  may be anything
         return cast("Self", object.__new__(LiveToolbox)) if is_live else object.__new__(cls)
@@ -77,33 +80,33 @@ class Toolbox:
             behind = (*tools.shelf, *behind)
         self._by_name: dict[str, Tool] = {}
         self._hash: int | None = None
-        offered = _separated(offered)
+        offered = _resolve_names(offered)
         if search is not None:
             offered, behind = _searched(offered, behind, search, keep)
         elif keep:
-            msg = 'Without a search nothing is put away, and `keep` has nothing to say: Toolbox(tools, search="bm25", keep=[...]).'
+            msg = '`keep` needs a search, which puts the other tools on the shelf: Toolbox(tools, search="bm25", keep=[...]).'
             raise ToolDefinitionError(msg)
         self.tools: tuple[Tool, ...] = offered
-        """The tools that are offered, in the order they were given."""
-        self.shelf: Shelf | None = _put_away(behind) if behind else None
-        """The tools that can be loaded; None where there are none."""
+        """The offered tools, in order."""
+        self.shelf: Shelf | None = _make_shelf(behind) if behind else None
+        """The tools that can be loaded; None if there are none."""
         if search is not None and self.shelf is not None:
             self.tools = (*offered, Tool(self.shelf.search_tools, effect="read"))
         self._index(behind)
         self.has_remote: bool = any(tool.mcp is not None for tool in (*behind, *self.tools))
-        """Whether a tool of it is of an MCP server."""
+        """Whether a tool in it belongs to an MCP server."""
         self.names: tuple[str, ...] = tuple(tool.name for tool in self.tools)
-        """Their own names, in order."""
+        """The names of the offered tools, in order."""
         self.declarations = Declarations(tool.declaration for tool in self.tools)
-        """Their canonical declarations, in order, shared and not to be changed."""
+        """Their canonical declarations, in order; shared, do not change them."""
 
     @classmethod
     def of(cls, tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer] | Toolbox) -> Toolbox:
-        """A toolbox as it is; a toolbox of anything else."""
+        """A toolbox unchanged; anything else as a toolbox."""
         return tools if isinstance(tools, Toolbox) else cls(tools)
 
     def _index(self, behind: tuple[Tool, ...]) -> None:
-        """Find the tools by their names; those of the shelf must have names of their own, and fit, but are not found."""
+        """Index the tools by name. Tools of the shelf are checked for duplicate names too, but are not found by name."""
         for tool in (*behind, *self.tools):
             _ = tool.declaration
             there = self._by_name.get(tool.name)
@@ -171,18 +174,18 @@ class Toolbox:
 
 
 class LiveToolbox(Toolbox):
-    """A toolbox with MCP servers in it: their tools stand in the place of each. Servers are connected when the tools are first needed.
+    """A toolbox with MCP servers, each replaced by its tools. Servers connect when the tools are first needed.
 
-    From then on it has the tools that they listed then. A run learns between two turns what has changed (`programs/tool_use/live.py`).
+    After that the toolbox keeps the tools that they listed. A run applies changes between two turns (`programs/tool_use/live.py`).
     """
 
-    __slots__ = ("_checks", "_given", "_how", "_told", "servers")
+    __slots__ = ("_checks", "_given", "_how", "_warned", "servers")
 
     def __init__(self, tools: Any = (), **how: Any) -> None:
         self._given: tuple[Any, ...] = (tools,) if is_server(tools) else tuple(tools)
         self._how = how
         self._checks: list[Callable[[Toolbox], None]] = []
-        self._told: set[Any] = set()
+        self._warned: set[Any] = set()
         self.servers = tuple([each for each in self._given if is_server(each)])
         for server in self.servers:
             server.ask_in_runs()
@@ -197,41 +200,41 @@ class LiveToolbox(Toolbox):
 
     @property
     def is_made(self) -> bool:
-        """Whether the servers' tools are known to it."""
+        """Whether the servers have listed their tools."""
         return "tools" in _own_slots(self)
 
     def made(self) -> Toolbox:
-        """A plain toolbox with the tools as the servers have them now; lists them if need be."""
+        """A plain toolbox with the current tools of the servers. Lists them if needed."""
         tools = [tool for each in self._given for tool in (each.tools if is_server(each) else (to_tool(each),))]
         if any(tool.mcp is not None for tool in tools):
-            self._tell_shadows(tools)
-        return Toolbox(_separated(tuple(tools), _RESERVED), **self._how)
+            self._warn_of_shadowed(tools)
+        return Toolbox(_resolve_names(tuple(tools), _RESERVED), **self._how)
 
-    def _tell_shadows(self, tools: list[Tool]) -> None:
+    def _warn_of_shadowed(self, tools: list[Tool]) -> None:
         from ferrule.tools.server_tools import find_shadowed_tools
 
         for each in find_shadowed_tools(tools):
-            if each not in self._told:
-                self._told.add(each)
+            if each not in self._warned:
+                self._warned.add(each)
                 log.warning("MCP server `%s`: `%s` %s.", each.server, each.tool, each.what)
 
     def filled(self, made: Toolbox) -> Self:
-        """Take these tools for what the servers listed: nobody is asked for them."""
+        """Use these tools instead of listing the servers."""
         for each in Toolbox.__slots__:
             setattr(self, each, getattr(made, each))
         return self
 
     @property
     def puts_tools_away(self) -> bool:
-        """Whether tools are put on a shelf, so that those offered do not tell which there are."""
+        """Whether tools are put on a shelf, so that the offered tools are not all."""
         return bool(self._how)
 
     def local(self) -> dict[str, Tool]:
-        """The tools that are of no server, by name; asks nobody."""
+        """The local tools, by name. Contacts no server."""
         return {tool.name: tool for each in self._given if not is_server(each) for tool in (to_tool(each),)}
 
     def when_made(self, check: Callable[[Toolbox], None]) -> None:
-        """Have it checked when its tools are known; at once if they are."""
+        """Call `check` when the tools are known; now if they are."""
         if self.is_made:
             check(self)
         else:
@@ -242,11 +245,11 @@ class LiveToolbox(Toolbox):
 
 
 _RESERVED = ("finish", "user_clarification")
-"""What programs call tools of their own: a stranger's tool of such a name is offered as `server__finish`."""
+"""Names of the programs' own tools. A server's tool of such a name is offered as `server__finish`."""
 
 
 def is_server(thing: Any) -> bool:
-    """Whether this is an `MCPServer` (`bridges/mcp/client/mcp_server.py`), which is not known here."""
+    """Whether this is an `MCPServer` (`bridges/mcp/client/mcp_server.py`), which cannot be imported here."""
     return callable(getattr(cast("Any", type(thing)), "ask_in_runs", None))
 
 
@@ -259,7 +262,7 @@ def _own_slots(box: Toolbox) -> set[str]:
     return found
 
 
-def _separated(tools: tuple[Tool, ...], reserved: Iterable[str] = ()) -> tuple[Tool, ...]:
+def _resolve_names(tools: tuple[Tool, ...], reserved: Iterable[str] = ()) -> tuple[Tool, ...]:
     if all(each.mcp is None for each in tools):
         return tools
     from ferrule.tools.server_tools import separate_names
@@ -274,7 +277,7 @@ def _all(tools: Any) -> tuple[Tool, ...]:
     return tuple(to_tool(each) for each in cast("Iterable[Any]", tools))
 
 
-def _put_away(tools: tuple[Tool, ...]) -> Shelf:
+def _make_shelf(tools: tuple[Tool, ...]) -> Shelf:
     from ferrule.tools.shelf import Shelf  # late: most toolboxes have none
 
     return Shelf(tools)
@@ -283,14 +286,14 @@ def _put_away(tools: tuple[Tool, ...]) -> Shelf:
 def _searched(
     offered: tuple[Tool, ...], behind: tuple[Tool, ...], search: str, keep: Iterable[str]
 ) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
-    """What stays in sight and what is put on the shelf."""
+    """The tools that stay offered, and those put on the shelf."""
     if search != "bm25":
         msg = f'`search` is "bm25" or None, found {shown(search)}.'
         raise ToolDefinitionError(msg)
     if isinstance(keep, str):
         msg = f"`keep` is a list of names, found {shown(keep)}."
         raise ToolDefinitionError(msg)
-    every = _put_away(offered)
+    every = _make_shelf(offered)
     kept: set[str] = set()
     for pattern in keep:
         found = every.matching(pattern)

@@ -1,8 +1,8 @@
-"""Arguments of a call: mended, coerced, checked, explained.
+"""The checker of a tool's arguments: repairs, coerces, validates and explains.
 
-In: arguments as a model wrote them, or as Python code passed them. Out: `CheckedArguments`, or one `ToolArgumentsError` that lists every
-problem. Coercion comes first, then the check (`spec/api.md` 1): "7" is an integer where one is wanted, "x" is not. A boolean is never a
-number. A number where text is wanted becomes text, under the name `number_to_string`.
+Arguments come from a model or from Python code; the result is `CheckedArguments`, or one `ToolArgumentsError` with every problem. Coercion
+comes before the check: "7" is accepted as an integer, "x" is not. A boolean is never a number. A number becomes text where only text fits,
+under the name `number_to_string`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _SCALARS = _EXACT | {float}
 _SCALAR_KINDS = frozenset({"string", "integer", "number", "boolean", "null"})
 _PLAIN = frozenset({*_EXACT, float, list, dict, tuple, set, frozenset})
 _NUMERIC = frozenset({"integer", "number"})
-# What pydantic raises, and what a validator of the user's own may raise beside it: the model wrote what it choked on.
+# What pydantic raises, and what a validator of the user may raise: the model wrote the value that it failed on.
 _REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError, AssertionError, OSError)
 
 
 class Checker:
-    """Checks the calls of one tool; everything that can be is made once."""
+    """Checks the calls of one tool. Validators are built once."""
 
     def __init__(self, tool: str, found: FunctionSpec, parameters: Parameters) -> None:
         self.tool = tool
@@ -53,7 +53,7 @@ class Checker:
         self._positional = found.positional_only
         self._names = parameters.names
         self._aliased = any(name != own for name, own in parameters.names.items())
-        # Whether a call of plain scalars is done once pydantic has taken it.
+        # Whether arguments that are plain scalars need no more checks after pydantic's.
         self._is_plain = not (
             parameters.by_hand
             or self._positional
@@ -76,7 +76,7 @@ class Checker:
         return adapter().validator.validate_python if adapter is not None else None
 
     def prepare(self, args: Any) -> CheckedArguments:
-        """Arguments that fit, or `ToolArgumentsError`."""
+        """Arguments that fit. Raises `ToolArgumentsError`."""
         if self._exactly and (exact := self._exact(args)) is not None:
             return CheckedArguments((), exact, exact)
         validate = self._validate
@@ -107,14 +107,14 @@ class Checker:
             misplaced = fit_numbers(own, self.parameters.schema)[1] if self._wants_numbers else []
             found = self._finished(own, values, [], misplaced)
             return found if isinstance(found, CheckedArguments) else self._thoroughly(own)
-        # A tool may change a list it was given: what is shown is another one.
+        # A tool may change a list among its arguments: the record gets copies.
         shown: dict[str, Any] = values
         if has_lists:
             shown = {name: list(value) if type(value) is list else value for name, value in values.items()}  # pyright: ignore[reportUnknownArgumentType]
         return Coerced((), values, shown, (), own, values)  # pyright: ignore[reportUnknownArgumentType]
 
     def _exact(self, args: Any) -> dict[str, Any] | None:
-        """Plain arguments of exactly their types with the defaults filled in, in the function's order; None for any others."""
+        """The arguments with defaults, in the function's order, if each is exactly of its plain type; None otherwise."""
         if type(args) is not dict:
             return None
         given: dict[str, Any] = args  # pyright: ignore[reportUnknownVariableType]
@@ -137,14 +137,14 @@ class Checker:
 
     @cached_property
     def _is_scalar(self) -> bool:
-        """Whether no argument holds others."""
+        """Whether no argument is a list or an object."""
         schema = self.parameters.schema
         return all((found := admitted_types(each, schema)) is not None and found <= _SCALAR_KINDS for each in schema["properties"].values())
 
-    # -- the slow way -----------------------------------------------------------------------------------------
+    # -- with repairs -----------------------------------------------------------------------------------------
 
     def _thoroughly(self, args: Any) -> CheckedArguments:
-        """As they are; mended; without a wrapping key. The problems told are those of the mended ones."""
+        """Try the arguments unchanged, then repaired, then without a wrapping key. The problems reported are those of the repaired ones."""
         notes: list[str] = []
         given = decode_object(args, notes)
         if not is_object(given):
@@ -152,10 +152,10 @@ class Checker:
         found = self._attempt(given, notes)
         if isinstance(found, CheckedArguments):
             return found
-        mended_notes = [*notes]
-        better = repair(given, self.parameters.schema, mended_notes)
-        if mended_notes != notes:
-            found = self._attempt(better, mended_notes)
+        repair_notes = [*notes]
+        better = repair(given, self.parameters.schema, repair_notes)
+        if repair_notes != notes:
+            found = self._attempt(better, repair_notes)
             if isinstance(found, CheckedArguments):
                 return found
         inside = unwrap(given, self.tool, notes)
@@ -195,7 +195,7 @@ class Checker:
         return self._finished(args, values, notes, misplaced)
 
     def _own(self, known: dict[str, Any]) -> dict[str, Any]:
-        """What the function names itself; the rest is for its `**kwargs`."""
+        """The arguments that the function names; the others go to its `**kwargs`."""
         own = self._own_names
         return known if own is None else {name: value for name, value in known.items() if self._names[name] in own}
 
@@ -227,12 +227,12 @@ class Checker:
     def _holds_models(self) -> bool:
         return bool(self.parameters.inside & MODELS) and "float" in self.parameters.inside
 
-    # -- what was taken ---------------------------------------------------------------------------------------
+    # -- accepted values --------------------------------------------------------------------------------------
 
     def _finished(
         self, args: dict[str, Any], values: dict[str, Any], notes: list[str], problems: list[Problem]
     ) -> CheckedArguments | list[Problem]:
-        """Values that pydantic took, checked for what it does not look at, and split for the call."""
+        """Check what pydantic does not, and split the values into positional and named arguments."""
         if self._own_names is not None:
             values = {**values, **{name: value for name, value in args.items() if name not in values and self._names.get(name) == name}}
         if self._holds_models:
@@ -241,7 +241,7 @@ class Checker:
         shown: dict[str, Any] = {}
         for name, value in values.items():
             plain = value if type(value) in _EXACT else json_view(value)
-            # A default that has no JSON form is left out, so that what is shown can be passed again.
+            # A default that has no JSON form is left out, so that the shown arguments can be passed again.
             if plain is value or type(value) in _PLAIN or not self._is_formless(name, value):
                 shown[name] = plain
         if not problems and self.parameters.by_hand:
@@ -257,7 +257,7 @@ class Checker:
         if self._positional:
             named = dict(values)
             positional = tuple([named.pop(name) for name in self._positional if name in named])
-        if self._found.caller:  # nobody calls yet: `Tool.call` puts the caller into the first place
+        if self._found.caller:  # `Tool.call` puts the caller into the first place
             positional = (None, *positional)
         given = {self._names.get(name, name): value for name, value in args.items()}
         return Coerced(positional, named, shown, tuple(dict.fromkeys(notes)) if notes else (), given, values)
@@ -285,7 +285,7 @@ class Checker:
         return found
 
     def _by_hand(self, args: dict[str, Any], shown: dict[str, Any]) -> list[Problem]:
-        """What a schema that was given by hand refuses. Defaults that nobody passed are the function's own business."""
+        """The problems that a given schema finds. Defaults that the caller did not pass are not checked."""
         schema = self.parameters.schema
         required: Any = schema.get("required") or ()
         payload: dict[str, Any] = {}
@@ -301,7 +301,7 @@ class Checker:
 
     @cached_property
     def _said_as(self) -> dict[str, str]:
-        """The name of each parameter in the schema, which may be its alias."""
+        """The name in the schema, which may be an alias, of each parameter."""
         return {own: name for name, own in self._names.items() if name in self.parameters.schema["properties"]}
 
     def _broken(self, payload: dict[str, Any]) -> list[Problem]:
@@ -326,7 +326,7 @@ def _is_name(name: object) -> bool:
 
 
 def _coercion(taken: Any) -> str | None:
-    """The name of what coercion did to a text."""
+    """The name of the coercion of a text to this value."""
     if isinstance(taken, bool):
         return "string_to_boolean"
     return "string_to_number" if isinstance(taken, (int, float)) else None

@@ -1,8 +1,7 @@
-"""Arguments against a schema that was given by hand.
+"""Arguments checked against a given schema, and the JSON view of arguments.
 
-In: arguments as they came, as the function is to get them (in JSON), and the schema that the model sees. Out: what is wrong with them. The
-function's types and the schema may speak of different forms: a `Decimal` is a text in JSON where the schema says "number", a secret is
-stars. So what coercion made is checked first, and then, where that does not fit, what was given.
+The function's types and the schema may disagree on the form: a `Decimal` is text in JSON where the schema says "number", a secret is shown
+as stars. So the coerced values are checked first, and those that do not fit are replaced by the values as they came.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _SCALARS = frozenset({int, str, bool, type(None)})
 
 
 def build_validator(tool: str, schema: Schema) -> Any:
-    """What `jsonschema` makes of a schema. Raises `ToolDefinitionError` for one that it cannot use."""
+    """The validator of `jsonschema` for a schema. Raises `ToolDefinitionError` for a schema that it cannot use."""
     from jsonschema import Draft202012Validator, SchemaError
     from jsonschema.validators import validator_for
 
@@ -43,21 +42,21 @@ def build_validator(tool: str, schema: Schema) -> Any:
 def check_by_schema(
     taken: dict[str, Any], given: dict[str, Any], schema: Schema, broken: Callable[[dict[str, Any]], list[Problem]]
 ) -> list[Problem]:
-    """What the schema refuses of arguments, by the names that it has for them: `taken` as they are shown, `given` as they came."""
+    """The problems of arguments, keyed by their names in the schema: `taken` as they are shown, `given` as they came."""
     secret = {name for name, value in taken.items() if is_masked(value)}
     payload = {**taken, **{name: _as_json(given[name]) for name in secret}}
     problems = broken(payload)
     if problems:
         misfits = {_name_in(path, payload) for path, _ in problems}
         others = {name: _as_json(given[name]) for name in (misfits if None not in misfits else payload) if name is not None}
-        # A text that stands for a number, say, was coerced: what came of it is what the schema is asked about.
+        # A value of another type was coerced (a text for a number, for example): the schema is asked about the result.
         payload |= {name: value for name, value in others.items() if _is_admitted(value, schema["properties"].get(name, True), schema)}
         problems = broken(payload)
     return [(path, _silent(path, schema) if _name_in(path, payload) in secret else text) for path, text in problems]
 
 
 def _name_in(path: str, payload: dict[str, Any]) -> str | None:
-    """The argument that a problem is about; None where it is about all."""
+    """The argument that a problem is about; None if it is about all."""
     return next((name for name in payload if path == name or path.startswith(f"{name}.")), None)
 
 
@@ -67,13 +66,13 @@ def _is_admitted(value: Any, node: Any, root: Schema) -> bool:
 
 
 def _silent(path: str, schema: Schema) -> str:
-    """A problem of a secret, which is not told."""
+    """The text for a problem of a secret, without the secret."""
     node: Any = schema["properties"].get(path)
     return f"expected {describe_expected(node, schema)}" if is_object(node) else "does not fit the schema"
 
 
 def _as_json(value: Any) -> Any:
-    """What was given, as the JSON that a model would have written for it; Python code may give objects."""
+    """The value as a model would write it in JSON; Python code may pass objects."""
     match value:
         case Decimal() if value.is_finite():
             return int(value) if value == value.to_integral_value() else float(value)
@@ -87,12 +86,12 @@ def _as_json(value: Any) -> Any:
 
 
 def json_view(value: Any, depth: int = 0) -> Any:
-    """A value as JSON. Sets are sorted: their order differs from process to process, and what is shown is compared across them."""
+    """A value as JSON, for people, journal and observers. Sets are sorted: processes differ in their order, and views are compared."""
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind in _SCALARS or (kind is float and value - value == 0.0):
         return value
     if depth > _DEEPEST:
-        return jsonable(value)  # which cuts what is too deep, or contains itself
+        return jsonable(value)  # which cuts values that are too deep or contain themselves
     if kind is list or kind is tuple:
         if _SCALARS.issuperset(map(type, value)):
             return list(value)
@@ -101,6 +100,6 @@ def json_view(value: Any, depth: int = 0) -> Any:
         return {name if isinstance(name, str) else json_text(name).strip('"'): json_view(each, depth + 1) for name, each in value.items()}
     if kind is set or kind is frozenset:
         return sorted((json_view(each, depth + 1) for each in value), key=json_text)
-    if isinstance(value, Iterator):  # a file, say: to show what is in it would be to read it
+    if isinstance(value, Iterator):  # a file, for example: showing its content would read it
         return object_text(cast("Any", value))
     return jsonable(value)

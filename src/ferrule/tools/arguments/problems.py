@@ -1,7 +1,6 @@
-"""What is wrong with arguments, in words a model can act on.
+"""Errors of pydantic and `jsonschema` in words that a model can act on.
 
-In: what pydantic or `jsonschema` refused. Out: `(path, text)` pairs: the path dotted (`filters.0.name`), the text naming what was
-expected and what was there. No traceback, no address, no library's own wording where ours is clearer.
+A problem is a pair: the dotted path (`filters.0.name`), and a text with what was expected and what was found.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _OWN_WORDS = {
 
 
 def dotted_path(path: Iterable[str | int]) -> str:
-    """A path as a model reads it."""
+    """A path in the form that a model reads."""
     return escape_surrogates(".".join(str(each) for each in path))
 
 
@@ -54,13 +53,13 @@ def unknown_argument(name: object, names: Iterable[str]) -> Problem:
 
 
 def missing_argument(name: str, schema: Any, root: Schema) -> Problem:
-    """The problem of an argument that is not there."""
+    """The problem of an absent argument."""
     wanted = describe_expected(schema, root)
     return escape_surrogates(name), "is missing" if wanted == "any value" else f"is missing, expected {wanted}"
 
 
 def explain_pydantic(error: ValidationError, args: Mapping[str, Any], schema: Schema, names: Mapping[str, str]) -> list[Problem]:
-    """All that pydantic refused, one line a place."""
+    """The problems in an error of pydantic, one for each place."""
     found: dict[Path, list[str]] = {}
     details = error.errors(include_url=False, include_context=True)
     for each in details:
@@ -78,7 +77,7 @@ def explain_pydantic(error: ValidationError, args: Mapping[str, Any], schema: Sc
 
 
 def explain_jsonschema(errors: Iterable[Any], schema: Schema) -> list[Problem]:
-    """All that `jsonschema` refused. `errors` are its `ValidationError`s."""
+    """The problems in the `ValidationError`s of `jsonschema`."""
     found: list[Problem] = []
     for each in errors:
         path: Path = tuple(each.absolute_path)
@@ -86,7 +85,7 @@ def explain_jsonschema(errors: Iterable[Any], schema: Schema) -> list[Problem]:
         if keyword == "required":
             gone = [name for name in bound if is_object(value) and name not in value]
             node: Any = each.schema.get("properties", {}) if is_object(each.schema) else {}
-            # One error for each name that is missing; the library says which only in its message.
+            # There is one error for each missing name; the library says which only in its message.
             said = next((name for name in gone if each.message.startswith(repr(name))), gone[0] if gone else "")
             found.append(missing_argument(dotted_path((*path, said)), node.get(said, True), schema))
         elif keyword == "additionalProperties" and is_object(value) and is_object(each.schema):
@@ -101,7 +100,7 @@ def explain_jsonschema(errors: Iterable[Any], schema: Schema) -> list[Problem]:
 
 
 def _place(each: ErrorDetails, args: Any) -> tuple[Path, bool]:
-    """The path up to the first step that is a union's label, no key or index of what was given; and whether there was one."""
+    """The path up to the first step that is the label of a union, and whether there is one."""
     path, rest = _walk(each["loc"], args, is_missing=each["type"] == "missing")
     return path, bool(rest)
 
@@ -119,7 +118,7 @@ def _walk(loc: Sequence[str | int], args: Any, *, is_missing: bool) -> tuple[Pat
 
 def _inside(value: Any, step: str | int) -> Any:
     if is_object(value):
-        # Keys that pydantic turned into text or numbers on the way are found by their text.
+        # pydantic may have turned a key into text or a number: it is found by its text.
         return value[step] if step in value else next((each for key, each in value.items() if str(key) == str(step)), _MISSING)  # type: ignore[index]
     if is_sequence(value) and isinstance(step, int):
         return value[step] if step < len(value) else _MISSING
@@ -132,7 +131,7 @@ def _label(each: ErrorDetails, args: Any) -> tuple[Path, str | int | None]:
 
 
 def _whole_place(each: ErrorDetails, args: Any) -> Path:
-    """The path without the labels of unions on the way."""
+    """The path without the labels of unions."""
     path: list[str | int] = []
     value: Any = args
     loc = each["loc"]
@@ -182,7 +181,7 @@ def _value_at(path: Path, args: Any) -> Any:
 
 
 def _schema_at(path: Path, schema: Schema, names: Mapping[str, str]) -> Any:
-    """The schema of the place a path leads to; True where it says nothing of it."""
+    """The schema at a path; True if there is none."""
     place: Any = schema
     for depth, step in enumerate(path):
         place = _within(resolve_reference(place, schema), step, schema)

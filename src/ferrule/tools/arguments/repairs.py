@@ -1,8 +1,7 @@
-"""Arguments that nearly fit, mended by name.
+"""Named repairs of arguments that a validator refused.
 
-In: arguments a validator refused, and the schema. Out: new arguments, and the names of the repairs. A repair is made only where the schema
-refuses the kind of value that is there and admits the kind that the value plainly stands for; what is doubtful is left to be refused.
-Nothing here loses anything of what the model wrote.
+A repair is made only where the schema refuses the type of a value and admits the type that the value clearly stands for; a doubtful value
+stays, and is refused. No repair drops anything that the model wrote, so cut JSON is never completed.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from ferrule.values.schema.nodes import (
 )
 
 WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "inputs", "kwargs"})
-"""Names under which models put all arguments once more."""
+"""Keys in which models wrap all arguments."""
 _DEEPEST = 60
 _LONGEST = 1_000_000
-"""Characters. A text longer than this is not looked into."""
+"""Characters. A longer text is not decoded."""
 
 
 def decode_object(value: Any, notes: list[str]) -> Any:
-    """All arguments as an object: None is none, and JSON text is what it says."""
+    """All arguments as an object: None and blank text are none, JSON text is decoded."""
     if value is None:
         return {}
     if isinstance(value, str):
@@ -48,7 +47,7 @@ def decode_object(value: Any, notes: list[str]) -> Any:
 
 
 def unwrap(args: dict[str, Any], tool: str, notes: list[str]) -> dict[str, Any] | None:
-    """What is inside a single wrapping key, or None where there is none."""
+    """The arguments inside a single wrapping key; None if there is none."""
     if len(args) != 1:
         return None
     [(key, inside)] = args.items()
@@ -62,7 +61,7 @@ def unwrap(args: dict[str, Any], tool: str, notes: list[str]) -> dict[str, Any] 
 
 
 def repair(args: dict[str, Any], schema: Schema, notes: list[str]) -> dict[str, Any]:
-    """Arguments with every value that stands for another kind turned into that kind."""
+    """Convert every value that stands for a value of another type."""
     made: dict[str, Any] = {}
     properties: Schema = schema.get("properties", {})
     more: Any = schema.get("additionalProperties")
@@ -82,7 +81,7 @@ def _admits(schema: Any, root: Schema, kind: str) -> bool:
 
 
 def decode_text(text: str, wanted: frozenset[str]) -> tuple[Any, bool, bool]:
-    """A text as the JSON or the Python literal it is, whether it is one of the kinds wanted, and whether it was Python's form."""
+    """The value of JSON or a Python literal in a text, whether its type is wanted, and whether it was a Python literal."""
     if len(text) > _LONGEST or not text.strip():
         return None, False, False
     try:
@@ -95,7 +94,7 @@ def decode_text(text: str, wanted: frozenset[str]) -> tuple[Any, bool, bool]:
         found = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None, False, False
-    # `1,2` is a tuple to Python; whether the model meant a list is a guess.
+    # Python reads `1,2` as a tuple, but that the model meant a list would be a guess.
     if not _is_plain(found) or (is_sequence(found) and text.strip()[0] not in "[("):
         return None, False, False
     return found, _is_one_of(found, wanted), True
@@ -112,7 +111,7 @@ def _is_one_of(value: Any, wanted: frozenset[str]) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a Python literal is made of what JSON has."""
+    """Whether a Python literal has only values that JSON has."""
     waiting = [value]
     while waiting:
         each = waiting.pop()
@@ -138,7 +137,7 @@ _NOTES = {
 
 
 def _mended(value: Any, schemas: list[Any], root: Schema, notes: list[str], depth: int) -> Any:
-    """A value mended against the schemas one of which it has to fit."""
+    """Repair a value against the schemas of which it must fit one."""
     spread = [each for schema in schemas for each in alternatives(schema, root)]
     admitted: set[str] = set()
     for each in spread:

@@ -1,7 +1,6 @@
-"""What a tool is made of, as it was given.
+"""The arguments of `Tool(...)`, in DSPy's or the name-first order, checked and sorted into a `ToolDefinition`.
 
-In: the arguments of `Tool(...)`, in DSPy's, udspy's or seed 004's order. Out: a `Given`, checked as far as it can be without building a
-schema. What is wrong is a `ToolDefinitionError` that names the tool.
+Everything is checked that can be without building a schema; a `ToolDefinitionError` names the tool.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Flags(TypedDict, total=False):
 
 
 class ToolDefinition(Record):
-    """The arguments of `Tool(...)`, sorted."""
+    """The arguments of `Tool(...)`, checked."""
 
     func: Callable[..., Any] | None
     name: str
@@ -50,22 +49,22 @@ class ToolDefinition(Record):
     args: dict[str, str | Schema] = field(default_factory=dict[str, str | Schema])
     """Per parameter: a text that describes it, or its whole schema."""
     schema: Schema | None = None
-    """An object schema for all parameters, which replaces what the function says."""
+    """An object schema for all parameters, which replaces the one read from the function."""
     arg_types: dict[str, Any] = field(default_factory=dict[str, Any])
     arg_desc: dict[str, str] = field(default_factory=dict[str, str])
     mcp_server: str | None = None
     mcp: MCPDefinition | None = None
-    """What its MCP server says of it; its input schema is the tool's, as it was given."""
+    """What its MCP server says of it. Its input schema is used unchanged."""
     require_confirmation: Any = False
     effect: str = "once"
     says_effect: bool = False
-    """The effect was given, and not only taken for granted."""
+    """Whether the effect was given, and is not only the default."""
     reconcile: Callable[..., Any] | None = None
     unknown: str = "ask"
     timeout_s: float | None = None
     concurrent: bool = True
     with_caller: bool = False
-    """Seed 004's form: a first parameter named `self` or `caller` is the caller's, not the model's."""
+    """Whether a first parameter named `self` or `caller` is filled by the caller, not by the model."""
 
 
 def define_tool(positional: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[ToolDefinition, FunctionSpec]:
@@ -74,8 +73,8 @@ def define_tool(positional: tuple[Any, ...], options: Mapping[str, Any]) -> tupl
     mcp, schema, effect = given["mcp"], given["schema"], given["effect"]
     require_confirmation = given["require_confirmation"]
     function, with_caller = _function(given["func"], given["callable"], schema if mcp is None else mcp.input_schema, given["name"])
-    if function is not None and getattr(function, "__confirm_first__", False):  # the tool asks by itself
-        asking: Any = function  # one layer only: what else the function was wrapped in stays
+    if function is not None and getattr(function, "__confirm_first__", False):  # made by `@confirm_first`
+        asking: Any = function  # one layer only: other wrappers stay
         function, require_confirmation = asking.__wrapped__, require_confirmation or True
     own_name = given["name"] if given["name"] is not None else name_of(function) if function is not None else ""
     if not isinstance(own_name, str) or not own_name:
@@ -108,8 +107,8 @@ def define_tool(positional: tuple[Any, ...], options: Mapping[str, Any]) -> tupl
         concurrent=bool(given["concurrent"]),
         with_caller=with_caller,
     )
-    _agree(made, found)
-    return made, _with_typed_extras(found, single, types)
+    _check_agreement(made, found)
+    return made, _add_typed_extras(found, single, types)
 
 
 # -- its parts ----------------------------------------------------------------------------------------------------
@@ -199,7 +198,7 @@ def _checked_object(name: str, schema: Any) -> Schema:
 
 
 def check_schema(where: str, schema: Schema) -> None:
-    """Raise `ToolDefinitionError` for a schema no call could be checked against: unknown types, broken patterns, references to nothing."""
+    """Raise `ToolDefinitionError` for a schema with unknown types, broken patterns or references to nothing."""
     waiting: list[tuple[str, Any]] = [("", schema)]
     while waiting:
         path, node = waiting.pop()
@@ -292,8 +291,8 @@ def _timeout(name: str, timeout_s: Any) -> float | None:
     return float(timeout_s)
 
 
-def _agree(made: ToolDefinition, found: FunctionSpec) -> None:
-    """Raise where what was given by hand and the function contradict each other: no call could ever fit both."""
+def _check_agreement(made: ToolDefinition, found: FunctionSpec) -> None:
+    """Raise if the options and the function contradict each other, so that no call could fit both."""
     if made.effect == "transactional" and not (found.context and made.func is not None and not inspect.iscoroutinefunction(made.func)):
         msg = (
             f"`{made.name}` cannot be transactional: that takes a plain function (not an async one, which would hold the database while it "
@@ -328,8 +327,8 @@ def _aliases(found: FunctionSpec) -> dict[str, str]:
     return {field.validation_alias: name for name, field in fields.items() if isinstance(field.validation_alias, str)}
 
 
-def _with_typed_extras(found: FunctionSpec, single: Mapping[str, Any], types: Mapping[str, Any]) -> FunctionSpec:
-    """`arg_types` may name what a `**kwargs` takes: such names are parameters like others."""
+def _add_typed_extras(found: FunctionSpec, single: Mapping[str, Any], types: Mapping[str, Any]) -> FunctionSpec:
+    """Add the names in `arg_types` that a `**kwargs` takes: they are parameters like others."""
     if found.extra is None:
         return found
     known = {each.name for each in found.parameters}

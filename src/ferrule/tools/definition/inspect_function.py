@@ -1,11 +1,10 @@
-"""A callable as data: its name, its docs, its parameters.
+"""A callable as data: its name, its documentation, its parameters.
 
-In: anything callable. Out: a `Described`. The signature and its types are read at once, so that what is wrong with them is said
-where the tool is made; what the docstring says of single parameters is read later, by whoever needs it.
+The signature and its types are read when a tool is made, so that errors in them appear there; descriptions of single parameters are read
+from the docstring later.
 
-Rules: `*args` is ignored, since a model passes arguments by name. `**kwargs` admits further names. A parameter that a `partial` has
-bound by name is not offered, nor is one that is annotated `Context`. A bare text in `Annotated[int, "the page"]` is a description, as is
-a `Doc`.
+`*args` is ignored, since a model passes arguments by name. `**kwargs` allows further names. A parameter that a `partial` binds by name, or
+that is annotated `Context`, is not offered to the model. A text in `Annotated[int, "the page"]` is a description, as is a `Doc`.
 """
 
 from __future__ import annotations
@@ -39,42 +38,42 @@ class Parameter(Record):
 
     name: str
     annotation: Any
-    """Its type, metadata included, never text; `Any` where nothing is known."""
+    """Its type with metadata, never as text; `Any` if unknown."""
     default: Any = PydanticUndefined
-    """The default, a `FieldInfo` as it stands in the signature, or `PydanticUndefined`."""
+    """The default, the `FieldInfo` of the signature, or `PydanticUndefined`."""
     may_be_missing: bool = False
-    """Whether the function does without it though there is no default (a key of an unpacked `TypedDict`)."""
+    """Whether it is optional without a default (a key of an unpacked `TypedDict`)."""
 
 
 class FunctionSpec(Record):
-    """What a callable says of itself."""
+    """Name, documentation and parameters of a callable."""
 
     name: str
-    """Empty where it has none (a lambda)."""
+    """Empty for a lambda."""
     doc: str
-    """The whole docstring, dedented; empty where there is none."""
+    """The whole docstring, dedented."""
     parameters: tuple[Parameter, ...]
     order: tuple[str, ...] = ()
-    """Names that Python takes by position, in that order."""
+    """The parameters that Python accepts by position, in that order."""
     positional_only: tuple[str, ...] = ()
-    """Those of them that it takes in no other way."""
+    """Those of them that are positional-only."""
     extra: Any = None
-    """The type of what `**kwargs` takes; None where there is no `**kwargs`."""
+    """The type of `**kwargs`; None without `**kwargs`."""
     caller: bool = False
-    """Whether a first parameter named `self` or `caller` was left out, to be filled by whoever calls."""
+    """Whether a first parameter named `self` or `caller` is left out, because the caller fills it."""
     context: str = ""
-    """The parameter that takes a `Context`, which was left out as well; empty where there is none."""
+    """The parameter that takes a `Context`, also left out; empty if there is none."""
     context_at: int | None = None
-    """Its place among the arguments by position, if Python takes it in no other way."""
+    """Its place among the positional arguments, if it is positional-only."""
 
 
 def inspect_function(
     function: Callable[..., Any], types_given: Mapping[str, Any], *, with_caller: bool = False, readable: bool = True
 ) -> FunctionSpec:
-    """What a callable says of itself; `types_given` stand in for its annotations.
+    """Read a callable; `types_given` replace its annotations.
 
-    Raises `ToolDefinitionError` where a type cannot be found, or where the signature cannot be read, unless `readable` is False: then
-    it counts as `**kwargs`.
+    Raises `ToolDefinitionError` for a type that is not found, and for a signature that cannot be read; unless `readable` is False, which
+    takes such a signature as `**kwargs`.
     """
     name, doc = name_of(function), doc_of(function)
     try:
@@ -116,7 +115,7 @@ def inspect_function(
 
 
 def name_of(function: Any) -> str:
-    """The name a callable goes by; empty for a lambda."""
+    """The name of a callable; empty for a lambda."""
     inner = _inner(function)
     name = getattr(inner, "__name__", None) or type(inner).__name__
     return "" if name == "<lambda>" else str(name)
@@ -132,31 +131,31 @@ def doc_of(function: Any) -> str:
         return doc
     kind = cast("type[Any]", type(inner))
     is_own = doc and doc != inspect.getdoc(kind)
-    return doc if is_own else _written(kind, "__call__") or _doc_of_class(kind)
+    return doc if is_own else _first_docstring(kind, "__call__") or _doc_of_class(kind)
 
 
 def _doc_of_class(kind: type[Any]) -> str:
     doc = inspect.getdoc(kind) or ""
     holder = next((each for each in kind.__mro__ if vars(each).get("__doc__")), kind)
-    # `dataclass` writes the signature where a docstring is missing; what `object`, `dict` or `BaseModel` say, they say of themselves.
+    # `dataclass` uses the signature as a missing docstring; the docstrings of `object`, `dict` or `BaseModel` are about themselves.
     is_foreign = holder is not kind and holder.__module__.partition(".")[0] in _LIBRARIES
     return "" if is_foreign or doc.startswith(f"{kind.__name__}(") else doc
 
 
 def _inherited_doc(method: types.MethodType) -> str:
-    # `inspect.getdoc` would ask the class for the method again, which a tool that is bound there answers by binding itself once more.
+    # `inspect.getdoc` would look the method up in the class, and a tool there would bind itself once more.
     owner: type[Any] = method.__self__ if isinstance(method.__self__, type) else type(method.__self__)
-    return inspect.cleandoc(method.__doc__) if isinstance(method.__doc__, str) else _written(owner, method.__name__)
+    return inspect.cleandoc(method.__doc__) if isinstance(method.__doc__, str) else _first_docstring(owner, method.__name__)
 
 
-def _written(owner: type[Any], name: str) -> str:
-    """The first docstring that a class or one above it gives to a method. Not by `inspect.getdoc`, to which every `__call__` has one."""
+def _first_docstring(owner: type[Any], name: str) -> str:
+    """The first docstring of a method in a class and its bases. `inspect.getdoc` finds one for every `__call__`."""
     found: list[Any] = [getattr(vars(each).get(name), "__doc__", None) for each in owner.__mro__]
     return next((inspect.cleandoc(each) for each in found if isinstance(each, str)), "")
 
 
 def parameter_docs(doc: str) -> dict[str, str]:
-    """What a docstring (Google, NumPy or Sphinx) says of each parameter, by name."""
+    """The description of each parameter in a docstring (Google, NumPy or Sphinx), by name."""
     if not _DOCUMENTS_PARAMETERS.search(doc):
         return {}
     import docstring_parser
@@ -165,20 +164,20 @@ def parameter_docs(doc: str) -> dict[str, str]:
         parsed = docstring_parser.parse(doc)
     except docstring_parser.ParseError:
         return {}
-    # `x, y : int` says the same of each.
+    # `x, y : int` describes both.
     said = [(name.strip(" *"), each.description) for each in parsed.params for name in each.arg_name.split(",")]
     return {name: " ".join(text.split()) for name, text in said if text}
 
 
 def field_of(parameter: Parameter) -> FieldInfo:
-    """What annotation and default say together."""
+    """Annotation and default as one pydantic field."""
     if isinstance(parameter.default, FieldInfo):
         return FieldInfo.from_annotated_attribute(parameter.annotation, parameter.default)
     return FieldInfo.from_annotation(parameter.annotation)
 
 
 def is_required(parameter: Parameter) -> bool:
-    """Whether the function cannot be called without it."""
+    """Whether the function cannot be called without the parameter."""
     default = parameter.default
     if parameter.may_be_missing or (default is not PydanticUndefined and not isinstance(default, FieldInfo)):
         return False
@@ -186,7 +185,7 @@ def is_required(parameter: Parameter) -> bool:
 
 
 def description_in(field: FieldInfo) -> str | None:
-    """The description a field carries: its own, a bare text among the metadata, or a `Doc`."""
+    """The description in a field: its own, a text in the metadata, or a `Doc`."""
     if field.description is not None:
         return field.description
     for each in field.metadata:
@@ -198,7 +197,7 @@ def description_in(field: FieldInfo) -> str | None:
     return None
 
 
-# -- below the surface --------------------------------------------------------------------------------------------
+# -- annotations --------------------------------------------------------------------------------------------------
 
 _QUALIFIERS = (typing.Required, typing.NotRequired, ReadOnly)
 _WRAPPINGS = (functools.partial, staticmethod, classmethod)
@@ -212,7 +211,7 @@ def _inner(function: Any) -> Any:
 
 
 def _bound(function: Any) -> Any:
-    # A `classmethod` that is still in its class's body cannot be called yet: bound to any class it shows its signature.
+    # A `classmethod` in the body of its class cannot be called yet: bound to any class it shows its signature.
     return function.__get__(None, object) if isinstance(function, classmethod) else function  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
@@ -239,7 +238,7 @@ def _is_context(hint: Any) -> bool:
 
 
 def _says_context(function: Any, hint: Any) -> bool:
-    """Whether an annotation is a type of context, or a text that begins with a name of `Context`: what follows may not be known here."""
+    """Whether an annotation is a context type, or text that starts with a name of `Context`; the rest may not be importable here."""
     if not isinstance(hint, str):
         return _is_context(hint)
     if "Context" not in hint:
@@ -252,7 +251,7 @@ def _says_context(function: Any, hint: Any) -> bool:
 
 
 def _unpacked(hint: Any) -> tuple[list[Parameter], Any]:
-    """`**kwargs: Unpack[Options]` as the parameters it stands for (PEP 692), else the type of further arguments."""
+    """The parameters of `**kwargs: Unpack[Options]` (PEP 692), or else the type of further arguments."""
     inside = typing.get_args(hint)
     if not inside or not is_typeddict(inside[0]):
         return [], hint
@@ -261,14 +260,14 @@ def _unpacked(hint: Any) -> tuple[list[Parameter], Any]:
     more: list[Parameter] = []
     for name, each in hints.items():
         kept, is_needed = _unqualified(each)
-        # Python's own count does not read annotations that are text: of them it knows the class's `total` alone.
+        # `__required_keys__` does not evaluate annotations that are text: for them it reflects only the class's `total`.
         needed = is_needed if is_needed is not None else name in options.__required_keys__
         more.append(Parameter(name, kept, may_be_missing=not needed))
     return more, None
 
 
 def _unqualified(hint: Any) -> tuple[Any, bool | None]:
-    """The type of a `TypedDict`'s key without `Required`, `NotRequired` and `ReadOnly`, and what they say of its being required."""
+    """A `TypedDict` key's type without `Required`, `NotRequired` and `ReadOnly`, and whether these make it required."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
         inside, *metadata = typing.get_args(hint)
@@ -281,7 +280,7 @@ def _unqualified(hint: Any) -> tuple[Any, bool | None]:
 
 
 def _hints(function: Any, name: str, annotations: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every annotation as a type; what was given stands in for what is written."""
+    """Every annotation as a type; the given types replace annotations."""
     written = {each: hint for each, hint in annotations.items() if each not in given}
     if not any(_unread(hint) for hint in (*written.values(), *given.values())):
         return {**written, **given}
@@ -308,14 +307,14 @@ _UNREADABLE = (NameError, SyntaxError, AttributeError, TypeError, ValueError)
 
 
 def _unread(hint: Any) -> bool:
-    """Whether a type is still text, or has text anywhere inside (`list["Node"]`)."""
+    """Whether a type is text, or has text inside (`list["Node"]`)."""
     if isinstance(hint, (str, typing.ForwardRef)):
         return True
     return any(_unread(each) for each in typing.get_args(hint) if not _is_data(hint, each))
 
 
 def _is_data(hint: Any, inside: Any) -> bool:
-    # The texts of `Literal["a"]` and `Annotated[int, "page"]` are no types.
+    # The texts in `Literal["a"]` and `Annotated[int, "page"]` are not types.
     return isinstance(inside, str) and (typing.get_origin(hint) is typing.Literal or hasattr(hint, "__metadata__"))
 
 
@@ -325,7 +324,7 @@ def _evaluated(annotations: dict[str, Any], spaces: tuple[dict[str, Any], dict[s
 
 
 def _namespaces(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Where the names in a callable's annotations are looked up: its module, and what it closes over."""
+    """The namespaces of a callable's annotations: its module, and the variables of its closure."""
     inner = _inner(function)
     if isinstance(inner, type):
         module = sys.modules.get(inner.__module__)

@@ -1,7 +1,7 @@
-"""Intention: why a model makes a call, in its own words, written before it chooses (seed 004).
+"""Intention: the model's reason for a call, in its own words, written before it chooses.
 
-Native calls have no place for it but their arguments. So a declaration gets one argument more, which is taken out of every call before
-the tool's own arguments are looked at: the function never sees it, the call keeps it.
+A native call has no field for it, so a declaration gets one more argument, and every call loses it again before its arguments are checked:
+the function never sees it, the call keeps it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIELD: Mapping[str, Any] = {"type": "string", "description": DESCRIPTION}
 
 
 def check_no_intention_argument(tools: Iterable[ToolSpec]) -> None:
-    """Raise `ToolDefinitionError` for a tool that has an argument of that name itself: nobody could tell the two apart."""
+    """Raise `ToolDefinitionError` for a tool that has an argument of that name: the two could not be told apart."""
     for tool in tools:
         if NAME in tool.declaration["function"]["parameters"]["properties"]:
             msg = (
@@ -33,7 +33,7 @@ def check_no_intention_argument(tools: Iterable[ToolSpec]) -> None:
 
 
 def add_intention(tools: Iterable[ToolSpec], *, without: str) -> Declarations:
-    """Declarations that ask for the intention first; the tool named `without` stays as it is."""
+    """Declarations that ask for the intention first, except for the tool named `without`."""
     return Declarations(tool.declaration if tool.name == without else _asking(tool.declaration) for tool in tools)
 
 
@@ -50,7 +50,7 @@ def _asking(declaration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _knowing(branch: Any) -> Any:
-    """One of several schemas of the whole, which may allow no other arguments than its own."""
+    """Add the intention to a branch of a union, which may forbid further arguments."""
     if not isinstance(branch, dict) or "properties" not in branch:
         return cast("Any", branch)
     form = cast("dict[str, Any]", branch)
@@ -58,7 +58,7 @@ def _knowing(branch: Any) -> Any:
 
 
 def take_intention(call: ToolCall) -> ToolCall:
-    """The call with its intention beside the arguments, where it stood among them. A model that left it out is not held up for it."""
+    """Move the intention from the arguments of a call to the call. A call without one is accepted."""
     if NAME not in call.args:
         return call
     rest = dict(call.args)
@@ -67,7 +67,7 @@ def take_intention(call: ToolCall) -> ToolCall:
 
 
 def write_intention(call: ToolCall) -> ToolCall:
-    """The call as a model writes it natively: `taken`, undone."""
+    """Move the intention back into the arguments, as a model writes it natively."""
     if call.intention is None:
         return call
     return call.changed(args={NAME: call.intention, **call.args}, intention=None)

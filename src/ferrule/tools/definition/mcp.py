@@ -1,8 +1,6 @@
-"""What an MCP server says of one of its tools.
+"""The definition of a tool by its MCP server: an entry of `tools/list`, checked and kept unchanged.
 
-In: an entry of `tools/list`, as the SDK's object (1.x or 2.x) or as plain data. Out: an `MCPDefinition` that keeps all of it, under the
-protocol's own names and with its schemas as they were given; or `ToolDefinitionError` with what makes the entry unusable. Nothing of the
-SDK is imported: entries are read by the names of their attributes.
+An entry is the SDK's object (1.x or 2.x) or plain data. The SDK is not imported: entries are read by the names of their attributes.
 """
 
 from __future__ import annotations
@@ -21,18 +19,18 @@ _MISSING: Any = object()
 
 
 class MCPDefinition(Record):
-    """One tool as its server declares it. All of it is the server's word: hints are no protection."""
+    """One tool as its server declares it. The server may lie: hints are not a protection."""
 
     name: str
     """The name on the wire; the tool's own name may have a prefix."""
     input_schema: Schema
-    """As given, byte for byte."""
+    """Unchanged."""
     description: str = ""
     title: str | None = None
-    """For people; `annotations["title"]` where there is no other."""
+    """For people; by default `annotations["title"]`."""
     output_schema: Schema | None = None
     annotations: dict[str, Any] | None = None
-    """`readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`, and whatever else was there."""
+    """`readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`, and others."""
     icons: list[dict[str, Any]] | None = None
     meta: dict[str, Any] | None = None
     """`_meta` of the protocol."""
@@ -40,17 +38,17 @@ class MCPDefinition(Record):
     """`{"taskSupport": ...}`, of revision 2025-11-25 only."""
 
     def hint(self, name: str) -> bool | None:
-        """A hint of the annotations, None where it is not given."""
+        """A hint among the annotations; None if it is not given."""
         found: Any = (self.annotations or {}).get(name)
         return found if isinstance(found, bool) else None
 
     @property
     def needs_task(self) -> bool:
-        """Whether it can only be called as a task, which no client on this SDK can do."""
+        """Whether it can only be called as a task, which the SDK does not support."""
         return (self.execution or {}).get("taskSupport") == "required"
 
     def as_json(self) -> dict[str, Any]:
-        """The entry of `tools/list` again: a copy, without what was not given."""
+        """The entry of `tools/list`: a copy, without fields that were not given."""
         found = {
             "name": self.name,
             "title": self.title,
@@ -66,7 +64,7 @@ class MCPDefinition(Record):
 
 
 def read_definition(entry: Any) -> MCPDefinition:
-    """An entry of `tools/list`. Raises `ToolDefinitionError` for one that could not be called."""
+    """Read an entry of `tools/list`. Raises `ToolDefinitionError` for one that cannot be called."""
     if isinstance(entry, MCPDefinition):
         return entry
     name = _field(entry, "name")
@@ -95,7 +93,7 @@ def read_definition(entry: Any) -> MCPDefinition:
 
 
 def as_plain(value: Any) -> Any:
-    """An object of the SDK as plain data, under the protocol's names; anything else as it is."""
+    """An object of the SDK as plain data, with the protocol's names; other values unchanged."""
     dump = getattr(cast("object", type(value)), "model_dump", None)
     if callable(dump):
         return value.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -114,7 +112,7 @@ def mcp_origin(tool: Any) -> tuple[str, str]:
 
 
 def _field(entry: Any, *names: str) -> Any:
-    """The first of these names that the entry has; None for none."""
+    """The value of the first of these names that the entry has, or None."""
     if isinstance(entry, Mapping):
         found = cast("Mapping[str, Any]", entry)
         return next((found[name] for name in names if name in found), None)
@@ -143,7 +141,7 @@ def _mapping(where: str, what: str, value: Any) -> dict[str, Any] | None:
 
 
 def _icons(value: Any) -> list[dict[str, Any]] | None:
-    # They are for a person's eyes: a broken one is no reason to do without the tool.
+    # Icons are for people: a broken one does not make the tool unusable.
     plain = as_plain(value)
     return [copy.deepcopy(each) for each in plain if is_object(each)] if is_list(plain) else None
 
@@ -179,18 +177,18 @@ def _own(where: str, value: Any) -> Any:
 
 
 def schema_problem(schema: Schema) -> str:
-    """What keeps a schema from being one, by its own draft's rules; empty for nothing. A reference that leads out of it is no problem."""
+    """Why this is not a JSON schema by the rules of its draft; empty if it is. References out of it are allowed."""
     try:
         if not isinstance(schema.get("$schema", ""), str):
             return f"`$schema` must be text, found {shown(schema['$schema'])}"
-        plain = _is_plain(schema) and quick_check(schema) is not None  # which knows only well-formed ones, and costs far less
+        plain = _is_plain(schema) and quick_check(schema) is not None  # which accepts only well-formed schemas, and is much faster
         return "" if plain else _refused_by_draft(schema)
     except RecursionError:
         return "it is nested too deeply"
 
 
 def _is_plain(schema: Any) -> bool:
-    """Whether the words that `quick_check` takes on trust have values of the right kinds."""
+    """Whether the keywords that `quick_check` does not check have values of the right types."""
     waiting: list[Any] = [schema]
     while waiting:
         node = waiting.pop()
@@ -210,7 +208,7 @@ def _refused_by_draft(schema: Schema) -> str:
 
     kind: Any = validator_for(schema, default=Draft202012Validator)  # pyright: ignore[reportUnknownVariableType]
     try:
-        kind.check_schema(schema, format_checker=FormatChecker(formats=()))  # patterns of ECMA 262 need not be Python's
+        kind.check_schema(schema, format_checker=FormatChecker(formats=()))  # a pattern of ECMA 262 need not be one of Python
     except SchemaError as error:
         return f"{error.message} at {'/'.join(map(str, error.absolute_path)) or 'the top'}"
     return ""

@@ -1,7 +1,6 @@
-"""Parameters to one validator and one JSON schema.
+"""The parameters of a tool: one validator and one JSON schema.
 
-In: what a function says of itself, and what was given by hand. Out: `Parameters`. The validator is pydantic's, over a `TypedDict`, which
-takes any name for a parameter (`_x`, `model_config`, `schema`).
+The validator is pydantic's over a `TypedDict`, which allows any name for a parameter (`_x`, `model_config`, `schema`).
 """
 
 from __future__ import annotations
@@ -46,28 +45,28 @@ class Reread(list[Any]):
 
 
 class Parameters(Record):
-    """What a tool takes."""
+    """The parameters of a tool."""
 
     schema: Schema
-    """The object schema that the model sees and calls are checked against."""
+    """The object schema that the model sees."""
     adapter: Callable[[], TypeAdapter[dict[str, Any]]] | None
-    """Gives what checks and coerces the arguments that the function names; None where it names none."""
+    """Returns the validator of the arguments that the function names; None if it names none."""
     extra: TypeAdapter[dict[str, Any]] | None
-    """Checks and coerces what goes to a typed `**kwargs`."""
+    """The validator of the arguments for a typed `**kwargs`."""
     by_hand: bool
-    """Whether the schema says more, or other things, than the adapter checks."""
+    """Whether the schema says something that the adapter does not check."""
     names: Mapping[str, str]
-    """Every name an argument may come under (its own, its alias), to the name of its parameter."""
+    """The parameter for every name that an argument may have, aliases among them."""
     open: bool
-    """Whether other names are welcome."""
+    """Whether further names are allowed."""
     plain: tuple[tuple[str, type, Any], ...] = ()
-    """Name, type and default (`PydanticUndefined` for none) of each, where all are plain and nothing was given by hand."""
+    """Name, type and default (`PydanticUndefined` for none) of each, if all are plain and no schema was given."""
     inside: frozenset[str] = frozenset()
-    """The kinds of validators in the adapter and in `extra`, by pydantic's names; none where all are plain."""
+    """The kinds of validators in the adapter and in `extra`, by pydantic's names; empty if all are plain."""
 
 
 def build_parameters(tool: str, found: FunctionSpec, given: ToolDefinition) -> Parameters:
-    """The validator and the schema of a tool. Raises `ToolDefinitionError` for a type that has no JSON form."""
+    """Build the validator and the schema of a tool. Raises `ToolDefinitionError` for a type without a JSON form."""
     docs = {**parameter_docs(found.doc), **given.arg_desc}
     annotations = {each.name: _annotation(each, docs.get(each.name), each.name in given.arg_desc) for each in found.parameters}
     plain = _plain(found)
@@ -82,7 +81,7 @@ def build_parameters(tool: str, found: FunctionSpec, given: ToolDefinition) -> P
             if isinstance(choice, str):
                 names[choice] = each.name
     if given.schema is not None:
-        # An object schema that was given whole is shown and checked as it is.
+        # A schema of all arguments is shown and checked unchanged.
         schema = copy.deepcopy(_FORM | given.schema)
         _describe(schema["properties"], {name: text for name, text in given.arg_desc.items() if name in schema["properties"]})
         offered = {names.get(name, name) for name in schema["properties"]}
@@ -123,7 +122,7 @@ def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool)
     elif default is not PydanticUndefined:
         metadata.append(Field(default=default))
     if annotation is float and isinstance(plain_default, float) and not math.isfinite(plain_default):
-        metadata.append(Field(allow_inf_nan=True))  # what the function does without the argument may be said
+        metadata.append(Field(allow_inf_nan=True))  # the default may be passed
     own = description_in(field)
     description = documented_as if insisted or own is None else own
     if description and description != field.description:
@@ -152,7 +151,7 @@ def _is_union(annotation: Any) -> bool:
 
 
 def _plain(found: FunctionSpec) -> tuple[tuple[str, type, Any], ...]:
-    """The parameters, if each is of a plain type and its default, if any, of that type too."""
+    """The parameters, if each type is plain and fits its default; pydantic's validators, slow to build, are then not needed."""
     for each in found.parameters:
         if not is_plain(each.annotation) or each.may_be_missing:
             return ()
@@ -162,7 +161,7 @@ def _plain(found: FunctionSpec) -> tuple[tuple[str, type, Any], ...]:
 
 
 def _plain_schema(plain: tuple[tuple[str, type, Any], ...], docs: Mapping[str, str]) -> Schema:
-    """What pydantic would say of them, in its order of words."""
+    """The schema that pydantic would generate, in its order of keywords."""
     properties: Schema = {}
     for name, kind, default in plain:
         said = {} if default is PydanticUndefined else {"default": default}
@@ -178,12 +177,12 @@ def _plain_schema(plain: tuple[tuple[str, type, Any], ...], docs: Mapping[str, s
 def _adapter(tool: str, annotations: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
     arguments: Any = TypedDict("Arguments", annotations)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
     arguments.__pydantic_config__ = ConfigDict(
-        # Also for a tool with `**kwargs`, whose further arguments are checked apart: dataclasses and `TypedDict`s inside inherit this.
+        # Also for a tool with `**kwargs`, whose further arguments are checked apart: nested dataclasses and `TypedDict`s inherit this.
         extra="forbid",
         validate_by_name=True,
         validate_by_alias=True,
         arbitrary_types_allowed=True,
-        allow_inf_nan=False,  # no number in JSON; a parameter that takes them says so with `Field(allow_inf_nan=True)`
+        allow_inf_nan=False,  # not in JSON; `Field(allow_inf_nan=True)` allows them for a parameter
     )
     try:
         return TypeAdapter(arguments)
@@ -208,7 +207,7 @@ def _schema(
         more = extra_adapter.json_schema(schema_generator=Generator) if extra_adapter is not None else {}
     except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
         raise _no_form(tool, annotations, error) from error
-    # `additionalProperties: false` goes unsaid in the seeds' form; unknown names are refused all the same.
+    # `additionalProperties: false` is left out for shorter prompts; unknown names are refused nevertheless.
     schema: Schema = {"type": "object", "properties": found.get("properties", {}), "required": found.get("required", [])}
     definitions = {**found.get("$defs", {}), **more.get("$defs", {})}
     if extra is not None:
@@ -238,7 +237,7 @@ def _has_form(annotation: Any) -> bool:
 
 
 def _override(schema: Schema, given: ToolDefinition, names: Mapping[str, str]) -> bool:
-    """Lay what was given by hand over the properties; True where that is more than descriptions."""
+    """Apply the options to the properties; True if they change more than descriptions."""
     properties: Schema = schema["properties"]
     key_of = {own: name for name, own in names.items() if name in properties}
     changed = False
@@ -246,7 +245,7 @@ def _override(schema: Schema, given: ToolDefinition, names: Mapping[str, str]) -
         key = key_of.get(name, name)
         before: Any = properties.get(key)
         if before is None and not (is_object(said) and "default" in said):
-            schema["required"] = [*schema["required"], key]  # a `**kwargs` says nothing; DSPy's rule is that what is listed is wanted
+            schema["required"] = [*schema["required"], key]  # DSPy's rule: an argument listed for `**kwargs` is required
         if is_object(said):
             kept = {"description": before["description"]} if is_object(before) and "description" in before else {}
             properties[key] = {**kept, **copy.deepcopy(said)}

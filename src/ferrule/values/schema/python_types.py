@@ -1,7 +1,6 @@
-"""JSON schemas as Python types.
+"""JSON schemas as Python types: of arguments, and a pydantic model of an output schema.
 
-In: a schema that a server gave. Out: for each argument its schema, its type and its description (seed 000, "MCP bridge"); or a pydantic
-model of an output schema. A schema that says more than a type can is still checked as a schema: the types are for people's code.
+The types are for readers and callers. Where a schema says more than a type can, values are still checked against the schema.
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ _TYPES: dict[str, Any] = {
     "null": type(None),
 }
 _DEEPEST = 12
-"""Levels of models inside models; below, a value stays as it came. A recursive schema would never end."""
-_UNSET: Any = object()
+"""Levels of nested models, since a recursive schema has no end. Deeper values stay unchanged."""
 
 
 def convert_input_schema_to_tool_args(schema: Schema) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
-    """`(args, arg_types, arg_desc)`, each by argument: its schema with references put in place, its Python type, its description.
+    """Return `(args, arg_types, arg_desc)`, each by argument: its schema with references inlined, its Python type, its description.
 
-    Only what the schema describes is in `arg_desc`. A type is as far as `typing` can say it: `int | None`, `list[str]`, `dict[str, Any]`.
+    `arg_desc` has only the arguments that the schema describes. Types are as exact as `typing` allows: `int | None`, `list[str]`.
     """
     whole = inline_definitions(schema)
     properties: Any = whole.get("properties")
@@ -41,7 +39,7 @@ def convert_input_schema_to_tool_args(schema: Schema) -> tuple[dict[str, Any], d
 
 
 def python_type(schema: Any, root: Schema, depth: int = 0) -> Any:
-    """The type of what a schema admits; `Any` where it says nothing, or more than a type can."""
+    """The type for a schema; `Any` if it says nothing, or more than a type can."""
     node = resolve_reference(schema, root)
     if not is_object(node) or depth > _DEEPEST:
         return Any
@@ -83,9 +81,9 @@ def _union(types: list[Any]) -> Any:
 
 
 def typed_value(value: Any, schema: Schema | None, wanted: Any = None) -> Any:
-    """A structured value as an instance of the wanted type, or of a model made of its schema. As it came where it does not fit.
+    """Convert a structured value to the wanted type, or to a model made of its schema. Unchanged if it does not fit.
 
-    `x-fastmcp-wrap-result` in a schema says that the server put the value into an object under `result`: it is taken out.
+    With `x-fastmcp-wrap-result` in the schema, the server has wrapped the value in an object under `result`: it is unwrapped.
     """
     from pydantic import TypeAdapter, ValidationError
     from pydantic.errors import PydanticUserError
@@ -106,9 +104,9 @@ def typed_value(value: Any, schema: Schema | None, wanted: Any = None) -> Any:
 
 
 def model_of(schema: Schema, root: Schema | None = None) -> Any:
-    """A type for an output schema: pydantic models for its objects, other types as `python_type` has them. None where there is none.
+    """A type for an output schema: pydantic models for objects, `python_type` for the rest. None if there is none.
 
-    `root` is the schema that references are looked up in, where it is not the same.
+    References are resolved in `root`, by default the schema itself.
     """
     made = _model(schema, root if root is not None else schema, "Result", 0)
     return None if made is Any else made

@@ -1,6 +1,6 @@
-"""A schema in words: one short line for a whole form, a phrase for what one value should have been.
+"""JSON schemas in words for models: one line for a whole schema, a phrase for one expected value.
 
-Written for models: `{"query": string, "limit": integer 1-50 = 10, "tags": [string] = []}`, and `a list of strings`.
+`{"query": string, "limit": integer 1-50 = 10, "tags": [string] = []}`, and `a list of strings`.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ LIMITS = {
 _DEEPEST = 6
 _LONGEST = 80
 _EXACT = 2**53
-"""Above it a float is no sure integer."""
+"""Above it a float may not be an exact integer."""
 _MARKER = re.compile(r"\[\[(?=\s*##)")
 
 
 def describe_schema(schema: Any, root: Schema | None = None) -> str:
-    """A schema in one short line."""
+    """A schema as one short line."""
     return _form(schema, root if root is not None else schema, ())
 
 
 def describe_expected(schema: Any, root: Schema) -> str:
-    """What a value should be, to follow "expected": `an integer 1-50`, `a list of strings`, `one of "a", "b"`."""
+    """What a value should be, after the word "expected": `an integer 1-50`, `a list of strings`, `one of "a", "b"`."""
     found = list(dict.fromkeys(_phrase(each, root, 0) for each in alternatives(schema, root)))
     return " or ".join(found) if "any value" not in found else "any value"
 
 
 def shorten_json(value: object, longest: int = _LONGEST) -> str:
-    """A value as the model wrote it, as JSON, shortened."""
+    """A value as JSON, shortened."""
     text = escape_surrogates(json_text(value))
     return text if len(text) <= longest else f"{text[: longest - 1]}… ({len(text)} characters)"
 
 
 def escape_surrogates(text: str) -> str:
-    """Text that any encoder takes: half a surrogate pair is written as its escape."""
+    """Text that can be encoded: lone surrogates are escaped."""
     return text.encode("utf-8", "backslashreplace").decode() if not text.isascii() else text
 
 
 def escape_markers(text: str) -> str:
-    """Text that cannot pass for a marker of a prompt, whoever wrote it."""
+    """Text that cannot imitate a marker of a prompt."""
     return _MARKER.sub("[ [", text) if "[[" in text else text
 
 
@@ -116,7 +116,7 @@ def _object(node: Schema, root: Schema, above: tuple[str, ...]) -> str:
     entries: list[str] = []
     for name, each in properties.items() if is_object(properties) else ():
         said = _form(each, root, (*above, ""))
-        # An optional entry without a default would otherwise read like a required one.
+        # Without the mark, an optional entry without a default would read like a required one.
         mark = "" if name in required or (is_object(each) and "default" in each) else "?"
         entries.append(f"{shorten_json(name)}{mark}: {said}")
     if is_object(more):
@@ -152,7 +152,7 @@ def _bounds(node: Schema) -> str:
 
 
 def format_number(value: float) -> str:
-    """A number without a fraction that says nothing."""
+    """A number, without a fraction of zero."""
     return shorten_json(int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT else value)
 
 
@@ -207,7 +207,7 @@ def _phrase(node: Any, root: Schema, depth: int) -> str:
 
 
 def _held(node: Schema, root: Schema, depth: int) -> str:
-    """` of strings`, ` of lists of integers`; nothing where any value may be in the list."""
+    """` of strings`, ` of lists of integers`; empty for a list of any values."""
     if is_list(node.get("prefixItems")):
         return f" {_array(node, root, ())}"
     items = resolve_reference(node.get("items"), root)

@@ -1,8 +1,7 @@
-"""Lowering: a tool's schema in the dialect that a provider's strict mode takes, and what a model wrote under it, back again.
+"""Lowering: a tool's schema in the dialect of a provider's strict mode, and arguments written under it converted back.
 
-In: a JSON schema, or the declarations of tools, and a target. Out: a lowered copy, and a `SchemaLoss` for each thing that the copy does not
-say. What came in is never changed. Arguments written under the lowered schema go through `restored` before they are checked against the
-tool.
+A lowered schema is a copy, with a `SchemaLoss` for each thing that it does not say. A model's arguments go through `restored` before they
+are checked against the tool.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ _STRICT_TOOLS, _OPTIONAL, _UNIONS = 20, 24, 16
 
 
 class LoweredSchema(Record):
-    """A schema as one target takes it."""
+    """A schema in the form that one target accepts."""
 
     schema: Schema
-    """Shared by all who ask; not to be changed."""
+    """Shared; do not change it."""
     losses: tuple[SchemaLoss, ...]
     target: Target
     stand_ins: frozenset[str] = frozenset()
-    """JSON pointers into `schema`: properties in which null stands for being left out."""
+    """JSON pointers into `schema`: properties in which null means "left out"."""
 
     @property
     def is_strict(self) -> bool:
-        """Whether the target's strict mode takes the schema. A target that has no strict mode never does."""
+        """Whether the target's strict mode accepts the schema; never for a target without one."""
         return RULES[self.target].strict and not any(loss.breaking for loss in self.losses)
 
     def restored(self, arguments: Any) -> Any:
-        """What a model wrote under `schema`, as the schema before lowering has it: nulls that stand for being left out are left out."""
+        """Convert arguments written under `schema` to the original schema: a null that means "left out" is removed."""
         try:
             return self._restored(arguments, self.schema, "") if self.stand_ins else arguments
         except RecursionError:
-            return arguments  # too deep for whoever checks them, too, and it is theirs to say so
+            return arguments  # too deep for the check, too, which reports it
 
     def _restored(self, value: Any, schema: Any, at: str) -> Any:
         if not is_object(schema):
@@ -70,7 +69,7 @@ class LoweredSchema(Record):
         return made
 
     def _branch(self, value: Any, branches: list[Any]) -> int | None:
-        """Which form of a union the model wrote: the only one of its type, else the first that fits."""
+        """The branch of a union that the model wrote: the only one of the value's type, or else the first that fits."""
         kind = json_type(value)
         possible = [i for i, each in enumerate(branches) if not (kinds := declared_types(self._followed(each))) or kind in kinds]
         if len(possible) < 2:  # noqa: PLR2004  one or none: there is nothing to choose
@@ -89,24 +88,23 @@ class LoweredSchema(Record):
 
 
 class LoweredTools(Record):
-    """Declarations as one target takes them."""
+    """Declarations in the form that one target accepts."""
 
     tools: tuple[dict[str, Any], ...]
-    """Canonical declarations, in order. `"strict": True` stands in the `function` of each that goes in strict mode; a tool that
-    strict mode does not take is as it was."""
+    """Canonical declarations, in order, with `"strict": True` in the `function` of each that uses strict mode. Others are unchanged."""
     losses: Mapping[str, tuple[SchemaLoss, ...]]
-    """By name, of the tools that lose something."""
+    """By name, for the tools that lose something."""
     lowered: Mapping[str, LoweredSchema]
-    """By name, of the tools that go lowered."""
+    """By name, for the tools that are lowered."""
 
     def restored(self, name: str, arguments: Any) -> Any:
-        """What a model wrote for a tool, as the tool's own schema has it. Of a name that is not there: as it is."""
+        """Convert a model's arguments to the tool's own schema; unchanged for an unknown name."""
         lowered = self.lowered.get(name)
         return arguments if lowered is None else lowered.restored(arguments)
 
 
 def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
-    """The schema of a tool's arguments for one target, on a copy. Costs a walk: callers keep it (once a `Declarations`)."""
+    """Lower the schema of a tool's arguments for one target. Walks the schema, so callers keep the result (once a `Declarations`)."""
     try:
         return _lowered(schema, target)
     except RecursionError:
@@ -120,7 +118,7 @@ def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
 
 
 def lower_tools(declarations: Iterable[Mapping[str, Any]], target: Target) -> LoweredTools:
-    """Tools in the canonical form for one target. Costs a walk over every schema: callers keep it (once a `Declarations`)."""
+    """Lower canonical declarations for one target. Walks every schema, so callers keep the result (once a `Declarations`)."""
     tools: list[dict[str, Any]] = []
     losses: dict[str, tuple[SchemaLoss, ...]] = {}
     lowered: dict[str, LoweredSchema] = {}
@@ -130,7 +128,7 @@ def lower_tools(declarations: Iterable[Mapping[str, Any]], target: Target) -> Lo
         made = lower_schema(function.get("parameters") or {}, target)
         found = made.losses
         if RULES[target].strict:
-            # A tool that goes as it was loses nothing of what strict mode merely does not check.
+            # An unchanged tool loses nothing that strict mode only does not check.
             found = found if made.is_strict else (*(loss for loss in found if loss.breaking), _UNSTRICT)
             if made.is_strict and target == "anthropic" and not budget.has_room(made.schema):
                 found = (_CROWDED,)
@@ -146,7 +144,7 @@ def lower_tools(declarations: Iterable[Mapping[str, Any]], target: Target) -> Lo
 
 
 def _problem(schema: Mapping[str, Any]) -> str | None:
-    """Why something is no JSON schema; None if it is one."""
+    """Why this is not a JSON schema; None if it is."""
     from jsonschema import Draft202012Validator, SchemaError
 
     try:
@@ -175,13 +173,13 @@ _CROWDED = SchemaLoss(
 
 
 class _Budget:
-    """What is left of Anthropic's limits for the strict tools of one request."""
+    """The rest of Anthropic's limits for the strict tools of one request."""
 
     def __init__(self) -> None:
         self._left = (_STRICT_TOOLS, _OPTIONAL, _UNIONS)
 
     def has_room(self, schema: Schema) -> bool:
-        """Whether one more tool fits; if so, its share is taken."""
+        """Whether one more tool fits; if so, count it."""
         nodes = [each for _, each in _nodes(schema, "")]
         optional = sum(len(set(each.get("properties") or ()) - set(each.get("required") or ())) for each in nodes)
         unions = sum("anyOf" in each or is_list(each.get("type")) for each in nodes)
@@ -193,7 +191,7 @@ class _Budget:
 
 
 def _nodes(schema: Any, at: str) -> Iterator[tuple[str, Schema]]:
-    """Every schema in a lowered one, with the JSON pointer to it."""
+    """Every subschema of a lowered schema, with its JSON pointer."""
     if not is_object(schema):
         return
     yield at, schema

@@ -1,7 +1,6 @@
-"""Schemas that must all fit, made one schema.
+"""Merging schemas that must all fit: the parts of an `allOf`, or a schema and one branch of its union.
 
-In: the parts of an `allOf`, or a schema and one branch of its union. Out: one new schema that says the same, and the keywords of which it
-cannot say the same. What came in is never changed.
+The result is one new schema, and the keywords that could not be merged.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ _BOTH: dict[str, Callable[[Any, Any], Any]] = {
     "description": lambda one, other: one if other in one else f"{one} {other}",
     "items": lambda one, other: {"allOf": [one, other]},
 }
-"""How two values of a keyword become one; of any other keyword they must be equal."""
+"""How two values of a keyword become one. Values of other keywords must be equal."""
 
 
 def merge_all_of(schema: Schema, root: Schema) -> tuple[Schema, list[str]]:
-    """The schema with its `allOf` merged into it, however deep, and the keywords that could not be."""
+    """Merge the `allOf` of a schema into it, recursively; also returns the keywords that could not be merged."""
     return merge(_parts(schema, root, frozenset()), root)
 
 
 def merge(parts: Iterable[Schema], root: Schema) -> tuple[Schema, list[str]]:
-    """One schema that says what all of these say, and the keywords of which it does not."""
+    """Merge schemas into one; also returns the keywords that could not be merged."""
     made: Schema = {}
     clashes: list[str] = []
     for part in (inner for each in parts for inner in _parts(each, root, frozenset())):
@@ -46,13 +45,13 @@ def merge(parts: Iterable[Schema], root: Schema) -> tuple[Schema, list[str]]:
         for key, value in _one_way(part).items():
             if key not in made:
                 made[key] = value
-            elif not _joined(made, key, value):
+            elif not _merge_keyword(made, key, value):
                 clashes.append(key)
     return made, list(dict.fromkeys(clashes))
 
 
 def inlined_references(schema: Schema) -> Iterator[str]:
-    """The references that merging writes out in place: those in an `allOf`, and in a union that other keywords stand beside."""
+    """The references that merging inlines: those in an `allOf`, and in a union with other keywords beside it."""
     beside = schema.keys() & (TYPE_OF.keys() | {"type", "enum", "const", "allOf"})
     for key in ("allOf", *(("anyOf", "oneOf") if beside else ())):
         for each in schema.get(key) or ():
@@ -63,7 +62,7 @@ def inlined_references(schema: Schema) -> Iterator[str]:
 
 
 def admits_null(schema: Any, root: Schema, seen: frozenset[str] = frozenset()) -> bool:
-    """Whether null fits, as far as types and constants say."""
+    """Whether null fits, judged by types and constants."""
     if not is_object(schema):
         return schema is not False
     kinds, values = declared_types(schema), _values(schema)
@@ -78,13 +77,13 @@ def admits_null(schema: Any, root: Schema, seen: frozenset[str] = frozenset()) -
 
 
 def are_exclusive(branches: list[Any], root: Schema) -> bool:
-    """Whether no value can fit two of these schemas, as far as types and constants show it."""
+    """Whether no value can fit two of these schemas, judged by types and constants."""
     seen = [merge_all_of(found, root)[0] if is_object(found := resolve_reference(each, root)) else {} for each in branches]
     return all(_apart(one, other, root) for i, one in enumerate(seen) for other in seen[i + 1 :])
 
 
 def _parts(schema: Schema, root: Schema, seen: frozenset[str]) -> Iterator[Schema]:
-    """A schema as schemas without `allOf` and `$ref` that must all fit; a reference that leads nowhere stays."""
+    """Split a schema into schemas without `allOf` and `$ref` that must all fit; a reference to nothing stays."""
     yield {key: value for key, value in schema.items() if key not in {"allOf", "$ref"}}
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in seen:
@@ -101,17 +100,17 @@ def _every(schemas: Iterable[Any], root: Schema, seen: frozenset[str], otherwise
 
 
 def _one_way(schema: Schema) -> Schema:
-    """The schema with a constant said as an enumeration."""
+    """The schema with a constant written as an enumeration."""
     return {("enum" if key == "const" else key): [value] if key == "const" else value for key, value in schema.items()}
 
 
-def _joined(made: Schema, key: str, value: Any) -> bool:
-    """Join a keyword's second value to its first; False where the two cannot be said as one."""
+def _merge_keyword(made: Schema, key: str, value: Any) -> bool:
+    """Merge a keyword's second value into its first; False if one value cannot say both."""
     before = made[key]
     if key in _FIRST or json_text(before) == json_text(value):
         return True
     if key == "items" and (is_list(before) or is_list(value)):
-        return False  # a tuple as draft 7 writes it
+        return False  # a tuple in the form of draft 7
     if key in _BOTH:
         made[key] = _BOTH[key](before, value)
     elif key == "properties":
@@ -141,14 +140,14 @@ def _narrows(before: Any, after: Any) -> bool:
 
 
 def _closes(one: Schema, other: Schema) -> bool:
-    """Whether the first forbids or bounds properties that the second names."""
+    """Whether the first schema forbids or limits properties that the second names."""
     if one.get("additionalProperties", True) is True or one.get("additionalProperties") == {}:
         return False
     return bool(set(other.get("properties") or ()) - set(one.get("properties") or ()))
 
 
 def _shifts(one: Schema, other: Schema) -> bool:
-    """Whether `items` means the items after the first few in one of them, and all items in the other."""
+    """Whether `items` means the items after `prefixItems` in one schema, and all items in the other."""
     return "prefixItems" in one and "prefixItems" not in other and "items" in other
 
 

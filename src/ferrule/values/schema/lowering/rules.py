@@ -1,7 +1,4 @@
-"""What each provider takes of JSON Schema, and how the rest is put into words.
-
-A table for each target, with the page that it is taken from. `SchemaLoss` is at home here, because all who lower report in it.
-"""
+"""The part of JSON Schema that each provider accepts, with its source, and descriptions for the keywords that it does not."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 Target = Literal["openai-strict", "anthropic", "gemini"]
 
 ANNOTATIONS = frozenset({"title", "description", "default", "examples"})
-"""They say nothing of what fits; other words that say nothing (`$comment`, `deprecated`, `x-...`) are left out."""
+"""Keywords that do not constrain values; others of that kind (`$comment`, `deprecated`, `x-...`) are dropped."""
 DESCRIBED = frozenset({"title", "description"})
 TYPE_OF = {
     **dict.fromkeys(["minLength", "maxLength", "pattern", "format"], "string"),
@@ -31,38 +28,38 @@ TYPE_OF = {
     **dict.fromkeys(["minProperties", "maxProperties", "dependentRequired", "dependentSchemas"], "object"),
     **dict.fromkeys(["dependencies", "unevaluatedProperties"], "object"),
 }
-"""The JSON type that each of these keywords speaks of. It says nothing of values of other types."""
+"""The JSON type that each of these keywords constrains. It does not constrain values of other types."""
 STRUCTURE = frozenset({"items", "prefixItems", "additionalItems", "properties", "required", "additionalProperties", "patternProperties"})
-"""Keywords that make the form of an array or an object; they are lowered together."""
+"""Keywords for the structure of an array or an object; they are lowered together."""
 ELSEWHERE = frozenset({"not", "if", "then", "else"})
-"""Keywords of any type that no target takes."""
+"""Keywords for any type that no target accepts."""
 
 
 class SchemaLoss(Record):
-    """Something that a schema says and its lowered form does not."""
+    """Something that a schema says but its lowered form does not."""
 
     path: str
-    """A JSON pointer (RFC 6901) into the schema as it was. What stands in an `allOf` is told as if it stood in its
-    owner, and what stands beside a union as if it stood in the branches: it is there that it goes."""
+    """A JSON pointer (RFC 6901) into the original schema. A part of an `allOf` is reported at its owner, and a keyword beside a
+    union in the branches, where lowering puts them."""
     keyword: str
-    """The keyword concerned; `strict` where it is strict mode itself that is lost."""
+    """The keyword; `strict` if strict mode itself is lost."""
     lost: str
-    """What happens to it, as words for the author of the tool."""
+    """What happens to it, in words for the author of the tool."""
     breaking: bool = False
-    """Whether the target's strict mode cannot take such a schema at all, so that the tool goes without it."""
+    """Whether the target's strict mode cannot accept the schema, so that the tool is sent without it."""
 
 
 class Rules(Record, kw_only=True):
-    """What one target takes."""
+    """What one target accepts."""
 
     strict: bool
-    """Objects are closed, and whatever has no said form cannot be had."""
+    """Objects are closed, and every value needs a stated form."""
     all_required: bool = False
-    """Every property must be required; one that may be left out becomes nullable."""
+    """Every property must be required; an optional one becomes nullable."""
     recursive: bool = False
     """A definition may contain itself."""
     keeps: frozenset[str]
-    """The keywords that bound a value, and others that only some take."""
+    """The accepted keywords among those that not every target accepts."""
     formats: frozenset[str]
     enums: frozenset[str]
     """The JSON types that an `enum` may hold."""
@@ -105,12 +102,12 @@ _WORDS = {
     "examples": "Examples: {}.",
 }
 _LONGEST = 300
-"""Characters of a schema in words: a model reads a hint, not a specification."""
+"""Characters of a schema in words: a hint for the model, not a specification."""
 _BEYOND_AUTOMATA = re.compile(r"\(\?(?!:)|\\[1-9bBkpP]")
 
 
 def describe_keyword(keyword: str, value: Any) -> str:
-    """What a keyword means, as a sentence for the model."""
+    """A keyword as a sentence for the model."""
     if keyword == "uniqueItems":
         return "No item twice."
     text = value if isinstance(value, str) and keyword in {"pattern", "format"} else json_text(value)
@@ -119,7 +116,7 @@ def describe_keyword(keyword: str, value: Any) -> str:
 
 
 def add_notes(schema: Schema, *notes: str) -> Schema:
-    """The schema with these sentences at the end of its description."""
+    """The schema with these sentences appended to its description."""
     if not notes:
         return schema
     before = str(schema.get("description") or "").rstrip()
@@ -129,14 +126,14 @@ def add_notes(schema: Schema, *notes: str) -> Schema:
 
 
 def accepts_keyword(rules: Rules, keyword: str, value: Any) -> bool:
-    """Whether the target takes this keyword with this value."""
+    """Whether the target accepts this keyword with this value."""
     if keyword not in rules.keeps:
         return False
     match keyword:
         case "format":
             return value in rules.formats
         case "pattern":
-            # A grammar is a regular language at most: no looking around, no references back, no word borders.
+            # Providers compile patterns to automata: no lookaround, no backreferences, no word boundaries.
             return isinstance(value, str) and not _BEYOND_AUTOMATA.search(value)
         case "minItems":
             return rules.most_min_items is None or value <= rules.most_min_items
@@ -145,6 +142,6 @@ def accepts_keyword(rules: Rules, keyword: str, value: Any) -> bool:
 
 
 def applies_to(keyword: str, kinds: Iterable[str]) -> bool:
-    """Whether a keyword of `KIND_OF` says anything of values of these JSON types."""
+    """Whether a keyword of `TYPE_OF` constrains values of these JSON types."""
     kind = TYPE_OF[keyword]
     return kind in kinds or (kind == "number" and "integer" in kinds)

@@ -1,7 +1,4 @@
-"""One walk over a schema that lowers it for one target.
-
-In: a schema and the target's rules. Out: a new schema, what was lost, and which properties were made nullable to stand for being left out.
-"""
+"""One pass over a schema that lowers it for one target."""
 
 from __future__ import annotations
 
@@ -37,29 +34,29 @@ from ferrule.values.schema.nodes import (
 
 _UNIONS = ("anyOf", "oneOf")
 _LARGEST = 8_000
-"""Schemas, counting what is written out in place: a small schema of a stranger can unfold into an endless one."""
+"""Schemas, with inlined ones: a small schema can expand without end."""
 _ANY = "a value of any form cannot be had: strict mode wants every form said"
 
 
 class LoweringPass:
-    """The walk and what it found: `Pass(schema, rules)`, then `lowered()` once."""
+    """The pass and its results: `LoweringPass(schema, rules)`, then `lowered()` once."""
 
     def __init__(self, root: Schema, rules: Rules) -> None:
         self._root = root
         self._rules = rules
         self.losses: list[SchemaLoss] = []
         self.stand_ins: list[Schema] = []
-        """The lowered properties, themselves, in which null stands for being left out."""
+        """The lowered properties in which null means "left out"."""
         self._definitions: dict[str, Schema] = {}
         self._names: dict[str, str] = {"#": ""}
-        """Of each definition in use, by the reference that leads to it."""
+        """The name of each definition in use, by its reference."""
         self._open = {"#"}
         self._inlined: set[str] = set()
-        """References whose targets are being written out in place, merged with something."""
+        """References whose targets are being inlined."""
         self._left = _LARGEST
 
     def lowered(self) -> Schema:
-        """The whole schema: always an object at its root, as every provider demands of a tool."""
+        """The lowered schema. Its root is an object, which every provider requires of a tool."""
         made = self._node(self._without_union_at_root(), "")
         if self._definitions:
             made["$defs"] = self._definitions
@@ -68,7 +65,7 @@ class LoweringPass:
     def _lose(self, path: str, keyword: str, lost: str, *, breaking: bool = False) -> None:
         self.losses.append(SchemaLoss(path, keyword, lost, breaking and self._rules.strict))
 
-    # -- what a schema is ---------------------------------------------------------------------------------------
+    # -- any schema ---------------------------------------------------------------------------------------------
 
     def _schema(self, schema: Any, at: str) -> Schema:
         if schema is False:
@@ -77,7 +74,7 @@ class LoweringPass:
         if not is_object(schema):
             schema = {}
         if len(schema.get("allOf") or ()) == 1 and is_object(schema["allOf"][0]) and not schema.keys() & schema["allOf"][0].keys():
-            schema = {**{key: value for key, value in schema.items() if key != "allOf"}, **schema["allOf"][0]}  # keeps a lone `$ref` one
+            schema = {**{key: value for key, value in schema.items() if key != "allOf"}, **schema["allOf"][0]}  # keeps a single `$ref`
         if isinstance(schema.get("$ref"), str):
             return self._reference(schema, at)
         inlined = set(inlined_references(schema))
@@ -93,7 +90,7 @@ class LoweringPass:
         return made
 
     def _flat(self, schema: Schema, at: str) -> Schema:
-        """Without `allOf`, with `const` as `enum`, and with a type where the other keywords show it."""
+        """Merge `allOf`, write `const` as `enum`, and add the type that the other keywords imply."""
         schema, clashes = merge_all_of(schema, self._root)
         for key in clashes:
             self._lose(at, "allOf", f"the parts of `allOf` speak of `{key}` in ways that cannot be merged; one of them is kept")
@@ -108,7 +105,7 @@ class LoweringPass:
         return schema
 
     def _without_union_at_root(self) -> Schema:
-        """The root as one object: no provider takes a union of arguments. What any of its branches names may be given."""
+        """The root as one object, since no provider accepts a union there. It has the properties of every branch."""
         schema = self._flat({"type": "object", **self._root}, "")
         for key in _UNIONS:
             branches = [merge([each], self._root)[0] for each in schema.pop(key, None) or () if is_object(each)]
@@ -120,7 +117,7 @@ class LoweringPass:
             required = [*(schema.get("required") or ()), *(name for name in wanted[0] if all(name in each for each in wanted))]
             schema |= {"properties": {**properties, **members(schema, "properties")}, "required": list(dict.fromkeys(required))}
         if not schema.get("properties") and not schema.get("patternProperties") and "additionalProperties" not in schema:
-            schema["properties"] = {}  # a tool without arguments is often declared by a bare `{"type": "object"}`
+            schema["properties"] = {}  # tools without arguments are often declared as `{"type": "object"}`
         return {**schema, "type": "object"}
 
     # -- references and unions ----------------------------------------------------------------------------------
@@ -141,23 +138,23 @@ class LoweringPass:
         return self._annotated({"$ref": f"#/$defs/{escape_step(name)}" if name else "#"}, schema)
 
     def _defined(self, reference: str, target: Any) -> str:
-        """The name of a definition, which is lowered when it is first needed."""
+        """The name of a definition, lowered on first use."""
         if reference in self._names:
             return self._names[reference]
         plain = unescape_step(reference.rpartition("/")[2])
         name = next(each for each in (plain, *(f"{plain}_{i}" for i in range(2, 10_000))) if each not in self._definitions)
         self._names[reference] = name
-        self._definitions[name] = {}  # holds its place: definitions stand in the order in which they are met
+        self._definitions[name] = {}  # reserves its place: definitions are in the order of first use
         self._open.add(reference)
         self._definitions[name] = self._schema(target, reference[1:])
         self._open.discard(reference)
         return name
 
     def _annotated(self, made: Schema, schema: Schema) -> Schema:
-        """The lowered schema under the title, description and so on of the one that it was made of."""
+        """The lowered schema with the title, description and other annotations of the original."""
         notes, own = self._annotations(schema)
         if ("$ref" in made and (notes or own)) or own.keys() & made.keys():
-            made = {"anyOf": [made]}  # nothing may stand beside `$ref`, and of two descriptions both stay
+            made = {"anyOf": [made]}  # no keyword may stand beside `$ref`, and two descriptions both stay
         return add_notes({**own, **made}, *notes)
 
     def _annotations(self, schema: Schema) -> tuple[list[str], Schema]:
@@ -230,7 +227,7 @@ class LoweringPass:
             self._lose(at, key, f"not enforced; the description says it: {notes[-1]}")
 
     def _enumerated(self, schema: Schema, at: str, notes: list[str]) -> Schema:
-        """With types where none are named, and without an enumeration that the target does not take."""
+        """Add the types of an enumeration, and drop an enumeration that the target does not accept."""
         kinds = declared_types(schema)
         values: list[Any] = [each for each in schema["enum"] if not kinds or fits_type(each, kinds)]
         if not values:
@@ -283,7 +280,7 @@ class LoweringPass:
             made["additionalProperties"] = self._schema(more, f"{at}/additionalProperties") if is_object(more) else more
 
     def _optional(self, made: Schema, schema: Any, at: str) -> Schema:
-        """A property that may be left out, as one that must be there: null says that it is left out."""
+        """An optional property as a required one: null means "left out"."""
         if admits_null(schema, self._root):
             if not is_object(schema) or "default" not in schema:
                 self._lose(at, "required", "null and left out are one: the model can only write null")
@@ -322,14 +319,14 @@ class LoweringPass:
 
 
 def _any_of(forms: list[Schema]) -> Schema:
-    """One of these; unions in it spread out, and each form once."""
+    """A union of these, with nested unions flattened and duplicates removed."""
     spread = [inner for each in forms for inner in (each["anyOf"] if each.keys() == {"anyOf"} else [each])]
     distinct = [each for i, each in enumerate(spread) if each not in spread[:i]]
     return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
 
 
 def _nullable(made: Schema) -> Schema:
-    """A lowered schema that admits null too."""
+    """A lowered schema that also admits null."""
     if "anyOf" in made:
         return {**made, "anyOf": [*made["anyOf"], {"type": "null"}]}
     if "$ref" in made:
@@ -340,7 +337,7 @@ def _nullable(made: Schema) -> Schema:
 
 
 def _null_apart(made: Schema) -> Schema:
-    """An enumeration with null among it, where enumerations may not hold null."""
+    """An enumeration with null, for a target whose enumerations may not contain null."""
     kinds = [kind for kind in declared_types(made) if kind != "null"]
     listed = {**made, "type": kinds[0] if len(kinds) == 1 else kinds, "enum": [each for each in made["enum"] if each is not None]}
     own = {key: listed.pop(key) for key in ("title", "description") if key in listed}
