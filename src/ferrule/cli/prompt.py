@@ -19,7 +19,7 @@ from rich.text import Text
 from ferrule.cli.safe_text import one_line, reveal
 from ferrule.errors import DecisionError
 from ferrule.runs.confirmation.decisions import fitting
-from ferrule.values.confirmation.form import fields
+from ferrule.values.confirmation.form import form_fields
 from ferrule.values.confirmation.policy import Grant
 from ferrule.values.encoding.encode import json_text
 
@@ -101,7 +101,7 @@ def read_edits(question: Question, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _is_text(question: Question, name: str) -> bool:
-    return fields(question.form).get(name, {}).get("type") == "string"
+    return form_fields(question.form).get(name, {}).get("type") == "string"
 
 
 def _json_or_text(value: str) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ferrule.errors import DecisionError
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.confirmation.form import agreed, described, fields, filled, read_form
+from ferrule.values.confirmation.form import agree_to_form, describe_form, fill_form, form_fields, read_form
 from ferrule.values.confirmation.question import Question
 
 FORM: dict[str, Any] = {
@@ -37,16 +37,16 @@ def asked(form: Any) -> Question:
 
 def test_what_is_left_out_has_its_default() -> None:
     """SEP-1034."""
-    assert filled(FORM, {"name": "Ann", "age": 4}) == {"age": 4, "kind": "a", "name": "Ann"}
-    assert filled(None, {}) == {}
+    assert fill_form(FORM, {"name": "Ann", "age": 4}) == {"age": 4, "kind": "a", "name": "Ann"}
+    assert fill_form(None, {}) == {}
 
 
 def test_the_fields_are_told_with_choices_and_defaults() -> None:
-    assert described(FORM) == (
+    assert describe_form(FORM) == (
         '`name` (string), `age` (integer, default 3, may be left out), `kind` ("a" or "b", default "a", may be left out), '
         "`odd` (any, may be left out)"
     )
-    assert described(None) == "no fields"
+    assert describe_form(None) == "no fields"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_word_that_could_be_any_of_several_fields_is_refused_with_all_of_them(
 
 
 def test_a_plain_yes_agrees_to_a_form_of_one_boolean_and_to_defaults() -> None:
-    assert (agreed(YES), agreed(FORM), agreed(None)) == ({"approve": True}, {}, {})
+    assert (agree_to_form(YES), agree_to_form(FORM), agree_to_form(None)) == ({"approve": True}, {}, {})
     assert json.loads(asked(YES).decide("yes").text) == {"approve": True}
     assert asked(YES).decide("no").kind == "deny"
     assert json.loads(asked(ONE).decide({"seats": 1}).text) == {"note": "", "seats": 1}
@@ -86,7 +86,7 @@ def test_a_question_is_another_one_when_something_else_is_asked() -> None:
 
 @given(form=st.dictionaries(st.sampled_from(["properties", "required", "type"]), ANY_JSON), said=st.text())
 def test_any_form_and_any_words_give_values_or_a_refusal(form: Any, said: str) -> None:
-    assert isinstance(fields(form), dict)
+    assert isinstance(form_fields(form), dict)
     try:
         found = read_form(form, said)
     except DecisionError:

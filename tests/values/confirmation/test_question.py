@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule import Decision, DecisionError, Grant, Question, ToolCall
-from ferrule.values.confirmation.question import fingerprint
+from ferrule.values.confirmation.question import tool_fingerprint
 from ferrule.values.record import replace
 
 ASKED = Question("confirm", "Sure?", ToolCall(name="rm", args={"path": "a", "force": False}), "q1", "f", raw={"path": "a", "depth": 1})
@@ -107,7 +107,7 @@ def test_changes_are_told_between_what_was_written_and_what_would_run() -> None:
 
 def test_a_fingerprint_changes_with_the_definition_and_the_effect() -> None:
     """U95."""
-    assert len({fingerprint({"a": 1}, "once"), fingerprint({"a": 2}, "once"), fingerprint({"a": 1}, "read")}) == 3
+    assert len({tool_fingerprint({"a": 1}, "once"), tool_fingerprint({"a": 2}, "once"), tool_fingerprint({"a": 1}, "read")}) == 3
 
 
 def test_who_decided_is_no_part_of_what_was_decided() -> None:

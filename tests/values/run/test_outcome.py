@@ -181,9 +181,9 @@ def test_an_output_may_have_any_name(name):
 
 def test_an_output_that_is_not_there_is_named_with_those_that_are():
     """Ours."""
-    with pytest.raises(AttributeError, match="`anser` is no output of this prediction; it has: answer, why"):
+    with pytest.raises(AttributeError, match="`anser` is not an output of this prediction; its outputs are: answer, why"):
         _ = full().anser
-    with pytest.raises(AttributeError, match="it has: none"):
+    with pytest.raises(AttributeError, match="its outputs are: none"):
         _ = Prediction().answer
     assert not hasattr(full(), "_private")
     with pytest.raises(KeyError):

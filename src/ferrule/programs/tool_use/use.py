@@ -16,7 +16,7 @@ from ferrule.tools.execution.consent import needs_person
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure
 from ferrule.values.calls.edit import edit_arguments
 from ferrule.values.confirmation.policy import Rule, rule_for
-from ferrule.values.confirmation.question import Decision, Question, confirmation_text, fingerprint
+from ferrule.values.confirmation.question import Decision, Question, confirmation_text, tool_fingerprint
 from ferrule.values.content.parts import Text
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.repair import LOSSY
@@ -83,7 +83,7 @@ class _Pending(Record):
             return Question("clarify", str(arguments.get("question", "")), shown, thought=self.thought)
         tool = self.checked.tool
         server, original = mcp_origin(tool)
-        bound = fingerprint(tool.declaration, tool.effect)
+        bound = tool_fingerprint(tool.declaration, tool.effect)
         text = self.why + getattr(tool.func, "note", "") + confirmation_text(call.name, arguments, server, original)
         asked = Question("confirm", text, shown, "", bound, self.thought, raw, expires_s=self.expires_s)
         return replace(asked, server=server, original=original) if server else asked

@@ -13,8 +13,8 @@ from weakref import WeakValueDictionary
 
 from ferrule.errors import DecisionError, shown
 from ferrule.tools.execution.consent import asked_directly, decide_directly
-from ferrule.values.confirmation.form import described, read_form
-from ferrule.values.confirmation.question import Decision, Question, Status
+from ferrule.values.confirmation.form import describe_form, read_form
+from ferrule.values.confirmation.question import Decision, DecisionStatus, Question
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import replace
 
@@ -80,7 +80,7 @@ def respond_to_confirmation(
     run.answer(_decided(question, said).signed(by, via) if question is not None else Decision(confirmation_id, "approve"))
 
 
-def get_confirmation_status(confirmation_id: str) -> Status | None:
+def get_confirmation_status(confirmation_id: str) -> DecisionStatus | None:
     """How a question of this process stands: "pending", "approved", "rejected", "edited" or "feedback"; None for an id nobody was given."""
     direct = asked_directly(confirmation_id)
     if direct is not None:
@@ -224,7 +224,7 @@ def _refuse_misfit(question: Question, decision: Decision) -> None:
 
     problems = SchemaCheck(dict(question.form))(read_form(question.form, decision.text))
     if problems:
-        msg = f"This does not fit what the server asks for: {'; '.join(problems)}. It takes {described(question.form)}."
+        msg = f"This does not fit what the server asks for: {'; '.join(problems)}. It takes {describe_form(question.form)}."
         raise DecisionError(msg)
 
 

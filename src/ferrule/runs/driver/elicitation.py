@@ -18,8 +18,8 @@ from ferrule.runs.confirmation.decisions import remember
 from ferrule.runs.journal.journal import Entry
 from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.mcp.safety import scrub
-from ferrule.values.confirmation.form import described, read_form
-from ferrule.values.confirmation.question import Decision, Question, fingerprint
+from ferrule.values.confirmation.form import describe_form, read_form
+from ferrule.values.confirmation.question import Decision, Question, tool_fingerprint
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Changing, field, replace
 from ferrule.values.run import event as events
@@ -166,12 +166,12 @@ class Inputs:
         url = str(params["url"]) if params.get("mode") == "url" and params.get("url") else ""
         form: Any = params.get("requestedSchema") if not url else None
         message = scrub(str(params.get("message", "")))
-        wants = f"asks you to open a page on {urlsplit(url).hostname or '?'}: {scrub(url)}" if url else f"asks for {described(form)}"
+        wants = f"asks you to open a page on {urlsplit(url).hostname or '?'}: {scrub(url)}" if url else f"asks for {describe_form(form)}"
         bare = Question(
             "input",
             f"The MCP server {server!r} {wants}, before {original!r} goes on. It says: {message}",
             self._checked.call.changed(args=self._checked.arguments.shown),
-            fingerprint=fingerprint(tool.declaration, tool.effect),
+            fingerprint=tool_fingerprint(tool.declaration, tool.effect),
             path=self._frame.path,
             expires_at=expires_at,
             server=server,

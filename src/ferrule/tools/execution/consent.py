@@ -16,7 +16,7 @@ from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionE
 from ferrule.values.calls.call import CheckedArguments, ToolCall
 from ferrule.values.calls.edit import edit_arguments
 from ferrule.values.confirmation.policy import arguments_digest
-from ferrule.values.confirmation.question import Question, confirmation_text, fingerprint
+from ferrule.values.confirmation.question import Question, confirmation_text, tool_fingerprint
 from ferrule.values.record import Changing, replace
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
     """
     place = settings.scope().call
     function: Hashable = tool.func if getattr(tool.func, "__hash__", None) is not None else id(tool.func)
-    bound = fingerprint(tool.declaration, tool.effect)
+    bound = tool_fingerprint(tool.declaration, tool.effect)
     key = (function, bound, arguments_digest(checked.shown), tuple(checked.secrets.values()), place.run_id if place is not None else "")
     call = ToolCall(name=tool.name, args=checked.shown)
     with _lock:

@@ -1,7 +1,7 @@
-"""What a person is asked, and what they decide.
+"""Questions to a person, and their decisions.
 
-A question is bound to what it shows: its id comes from its run, its place in it, the tool's definition and the arguments. A decision names
-that id and carries the digest of what was shown, so that it never applies to anything else.
+A question is bound to what it shows: its id depends on the run, the place in the run, the tool's definition and the arguments. A decision
+holds that id and the digest of what was shown, so that it never applies to another call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import DecisionError, shown
-from ferrule.values.confirmation.form import agreed, filled, read_form
+from ferrule.values.confirmation.form import agree_to_form, fill_form, read_form
 from ferrule.values.encoding.encode import json_bytes, json_text
 from ferrule.values.record import Record, field, replace
 
@@ -21,44 +21,44 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.confirmation.policy import Grant
 
-Status = Literal["pending", "approved", "rejected", "edited", "feedback"]
+DecisionStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 _NUMBERED = re.compile(r"[0-9]+\.[0-9]+|gather#[0-9.]+")
-"""Parts of a path that name a place, and no program."""
+"""Parts of a path that name a place instead of a program."""
 
 
 class Question(Record):
-    """What a person is asked. `id` is given by the run."""
+    """A question to a person. The run sets `id`."""
 
     kind: Literal["confirm", "clarify", "unknown", "input"]
-    """`input`: an MCP server wants to know something before it goes on with a call; see `form` and `fill`."""
+    """`input`: an MCP server needs input before it continues a call; see `form` and `fill`."""
     text: str
     call: ToolCall
-    """The call with the very arguments that will run, and the model's `intention` where it gave one."""
+    """The call with the arguments that will run, and the model's `intention` if it gave one."""
     id: str = ""
     fingerprint: str = ""
     """The digest of the tool's definition: name, description, schema, effect."""
     thought: str = ""
-    """What the model thought when it made the call."""
+    """The model's thought when it made the call."""
     raw: Mapping[str, Any] | None = None
-    """The arguments as the model wrote them; None where they are not known."""
+    """The arguments as the model wrote them, or None if they are unknown."""
     path: str = ""
-    """Which nested program asks, as journal slots name it; empty for the outermost."""
+    """The path of the nested program that asks; empty for the outermost."""
     expires_s: float | None = None
     expires_at: float | None = None
-    """When it counts as denied, in seconds since 1970; None for never. Given by the run."""
+    """When the question counts as denied, in seconds since 1970; None for never. Set by the run."""
     server: str = ""
-    """The MCP server that the tool lives on; empty for a local one."""
+    """The MCP server of the tool; empty for a local tool."""
     original: str = ""
     """The tool's name on that server."""
     form: Mapping[str, Any] | None = None
-    """What an `input` question wants to know: a JSON schema of an object with plain fields. None where a page is to be opened."""
+    """For an `input` question: a JSON schema of an object with plain fields. None if a page must be opened instead."""
     url: str = ""
-    """The page that a person is asked to open, for an `input` question of that kind. Nothing opens it by itself."""
+    """The page that a person must open, for an `input` question of that kind. ferrule never opens it."""
 
     @property
     def digest(self) -> str:
-        """Names what is shown: the tool's definition and the arguments; for an `input` question also what is asked."""
+        """A digest of what is shown: the tool's definition and the arguments; for an `input` question also the text and the form."""
         asked = [self.text, self.form, self.url] if self.kind == "input" else []
         return sha256(json_bytes([self.kind, self.call.name, self.fingerprint, self.call.args, *asked])).hexdigest()[:20]
 
@@ -69,7 +69,7 @@ class Question(Record):
 
     @property
     def changes(self) -> dict[str, tuple[Any, Any]]:
-        """The arguments that are not as the model wrote them: name to (written, prepared); a value that is not there is None."""
+        """The arguments that differ from what the model wrote: name to (written, validated); a missing value is None."""
         raw, args = self.raw, self.call.args
         if raw is None:
             return {}
@@ -82,19 +82,19 @@ class Question(Record):
     def approve(self, /, *, always: Grant | None = None, **edits: Any) -> Decision:
         """Run the call; with edits, run it with these arguments changed. `always` allows further calls too (see `Grant`).
 
-        An `input` question is answered: with these fields, and the form's defaults for the others; a form of one boolean with true.
+        For an `input` question, the edits are the fields, and the form's defaults apply to the others; a single boolean becomes true.
         """
         if self.kind == "input":
-            return self.fill(edits or agreed(self.form))
+            return self.fill(edits or agree_to_form(self.form))
         if edits:
             if always is not None:
-                msg = "An approval with changed arguments is for this call alone: give `always=` with `approve()` as it is."
+                msg = "An approval with changed arguments is for this call alone: pass `always=` without changes."
                 raise DecisionError(msg)
             return self.edit(edits)
         return Decision(self.id, "approve", shown=self.digest, grant=self.bound(always) if always is not None else None)
 
     def bound(self, grant: Grant) -> Grant:
-        """The grant for this very tool, and the arguments that are shown. Raises `DecisionError` where there is no call to consent to."""
+        """The grant, bound to this tool and the arguments shown. Raises `DecisionError` if the question is not about consent to a call."""
         from ferrule.values.confirmation.policy import arguments_digest
 
         if self.kind != "confirm":
@@ -104,47 +104,47 @@ class Question(Record):
         return replace(grant, tool=self.call.name, fingerprint=self.fingerprint, inside=self.inside, same=same)
 
     def edit(self, args: Mapping[str, Any]) -> Decision:
-        """Run the call with these arguments changed, whatever they are named; the values of an `input` question.
+        """Run the call with these arguments changed; for an `input` question, fill the form with them.
 
-        Raises `DecisionError` where none is changed, and where no call waits whose arguments could be.
+        Raises `DecisionError` for an empty edit, and for a question that has no call to edit.
         """
         if self.kind == "input":
             return self.fill(args)
         if not args:
-            msg = "The edit changes nothing. Approve the call as it is, or deny it."
+            msg = "The edit changes nothing. Approve the call, or deny it."
             raise DecisionError(msg)
         if self.kind == "unknown":
-            msg = "This call may have run as it is: approve it to run it (again), give its result as a reply, or deny it."
+            msg = "This call may have run already: approve it to run it (again), give its result as a reply, or deny it."
             raise DecisionError(msg)
         if self.kind == "clarify":
-            msg = "The model asks something, and no call waits: say the answer with `reply(text)`."
+            msg = "The model asks a question, and no call waits: answer it with `reply(text)`."
             raise DecisionError(msg)
         return Decision(self.id, "edit", args=dict(args), shown=self.digest)
 
     def fill(self, content: Mapping[str, Any] | None = None) -> Decision:
-        """Answer an `input` question: values by the names of the form's fields; what is left out has the form's default.
+        """Answer an `input` question with values by field; the form's defaults apply to the other fields.
 
-        Raises `DecisionError` for a question of another kind. What does not fit the form is refused when the decision is put.
+        Raises `DecisionError` for a question of another kind. Values that do not fit the form are refused by `Run.answer`.
         """
         if self.kind != "input":
             msg = "Only a question of the kind `input` has a form to fill; approve, edit, deny or reply to this one."
             raise DecisionError(msg)
-        return self.reply(json_text(filled(self.form, content or {})))
+        return self.reply(json_text(fill_form(self.form, content or {})))
 
     def deny(self, reason: str = "") -> Decision:
-        """Do not run the call; the model is told, with the reason."""
+        """Do not run the call; the model gets the reason."""
         return Decision(self.id, "deny", text=reason, shown=self.digest)
 
     def reply(self, text: str) -> Decision:
-        """Do not run the call; the model gets this text as what came of it. To an `input` question: the fields, as a JSON object."""
+        """Do not run the call; the model gets this text as its result. For an `input` question: the fields, as a JSON object."""
         return Decision(self.id, "reply", text=text, shown=self.digest)
 
     def decide(self, said: str | bool | Mapping[str, Any] | Decision) -> Decision:
-        """What was said, as a decision.
+        """A person's words as a decision.
 
-        "yes", "y", "no", "n" and booleans decide; a JSON object, or a mapping, changes arguments: `{"path": "b"}`, or
-        `{"edit": {"name": ..., "args": {...}}}` with the same tool's name; anything else is told to the model, and nothing runs.
-        Raises `DecisionError` for an edit that changes nothing, or names another tool.
+        "yes", "y", "no", "n" and booleans approve or deny. A mapping, or a JSON object, changes arguments: `{"path": "b"}`, or
+        `{"edit": {"name": ..., "args": {...}}}` with the same tool's name. Any other text goes to the model as a reply, and nothing runs.
+        Raises `DecisionError` for an edit that changes nothing or names another tool.
         """
         if isinstance(said, Decision):
             return said
@@ -185,53 +185,59 @@ class Question(Record):
 
 
 class Decision(Record):
-    """An answer to one question, with who gave it. Two are equal when they decide the same."""
+    """An answer to one question, with its author. Two decisions are equal if they decide the same."""
 
     question_id: str
     kind: Literal["approve", "edit", "deny", "reply", "revoke"]
-    """`revoke` ends a grant, and answers no question: its id is `revoke:` and that of the question it was given with (`Run.revoke`)."""
+    """`revoke` ends a grant and answers no question: its id is `revoke:` and the id of the grant's question (`Run.revoke`)."""
     text: str = ""
     args: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The changed arguments of an edit, laid over those that were shown."""
+    """The changed arguments of an edit; the others stay as shown."""
     shown: str = field(default="", compare=False)
     """The digest of what was shown (`Question.digest`)."""
     by: str = field(default="", compare=False)
-    """Who decided, as far as it was said."""
+    """Who decided, if known."""
     via: str = field(default="", compare=False)
-    """From where: a door's name, `grant:` and the id of the question it was given with, `expiry`, or `policy`."""
+    """Where the decision comes from: `grant:` and the id of the grant's question, `expiry`, `policy`, or a caller's own word."""
     at: float | None = field(default=None, compare=False)
     """When, in seconds since 1970."""
     grant: Grant | None = None
-    """Consent to further calls, given along with it."""
+    """Consent to further calls, given with this decision."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.grant, Mapping):  # as JSON has it
+        if isinstance(self.grant, Mapping):  # read from JSON
             from ferrule.values.confirmation.policy import Grant
 
             object.__setattr__(self, "grant", Grant(**cast("dict[str, Any]", self.grant)))
 
     @property
-    def status(self) -> Status:
+    def status(self) -> DecisionStatus:
         """The decision in udspy's words."""
         return _STATUS[self.kind]
 
     def signed(self, by: str = "", via: str = "") -> Decision:
-        """The same decision with who gave it, and from where."""
+        """The same decision with its author and where it comes from."""
         return replace(self, by=by or self.by, via=via or self.via)
 
 
 def confirmation_text(name: str, args: Mapping[str, Any], server: str = "", original: str = "") -> str:
-    """The question a person is asked, as seed 001 words it; with the MCP server, and the tool's name there, where it is of one."""
+    """The text of a confirmation, in udspy's words; with the MCP server and the tool's name there, if it is on one."""
     where = f" ({original!r} of the MCP server {server!r})" if server else ""
     return f"Confirm execution of {name}{where} with args: {json_text(dict(args))}? (yes/no)"
 
 
-def fingerprint(declaration: Mapping[str, Any], effect: str) -> str:
-    """Names a tool's definition: name, description, schema, and what a call does to the world."""
+def tool_fingerprint(declaration: Mapping[str, Any], effect: str) -> str:
+    """A digest of a tool's definition: name, description, schema and effect."""
     return sha256(json_bytes([declaration, effect])).hexdigest()[:20]
 
 
-_STATUS: dict[str, Status] = {"approve": "approved", "edit": "edited", "deny": "rejected", "reply": "feedback", "revoke": "rejected"}
+_STATUS: dict[str, DecisionStatus] = {
+    "approve": "approved",
+    "edit": "edited",
+    "deny": "rejected",
+    "reply": "feedback",
+    "revoke": "rejected",
+}
 
 
 def _json_object(text: str) -> dict[str, Any] | None:

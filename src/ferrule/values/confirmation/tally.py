@@ -1,7 +1,7 @@
-"""What the decisions of a run come to: which were made, and which grants hold with what is left of them.
+"""Counts the decisions of a run: the first on each question, and the grants that are left.
 
-A run keeps its decisions as a list that only grows. Each is counted here once, when somebody next asks, so that the thousandth question
-costs what the first one did.
+A run's list of decisions only grows. Each is counted here once, when the count is next read, so that the thousandth question costs as much
+as the first.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """The count of one run's decisions. Safe in threads, as branches of a run are decided on at once."""
+    """The count of one run's decisions. Thread-safe, as branches of a run may take decisions at once."""
 
     __slots__ = ("_counted", "_first", "_grants", "_kinds", "_lock", "_of")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of: list[Decision] | None = None  # most runs are asked nothing, and count nothing
+        self._of: list[Decision] | None = None  # most runs have no question
 
     def _begin(self, decisions: list[Decision]) -> None:
         self._of = decisions
@@ -56,21 +56,21 @@ class Tally:
                 del self._grants[key]
 
     def first(self, decisions: list[Decision], question_id: str) -> Decision | None:
-        """What was decided first on a question; None if nothing was."""
+        """The first decision on a question, or None."""
         with self._lock:
             self._count(decisions)
             return self._first.get(question_id)
 
     def grants(self, decisions: list[Decision]) -> dict[str, Grant]:
-        """The grants that were given and are not used up, by the id of the question; those whose time is over are among them."""
+        """The grants that are not used up, by the id of their question. Expired ones are included."""
         with self._lock:
             self._count(decisions)
             return dict(self._grants)
 
     def note(self, decisions: list[Decision], decision: Decision) -> None:
-        """Put a decision at the end of the list, unless there is one of its kind on its question.
+        """Append a decision to the list, unless the list has one of its kind on its question.
 
-        Every decision that counts stands there, also after a crash that left only the journal.
+        So the list is complete even after a crash that left only the journal.
         """
         with self._lock:
             self._count(decisions)

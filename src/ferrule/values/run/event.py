@@ -1,6 +1,6 @@
-"""What observers are told while a run goes on.
+"""Events: what observers receive while a run executes.
 
-Every event carries `run_id`; those of a nested run also `parent_id`. Deltas may be lost or repeated over a resume; all else comes once.
+Every event has a `run_id`, those of a nested run also a `parent_id`. Deltas may be lost or repeated over a resume; all others come once.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Event(Changing, kw_only=True):
-    """The root of all events."""
+    """Base class of all events."""
 
     run_id: str = ""
     parent_id: str = ""
-    """The run, or the tool call, inside which this run was started; empty for an outermost one."""
+    """The run or tool call inside which this run was started; empty for an outermost run."""
 
 
 class RunStarted(Event):
@@ -34,7 +34,7 @@ class RunStarted(Event):
 
 
 class Resumed(Event):
-    """A run goes on after a replay; `trajectory` is what the replay brought back."""
+    """A run continues after a replay; `trajectory` holds the replayed steps."""
 
     trajectory: Trajectory
 
@@ -49,10 +49,10 @@ class ModelCalled(Event):
 
 
 class Formatted(Event):
-    """A request was made and goes out next. Counts only: neither prompts nor values stand in it."""
+    """A request was rendered and goes out next. Holds counts only, no prompts or values."""
 
     request_id: str
-    """The request's digest, as `ModelCalled.request` has it."""
+    """The digest of `ModelCalled.request`."""
     attempt: int
     adapter: str
     messages: int
@@ -60,29 +60,29 @@ class Formatted(Event):
 
 
 class ParseStarted(Event):
-    """An adapter begins to read an answer."""
+    """An adapter begins to parse an answer."""
 
     request_id: str
     attempt: int
     adapter: str
     calls: int
-    """How many native tool calls the answer has."""
+    """The number of native tool calls in the answer."""
 
 
 class ParseFinished(Event):
-    """An adapter has read an answer, or could not: told on every path."""
+    """An adapter has parsed an answer, or failed to (`error`)."""
 
     request_id: str
     attempt: int
     adapter: str
     calls: int
     outputs: tuple[str, ...] = ()
-    """The names of what was read."""
+    """The names of the parsed outputs."""
     error: BaseException | None = None
 
 
 class TextDelta(Event):
-    """A piece of the model's text, as it came."""
+    """A piece of the model's text."""
 
     call_id: str
     text: str
@@ -97,7 +97,7 @@ class FieldDelta(Event):
 
 
 class ThoughtDelta(Event):
-    """A piece of what the model thinks: a reasoning field, or a provider's reasoning text."""
+    """A piece of the model's reasoning: from a reasoning field, or from the provider's reasoning text."""
 
     call_id: str
     text: str
@@ -112,7 +112,7 @@ class ModelAnswered(Event):
 
 
 class AttemptFailed(Event):
-    """An answer could not be used; what was streamed of it is void, and the model is asked again."""
+    """An answer could not be used: its streamed pieces are void, and the model is asked again."""
 
     reason: str
     attempt: int
@@ -125,7 +125,7 @@ class CallStarted(Event):
 
 
 class CallProgress(Event):
-    """A running tool tells how far it is."""
+    """A running tool reports its progress."""
 
     call_id: str
     message: str = ""
@@ -134,7 +134,7 @@ class CallProgress(Event):
 
 
 class CallFinished(Event):
-    """A tool call ended, well or not."""
+    """A tool call ended, with or without an error."""
 
     call: ToolCall
     result: ToolResult
@@ -147,14 +147,14 @@ class QuestionAsked(Event):
 
 
 class Decided(Event):
-    """A question was decided: by a person, by a grant, or because its time was over (see `decision.via`)."""
+    """A question was decided: by a person, by a grant, by a policy, or because it expired (see `decision.via`)."""
 
     question: Question
     decision: Decision
 
 
 class RuleUsed(Event):
-    """A policy spoke of a call: it is allowed, asked about, or denied."""
+    """A rule of a policy applied to a call: the call is allowed, needs a decision, or is denied."""
 
     call: ToolCall
     verdict: str
@@ -170,7 +170,7 @@ class StepFinished(Event):
 
 
 class Custom(Event):
-    """Whatever a tool or a program wants to say to its observers."""
+    """An event of a tool's or program's own."""
 
     name: str
     payload: Any = field(default=None)

@@ -1,4 +1,4 @@
-"""What a run leaves behind: `Step`, `Trajectory`, `Prediction`."""
+"""The outcome of a run: `Step`, `Trajectory`, `Prediction`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _KEY = re.compile(rf"({'|'.join(_KEYS)})_(0|[1-9][0-9]{{0,8}})")
 
 
 class Step(Record):
-    """One turn of a loop: what the model thought, the calls it made, what came of each (in the same order)."""
+    """One turn of a loop: the model's thought, its calls, and their results in the same order."""
 
     thought: str = ""
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
 
     def entry(self, key: str) -> Any:
-        """One of `thought`, `tool_name`, `tool_args`, `observation`: a list each where the turn had several calls."""
+        """One of `thought`, `tool_name`, `tool_args`, `observation`; all but the thought are lists if the turn had several calls."""
         if key == "thought":
             return self.thought
         found: list[Any]
@@ -40,7 +40,7 @@ class Step(Record):
             found = [call.args for call in self.calls]
         else:
             found = [content_text(result.content) for result in self.results]
-        # A step without a call (an answer that could not be read) still has its four entries.
+        # A step without a call (an answer that could not be parsed) still has its four entries.
         return found[0] if len(found) == 1 else found or (None if key != "tool_args" else {})
 
 
@@ -54,11 +54,11 @@ class Trajectory(Mapping[str, Any]):
         """The steps in order."""
 
     def then(self, step: Step) -> Self:
-        """All this and one more step."""
+        """A trajectory with one more step."""
         return type(self)(self.steps.then(step))
 
     def __getitem__(self, key: str) -> Any:
-        # Untyped callers may ask for anything with `in`; and only `thought_7` is a key, not `thought_07` beside it.
+        # Callers may pass any object to `in`; and `thought_7` is a key, but `thought_07` is not.
         found = _KEY.fullmatch(key) if isinstance(key, str) else None
         if found is None or int(found[2]) >= len(self.steps):
             raise KeyError(key)
@@ -71,7 +71,7 @@ class Trajectory(Mapping[str, Any]):
         return len(_KEYS) * len(self.steps)
 
     def __eq__(self, other: object) -> bool:
-        # By the mapping: call ids may differ between equal runs over different protocols.
+        # By keys and values: call ids may differ between equal runs over different protocols.
         return isinstance(other, Mapping) and dict(self) == dict(other)  # pyright: ignore[reportUnknownArgumentType]
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]  compared by content
@@ -83,8 +83,8 @@ class Trajectory(Mapping[str, Any]):
 class Prediction(Mapping[str, Any]):
     """Typed outputs by name, as attributes and as items: `Prediction(answer=42).answer`.
 
-    Its keys are the outputs only. Beside them stand `trajectory`, `usage`, `messages` and `reason`, unless an output has that name. An
-    output that is named like a method of a mapping (`items`, `keys`, ...) is reached as an item.
+    Its keys are the outputs only. `trajectory`, `usage`, `messages` and `reason` are further attributes, unless an output has that name.
+    An output named like a method of a mapping (`items`, `keys`, ...) is read as an item.
     """
 
     __slots__ = ("_calls", "_history", "_messages", "_outputs", "_reason", "_trajectory", "_usage")
@@ -97,11 +97,11 @@ class Prediction(Mapping[str, Any]):
         messages: Messages
         """The conversation up to and including this answer."""
         history: History
-        """The same as a `History`, the input of the next call: one object, to which results may be added."""
+        """The conversation as a `History`, an input of the next call: one object, to which results can be added."""
         tool_calls: ToolCalls
-        """Calls the model wants and nobody ran (`auto_execute_tools=False`)."""
+        """The calls of the model that were not run (`auto_execute_tools=False`)."""
         reason: str | None
-        """Why the run ended before the model finished (`max_iters`, a limit); None for a normal end."""
+        """Why the run ended before the model finished (`max_iters`, or a limit); None for a normal end."""
 
     def __init__(self, /, **outputs: Any) -> None:
         self._outputs = outputs
@@ -122,7 +122,7 @@ class Prediction(Mapping[str, Any]):
         reason: str | None = None,
         calls: Sequence[ToolCall] = (),
     ) -> Self:
-        """A prediction with what stands beside its outputs."""
+        """A prediction with attributes besides its outputs."""
         made = cls(**outputs)
         if trajectory is not None:
             made._trajectory = trajectory
@@ -132,7 +132,7 @@ class Prediction(Mapping[str, Any]):
         return made
 
     def counted(self, usage: Usage) -> None:
-        """Note what the run cost; called by its driver once, at the end."""
+        """Set the usage; the driver calls it once, at the end."""
         self._usage = usage
 
     def __getitem__(self, key: str) -> Any:
@@ -149,16 +149,16 @@ class Prediction(Mapping[str, Any]):
             if name in self._outputs:
                 return self._outputs[name]
             if name == "history":
-                return self._made_history()
+                return self._make_history()
             if name == "tool_calls":
                 return ToolCalls(tool_calls=list(self._calls))
-            if name in _BESIDE:
+            if name in _FURTHER:
                 return getattr(self, f"_{name}")
         known = ", ".join(self._outputs) if not name.startswith("_") else ""
-        msg = f"`{name}` is no output of this prediction; it has: {known or 'none'}."
+        msg = f"`{name}` is not an output of this prediction; its outputs are: {known or 'none'}."
         raise AttributeError(msg)
 
-    def _made_history(self) -> History:
+    def _make_history(self) -> History:
         if self._history is None:
             from ferrule.values.conversation.history import History
 
@@ -185,18 +185,18 @@ class Prediction(Mapping[str, Any]):
         return self._usage
 
     def __reduce__(self) -> tuple[Any, ...]:
-        beside = {"trajectory": self._trajectory, "messages": self._messages, "reason": self._reason, "calls": self._calls}
-        return (_again, (self._outputs, self._usage, beside))
+        further = {"trajectory": self._trajectory, "messages": self._messages, "reason": self._reason, "calls": self._calls}
+        return (_again, (self._outputs, self._usage, further))
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self._outputs.items())
         return f"Prediction({inside})"
 
 
-_BESIDE = frozenset({"trajectory", "usage", "messages", "reason"})
+_FURTHER = frozenset({"trajectory", "usage", "messages", "reason"})
 
 
-def _again(outputs: dict[str, Any], usage: Usage, beside: dict[str, Any]) -> Prediction:
-    made = Prediction.of(outputs, **beside)
+def _again(outputs: dict[str, Any], usage: Usage, further: dict[str, Any]) -> Prediction:
+    made = Prediction.of(outputs, **further)
     made.counted(usage)
     return made
