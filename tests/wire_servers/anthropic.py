@@ -20,8 +20,8 @@ from ferrule.errors import (
     shown,
 )
 from ferrule.models.http.sse import event
-from ferrule.models.wires.anthropic.blocks import assistant_blocks, call_block, kind, said_in
-from ferrule.models.wires.payload import listed, mapping, text_of
+from ferrule.models.wires.anthropic.blocks import assistant_blocks, call_block, kind, read_blocks
+from ferrule.models.wires.payload import list_of, mapping, text_of
 from ferrule.testing.server.protocol import Received
 from ferrule.values.content.parts import File, Image, Part, Text
 from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Delta, Request, Response, Shape
@@ -92,14 +92,14 @@ def _messages(entry: Json, place: str, names: dict[str, str]) -> Iterator[Messag
         if call_id is None:
             raise InputError(f"{place}.content[{number}] is a result and needs the `tool_use_id` of its call")
         said = block.get("content") or ""
-        result = said if isinstance(said, str) else _content([_part(mapping(each), place) for each in listed(said)])
+        result = said if isinstance(said, str) else _content([_part(mapping(each), place) for each in list_of(said)])
         yield Message("tool", result, tool_call_id=call_id, name=names.get(call_id), is_error=block.get("is_error") is True)
     if parts or not found:
         yield Message(role, _content(parts))
 
 
 def _answer(blocks: list[Json], names: dict[str, str]) -> Message:
-    text, thoughts, calls, extra = said_in(blocks)
+    text, thoughts, calls, extra = read_blocks(blocks)
     names.update({call.id: call.name for call in calls if call.id})
     return Message("assistant", text or "", calls, reasoning=thoughts or "", extra=extra)
 
@@ -130,7 +130,7 @@ def _part(block: Json, place: str) -> Part:
 
 
 def _system(system: Any) -> list[str]:
-    found = [system] if isinstance(system, str) else [mapping(block).get("text") for block in listed(system)]
+    found = [system] if isinstance(system, str) else [mapping(block).get("text") for block in list_of(system)]
     if not isinstance(system, (str, list)) or not all(isinstance(text, str) for text in found):
         raise InputError(f"`system` is text or a list of blocks of text, found {shown(cast('object', system))}")
     return cast("list[str]", found)
@@ -138,7 +138,7 @@ def _system(system: Any) -> list[str]:
 
 def _tools(tools: Any) -> Declarations:
     made: list[Json] = []
-    for place, entry in enumerate(listed(tools)):
+    for place, entry in enumerate(list_of(tools)):
         tool = mapping(entry)
         if not text_of(tool.get("name")) or not isinstance(tool.get("input_schema"), dict):
             raise InputError(f"tools[{place}] is no tool with a name and an input_schema: {shown(entry)}")

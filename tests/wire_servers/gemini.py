@@ -11,8 +11,8 @@ from urllib.parse import unquote
 
 from ferrule.errors import InputError, shown
 from ferrule.models.http.sse import event
-from ferrule.models.wires.gemini.parts import UNSIGNED, content_of, present, said, turn_parts
-from ferrule.models.wires.payload import Json, listed, mapping, text_of
+from ferrule.models.wires.gemini.parts import UNSIGNED, content_of, present, read_parts, turn_parts
+from ferrule.models.wires.payload import Json, list_of, mapping, text_of
 from ferrule.testing.server import openai_chat
 from ferrule.testing.server.protocol import Received
 from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Delta, Request, Response, Shape
@@ -67,7 +67,7 @@ class _Conversation:
 
     def read(self, fields: Json) -> Messages:
         """The messages of a body."""
-        contents = listed(fields.get("contents"))
+        contents = list_of(fields.get("contents"))
         if not contents:
             msg = "`contents` is a list of contents and not empty"
             raise InputError(msg)
@@ -88,7 +88,7 @@ class _Conversation:
 
     def _take_turn(self, parts: list[Json]) -> None:
         signed = [{key: value for key, value in part.items() if value != UNSIGNED} for part in parts]
-        turn = said(signed)
+        turn = read_parts(signed)
         calls = tuple([call if call.id else call.with_id(self._next_id()) for call in turn.calls])
         self._open += calls
         self._messages.append(Message("assistant", turn.text or "", calls, reasoning=turn.reasoning or "", extra=turn.extra))
@@ -126,7 +126,7 @@ class _Conversation:
         # Without either key the whole is the output (`FunctionResponse.response`).
         value: Any = response.get("error" if is_error else "output", response)
         text = value if isinstance(value, str) else json_text(value)
-        media = [_part(part) for part in listed(result.get("parts"))]
+        media = [_part(part) for part in list_of(result.get("parts"))]
         try:
             content = content_of([*([{"text": text}] if text or not media else []), *media])
         except (KeyError, ValueError) as error:
@@ -144,7 +144,7 @@ def _parts(content: Any, place: str) -> list[Json]:
     if not isinstance(parts, list):
         msg = f"{place} has no list of `parts`: {shown(content)}"
         raise InputError(msg)
-    return [_part(part) for part in listed(parts)]
+    return [_part(part) for part in list_of(parts)]
 
 
 def _part(part: Any) -> Json:
@@ -155,12 +155,12 @@ def _tools(tools: Any) -> Declarations:
     if not tools:
         return NO_TOOLS
     declared: list[Json] = []
-    for place, tool in enumerate(listed(tools)):
+    for place, tool in enumerate(list_of(tools)):
         fields = _fields(tool)
         if fields.keys() != _DECLARED:
             msg = f"tools[{place}] is no tool of functions, and there are no others here: {shown(tool)}"
             raise InputError(msg)
-        for function in map(_fields, listed(fields["functionDeclarations"])):
+        for function in map(_fields, list_of(fields["functionDeclarations"])):
             name = text_of(function.get("name"))
             if name is None:
                 msg = f"tools[{place}] declares a function without a name: {shown(function)}"
@@ -184,14 +184,14 @@ def _json_schema(schema: Any) -> Json:
     if "items" in made:
         made["items"] = _json_schema(made["items"])
     if "anyOf" in made:
-        made["anyOf"] = [_json_schema(each) for each in listed(made["anyOf"])]
+        made["anyOf"] = [_json_schema(each) for each in list_of(made["anyOf"])]
     return made
 
 
 def _choice(config: Any) -> str | None:
     calling = _fields(_fields(config).get("functionCallingConfig"))
     mode = text_of(calling.get("mode"))
-    names = listed(calling.get("allowedFunctionNames"))
+    names = list_of(calling.get("allowedFunctionNames"))
     if mode == "ANY" and len(names) == 1 and isinstance(names[0], str):
         return names[0]
     return _CHOICES.get(mode or "")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import InputError, shown
 from ferrule.models.http.sse import event
 from ferrule.models.wires.openai_chat.read_request import read_message, read_request
-from ferrule.models.wires.openai_responses.codec import OURS, WIRE, call_item, calls_in, kept_of, reasoning_in, text_in
-from ferrule.models.wires.payload import Json, listed, mapping, text_of
+from ferrule.models.wires.openai_responses.codec import OURS, WIRE, call_item, calls_in, extra_of, reasoning_in, text_in
+from ferrule.models.wires.payload import Json, list_of, mapping, text_of
 from ferrule.testing.server import openai_chat
 from ferrule.testing.server.protocol import Received
 from ferrule.values.conversation.exchange import Delta, Response
@@ -40,7 +40,7 @@ def receive(body: Json, path: str) -> Received:
         **{name: value for name, value in body.items() if name not in _FIELDS},
         **{name: value for name, value in said.items() if value is not None},
         "messages": _messages(body),
-        "tools": [_tool(tool, place) for place, tool in enumerate(listed(body.get("tools")))],
+        "tools": [_tool(tool, place) for place, tool in enumerate(list_of(body.get("tools")))],
         "tool_choice": _choice(body.get("tool_choice")),
         "parallel_tool_calls": body.get("parallel_tool_calls"),
         "response_format": _format(text.get("format")),
@@ -106,7 +106,7 @@ def _is_thought_only(items: list[Json]) -> bool:
 
 def _answered(items: list[Json]) -> Message:
     text, _ = text_in(items)
-    return Message("assistant", text or "", calls_in(items), reasoning=reasoning_in(items) or "", extra=kept_of(items, is_stored=False))
+    return Message("assistant", text or "", calls_in(items), reasoning=reasoning_in(items) or "", extra=extra_of(items, is_stored=False))
 
 
 def _message(fields: Json, kind: Any, place: int) -> Message:
@@ -159,7 +159,7 @@ def _status(reason: str | None) -> tuple[str, Json | None]:
 
 
 def _output(response: Response) -> list[Json]:
-    kept = [mapping(item) for item in listed(mapping((response.extra or {}).get(WIRE)).get("output"))]
+    kept = [mapping(item) for item in list_of(mapping((response.extra or {}).get(WIRE)).get("output"))]
     thoughts = [item for item in kept if item.get("type") == "reasoning"]
     # The ids are made anew: a stream has told that of the first before it is known what came with the answer.
     output = [{**_begun("reasoning", place), **item, "id": f"rs_{place}"} for place, item in enumerate(thoughts)]

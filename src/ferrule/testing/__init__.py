@@ -1,7 +1,7 @@
-"""Test equipment for programs that use ferrule: models that need no provider, a real server on loopback, and a blocked network.
+"""Test equipment for programs that use ferrule: models without a provider, a server on loopback, and a blocked network.
 
-`serve(lm)` answers over HTTP with any model of ferrule (testing/server/server.py), in this process or in one of its own:
-`python -m ferrule.testing --port 8000 --lm offline`.
+`serve(lm)` answers over HTTP with any model of ferrule, in this process; `python -m ferrule.testing --port 8000 --lm offline` does so in
+its own process.
 """
 
 from __future__ import annotations

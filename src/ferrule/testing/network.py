@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class NetworkBlockedError(RuntimeError):
-    """Something tried to leave this machine inside `block_network()`."""
+    """A connection to another machine was attempted inside `block_network()`."""
 
 
 _guards = threading.Lock()
@@ -22,25 +22,25 @@ _real: dict[str, Any] = {}
 
 @contextmanager
 def block_network() -> Generator[None]:
-    """Refuse, in the whole process, connections to anywhere but loopback and Unix sockets, for a `with` block.
+    """For a `with` block, refuse all connections of the process except to loopback and Unix sockets.
 
     It watches Python's `socket` module: an event loop written in C (uvloop) goes past it.
     """
-    global _blocking  # noqa: PLW0603  what is blocked is the process
+    global _blocking  # noqa: PLW0603  blocks the whole process
     with _guards:
         _blocking += 1
         if _blocking == 1:
-            _close_door()
+            _patch_sockets()
     try:
         yield
     finally:
         with _guards:
             _blocking -= 1
             if _blocking == 0:
-                _open_door()
+                _restore_sockets()
 
 
-def _close_door() -> None:
+def _patch_sockets() -> None:
     _real.update({name: socket.socket.__dict__.get(name) for name in ("connect", "connect_ex", "sendto")})
     _real["getaddrinfo"] = socket.getaddrinfo
 
@@ -66,7 +66,7 @@ def _close_door() -> None:
     socket.getaddrinfo = getaddrinfo
 
 
-def _open_door() -> None:
+def _restore_sockets() -> None:
     socket.getaddrinfo = _real.pop("getaddrinfo")
     for name in ("connect", "connect_ex", "sendto"):
         own = _real.pop(name)
@@ -87,7 +87,7 @@ def _check(host: Any) -> None:
     except ValueError:
         address = None
     if address is None or not (address.is_loopback or address.is_unspecified):
-        msg = f"The network is blocked in this test, and something wanted to reach {name!r}. Use a model of `ferrule.testing`, or `serve`."
+        msg = f"The network is blocked in this test, and it tried to reach {name!r}. Use a model of `ferrule.testing`, or `serve`."
         raise NetworkBlockedError(msg)
 
 

@@ -1,7 +1,7 @@
-"""Answers of a real model kept in a file, and given again: `RecordLM` writes it, `ReplayLM` reads it.
+"""Recordings of a model's answers: `RecordLM` writes the file, `ReplayLM` answers from it.
 
-The file is JSON lines. The first says whose answers they are; each other holds `key` (the request's digest), `asked` (the request as
-lines of text, to compare by), and `answer`. Keys of providers are never in a request, and are taken out should a text hold one.
+The file is JSON lines. The first names the model; each other holds `key` (the request's digest), `asked` (the request as lines of text, to
+compare by), and `answer`. Requests hold no keys of providers; a key in a text is removed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ConfigurationError, FerruleError, ScriptError, shown
 from ferrule.models.model import BaseLM, answer_of, as_model
-from ferrule.models.wires.payload import decoded
+from ferrule.models.wires.payload import Json, decode
 from ferrule.testing.scripted import LocalLM
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
@@ -25,12 +25,11 @@ from ferrule.values.record import fields_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-Json = dict[str, Any]
 _DIFF_LINES = 60
 
 
 class RecordLM(BaseLM):
-    """A model whose answers are added to a file as they come. Errors are passed on and not recorded."""
+    """A model that adds its answers to a file. Errors are raised and not recorded."""
 
     def __init__(self, lm: Any, path: str | Path) -> None:
         self._lm = as_model(lm)
@@ -39,19 +38,19 @@ class RecordLM(BaseLM):
         self.capabilities = self._lm.capabilities
 
     def complete(self, request: Request) -> Response:
-        """The model's answer, written down."""
+        """The model's answer, recorded."""
         response = answer_of(self._lm, self._lm.complete(request))
         self._file.add(request, response)
         return response
 
     async def acomplete(self, request: Request) -> Response:
-        """The model's answer, written down."""
+        """The model's answer, recorded."""
         response = answer_of(self._lm, await self._lm.acomplete(request))
         self._file.add(request, response)
         return response
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
-        """The model's answer as it comes; written down at its end."""
+        """The model's answer piece by piece, recorded at its end."""
         stream = self._lm.stream(request)
         try:
             for item in stream:
@@ -62,7 +61,7 @@ class RecordLM(BaseLM):
             cast("Any", stream).close()
 
     async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
-        """The model's answer as it comes; written down at its end."""
+        """The model's answer piece by piece, recorded at its end."""
         stream = self._lm.astream(request)
         try:
             async for item in stream:
@@ -74,16 +73,16 @@ class RecordLM(BaseLM):
 
 
 class ReplayLM(LocalLM):
-    """The answers of a file, by request; asked anything else, it raises a `ScriptError` that shows the nearest recording as a diff.
+    """Answers requests from a file; another request raises a `ScriptError` that shows a diff to the nearest recording.
 
-    A request that was recorded several times is answered in that order, and then no more; `repeat=True` goes on with its last answer.
+    A request that was recorded several times gets its answers in that order; then it raises, or with `repeat=True` gets the last one again.
     """
 
     def __init__(self, path: str | Path, *, repeat: bool = False) -> None:
         self._path = Path(path)
         self._repeat = repeat
         self._lock = threading.Lock()
-        self._given: dict[str, int] = defaultdict(int)
+        self._used: dict[str, int] = defaultdict(int)
         head, entries = _read(self._path)
         self._answers: dict[str, list[Response]] = defaultdict(list)
         self._asked: dict[str, list[str]] = {}
@@ -100,8 +99,8 @@ class ReplayLM(LocalLM):
         if answers is None:
             raise ScriptError(self._missed(request))
         with self._lock:
-            place = self._given[key]
-            self._given[key] = place + 1
+            place = self._used[key]
+            self._used[key] = place + 1
         if place >= len(answers):
             if not self._repeat:
                 found = f"{self._path} holds {len(answers)} answers to this request, and it was asked {place + 1} times"
@@ -130,7 +129,7 @@ class ReplayLM(LocalLM):
 
 
 class _File:
-    """A recording that grows."""
+    """A recording to append to."""
 
     def __init__(self, path: Path, name: str, capabilities: Capabilities) -> None:
         self._path = path
@@ -149,7 +148,7 @@ class _File:
                 line = json_bytes(self._head) + b"\n" + line
             else:
                 file.seek(size - 1)
-                if file.read(1) != b"\n":  # whoever wrote last was killed in the middle of a line
+                if file.read(1) != b"\n":  # the last writer was killed in the middle of a line
                     line = b"\n" + line
             file.write(line)
 
@@ -160,13 +159,13 @@ def _without_keys(line: bytes) -> bytes:
     names = {name for provider in PROVIDERS.values() for name in (provider.key_variable, *provider.other_variables) if name}
     for name in names:
         key = os.environ.get(name, "").strip()
-        if len(key) > 7:  # noqa: PLR2004  a shorter one is a stand-in, and might be a word
+        if len(key) > 7:  # noqa: PLR2004  a shorter one is a placeholder, and may be a word
             line = line.replace(json_bytes(key)[1:-1], b"[key]")
     return line
 
 
 def _lines(request: Request) -> list[str]:
-    """A request as text to compare by; of settings only what cannot be secret."""
+    """A request as lines of text to compare by, without settings that may be secret."""
     lines = [f"tool {json_text(tool)}" for tool in request.tools]
     settings = {name: value if isinstance(value, (bool, int, float)) else "…" for name, value in sorted(request.settings.items())}
     rest = {"tool_choice": request.tool_choice, "parallel": request.parallel, "shape": request.shape, "settings": settings}
@@ -211,7 +210,7 @@ def _read(path: Path) -> tuple[Json, list[Json]]:
         if not line.strip():
             continue
         try:
-            entry = decoded(line)
+            entry = decode(line)
             if number == 1 and "ferrule" in entry:
                 head = entry
             else:
@@ -220,6 +219,6 @@ def _read(path: Path) -> tuple[Json, list[Json]]:
         except (ValueError, KeyError, TypeError, AttributeError, FerruleError) as error:
             if number == len(lines):  # the recorder was killed in the middle of its last line
                 break
-            msg = f"Line {number} of {path} is no recording: {shown(line)}."
+            msg = f"Line {number} of {path} is not a recording: {shown(line)}."
             raise ConfigurationError(msg) from error
     return head, entries

@@ -27,10 +27,10 @@ _WORDS = re.compile(r"\S+\s*|\s+")
 
 
 class LocalLM(BaseLM):
-    """A model that needs nobody: it answers at once, so nothing is awaited, and it streams word by word."""
+    """Base of models without a provider: they answer at once and stream word by word."""
 
     async def acomplete(self, request: Request) -> Response:
-        """The answer, at once: it takes a moment and waits for nothing."""
+        """The answer, at once: no thread is needed."""
         return self.complete(request)
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
@@ -44,17 +44,17 @@ class LocalLM(BaseLM):
 
 
 class ScriptedLM(LocalLM):
-    """Answers in the order given, whatever it is asked; asking more is a `ScriptError`.
+    """Gives its answers in order, whatever the request; a request without an answer left raises `ScriptError`.
 
     ```python
     with ScriptedLM([{"name": "add", "args": {"a": 1, "b": 2}}, "It is 3."]) as lm: ...
     ```
     An answer is text, a call, a list of calls, `{"text": ..., "tool_calls": [...]}`, a `Response`, an exception (raised), or a function
-    of the `Request` that returns any of these. Calls without an id get `call_0`, `call_1` and so on. As a context manager it asserts at
-    a clean exit that every answer was asked for.
+    of the `Request` that returns any of these. Calls without an id get `call_0`, `call_1` and so on. As a context manager it asserts on
+    exit that every answer was used.
 
-    `by=function` answers every request by that function and holds no state, so that one instance serves any number of runs at once.
-    Requests are kept in `requests` for a script, and with `by` only if `record=True`: they would keep every conversation alive.
+    `by=function` answers every request by that function and holds no state, so one instance serves any number of concurrent runs.
+    `requests` holds the requests of a script, and those of `by` only if `record=True`: they keep every conversation in memory.
     """
 
     name = "scripted"
@@ -77,12 +77,12 @@ class ScriptedLM(LocalLM):
             msg = "`ScriptedLM` takes a list of answers or `by=function`, not both."
             raise ConfigurationError(msg)
         numbers = _Numbers("call_")
-        self._script = [_prepared(item, f"answers[{place}]", numbers) for place, item in enumerate(items)]
+        self._script = [_prepare(item, f"answers[{place}]", numbers) for place, item in enumerate(items)]
         self._by = by
         self._record = by is None if record is None else record
         self._place = _Place()
         self.requests: list[Request] = []
-        """The requests seen, in order."""
+        """The requests, in order."""
         if capabilities is not None:
             self.capabilities = capabilities
 
@@ -95,7 +95,7 @@ class ScriptedLM(LocalLM):
             answer = by(request)
             if type(answer) is Response and not answer.tool_calls:
                 return answer
-            return _said(_prepared(answer, "what `by` returned", _numbers(request)), request)
+            return _respond(_prepare(answer, "what `by` returned", _numbers(request)), request)
         with self._place.lock:
             place = self._place.asked
             self._place.asked = place + 1
@@ -104,10 +104,10 @@ class ScriptedLM(LocalLM):
         if place >= len(self._script):
             raise ScriptError(_too_much(place + 1, len(self._script), request))
         answer = self._script[place]
-        return answer if type(answer) is Response else _said(answer, request)
+        return answer if type(answer) is Response else _respond(answer, request)
 
     def assert_done(self) -> None:
-        """Raise `ScriptError` if an answer was not asked for."""
+        """Raise `ScriptError` if an answer was not used."""
         asked = self._place.asked
         if asked < len(self._script):
             left = self._script[asked]
@@ -132,7 +132,7 @@ def _in_words(response: Response) -> Iterator[Delta | Response]:
 
 
 class _Place:
-    """How far a script has been told; copies of the model share it."""
+    """The position in a script; copies of the model share it."""
 
     __slots__ = ("asked", "lock")
 
@@ -142,7 +142,7 @@ class _Place:
 
 
 class _Numbers:
-    """Ids for calls that have none."""
+    """Ids for calls without one."""
 
     __slots__ = ("_next", "_stem")
 
@@ -150,7 +150,7 @@ class _Numbers:
         self._stem = stem
         self._next = 0
 
-    def given(self, call: ToolCall) -> ToolCall:
+    def add_id(self, call: ToolCall) -> ToolCall:
         if call.id:
             return call
         call = call.with_id(f"{self._stem}{self._next}")
@@ -159,19 +159,19 @@ class _Numbers:
 
 
 def _numbers(request: Request) -> _Numbers:
-    """Ids that are new in their conversation, without anything being counted anywhere else."""
+    """Ids that are new in their conversation, without a counter outside the request."""
     return _Numbers(f"call_{len(request.messages)}_")
 
 
-def _prepared(item: Any, where: str, numbers: _Numbers) -> Any:
-    """An item of a script as a `Response`, or as it is where it says only when asked: an exception, a function."""
+def _prepare(item: Any, where: str, numbers: _Numbers) -> Any:
+    """An item of a script as a `Response`; exceptions and functions stay unchanged until they are used."""
     if type(item) is str:
         return Response(item, finish_reason="stop", usage=_ONE)
     if isinstance(item, Response):
         calls = item.tool_calls
         if not calls or (len(calls) == 1 and calls[0].id) or all(call.id for call in calls):
             return item
-        return replace(item, tool_calls=tuple([numbers.given(call) for call in item.tool_calls]))
+        return replace(item, tool_calls=tuple([numbers.add_id(call) for call in item.tool_calls]))
     from ferrule.values.calls.call import ToolCall, ToolCalls
 
     try:
@@ -189,17 +189,17 @@ def _prepared(item: Any, where: str, numbers: _Numbers) -> Any:
             case _ if isinstance(item, BaseException) or callable(item):
                 return item
             case _:
-                msg = f"{where} is no answer: {shown(item)}. An answer is {_KINDS}."  # pyright: ignore[reportUnknownArgumentType]
+                msg = f"{where} is not an answer: {shown(item)}. An answer is {_KINDS}."  # pyright: ignore[reportUnknownArgumentType]
                 raise ConfigurationError(msg)
     except (ToolCallError, TypeError) as error:
-        msg = f"{where} is no answer: {error} An answer is {_KINDS}."
+        msg = f"{where} is not an answer: {error} An answer is {_KINDS}."
         raise ConfigurationError(msg) from error
 
 
 def _calling(entries: Sequence[Any], numbers: _Numbers) -> Response:
     from ferrule.values.calls.call import ToolCall
 
-    calls = tuple([numbers.given(ToolCall.read(entry)) for entry in entries])
+    calls = tuple([numbers.add_id(ToolCall.read(entry)) for entry in entries])
     return Response(None, calls, finish_reason="tool_calls", usage=_ONE)
 
 
@@ -207,26 +207,26 @@ def _answer(fields: dict[str, Any], numbers: _Numbers) -> Response:
     from ferrule.values.calls.call import ToolCall, ToolCalls
 
     entries = fields.get("tool_calls") or ()
-    calls = tuple([numbers.given(ToolCall.read(entry)) for entry in (entries.tool_calls if isinstance(entries, ToolCalls) else entries)])
+    calls = tuple([numbers.add_id(ToolCall.read(entry)) for entry in (entries.tool_calls if isinstance(entries, ToolCalls) else entries)])
     known: dict[str, Any] = {"finish_reason": "tool_calls" if calls else "stop", "usage": _ONE, **fields, "tool_calls": calls}
     return Response(**known)
 
 
-def _said(answer: Any, request: Request) -> Response:
+def _respond(answer: Any, request: Request) -> Response:
     for _ in range(_DEEPEST):
         if isinstance(answer, Response):
             return answer
         if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
             raise answer
-        answer = _prepared(answer(request), "what a function of the script returned", _numbers(request))
-    msg = f"a function of the script returns functions without end: {shown(answer)}"
+        answer = _prepare(answer(request), "what a function of the script returned", _numbers(request))
+    msg = f"a function of the script keeps returning functions: {shown(answer)}"
     raise ConfigurationError(msg)
 
 
 _DEEPEST = 10
 
 
-def _too_much(asked: int, given: int, request: Request) -> str:
+def _too_much(asked: int, count: int, request: Request) -> str:
     last = request.messages[-1] if request.messages else None
     question = f"The last message was {last.role}: {shown(last.text)}" if last is not None else "The request has no messages"
-    return f"`ScriptedLM` has {given} answers and was asked {asked} times. {question}."
+    return f"`ScriptedLM` has {count} answers and was asked {asked} times. {question}."

@@ -72,12 +72,12 @@ def status_error(
     for each in {secret, secret.replace("/", "\\/")} if secret else ():  # JSON may write a slash with a backslash before it
         body = body.replace(each.encode(), b"[key]")
     message, codes = _read_body(body)
-    message = redact(message, secret) or f"HTTP {status} and no message"
+    message = redact_key(message, secret) or f"HTTP {status} and no message"
     kind = _kind(status, message, codes)
     wait_s = retry_after_s(headers)
     if wait_s is None and (delay := _DELAY.search(body)):
         wait_s = float(delay[1])
-    found_id = redact(request_id(headers) or "", secret) or None
+    found_id = redact_key(request_id(headers) or "", secret) or None
     error = kind(message, provider=provider, status=status, request_id=found_id, retry_after_s=wait_s)
     add_advice(error, _ADVICE.get(kind))
     return error, issubclass(kind, UnavailableError) and not codes & _QUOTA_CODES  # a spent quota does not come back by waiting
@@ -109,9 +109,9 @@ def with_provider(
     """The error of a wire with its provider, its request id and what was `asked`: wires do not know these."""
     if error.provider is not None:
         return error
-    named = add_advice(type(error)(redact(str(error), secret), provider=provider), asked)
+    named = add_advice(type(error)(redact_key(str(error), secret), provider=provider), asked)
     named.status, named.retry_after_s = error.status, error.retry_after_s
-    named.request_id = error.request_id or redact(found_request_id or "", secret) or None
+    named.request_id = error.request_id or redact_key(found_request_id or "", secret) or None
     named.__cause__ = error.__cause__
     return named
 
@@ -145,7 +145,7 @@ def _until(date: str) -> float | None:
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
-def redact(message: str, secret: str | None) -> str:
+def redact_key(message: str, secret: str | None) -> str:
     """The message without the key, which a server may echo, and without a part of the key that `shown` has cut."""
     if not secret:
         return message
@@ -165,10 +165,10 @@ def redact_error(error: BaseException, secret: str | None) -> None:
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
-        each.args = tuple(redact(arg, secret) if isinstance(arg, str) else arg for arg in each.args)
+        each.args = tuple(redact_key(arg, secret) if isinstance(arg, str) else arg for arg in each.args)
         for name, value in vars(each).items():
             if isinstance(value, str):  # the whole answer, in a `JSONDecodeError`
-                setattr(each, name, redact(value, secret))
+                setattr(each, name, redact_key(value, secret))
         waiting += [each.__cause__, each.__context__]
 
 

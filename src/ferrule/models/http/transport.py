@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ferrule.errors import BadRequestError, ConfigurationError, LMError, UnavailableError, shown
 from ferrule.models.http.connections import Clients, Timeouts
-from ferrule.models.http.errors import add_advice, redact, redact_error, status_error
+from ferrule.models.http.errors import add_advice, redact_error, redact_key, status_error
 from ferrule.models.providers import public
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class HTTPTransport:
 
     def asked(self, key: str | None) -> str:
         """What was asked where, for error messages: without secrets."""
-        return redact(f"Asked {f'`{self.model}` at ' if self.model else ''}{public(self.url)}.", key)
+        return redact_key(f"Asked {f'`{self.model}` at ' if self.model else ''}{public(self.url)}.", key)
 
     def close(self) -> None:
         """Close the connections of sync code; the next request opens new ones."""
@@ -220,7 +220,7 @@ class HTTPTransport:
         except (httpx2.ConnectTimeout, httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError) as broken:
             redact_error(broken, key)
             limit = f" (`connect_timeout_s` is {self.timeouts.connect_s})" if isinstance(broken, httpx2.ConnectTimeout) else ""
-            words = redact(str(broken) or type(broken).__name__, key)
+            words = redact_key(str(broken) or type(broken).__name__, key)
             error = UnavailableError(f"the connection failed: {words}{limit}", provider=self.provider)
             add_advice(error, _NOT_REACHED if may_retry else _BROKE_OFF, self.asked(key))
             raise (_RetryableError(error) if may_retry else error) from broken
@@ -230,7 +230,7 @@ class HTTPTransport:
             raise add_advice(UnavailableError(msg, provider=self.provider), _TOO_LATE, self.asked(key)) from late
         except (httpx2.RequestError, httpx2.InvalidURL) as odd:
             redact_error(odd, key)
-            msg = f"the exchange failed: {redact(str(odd) or type(odd).__name__, key)}"
+            msg = f"the exchange failed: {redact_key(str(odd) or type(odd).__name__, key)}"
             raise add_advice(BadRequestError(msg, provider=self.provider), _NO_HTTP, self.asked(key)) from odd
 
     # -- retries ------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ def no_answer(found: str, body: Json) -> str:
     return f"the answer has {found}: {shown(body)}. Ask again. {_ELSEWHERE}"
 
 
-def decoded(body: bytes) -> Json:
+def decode(body: bytes) -> Json:
     """A body as a JSON object; raises `BadRequestError` that shows anything else."""
     body = body.removeprefix(BOM_UTF8)  # RFC 8259, section 8.1: a parser may ignore it
     try:
@@ -67,7 +67,7 @@ def text_of(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def listed(value: Any) -> list[Any]:
+def list_of(value: Any) -> list[Any]:
     """The value if it is a list, else an empty one."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
@@ -84,7 +84,7 @@ def refuse_settings(names: Iterable[str]) -> None:
     raise ConfigurationError(msg)
 
 
-def left_out(part: Part, wire: str, place: str) -> str:
+def placeholder(part: Part, wire: str, place: str) -> str:
     """The text in place of a part that `wire` cannot carry in `place`, such as "tool results"; logs it once."""
     kind = type(part).__name__.lower()
     if (wire, kind, place) not in _logged:

@@ -1,6 +1,6 @@
-"""The smallest value that fits a JSON Schema, as far as that is simple to say.
+"""The smallest value that fits a JSON Schema, where that is simple to find.
 
-For models that must call a tool they know nothing of. Only what is required is filled in; nothing is random.
+Only required properties are filled in; nothing is random.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _FORMATS = {
 }
 _DEEPEST = 24
 _MOST = 2000
-"""Values in a value: a schema that needs itself twice would need two to the power of its depth."""
+"""The limit of values in a value: a schema that contains itself twice grows exponentially."""
 _LONGEST = 100_000
 _HIGHEST = 1e300
 _ENDING = 4
-"""From this depth on the way out of a choice is the option that ends: null, a scalar."""
+"""From this depth, a choice takes the option that ends: null, a scalar."""
 
 
 def example(schema: Any, *, defs: Json | None = None) -> Any:
-    """A value for a schema; `defs` is where its references point, by default the schema itself."""
+    """A value for a schema; `defs` is the document of its references, by default the schema itself."""
     return _Maker(schema if defs is None else defs).value(schema, 0)
 
 
@@ -54,7 +54,7 @@ class _Maker:
     def value(self, schema: Any, depth: int) -> Any:
         self._left -= 1
         if depth > _DEEPEST or self._left < 0:
-            return None  # no finite value fits, or none that anybody would want
+            return None  # no finite value fits, or only a huge one
         if not isinstance(schema, dict):
             return "text"  # `true` fits anything
         found = self._resolved(cast("Json", schema), 0)
@@ -78,7 +78,7 @@ class _Maker:
         return makers.get(_kind(found), lambda: None)()
 
     def _resolved(self, schema: Json, hops: int) -> Json:
-        """References followed, `allOf` merged."""
+        """The schema with references resolved and `allOf` merged."""
         self._left -= 1
         if self._left < 0:
             return {}
@@ -204,10 +204,10 @@ def _string(schema: Json) -> str:
 
 
 def _matching(pattern: str) -> str | None:
-    """A text that matches a regular expression, or None where that is not simple."""
+    """A text that matches a regular expression, or None where that is not simple to find."""
     try:
         with catch_warnings():
-            simplefilter("ignore")  # a schema's pattern is not ours to improve
+            simplefilter("ignore")  # the pattern belongs to the schema's author
             made = _spelled(import_module("re._parser").parse(pattern))
             return made if re.search(pattern, made) else None
     except (re.error, ValueError, TypeError, KeyError, RecursionError, OverflowError):
@@ -250,7 +250,7 @@ def _piece(operation: str, argument: Any) -> str:
 
 
 def _member(members: Any) -> str:
-    """One character of a set."""
+    """A character of a set."""
     first, argument = members[0]
     match str(first):
         case "NEGATE":

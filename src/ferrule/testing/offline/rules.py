@@ -52,13 +52,13 @@ _PLACE = re.compile(r"\b(?:in|for|at|from|to|near|of)\s+((?:[^\W\d_a-z][\w'’-]
 _PLACE_WORDS = frozenset({"city", "location", "place", "country", "town", "region", "address", "destination", "origin"})
 _DATE_WORDS = frozenset({"date", "day", "when", "start", "end", "since", "until", "deadline", "birthday", "departure", "return"})
 _LONGEST = 4000
-"""Further in, a question is not searched for arithmetic: the search takes the square of its length."""
+"""Only the beginning of a question is searched for arithmetic: the search takes quadratic time."""
 _LEAST = 3
-"""A name counts 3, a description or a parameter 1: one word of a name, or three of the rest."""
+"""The lowest score of a tool that fits: a word of its name counts 3, of its description or a parameter 1."""
 
 
 def stem(word: str) -> str:
-    """A word without its commonest English endings, so that `adding` and `adds` meet `add`."""
+    """A word without common English endings, so that `adding` and `adds` match `add`."""
     word = word.lower()
     for ending in ("ation", "ator", "ing", "ies", "ed", "es", "or", "e", "s"):
         if word.endswith(ending) and len(word) - len(ending) > 2:  # noqa: PLR2004  what is left must still be a word
@@ -67,17 +67,17 @@ def stem(word: str) -> str:
 
 
 def words(text: str) -> set[str]:
-    """The stems of a text's words that say something."""
+    """The stems of a text's words, without stop words."""
     found = _WORD.findall(_CAMEL.sub(" ", text.replace("_", " ")))
     return {stem(word) for word in found if word.lower() not in _STOP and len(word) > 1}
 
 
 def best_tool(question: str, tools: Sequence[OfferedTool], called: AbstractSet[str]) -> OfferedTool | None:
-    """The tool that fits best of those not called yet, or None where none fits well enough."""
+    """The best fitting tool not called yet, or None if none fits well enough."""
     asked = words(question)
     found = sums(question)
     if called:
-        # A second tool must be meant, not only resemble; and a sum is done once.
+        # A second tool must share a word of its name; and a sum is calculated once.
         is_done = any(_calculates(tool) or _operations(found) & words(tool.name) for tool in tools if tool.name in called)
         found = [] if is_done else found
         tools = [tool for tool in tools if asked & words(tool.name) or (found and _calculates(tool))]
@@ -88,7 +88,7 @@ def best_tool(question: str, tools: Sequence[OfferedTool], called: AbstractSet[s
 
 
 def _operations(found: Iterable[str]) -> set[str]:
-    """The words for the signs in sums."""
+    """Words for the operators in sums."""
     return {stem(word) for each in found for sign, named in _NAMED for word in named.split() if sign in each}
 
 
@@ -122,7 +122,7 @@ def sums(question: str) -> list[str]:
 
 
 def _balanced(expression: str) -> str:
-    """Without the brackets of the sentence around it."""
+    """The expression without brackets that belong to the sentence."""
     while expression.count("(") > expression.count(")") and expression.startswith("("):
         expression = expression[1:].strip()
     while expression.count(")") > expression.count("(") and expression.endswith(")"):
@@ -150,7 +150,7 @@ def _month(name: str) -> int:
 
 @dataclass(slots=True)
 class _Material:
-    """What a question holds for arguments; each piece is used once, as long as there are others."""
+    """Pieces of a question for arguments; each is used once while there are others."""
 
     question: str
     sums: list[str] = field(default_factory=list[str])
@@ -170,7 +170,7 @@ class _Material:
 
 
 def arguments(question: str, tool: OfferedTool) -> Json:
-    """Arguments for a tool out of a question; what it does not hold becomes the smallest value that fits."""
+    """Arguments for a tool from a question; a missing one gets the smallest value that fits."""
     undated = _MONTH_FIRST.sub(" ", _DAY_FIRST.sub(" ", _ISO_DATE.sub(" ", question)))
     material = _Material(
         question,
@@ -198,7 +198,7 @@ def _found(name: str, schema: Json, material: _Material, tool: OfferedTool, *, i
         return next((option for option in cast("list[Any]", options) if words(str(option)) & asked), None)
     kind = _type(schema)
     if kind in {"integer", "number"}:
-        # Only as many numbers as there are: the same number twice is right for nothing but a required argument.
+        # A number is used twice only for a required argument.
         if not is_required and material.used.get("numbers", 0) >= len(material.numbers):
             return None
         number = material.next("numbers")
@@ -251,7 +251,7 @@ def _fits(schema: Json, word: str) -> bool:
 
 
 def _keywords(question: str, tool: OfferedTool) -> str:
-    """The question without the words that say nothing, and without those that only name the tool."""
+    """The question without stop words and without words of the tool's name."""
     names = words(tool.name)
     kept = [token for token in _tokens(question) if token and token.lower() not in _STOP and stem(token) not in names]
     return " ".join(kept)

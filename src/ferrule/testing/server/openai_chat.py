@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ferrule.errors import (
     AuthenticationError,
@@ -16,7 +16,7 @@ from ferrule.errors import (
 )
 from ferrule.models.http.sse import event
 from ferrule.models.wires.openai_chat.read_request import read_request
-from ferrule.models.wires.payload import mapping, text_of
+from ferrule.models.wires.payload import Json, mapping, text_of
 from ferrule.testing.server.protocol import Received
 from ferrule.values.conversation.exchange import Delta, Response
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ferrule.values.conversation.exchange import Usage
-
-Json = dict[str, Any]
 
 
 def receive(body: Json, path: str) -> Received:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.models.wires import payload
-from ferrule.models.wires.anthropic.blocks import assistant_blocks, call_block, call_in, content_blocks, result_block, said_in
+from ferrule.models.wires.anthropic.blocks import assistant_blocks, call_block, call_in, content_blocks, read_blocks, result_block
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.message import Message
@@ -130,7 +130,7 @@ def test_calls_that_are_gone_from_the_message_do_not_go_back():
         {"type": "thinking", "thinking": "t", "signature": "s"},
         {"type": "tool_use", "id": "b", "name": "y", "input": {}},
     ]
-    _, thoughts, calls, extra = said_in(came)
+    _, thoughts, calls, extra = read_blocks(came)
     assert thoughts == "t"
     assert assistant_blocks(Message("assistant", "", calls, extra=extra)) == came
     assert assistant_blocks(Message("assistant", "", calls[:1], extra=extra)) == came[:2]

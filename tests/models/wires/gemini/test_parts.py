@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.models.wires import payload
-from ferrule.models.wires.gemini.parts import UNSIGNED, content_of, content_parts, result_parts, said, turn_parts
+from ferrule.models.wires.gemini.parts import UNSIGNED, content_of, content_parts, read_parts, result_parts, turn_parts
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Response
@@ -27,7 +27,7 @@ SIGNED = [
 
 
 def turn(parts: list) -> Message:
-    found = said(parts)
+    found = read_parts(parts)
     return Response(found.text, found.calls, found.reasoning, extra=found.extra).message()
 
 
@@ -94,12 +94,12 @@ def test_the_code_that_was_run_at_the_provider_goes_back():
 
 def test_plain_text_and_calls_keep_nothing_beside_them():
     """Ours: a journal holds no text twice."""
-    assert said([{"text": "a", "thought": True}, {"text": "b"}, {"functionCall": {"name": "add"}}]).extra is None
+    assert read_parts([{"text": "a", "thought": True}, {"text": "b"}, {"functionCall": {"name": "add"}}]).extra is None
 
 
 def test_fields_that_are_null_are_not_there():
     """L4: gateways write every field of a part."""
-    found = said([{"text": "a", "functionCall": None, "thought": None, "thoughtSignature": None, "inlineData": None}])
+    found = read_parts([{"text": "a", "functionCall": None, "thought": None, "thoughtSignature": None, "inlineData": None}])
     assert (found.text, found.calls, found.reasoning, found.extra) == ("a", (), None, None)
 
 

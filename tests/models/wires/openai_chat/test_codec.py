@@ -20,7 +20,7 @@ from ferrule.errors import (
 )
 from ferrule.models.providers import PROVIDERS, Dialect
 from ferrule.models.wires.openai_chat.codec import read, render
-from ferrule.models.wires.payload import decoded
+from ferrule.models.wires.payload import decode
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
@@ -393,4 +393,4 @@ def test_a_payload_of_any_shape_gives_a_response_or_an_error_of_the_house(payloa
 
 def test_decoding_reads_objects_only():
     """L4."""
-    assert decoded(b'{"a": 1}') == {"a": 1}
+    assert decode(b'{"a": 1}') == {"a": 1}

@@ -1,7 +1,4 @@
-"""The blocks of Anthropic's messages: what a message of ours holds, in the provider's form.
-
-For `anthropic`, which joins them, and `anthropic_server`, which writes answers of them.
-"""
+"""The blocks of Anthropic's messages: from and to ferrule's messages."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import re
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.models.wires.payload import Json, left_out, listed, mapping, text_of
+from ferrule.models.wires.payload import Json, list_of, mapping, placeholder, text_of
 from ferrule.values.calls.call import call_at
 from ferrule.values.content.parts import File, Image, Text
 from ferrule.values.conversation.message import safe_id, safe_name
@@ -24,31 +21,31 @@ if TYPE_CHECKING:
 
 WIRE = "anthropic"
 UNREADABLE = "INVALID_JSON"
-"""The key under which arguments stand that are no JSON, as a call's `input` must be an object (page "Fine-grained tool streaming")."""
+"""The key for arguments that are not JSON, as a call's `input` must be an object (page "Fine-grained tool streaming")."""
 _PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _READABLE = re.compile(r"text/.*|application/(?:.*\+)?(?:json|xml|yaml)")
 
 
 def kind(block: Json) -> str:
-    """What a block says it is."""
+    """The type of a block."""
     return text_of(block.get("type")) or ""
 
 
 def content_blocks(content: Content, place: str) -> list[Json]:
-    """Content as blocks. Text of nothing but spaces is left away: the provider refuses it."""
+    """Content as blocks, without blank text, which the provider refuses."""
     parts = (Text(text=content),) if isinstance(content, str) else content
     return [_block(part, place) for part in parts if not isinstance(part, Text) or part.text.strip()]
 
 
 def plain_text(message: Message, place: str) -> str:
-    """The content of a message where only text may stand."""
+    """The content of a message that may hold only text."""
     if isinstance(message.content, str):
         return message.content
-    return "\n".join([part.text if isinstance(part, Text) else left_out(part, WIRE, place) for part in message.content])
+    return "\n".join([part.text if isinstance(part, Text) else placeholder(part, WIRE, place) for part in message.content])
 
 
 def result_block(message: Message) -> Json:
-    """What a tool returned. An error without a word is refused, so it says at least that it is one."""
+    """A tool's result. The provider refuses an empty error, so that gets a word of text."""
     block: Json = {"type": "tool_result", "tool_use_id": safe_id(message.tool_call_id)}
     content = message.content
     said = content if isinstance(content, str) else content_blocks(content, "tool results")
@@ -60,10 +57,10 @@ def result_block(message: Message) -> Json:
 
 
 def assistant_blocks(message: Message) -> list[Json]:
-    """An answer as it goes back: as it came where the provider wants that, with the calls that the message has now."""
+    """An answer to send back: its own blocks if the provider needs them, with the message's present calls."""
     text = plain_text(message, "answers")
     calls = [(call.id, call_block(call)) for call in message.tool_calls]
-    came = [block for each in listed(mapping((message.extra or {}).get(WIRE)).get("content")) if (block := mapping(each))]
+    came = [block for each in list_of(mapping((message.extra or {}).get(WIRE)).get("content")) if (block := mapping(each))]
     if text != "".join([text_of(block.get("text")) or "" for block in came if kind(block) == "text"]):
         came = [block for block in came if kind(block) in {"thinking", "redacted_thinking"}]
         came += [{"type": "text", "text": text}]
@@ -80,7 +77,7 @@ def assistant_blocks(message: Message) -> list[Json]:
     return [*blocks, *[block for _, block in calls]]
 
 
-def said_in(blocks: Sequence[Json]) -> tuple[str | None, str | None, tuple[ToolCall, ...], Json | None]:
+def read_blocks(blocks: Sequence[Json]) -> tuple[str | None, str | None, tuple[ToolCall, ...], Json | None]:
     """Text, thoughts and calls of an answer, and what must go back with it: `Message.extra`.
 
     Back go all its blocks in order, where there is more than plain text and calls: signed thoughts, the provider's own tools, citations.
@@ -98,7 +95,7 @@ def said_in(blocks: Sequence[Json]) -> tuple[str | None, str | None, tuple[ToolC
 
 
 def call_block(call: ToolCall) -> Json:
-    """A call as the provider takes it: arguments that are no JSON object go in one, and a name of other signs than its own is changed."""
+    """A call for the provider: arguments that are no JSON object are wrapped in one, other characters of a name are replaced."""
     arguments: Json = {UNREADABLE: call.arguments_text} if call.fault else call.args
     return {"type": "tool_use", "id": safe_id(call.id), "name": safe_name(call.name), "input": arguments}
 
@@ -115,18 +112,18 @@ def _block(part: Part, place: str) -> Json:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
     block = _media(part) if isinstance(part, (Image, File)) else None
-    return block or {"type": "text", "text": left_out(part, WIRE, place)}
+    return block or {"type": "text", "text": placeholder(part, WIRE, place)}
 
 
 def _media(part: Image | File) -> Json | None:
-    """A picture or a document by what is in it; None where the provider takes no such."""
+    """A picture or a document by its media type; None for a type that the provider does not accept."""
     media_type, data = _inside(part)
     title: Any = {"title": part.name} if isinstance(part, File) and part.name != "file" else {}
     if data is None:
         source: Json = {"type": "url", "url": part.url}
         if isinstance(part, Image):
             return {"type": "image", "source": source}
-        is_paper = media_type in {"application/pdf", "application/octet-stream"}  # the second is what a file of no stated type has
+        is_paper = media_type in {"application/pdf", "application/octet-stream"}  # the second is the default type of a file
         return {"type": "document", "source": source, **title} if is_paper else None
     if media_type in _PICTURES:
         return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
@@ -142,7 +139,7 @@ def _media(part: Image | File) -> Json | None:
 
 
 def _inside(part: Image | File) -> tuple[str, str | None]:
-    """The type, and the base64 if it is carried along: in `data`, or in a `data:` address (RFC 2397)."""
+    """The media type, and the base64 if the part holds it: in `data`, or in a `data:` URL (RFC 2397)."""
     media_type, data = part.media_type, part.data
     head, comma, rest = (part.url or "").partition(",")
     if comma and head.startswith("data:") and head.endswith(";base64"):

@@ -1,11 +1,11 @@
-"""Anthropic's Messages, as pure functions: `Request` to body bytes, answer to `Response`.
+"""Anthropic's Messages as pure functions: `Request` to body bytes, answer to `Response`.
 
-Form: platform.claude.com, "Messages" of the API reference, November 2026. Messages come rendered and last, tools and system before them, so
-that a body begins with what the one before it ended with.
+Format: platform.claude.com, "Messages" of the API reference, November 2026. Messages come last, tools and system before them, so that a
+body begins with the whole of the one before it, except its end and the cache markers.
 
-Prompts are cached by markers: `cache_control` stands on the last tool, on the last block of the system prompt, and in conversations on the
-last message and on the one that the request before ended with. So they move along, and but for them no byte changes. A setting rules
-them: `prompt_cache=False` sends none, `prompt_cache="1h"` asks for the longer lifetime (its writes cost more).
+Markers cache prompts: `cache_control` stands on the last tool, on the last block of the system prompt, and in conversations on the last
+message and on the last message of the request before. `prompt_cache=False` sends no markers, `prompt_cache="1h"` asks for the longer
+lifetime, whose writes cost more.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import ConfigurationError, MissingContentError, RefusalError, shown
 from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.anthropic.blocks import WIRE, assistant_blocks, content_blocks, kind, plain_text, result_block, said_in
-from ferrule.models.wires.payload import Json, count_of, decoded, listed, mapping, no_answer, refuse_settings, text_of
+from ferrule.models.wires.anthropic.blocks import WIRE, assistant_blocks, content_blocks, kind, plain_text, read_blocks, result_block
+from ferrule.models.wires.payload import Json, count_of, decode, list_of, mapping, no_answer, refuse_settings, text_of
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Usage
 from ferrule.values.encoding.encode import json_bytes
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.message import Message
 
 OURS = frozenset({"model", "messages", "system", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream"})
-"""Fields of the body (here or in OpenAI's form) that a `Request` or the model itself says; no setting may."""
+"""Fields of the body (here or in OpenAI's form) that a `Request` or the model sets; settings may not."""
 MAX_TOKENS = 16_000
-"""Of an answer, where no setting says: the field is required. A budget for thinking comes on top of it, as it counts too."""
+"""The default limit of an answer: the field is required. A budget for thinking is added, as it counts too."""
 _NAMES = {"stop": "stop_sequences", "max_completion_tokens": "max_tokens"}
 _PLAIN = Dialect()
 _VERSION = "2023-06-01"
@@ -45,7 +45,7 @@ _REASONS = {
 
 
 def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
-    """The body of a request. `settings` are the model's own; those of the request go first, None leaves a setting out."""
+    """The body of a request. Settings of the request override `settings`, those of the model; None leaves one out."""
     said = {**settings, **request.settings}
     mark = _mark(said)
     body = json_bytes(_head(request, model, said, stream, dialect))[:-1]
@@ -56,7 +56,7 @@ def render(request: Request, *, model: str, settings: Mapping[str, Any], stream:
     system = [block for message in messages[:begin] if (block := message.rendered(f"{WIRE}+system", _system))]
     if system:
         body += b',"system":[' + b",".join(system)[:-1] + mark + b"}]"
-    # A single question is not asked again, and to write it into the cache would cost a quarter more.
+    # A single question is not repeated, and writing it to the cache would cost a quarter more.
     goes_on = bool(request.tools) or len(messages) > begin + 1
     return body + b',"messages":[' + _joined(messages[begin:], mark if goes_on else b"") + b"]}"
 
@@ -110,7 +110,7 @@ def _choice(choice: str | Mapping[str, Any] | None, parallel: bool | None) -> Js
 
 
 def _format(shape: Shape) -> Json | None:
-    """The form of an answer, where the provider can hold to it: there is none for any object at all, nor for every schema."""
+    """The format of an answer, if the provider can keep to it: not for an arbitrary object, nor for every schema."""
     if shape.kind == "json_object" or shape.schema is None or "properties" not in shape.schema:
         return None
     from ferrule.values.schema.lowering.lower import lower_schema
@@ -121,7 +121,7 @@ def _format(shape: Shape) -> Json | None:
 
 @lru_cache(maxsize=64)
 def _tools(declarations: Declarations) -> bytes:
-    """Tools in the provider's form. Kept: declarations know their JSON, and that is what they are compared by."""
+    """Tools in the provider's form; cached, as declarations compare by their JSON."""
     tools: list[Json] = []
     for declaration in declarations:
         function: Json = declaration["function"]
@@ -139,7 +139,7 @@ def _tools(declarations: Declarations) -> bytes:
 
 
 def _joined(messages: Sequence[Message], mark: bytes) -> bytes:
-    """Messages as a list's inside. Results of one turn go in one message of the user, as the provider demands."""
+    """Messages as the items of a JSON list. Results of one turn share one user message, as the provider requires."""
     marked = _stations(messages) if mark else ()
     pieces: list[bytes] = []
     in_results = False
@@ -165,7 +165,7 @@ def _joined(messages: Sequence[Message], mark: bytes) -> bytes:
 
 
 def _stations(messages: Sequence[Message]) -> tuple[int, ...]:
-    """Where the user's last two turns end.
+    """The ends of the user's last two turns.
 
     The second is where the request before ended, and so where the cache was written: only twenty blocks are searched behind a marker
     (platform.claude.com, "Prompt caching", November 2026), and a turn of many calls has more.
@@ -184,13 +184,13 @@ def _stations(messages: Sequence[Message]) -> tuple[int, ...]:
 
 
 def _mark(settings: Json) -> bytes:
-    """What makes a block the end of a cached prompt; the setting that rules it is taken out."""
+    """The marker that ends a cached prompt; removes its setting."""
     wish = settings.pop("prompt_cache", None)
     match wish:
         case False:
             return b""
         case None | True if "cache_control" in settings or "cache_control" in mapping(settings.get("extra")):
-            return b""  # at the top of the body it lets the provider place the markers
+            return b""  # at the top of the body: the provider places the markers
         case None | True:
             return b',"cache_control":{"type":"ephemeral"}'
         case "5m" | "1h":
@@ -206,26 +206,26 @@ def _system(message: Message) -> bytes:
 
 
 def _message(message: Message) -> bytes:
-    """A message in the provider's form, or one block of a message for a result; nothing for an answer in which nothing is."""
+    """A message in the provider's form, or one block for a result; empty for an empty answer."""
     match message.role:
         case "tool":
             return json_bytes(result_block(message))
         case "assistant":
             blocks = [block for block in assistant_blocks(message) if kind(block) != "text" or str(block.get("text")).strip()]
             return json_bytes({"role": "assistant", "content": blocks}) if blocks else b""
-        case _:  # also an instruction in the midst: only some models take the role there, and at the top it would change what is cached
+        case _:  # also a later instruction: only some models take its role there, and at the top it would change the cached prompt
             blocks = content_blocks(message.content, "messages") or [{"type": "text", "text": "(empty)"}]
             return json_bytes({"role": "user", "content": blocks})
 
 
 def path(model: str, *, stream: bool = False) -> str:
-    """Where messages are asked for, under a base URL."""
+    """The path of messages, below a base URL."""
     del model, stream
     return "/messages"
 
 
 def headers(key: str | None) -> dict[str, str]:
-    """How a request shows its key, and which version of the protocol it speaks."""
+    """The headers of the key and of the protocol's version."""
     return {"anthropic-version": _VERSION} if key is None else {"anthropic-version": _VERSION, "x-api-key": key}
 
 
@@ -237,7 +237,7 @@ def read(payload: Json | bytes) -> Response:
 
     Raises `BadRequestError` if there is none, `MissingContentError` if there is no content, `RefusalError` if it was withheld.
     """
-    body = decoded(payload) if isinstance(payload, bytes) else payload
+    body = decode(payload) if isinstance(payload, bytes) else payload
     if body.get("error") or body.get("type") == "error":
         raise payload_error(body)
     content = body.get("content")
@@ -246,8 +246,8 @@ def read(payload: Json | bytes) -> Response:
         content = [{"type": "text", "text": content}]
     if not isinstance(content, list) or not (content or reason):
         raise MissingContentError(no_answer("no content", body), request_id=text_of(body.get("id")), raw=body)
-    blocks = [block for each in listed(content) if (block := mapping(each))]
-    text, thoughts, calls, extra = said_in(blocks)
+    blocks = [block for each in list_of(content) if (block := mapping(each))]
+    text, thoughts, calls, extra = read_blocks(blocks)
     refusal = text_of(mapping(body.get("stop_details")).get("explanation")) if reason == "refusal" else None
     if reason == "refusal" and not text and not calls and not refusal:
         msg = "the provider withheld the answer"
@@ -267,6 +267,6 @@ def read(payload: Json | bytes) -> Response:
 
 def _usage(usage: Json) -> Usage:
     cached = count_of(usage.get("cache_read_input_tokens"))
-    # The provider's own count of input is of neither what was read from the cache nor what was written to it.
+    # The provider's count of input includes neither cache reads nor cache writes.
     entered = count_of(usage.get("input_tokens")) + count_of(usage.get("cache_creation_input_tokens")) + cached
     return Usage(entered, count_of(usage.get("output_tokens")), cached, 1)

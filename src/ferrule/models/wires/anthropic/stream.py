@@ -1,7 +1,7 @@
-"""A streamed message of Anthropic's: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.
+"""A streamed Anthropic message: pieces of bytes to `Delta`s, and to the same `Response` as the unstreamed answer.
 
-Events are put together into the body of an unstreamed answer, which `anthropic.read` reads: there is one reader.
-Format: platform.claude.com, "Streaming messages", November 2026. Events of unknown types are passed over, as that page asks.
+Events are assembled into the body of an unstreamed answer, which `read` reads.
+Format: platform.claude.com, "Streaming messages", November 2026. Events of unknown types are ignored, as that page asks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.anthropic.codec import read
-from ferrule.models.wires.payload import Json, decoded, mapping, text_of
+from ferrule.models.wires.payload import Json, decode, mapping, text_of
 from ferrule.values.conversation.exchange import Delta, Response
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class _Block:
     citations: list[Any] = field(default_factory=list[Any])
 
     def take(self, delta: Json) -> tuple[str, str]:
-        """Take a piece; returns which text it is of, and the piece."""
+        """Take a piece; returns the kind of its text, and the piece."""
         name = _PIECES.get(text_of(delta.get("type")) or "", "")
         piece = text_of(delta.get(name)) or ""
         if piece:
@@ -64,13 +64,13 @@ class Assembly(EventAssembly):
         self._blocks: dict[int, _Block] = {}
 
     def response(self) -> Response:
-        """The whole answer; raises `UnavailableError` where the stream broke off before its end."""
+        """The whole answer; raises `UnavailableError` if the stream broke off."""
         self._check_ended(self.is_done or text_of(self._body.get("stop_reason")), self._blocks)
         content = [self._blocks[index].whole() for index in sorted(self._blocks)]
         return read({**self._body, "content": content, "usage": self._usage})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
-        event = decoded(data)
+        event = decode(data)
         if event.get("error") or event.get("type") == "error":
             raise payload_error(event)
         match event.get("type"):
@@ -82,23 +82,23 @@ class Assembly(EventAssembly):
             case "content_block_delta":
                 block = self._blocks.get(_index(event))
                 if block is not None:
-                    yield from _told(*block.take(mapping(event.get("delta"))))
+                    yield from _delta(*block.take(mapping(event.get("delta"))))
             case "message_delta":
                 self._body.update(mapping(event.get("delta")))
                 self._count(event.get("usage"))
             case "message_stop":
                 self.is_done = True
-            case _:  # a ping, the end of a block, what may be added
+            case _:  # a ping, the end of a block, events to come
                 pass
 
     def _started(self, event: Json) -> Iterator[Delta]:
         block = mapping(event.get("content_block"))
         self._blocks[_index(event)] = _Block(block)
         for name in ("text", "thinking"):
-            yield from _told(name, text_of(block.get(name)) or "")
+            yield from _delta(name, text_of(block.get(name)) or "")
 
     def _count(self, usage: Any) -> None:
-        """Counts are of all so far; a later event may leave some out."""
+        """Counts are totals so far; a later event may omit some."""
         self._usage.update({name: count for name, count in mapping(usage).items() if count is not None})
 
 
@@ -107,7 +107,7 @@ def _index(event: Json) -> int:
     return index if type(index) is int else 0
 
 
-def _told(name: str, piece: str) -> Iterator[Delta]:
+def _delta(name: str, piece: str) -> Iterator[Delta]:
     if piece and name == "text":
         yield Delta(piece)
     elif piece and name == "thinking":
@@ -115,7 +115,7 @@ def _told(name: str, piece: str) -> Iterator[Delta]:
 
 
 def _object_in(text: str) -> Any:
-    """The object in a call's arguments, or the text as it is where it is none: the reader of calls says what is wrong with it."""
+    """The object in a call's arguments, or the unchanged text, which the reader of calls reports."""
     try:
         value = from_json(text)
     except ValueError:

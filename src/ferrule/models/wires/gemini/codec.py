@@ -1,8 +1,8 @@
-"""Gemini's generateContent, as pure functions: `Request` to body bytes, answer to `Response`.
+"""Gemini's generateContent as pure functions: `Request` to body bytes, answer to `Response`.
 
-The API of Google AI Studio, `v1beta`. A message's parts are rendered once; consecutive results of tools share one content, as the API wants
-all results of a turn together. Contents come last, so that the body of one request begins with the whole of the one before it, but for its
-end. Format: Gemini API reference, "Generating content", as of November 2026.
+The API of Google AI Studio, `v1beta`. A message's parts are rendered once; the results of one turn share one content, as the API requires.
+Contents come last, so that a body begins with the whole of the one before it, except its end. Format: Gemini API reference,
+"Generating content", as of November 2026.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pydantic_core import from_json
 from ferrule.errors import ConfigurationError, MissingContentError, RefusalError, shown
 from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.gemini.parts import WIRE, content_parts, result_parts, said, turn_parts
-from ferrule.models.wires.payload import Json, count_of, decoded, listed, mapping, no_answer, refuse_settings, text_of
+from ferrule.models.wires.gemini.parts import WIRE, content_parts, read_parts, result_parts, turn_parts
+from ferrule.models.wires.payload import Json, count_of, decode, list_of, mapping, no_answer, refuse_settings, text_of
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Usage
 from ferrule.values.encoding.encode import json_bytes
@@ -33,39 +33,39 @@ OURS = frozenset({
     "model", "contents", "messages", "systemInstruction", "tools", "toolConfig", "toolChoice", "parallelToolCalls",
     "responseMimeType", "responseSchema", "responseJsonSchema", "responseFormat", "stream", "streamOptions",
 })  # fmt: skip
-"""Fields of the body, here or in chat completions, that a `Request` or the model itself says; no setting may."""
+"""Fields of the body, here or in chat completions, that a `Request` or the model sets; settings may not."""
 _NAMES: Mapping[str, str] = {"max_tokens": "maxOutputTokens", "max_completion_tokens": "maxOutputTokens", "stop": "stopSequences"}
-"""Settings that have another name here; of the others `snake_case` becomes `camelCase`."""
+"""Settings with another name here; all others turn from `snake_case` to `camelCase`."""
 _BESIDE = frozenset({"safetySettings", "cachedContent", "serviceTier", "labels", "store", "continuationToken"})
 """Settings that stand beside `generationConfig`; all others stand in it."""
 _BUDGETS: Mapping[str, int] = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
 """Efforts in tokens, for models before Gemini 3 ("OpenAI compatibility", section "Thinking", as of June 2026)."""
 _SINCE_3 = re.compile(r"gemini-(?:[3-9]|[1-9][0-9]|(?:pro|flash)(?:-lite)?-latest)")
-"""Models that think in levels, want their calls signed and take media in results."""
+"""Models with thinking levels, signed calls, and media in results."""
 _MODES: Mapping[str, str] = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _PLAIN = Dialect()
 
 
 def path(model: str, *, stream: bool = False) -> str:
-    """Where a model answers, under a base URL; `models/x` and `tunedModels/x` are names too."""
+    """The path of a model, below a base URL; `models/x` and `tunedModels/x` are names too."""
     name = model if "/" in model and model.partition("/")[0] in {"models", "tunedModels"} else f"models/{model}"
     return f"/{quote(name, safe='/:@')}:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
 
 
 def headers(key: str | None) -> dict[str, str]:
-    """How a request shows its key ("API keys", section "Provide the API key")."""
+    """The header that carries the key ("API keys", section "Provide the API key")."""
     return {} if key is None else {"x-goog-api-key": key}
 
 
 def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
-    """The body of a request. `settings` are the model's own; those of the request go first, None leaves a setting out.
+    """The body of a request. Settings of the request override `settings`, those of the model; None leaves one out.
 
     The API cannot be told to make one call at a time: `request.parallel` is not sent.
     """
     del stream  # the path says it
     is_since_3 = _SINCE_3.search(model) is not None
     head = _head(request, {**settings, **request.settings}, dialect, is_since_3)
-    tools: list[bytes] = [json_bytes(tool) for tool in listed(head.pop("tools", None))]  # of `extra`: search, code, ... beside functions
+    tools: list[bytes] = [json_bytes(tool) for tool in list_of(head.pop("tools", None))]  # of `extra`: search, code, ... beside functions
     if request.tools:
         tools.append(_functions(request.tools))
     leading = _leading_system(request.messages)
@@ -108,7 +108,7 @@ def _head(request: Request, settings: Json, dialect: Dialect, is_since_3: bool) 
         head["generationConfig"] = config
     if request.tools and request.tool_choice is not None:
         head["toolConfig"] = {"functionCallingConfig": _choice(request.tool_choice)}
-    for name, value in extra.items():  # fields of a `generationConfig` go beside ours, one by one
+    for name, value in extra.items():  # fields of a `generationConfig` are merged with ours
         head[name] = {**head[name], **value} if isinstance(head.get(name), dict) and isinstance(value, dict) else value
     return head
 
@@ -129,13 +129,13 @@ def _choice(choice: str | Mapping[str, Any]) -> Json:
 
 @lru_cache(maxsize=64)
 def _functions(tools: Declarations) -> bytes:
-    """The declarations as one tool: made once for each `Declarations`, of which the JSON is hashed once."""
+    """The declarations as one tool; cached, as declarations compare by their JSON."""
     made: list[Json] = []
     for tool in lower_tools(tools, "gemini").tools:
         function = tool["function"]
         schema = mapping(function.get("parameters"))
         found: Json = {"name": function["name"], "description": function.get("description") or ""}
-        if schema.keys() - {"type"}:  # a function that takes nothing says nothing
+        if schema.keys() - {"type"}:  # a function without arguments has no schema
             found["parametersJsonSchema"] = schema
         made.append(found)
     return json_bytes({"functionDeclarations": made})
@@ -143,7 +143,7 @@ def _functions(tools: Declarations) -> bytes:
 
 @lru_cache(maxsize=64)
 def _lowered(schema: bytes) -> Json:
-    """The schema of an answer as Gemini takes it. Shared: not to be changed."""
+    """The schema of an answer for Gemini. Shared: do not change it."""
     return lower_schema(from_json(schema), "gemini").schema
 
 
@@ -156,7 +156,7 @@ _OPENINGS: Mapping[str, bytes] = {
 
 
 def _leading_system(messages: Messages) -> int:
-    """How many messages are the system's instruction: those at the beginning, but never all, for contents must not be empty."""
+    """How many messages are the system instruction: those at the beginning, but never all, as contents must not be empty."""
     count = 0
     while count < len(messages) - 1 and messages[count].role == "system":
         count += 1
@@ -164,7 +164,7 @@ def _leading_system(messages: Messages) -> int:
 
 
 def _contents(messages: Messages, start: int, is_since_3: bool) -> bytes:
-    """The conversation. A system message in its midst goes out where it stands, as the user's: contents know only user and model."""
+    """The conversation. A later system message stays in its place as the user's: contents have only the roles user and model."""
     wire = f"{WIRE}+3" if is_since_3 else WIRE
     pieces: list[bytes] = []
     before = None
@@ -185,7 +185,7 @@ def _contents(messages: Messages, start: int, is_since_3: bool) -> bytes:
 
 
 def _name_of(messages: Messages, index: int) -> str | None:
-    """The tool that a result is of, by the call it answers: the API wants the name too."""
+    """The tool of a result, by the call it answers: the API requires the name too."""
     wanted = messages[index].tool_call_id
     for place in range(index - 1, -1, -1):
         for call in messages[place].tool_calls:
@@ -226,11 +226,11 @@ def read(payload: Json | bytes) -> Response:
 
     Raises `BadRequestError` if there is none, `MissingContentError` if nothing is in it, `RefusalError` if it was withheld.
     """
-    body = decoded(payload) if isinstance(payload, bytes) else payload
+    body = decode(payload) if isinstance(payload, bytes) else payload
     if body.get("error"):
         raise payload_error(body)
-    candidate = mapping(next(iter(listed(body.get("candidates"))), None))  # of several answers the first is ours (E29)
-    turn = said(listed(mapping(candidate.get("content")).get("parts")))
+    candidate = mapping(next(iter(list_of(body.get("candidates"))), None))  # only the first answer is read
+    turn = read_parts(list_of(mapping(candidate.get("content")).get("parts")))
     calls = turn.calls
     word = finish_of(candidate)
     reason = _REASONS.get(word, word) if word else None
@@ -255,13 +255,13 @@ def read(payload: Json | bytes) -> Response:
 
 
 def finish_of(candidate: Json) -> str | None:
-    """Why an answer ended, in the provider's word; None while it goes on."""
+    """The provider's word for why an answer ended; None while it continues."""
     word = text_of(candidate.get("finishReason"))
     return None if word == "FINISH_REASON_UNSPECIFIED" else word
 
 
 def block_of(body: Json) -> str | None:
-    """Why a question was not answered at all."""
+    """The provider's reason for blocking a question."""
     return text_of(mapping(body.get("promptFeedback")).get("blockReason"))
 
 
@@ -280,13 +280,13 @@ def _nothing(body: Json, candidate: Json, word: str | None) -> MissingContentErr
 
 
 def _bad_call(word: str, candidate: Json) -> ToolCall:
-    """A call that the provider itself could not read, with what it tells of it: the model can mend it (E39)."""
+    """A call that the provider could not read, with its message: the model can correct it."""
     reason = f"the provider could not read the call ({word})"
     return ToolCall(name="", fault=CallFault("invalid_tool_call", reason, text_of(candidate.get("finishMessage")) or "", 0))
 
 
 def _usage(usage: Json) -> Usage:
-    """`promptTokenCount` includes what came from the cache; thoughts and results of the provider's own tools are counted beside it."""
+    """`promptTokenCount` includes the cache; thoughts and results of the provider's own tools are counted separately."""
     return Usage(
         count_of(usage.get("promptTokenCount")) + count_of(usage.get("toolUsePromptTokenCount")),
         count_of(usage.get("candidatesTokenCount")) + count_of(usage.get("thoughtsTokenCount")),

@@ -1,7 +1,7 @@
-"""The parts that Gemini's contents are made of: a message as parts, and a model's parts as what they say.
+"""The parts of Gemini's contents: from and to ferrule's messages.
 
-Format: Gemini API reference, "Generating content" (`Part`), as of November 2026. A part with a thought signature goes back as the very part
-it came as: such turns keep their parts in `Response.extra`, from where `Message.extra` has them.
+Format: Gemini API reference, "Generating content" (`Part`), as of November 2026. A part with a thought signature must go back unchanged:
+such turns keep their parts in `Response.extra`, and so in `Message.extra`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import mimetypes
 import re
 from typing import TYPE_CHECKING, Any
 
-from ferrule.models.wires.payload import Json, left_out, listed, mapping, text_of
+from ferrule.models.wires.payload import Json, list_of, mapping, placeholder, text_of
 from ferrule.values.calls.call import call_at
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.message import safe_name
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 WIRE = "gemini"
 UNSIGNED = "skip_thought_signature_validator"
-"""Stands for the signature of a call that Gemini did not make ("Thought signatures", section FAQs, as of November 2026)."""
+"""The signature of a call that Gemini did not make ("Thought signatures", section FAQs, as of November 2026)."""
 _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
-"""What results can carry ("Function calling", section "Multimodal function responses", as of November 2026)."""
+"""Media types that results can carry ("Function calling", section "Multimodal function responses", as of November 2026)."""
 _DATA = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 
 
@@ -35,7 +35,7 @@ _DATA = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
 
 
 def turn_parts(message: Message, *, signed: bool = False) -> list[Json]:
-    """A message of the model. Where calls must be `signed`, one that has no signature gets the word that stands for it."""
+    """A message of the model. If calls must be `signed`, one without a signature gets `UNSIGNED`."""
     parts = _kept_parts(message)
     if parts is None:
         parts = content_parts(message.content) if message.content or not message.tool_calls else []
@@ -48,26 +48,26 @@ def turn_parts(message: Message, *, signed: bool = False) -> list[Json]:
 
 
 def content_parts(content: Content) -> list[Json]:
-    """What a person, or the model, said."""
+    """The content of a message of the user or the model."""
     if isinstance(content, str):
         return [{"text": content}]
     return [{"text": part.text} if isinstance(part, Text) else _media(part) for part in content] or [{"text": ""}]
 
 
 def result_parts(message: Message, *, name: str | None, media: bool) -> list[Json]:
-    """A tool's result. `media` says whether the model takes pictures and documents in it: those before Gemini 3 do not."""
+    """A tool's result. `media` says whether the model accepts pictures and documents in it, as Gemini 3 and later do."""
     texts: list[str] = []
     carried: list[Json] = []
     for part in (Text(text=message.content),) if isinstance(message.content, str) else message.content:
         if isinstance(part, Text):
             texts.append(part.text)
             continue
-        blob = _media(part)  # the API has no place for an address in a result (`FunctionResponseFileData`: not in the Gemini API)
+        blob = _media(part)  # the API has no place for a URL in a result (`FunctionResponseFileData`: not in the Gemini API)
         if media and mapping(blob.get("inlineData")).get("mimeType") in _IN_RESULTS:
             carried.append(blob)
         else:
-            texts.append(left_out(part, WIRE, "tool results"))
-    # As text and never as an object: in an object a key `$ref` is taken for one of the API's own (vercel/ai issue 14369).
+            texts.append(placeholder(part, WIRE, "tool results"))
+    # As text, not as an object: the API interprets a key `$ref` in an object (vercel/ai issue 14369).
     response: Json = {"error" if message.is_error else "output": "\n".join(texts)}
     head: Json = {} if message.tool_call_id is None else {"id": message.tool_call_id}
     found: Json = {**head, "name": safe_name(name), "response": response}
@@ -87,14 +87,14 @@ def _media(part: Image | Audio | File) -> Json:
 
 def _call(call: ToolCall) -> Json:
     head: Json = {} if call.id is None else {"id": call.id}
-    # The API takes objects only; the model shall see what it wrote where that was none.
+    # The API accepts only objects; anything else is wrapped, so that the model sees what it wrote.
     args: Json = {"invalid_arguments": call.fault.raw} if call.fault is not None and call.fault.raw else call.args
     return {**head, "name": safe_name(call.name), "args": args}
 
 
 def _kept_parts(message: Message) -> list[Json] | None:
-    """The parts a turn came as, with the calls as the message has them; None where it did not come from here, or was changed."""
-    kept = [mapping(part) for part in listed(mapping((message.extra or {}).get(WIRE)).get("parts"))]
+    """The original parts of a turn, with the message's calls; None if it came from another provider, or was changed."""
+    kept = [mapping(part) for part in list_of(mapping((message.extra or {}).get(WIRE)).get("parts"))]
     if not kept or sum("functionCall" in part for part in kept) != len(message.tool_calls) or _text(kept) != message.text:
         return None
     calls = iter(message.tool_calls)
@@ -105,11 +105,11 @@ def _text(parts: Sequence[Mapping[str, Any]]) -> str:
     return "".join([text_of(part.get("text")) or "" for part in parts if not part.get("thought")])
 
 
-# -- parts as what they say -------------------------------------------------------------------------------------
+# -- parts as messages -------------------------------------------------------------------------------------
 
 
 class Turn(Record):
-    """What the parts of a model's turn say."""
+    """The content of a model's turn."""
 
     text: str | None
     reasoning: str | None
@@ -117,8 +117,8 @@ class Turn(Record):
     extra: Json | None
 
 
-def said(parts: list[Any]) -> Turn:
-    """The text, thoughts and calls in a model's parts, and the parts themselves where they must come back."""
+def read_parts(parts: list[Any]) -> Turn:
+    """The text, thoughts and calls in a model's parts, and the parts themselves if they must go back."""
     found = [present(part) for part in parts]
     texts = [part["text"] for part in found if isinstance(part.get("text"), str) and not part.get("thought")]
     calls = [part.get("functionCall") for part in found if "functionCall" in part]
@@ -133,17 +133,17 @@ def said(parts: list[Any]) -> Turn:
 
 
 def present(part: Any) -> Json:
-    """A part without the fields that are null, as some gateways send them."""
+    """A part without null fields, which some gateways send."""
     return {key: value for key, value in mapping(part).items() if value is not None}
 
 
 def _opaque(part: Json) -> bool:
-    """Whether a part holds what a message has no place for: a signature, a picture, code that was run at the provider."""
+    """Whether a part holds something that a message cannot: a signature, a picture, code that the provider ran."""
     return not part.keys() <= {"text", "thought", "functionCall"}
 
 
 def content_of(parts: list[Json]) -> Content:
-    """Text and media parts as content; raises `KeyError` or `ValueError` for what is no such part."""
+    """Text and media parts as content; raises `KeyError` or `ValueError` for other parts."""
     texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
     if len(texts) == len(parts) <= 1:
         return texts[0] if texts else ""

@@ -1,7 +1,7 @@
-"""A streamed answer of Gemini: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.
+"""A streamed Gemini answer: pieces of bytes to `Delta`s, and to the same `Response` as the unstreamed answer.
 
-Events are put together into the body of an unstreamed answer, which `gemini.read` reads: there is one reader. Every event is an answer in
-small: texts come in pieces, calls whole, token counts as they stand by then. No event says that it is the last.
+Events are assembled into the body of an unstreamed answer, which `read` reads. Each event is a small answer: text comes in pieces, calls
+come whole, token counts are totals so far. No event says that it is the last.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.gemini.codec import block_of, finish_of, read
 from ferrule.models.wires.gemini.parts import present
-from ferrule.models.wires.payload import Json, decoded, listed, mapping, text_of
+from ferrule.models.wires.payload import Json, decode, list_of, mapping, text_of
 from ferrule.values.conversation.exchange import Delta, Response
 
 if TYPE_CHECKING:
@@ -30,24 +30,24 @@ class Assembly(EventAssembly):
         self._parts: list[Json] = []
 
     def response(self) -> Response:
-        """The whole answer; raises `UnavailableError` where nothing said why it ended."""
+        """The whole answer; raises `UnavailableError` if no event said why it ended."""
         self._check_ended(finish_of(self._candidate) or block_of(self._body), self._parts)
         candidate: Json = {**self._candidate, "content": {"role": "model", "parts": _joined(self._parts)}}
         return read({**self._body, "candidates": [candidate] if self._candidate else []})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
-        chunk = decoded(data)
+        chunk = decode(data)
         if chunk.get("error"):
             raise payload_error(chunk)
         self._body.update({key: value for key, value in chunk.items() if key != "candidates" and value})
-        for candidate in map(mapping, listed(chunk.get("candidates"))):
-            if not candidate.get("index"):  # of several answers the first is ours
+        for candidate in map(mapping, list_of(chunk.get("candidates"))):
+            if not candidate.get("index"):  # only the first answer is read
                 yield from self._piece(candidate)
 
     def _piece(self, candidate: Json) -> Iterator[Delta]:
         self._candidate.update({key: value for key, value in candidate.items() if key != "content" and value})
         self._candidate.setdefault("index", 0)
-        for part in map(present, listed(mapping(candidate.get("content")).get("parts"))):
+        for part in map(present, list_of(mapping(candidate.get("content")).get("parts"))):
             self._parts.append(part)
             text = text_of(part.get("text"))
             if text:
@@ -55,7 +55,7 @@ class Assembly(EventAssembly):
 
 
 def _joined(parts: list[Json]) -> list[Json]:
-    """The parts with neighbouring pieces of text in one. What has a signature stays apart ("Thought signatures", as of November 2026)."""
+    """The parts with adjacent pieces of text joined, except signed ones ("Thought signatures", as of November 2026)."""
     joined: list[Json] = []
     for kind, group in groupby(parts, _kind):
         if kind is None:

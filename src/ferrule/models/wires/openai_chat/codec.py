@@ -1,8 +1,7 @@
-"""OpenAI's chat completions, as pure functions: `Request` to body bytes, answer to `Response`.
+"""OpenAI's chat completions as pure functions: `Request` to body bytes, answer to `Response`.
 
-The form is also spoken by vLLM, llama.cpp, Ollama, OpenRouter, Groq, Mistral, DeepSeek and most others; where they differ in what they
-send, all variants are read. Messages and tools come rendered, so that a body is joined, and messages come last: the body of one request
-begins with the whole of the one before it, but for its end.
+vLLM, llama.cpp, Ollama, OpenRouter, Groq, Mistral, DeepSeek and most others speak it too; all their variants of an answer are read.
+Messages and tools are rendered once. Messages come last, so that a body begins with the whole of the one before it, except its end.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import MissingContentError, RefusalError, shown
 from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.payload import Json, count_of, decoded, mapping, no_answer, refuse_settings, text_of
+from ferrule.models.wires.payload import Json, count_of, decode, mapping, no_answer, refuse_settings, text_of
 from ferrule.values.calls.call import CallFault, ToolCall, call_at
 from ferrule.values.conversation.exchange import Request, Response, Shape, Usage
 from ferrule.values.conversation.message import Message, openai_content, safe_id, sent_message
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 OURS = frozenset({"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream", "stream_options"})
-"""Fields of the body that a `Request` or the model itself says; no setting may."""
+"""Fields of the body that a `Request` or the model sets; settings may not."""
 WIRE = "openai_chat"
 _PLAIN = Dialect()
 
 
 def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
-    """The body of a request. `settings` are the model's own; those of the request go first, None leaves a setting out."""
+    """The body of a request. Settings of the request override `settings`, those of the model; None leaves one out."""
     head = json_bytes(_head(request, model, {**settings, **request.settings}, stream, dialect))
     tools = b',"tools":' + request.tools.json if request.tools else b""
     messages = b",".join(_conversation(request.messages, dialect))
@@ -72,7 +71,7 @@ def _format(shape: Shape) -> Json:
 
 
 def _conversation(messages: Iterable[Message], dialect: Dialect) -> list[bytes]:
-    """The messages; and behind the results of one turn a message of the user with what they could not carry."""
+    """The messages; after the results of one turn, a user message with the media that they could not carry."""
     name, form = (f"{WIRE}+reasoning", _with_reasoning) if dialect.wants_reasoning else (WIRE, _with_extra)
     pieces: list[bytes] = []
     media: list[bytes] = []
@@ -90,7 +89,7 @@ def _conversation(messages: Iterable[Message], dialect: Dialect) -> list[bytes]:
 
 
 def _with_short_ids(message: Message, longest: int) -> Message:
-    """The message, with ids of other providers that are too long made short."""
+    """The message with long ids of other providers shortened."""
     found = message.tool_call_id
     calls = message.tool_calls
     if (found is None or len(found) <= longest) and all(call.id is None or len(call.id) <= longest for call in calls):
@@ -103,7 +102,7 @@ _USER = b'{"role":"user","content":[%b]}'
 
 
 def _text_alone(message: Message) -> bytes:
-    """A result with words in place of pictures, sounds and files: tool messages are text (API reference, "Create chat completion")."""
+    """A result with words for pictures, sounds and files: tool messages are text (API reference, "Create chat completion")."""
     from ferrule.values.content.parts import Text
 
     parts = [part if isinstance(part, Text) else Text(text=f"[{part!r}: see the message behind the results]") for part in message.content]
@@ -111,7 +110,7 @@ def _text_alone(message: Message) -> bytes:
 
 
 def _media(message: Message) -> bytes:
-    """What `_text_alone` had to leave out, under a heading; nothing where it left out nothing."""
+    """The media that `_text_alone` left out, under a heading; empty if there are none."""
     from ferrule.values.content.parts import Text
 
     parts = [part for part in message.content if not isinstance(part, (str, Text))]
@@ -122,7 +121,7 @@ def _media(message: Message) -> bytes:
 
 
 def _with_extra(message: Message) -> bytes:
-    """A message with what its provider wants back: opaque fields of the message and of its calls."""
+    """A message with the opaque fields, of it and of its calls, that its provider needs back."""
     shape = sent_message(message)
     kept: Mapping[str, Any] = (message.extra or {}).get(WIRE) or {}
     shape.update(kept.get("message") or {})
@@ -133,20 +132,20 @@ def _with_extra(message: Message) -> bytes:
 
 
 def _with_reasoning(message: Message) -> bytes:
-    """Also an empty reasoning is said: DeepSeek was reported to refuse a call without the field (deepseek-harness, discussion 1850)."""
+    """With `reasoning_content` even if empty: DeepSeek was reported to refuse a call without it (deepseek-harness, discussion 1850)."""
     if not message.tool_calls:
         return _with_extra(message) if message.extra else message.json
     return _with_extra(message)[:-1] + b',"reasoning_content":' + json_bytes(message.reasoning) + b"}"
 
 
 def path(model: str, *, stream: bool = False) -> str:
-    """Where chat completions are asked for, under a base URL."""
+    """The path of chat completions, below a base URL."""
     del model, stream
     return "/chat/completions"
 
 
 def headers(key: str | None) -> dict[str, str]:
-    """How a request shows its key (RFC 6750)."""
+    """The header that carries the key (RFC 6750)."""
     return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
@@ -158,7 +157,7 @@ def read(payload: Json | bytes) -> Response:
 
     Raises `BadRequestError` if there is none, `MissingContentError` if there is no message, `RefusalError` if it was withheld.
     """
-    body = decoded(payload) if isinstance(payload, bytes) else payload
+    body = decode(payload) if isinstance(payload, bytes) else payload
     if body.get("error"):
         raise payload_error(body)
     choices = body.get("choices")
@@ -191,7 +190,7 @@ def read(payload: Json | bytes) -> Response:
 
 
 def content_of(content: Any) -> tuple[str | None, str | None]:
-    """Text and thoughts of a message; some providers send a list of parts."""
+    """Text and reasoning of a message; some providers send a list of parts."""
     if isinstance(content, str) or content is None:
         return content, None
     if not isinstance(content, list):
@@ -212,7 +211,7 @@ def _calls(message: Json) -> tuple[ToolCall, ...]:
     entries = message.get("tool_calls")
     if isinstance(entries, list) and entries:
         return tuple([call_at(entry, index) for index, entry in enumerate(cast("list[Any]", entries))])
-    if entries and not isinstance(entries, list):  # kept, so that whoever reads the answer can report it (E26)
+    if entries and not isinstance(entries, list):  # kept as a fault of a call, which the program reports to the model
         reason = f"the calls must be a list of calls, found {shown(entries)}"
         return (ToolCall(name="", fault=CallFault("invalid_tool_calls", reason, json_text(entries))),)
     function = message.get("function_call")  # deprecated since 2023, still sent by some gateways

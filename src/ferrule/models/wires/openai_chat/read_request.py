@@ -1,7 +1,7 @@
-"""OpenAI's chat requests, read: the other side of `openai_chat`.
+"""Reads requests and messages in OpenAI's chat form.
 
-For conversations that users write as dicts, and for `ferrule.testing.serve`, which answers real clients.
-Raises `InputError` with the place.
+For conversations that users write as dicts, for adapters whose `request` returns a body, and for `ferrule.testing.serve`. Raises
+`InputError` that says where the problem is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIELDS = frozenset({"model", "messages", "tools", "tool_choice", "parallel_tool
 
 
 def read_request(body: object) -> Request:
-    """A request out of the JSON of a body."""
+    """A request from the JSON of a body."""
     if not isinstance(body, Mapping):
         raise InputError(f"a request is a JSON object, found {shown(body)}")
     fields = cast("Json", body)
@@ -41,7 +41,7 @@ def read_request(body: object) -> Request:
 
 
 def read_messages(entries: Any) -> Messages:
-    """A conversation out of `Message`s and dicts in OpenAI's form."""
+    """A conversation from `Message`s and dicts in OpenAI's form."""
     if isinstance(entries, (str, bytes, Mapping)) or not isinstance(entries, Iterable):
         raise InputError(f"`messages` is a list of messages, found {shown(cast('object', entries))}")
     messages = [read_message(entry, place) for place, entry in enumerate(cast("Iterable[Any]", entries))]
@@ -51,7 +51,7 @@ def read_messages(entries: Any) -> Messages:
 
 
 def read_message(entry: object, place: int = 0) -> Message:
-    """One message, in OpenAI's form or read already."""
+    """One message, from a dict in OpenAI's form or a `Message`."""
     if isinstance(entry, Message):
         return entry
     if not isinstance(entry, Mapping):
@@ -70,7 +70,7 @@ def read_message(entry: object, place: int = 0) -> Message:
     content = _content(fields.get("content"), place)
     call_id, name = fields.get("tool_call_id"), fields.get("name")
     if role == "tool" and not isinstance(call_id, str) and fields.get("role") == "tool":
-        raise InputError(f"messages[{place}] is of a tool and needs the `tool_call_id` of the call it answers")
+        raise InputError(f"messages[{place}] is a tool result and needs the `tool_call_id` of its call")
     return Message(cast("Any", role), content, read, call_id, name if isinstance(name, str) else None)
 
 

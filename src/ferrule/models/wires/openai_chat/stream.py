@@ -1,6 +1,6 @@
-"""A streamed chat completion: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.
+"""A streamed chat completion: pieces of bytes to `Delta`s, and to the same `Response` as the unstreamed answer.
 
-Chunks are put together into the body of an unstreamed answer, which `openai_chat.read` reads: there is one reader.
+Chunks are assembled into the body of an unstreamed answer, which `read` reads.
 Format: the chunk objects of OpenAI's API reference.
 """
 
@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.openai_chat.codec import content_of, read
-from ferrule.models.wires.payload import Json, decoded, mapping, text_of
+from ferrule.models.wires.payload import Json, decode, mapping, text_of
 from ferrule.values.conversation.exchange import Delta, Response
 from ferrule.values.encoding.encode import json_text
 
@@ -50,7 +50,7 @@ class _Call:
         return "".join(self.names)
 
     def is_before(self, entry: Json) -> bool:
-        """Whether a piece without an index of its own begins another call: under another id, or under a name when this one has all."""
+        """Whether a piece without an index begins another call: it has another id, or a name when this call is complete."""
         call_id, function = entry.get("id"), mapping(entry.get("function"))
         if call_id and self.id:
             return call_id != self.id
@@ -80,13 +80,13 @@ class Assembly(EventAssembly):
         self._refusal: list[str] = []
         self._details: list[Any] = []
         self._calls: list[_Call] = []
-        self._no_calls: Any = None  # what stood in the place of a list of calls (E26)
+        self._no_calls: Any = None  # a value other than a list in the place of the calls
         self._function: _Call | None = None
         self._reason: str | None = None
         self._answered = False
 
     def response(self) -> Response:
-        """The whole answer; raises `UnavailableError` where the stream broke off before its end."""
+        """The whole answer; raises `UnavailableError` if the stream broke off."""
         self._check_ended(self.is_done or self._reason, self._answered)
         if not self._answered:
             return read({**self._body, "choices": []})
@@ -107,7 +107,7 @@ class Assembly(EventAssembly):
         if data.strip() == b"[DONE]":
             self.is_done = True
             return
-        chunk = decoded(data)
+        chunk = decode(data)
         if chunk.get("error"):
             raise payload_error(chunk)
         for key in ("id", "model", "usage"):
@@ -115,7 +115,7 @@ class Assembly(EventAssembly):
                 self._body[key] = chunk[key]
         choices = chunk.get("choices")
         for choice in cast("list[Any]", choices) if isinstance(choices, list) else []:
-            if not mapping(choice).get("index"):  # of several choices the first is ours
+            if not mapping(choice).get("index"):  # only the first choice is read
                 yield from self._choice(mapping(choice))
 
     def _choice(self, choice: Json) -> Iterator[Delta]:
@@ -147,7 +147,7 @@ class Assembly(EventAssembly):
             yield Delta(content or "", thought or "")
 
     def _slot(self, entry: Json) -> _Call:
-        """The call a piece belongs to: by its index, or where a server sends none (or always 0) by its id or its name."""
+        """The call of a piece: by its index, or if a server sends none (or always 0) by its id or its name."""
         index = entry.get("index")
         if type(index) is int:
             known = next((call for call in reversed(self._calls) if call.index == index), None)

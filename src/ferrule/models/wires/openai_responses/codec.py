@@ -1,8 +1,8 @@
-"""OpenAI's responses, as pure functions: `Request` to body bytes, answer to `Response`.
+"""OpenAI's Responses as pure functions: `Request` to body bytes, answer to `Response`.
 
-Nothing is kept at the provider: `store` is false, the whole conversation goes out each time, and reasoning comes back encrypted and is
-handed in again (settings may say otherwise). A message becomes one or more items, rendered once; items come last, so that the body of
-one request begins with the whole of the one before it, but for its end. Format: OpenAI's API reference, "Create a model response", as of
+The provider stores nothing: `store` is false, each request holds the whole conversation, and reasoning comes back encrypted and is sent
+again (unless settings say otherwise). A message becomes one or more items, rendered once. Items come last, so that a body begins with the
+whole of the one before it, except its end. Format: OpenAI's API reference, "Create a model response", as of
 November 2026.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import LMError, MissingContentError, RefusalError
 from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.payload import Json, count_of, decoded, left_out, listed, mapping, no_answer, refuse_settings, text_of
+from ferrule.models.wires.payload import Json, count_of, decode, list_of, mapping, no_answer, placeholder, refuse_settings, text_of
 from ferrule.values.calls.call import call_at
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
 from ferrule.values.conversation.message import safe_id, safe_name
@@ -33,36 +33,36 @@ OURS = frozenset({
     "model", "input", "messages", "previous_response_id", "conversation",
     "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream",
 })  # fmt: skip
-"""Fields of the body, here or in chat completions, that a `Request` or the model itself says; no setting may."""
+"""Fields of the body, here or in chat completions, that a `Request` or the model sets; settings may not."""
 _INCLUDED = ["reasoning.encrypted_content"]
 _THOUGHTLESS = re.compile(r"gpt-[34]|chatgpt|-chat-")
-"""Models that do not reason refuse to be asked for it (pydantic-ai, issues 2865 and 3326)."""
+"""Reasoning models; others refuse requests for reasoning (pydantic-ai, issues 2865 and 3326)."""
 _PLACES: Mapping[str, tuple[str, str]] = {
     "max_tokens": ("max_output_tokens", ""),
     "max_completion_tokens": ("max_output_tokens", ""),
     "reasoning_effort": ("reasoning", "effort"),
     "verbosity": ("text", "verbosity"),
 }
-"""Settings that have another name here: the field, and the key in it."""
+"""Settings with another name here: the field, and the key in it."""
 _LONGEST_ID = 64
-"""Of a call: "string too long. Expected a string with maximum length 64" (openclaw, pull request 137489)."""
+"""Of a call's id: "string too long. Expected a string with maximum length 64" (openclaw, pull request 137489)."""
 _PLAIN = Dialect()
 
 
 def path(model: str, *, stream: bool = False) -> str:
-    """Where responses are asked for, under a base URL."""
+    """The path of responses, below a base URL."""
     del model, stream
     return "/responses"
 
 
 def headers(key: str | None) -> dict[str, str]:
-    """How a request shows its key (RFC 6750)."""
+    """The header that carries the key (RFC 6750)."""
     return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
 def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
-    """The body of a request. `settings` are the model's own; those of the request go first, None leaves a setting out."""
-    del dialect  # it bends chat completions
+    """The body of a request. Settings of the request override `settings`, those of the model; None leaves one out."""
+    del dialect  # for chat completions
     head = json_bytes(_head(request, model, (settings, request.settings), stream))
     tools = b',"tools":' + _tools(request.tools) if request.tools else b""
     items = b",".join([message.rendered(WIRE, _rendered) for message in request.messages])
@@ -94,7 +94,7 @@ def _head(request: Request, model: str, layers: tuple[Mapping[str, Any], ...], s
 
 
 def _put(head: Json, name: str, key: str, value: Any) -> None:
-    """Set a field, or one key of it; None takes out what was set."""
+    """Set a field, or one key of it; None removes it."""
     within = mapping(head.get(name))
     if key:
         value = {**within, key: value} if value is not None else {each: within[each] for each in within if each != key} or None
@@ -133,7 +133,7 @@ def _rendered(message: Message) -> bytes:
 
 
 def _items(message: Message) -> list[Json]:
-    """The items that a message is in this protocol; never none."""
+    """A message as items of this protocol; at least one."""
     if message.role == "tool":
         head = {"type": "function_call_output"} | _id(message.tool_call_id)
         return [{**head, "output": _content(message.content, "tool results")}]
@@ -171,27 +171,27 @@ def _part(part: Part, place: str) -> Json:
         case File():
             return {"type": "input_file", "filename": part.name, "file_data": part.address}
         case _:
-            return {"type": "input_text", "text": part.text if isinstance(part, Text) else left_out(part, WIRE, place)}
+            return {"type": "input_text", "text": part.text if isinstance(part, Text) else placeholder(part, WIRE, place)}
 
 
 def _in_words(parts: Iterable[Part]) -> str:
     from ferrule.values.content.parts import Text
 
-    return "\n".join([part.text if isinstance(part, Text) else left_out(part, WIRE, "answers") for part in parts])
+    return "\n".join([part.text if isinstance(part, Text) else placeholder(part, WIRE, "answers") for part in parts])
 
 
 def _kept_items(message: Message) -> list[Json]:
-    """What came with the answer, as it came, where the message still says the same; else nothing."""
-    kept = [mapping(item) for item in listed(mapping((message.extra or {}).get(WIRE)).get("output"))]
+    """The items of the answer unchanged, if the message still says the same; else none."""
+    kept = [mapping(item) for item in list_of(mapping((message.extra or {}).get(WIRE)).get("output"))]
     calls = [item for item in kept if item.get("type") == "function_call"]
     if not kept or len(calls) != len(message.tool_calls) or (text_in(kept)[0] or "") != message.text:
-        return []  # a program left calls out, say: reasoning without what followed it would be refused
+        return []  # such as when a program left calls out: reasoning without the item after it is refused
     own = iter(message.tool_calls)
     return [_kept_call(item, next(own)) if item.get("type") == "function_call" else item for item in kept]
 
 
 def _kept_call(item: Json, call: ToolCall) -> Json:
-    """A call as its model wrote it, to the letter if it can be, under the id that its result has."""
+    """A call as its model wrote it, if possible to the letter, with the id of its result."""
     made = call_item(call)
     is_same = call_at(item, 0).args == call.args and isinstance(item.get("arguments"), str)
     return {**item, **made, "arguments": item["arguments"] if is_same else made["arguments"]}
@@ -205,10 +205,10 @@ def read(payload: Json | bytes) -> Response:
 
     Raises `BadRequestError` if there is none, `MissingContentError` if nothing is in it, `RefusalError` if it was withheld.
     """
-    body = decoded(payload) if isinstance(payload, bytes) else payload
+    body = decode(payload) if isinstance(payload, bytes) else payload
     if body.get("error") or body.get("status") == "failed":
-        raise failed(body.get("error") or "the answer failed, and the provider says no more")
-    items = [item for each in listed(body.get("output")) if (item := mapping(each))]
+        raise error_of(body.get("error") or "the answer failed, and the provider says no more")
+    items = [item for each in list_of(body.get("output")) if (item := mapping(each))]
     status = text_of(body.get("status")) or "completed"
     if not items and status != "incomplete":
         raise MissingContentError(no_answer(f"no output (its status is {status!r})", body), request_id=text_of(body.get("id")), raw=body)
@@ -227,23 +227,23 @@ def read(payload: Json | bytes) -> Response:
         _usage(mapping(body.get("usage"))),
         text_of(body.get("model")),
         None,
-        kept_of(items, is_stored=body.get("store") is True),
+        extra_of(items, is_stored=body.get("store") is True),
         body,
     )
 
 
-def failed(error: Any) -> LMError:
-    """The error that a body with a success status carries, or an event of a stream."""
+def error_of(error: Any) -> LMError:
+    """The error in a body with a success status, or in an event of a stream."""
     code = text_of(mapping(error).get("code")) or ""
     if "policy" in code:  # bio_policy, misalignment_policy_violation, image_content_policy_violation
         error = {**error, "type": "content_policy_violation"}
-    elif "image" in code:  # empty_image_file, image_too_large, ...: there is nothing to wait for
+    elif "image" in code:  # empty_image_file, image_too_large, ...: waiting does not help
         error = {**error, "status": 400}
     return payload_error({"error": error})
 
 
 def text_in(items: Iterable[Json]) -> tuple[str | None, str | None]:
-    """The text and the refusal that items of an answer say; None where there is no such part."""
+    """Text and refusal in the items of an answer; None if there is no such part."""
     parts = [part for item in items if item.get("type") == "message" for part in _parts(item.get("content"))]
     texts = [part.get("text") for part in parts if part.get("type") in ("output_text", "text")]
     refusals = [part.get("refusal") for part in parts if part.get("type") == "refusal"]
@@ -251,7 +251,7 @@ def text_in(items: Iterable[Json]) -> tuple[str | None, str | None]:
 
 
 def _parts(content: Any) -> list[Json]:
-    return [{"type": "output_text", "text": content}] if isinstance(content, str) else [mapping(part) for part in listed(content)]
+    return [{"type": "output_text", "text": content}] if isinstance(content, str) else [mapping(part) for part in list_of(content)]
 
 
 def _joined(pieces: list[Any]) -> str | None:
@@ -265,9 +265,9 @@ def calls_in(items: Iterable[Json]) -> tuple[ToolCall, ...]:
 
 
 def reasoning_in(items: Iterable[Json]) -> str | None:
-    """The thoughts among items of an answer: summaries (OpenAI), or the whole (models with open weights)."""
+    """The reasoning among items of an answer: summaries (OpenAI), or all of it (models with open weights)."""
     thoughts = [item for item in items if item.get("type") == "reasoning"]
-    pieces = [mapping(part).get("text") for item in thoughts for key in ("summary", "content") for part in listed(item.get(key))]
+    pieces = [mapping(part).get("text") for item in thoughts for key in ("summary", "content") for part in list_of(item.get(key))]
     return "\n\n".join([piece for piece in pieces if isinstance(piece, str) and piece]) or None
 
 
@@ -281,7 +281,7 @@ def _reason(status: str, body: Json, *, is_calling: bool) -> str:
 
 
 def _usage(usage: Json) -> Usage:
-    # The input counts what came from the cache or was written to it, the output what was spent on reasoning.
+    # Input includes tokens read from and written to the cache, output includes reasoning.
     cached = mapping(usage.get("input_tokens_details")).get("cached_tokens")
     return Usage(count_of(usage.get("input_tokens")), count_of(usage.get("output_tokens")), count_of(cached), 1)
 
@@ -290,11 +290,11 @@ _PLAIN_ITEMS: Mapping[str, frozenset[str]] = {
     "message": frozenset({"type", "id", "role", "status", "content"}),
     "function_call": frozenset({"type", "id", "status", "name", "arguments", "call_id"}),
 }
-"""Items that can be made again from a `Message`, if they have no further fields (`phase`, say)."""
+"""Items that a `Message` can express, if they have no further fields such as `phase`."""
 
 
-def kept_of(items: Iterable[Json], *, is_stored: bool) -> Json | None:
-    """What must go back with the message: all items of the answer in their order, if there is any that could not be made again.
+def extra_of(items: Iterable[Json], *, is_stored: bool) -> Json | None:
+    """What must go back with the message: all items of the answer in order, if a `Message` cannot express one of them.
 
     Reasoning that neither is encrypted nor open goes by its id, which is only known to a provider that stored it; and reasoning that
     nothing followed, as in an answer that was cut off, is refused.

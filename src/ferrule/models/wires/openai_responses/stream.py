@@ -1,7 +1,7 @@
-"""A streamed response of OpenAI's: bytes in any pieces to `Delta`s, and to the `Response` that the whole answer would give.
+"""A streamed OpenAI response: pieces of bytes to `Delta`s, and to the same `Response` as the unstreamed answer.
 
-The last event carries the whole body, which `openai_responses.read` reads. Some servers leave its output out: then the items are put
-together from the events before. Format: OpenAI's API reference, "Streaming events" of responses, as of November 2026.
+The last event carries the whole body, which `read` reads. Some servers omit its output: then the items are assembled from the earlier
+events. Format: OpenAI's API reference, "Streaming events" of responses, as of November 2026.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ferrule.models.http.sse import EventAssembly
-from ferrule.models.wires.openai_responses.codec import failed, read
-from ferrule.models.wires.payload import Json, decoded, listed, mapping, text_of
+from ferrule.models.wires.openai_responses.codec import error_of, read
+from ferrule.models.wires.payload import Json, decode, list_of, mapping, text_of
 from ferrule.values.conversation.exchange import Delta, Response
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _PIECES: Mapping[str, tuple[str, str, str, str]] = {
     "response.reasoning_summary_text": ("reasoning", "summary", "summary_text", "text"),
     "response.function_call_arguments": ("function_call", "", "", "arguments"),
 }
-"""What comes in pieces, by the name of its events without `.delta` and `.done`: the item's type, its list, the part's type, the key."""
+"""Streamed parts by the name of their events without `.delta` and `.done`: the item's type, its list, the part's type, the key."""
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -50,7 +50,7 @@ class _Item:
             kind, among, part, key = _PIECES[name]
             made.setdefault("type", kind)
             if among:
-                made[among] = [*listed(made.get(among)), {"type": part, key: "".join(pieces)}]
+                made[among] = [*list_of(made.get(among)), {"type": part, key: "".join(pieces)}]
             else:
                 made[key] = "".join(pieces)
         return made
@@ -66,22 +66,22 @@ class Assembly(EventAssembly):
         self._thought: object = None
 
     def response(self) -> Response:
-        """The whole answer; raises `UnavailableError` where the stream broke off before its end."""
+        """The whole answer; raises `UnavailableError` if the stream broke off."""
         self._check_ended(self.is_done, self._items)
-        if listed(self._body.get("output")):
+        if list_of(self._body.get("output")):
             return read(self._body)
         return read({**self._body, "output": [item.whole() for item in sorted(self._items.values(), key=lambda item: item.place)]})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
-        if data.strip() == b"[DONE]":  # some servers end so, after the last event or in its stead
+        if data.strip() == b"[DONE]":  # some servers end so, after the last event or instead of it
             self._body["status"] = None
             self.is_done = True
             return
-        event = decoded(data)
+        event = decode(data)
         kind = text_of(event.get("type")) or ""
         name, _, verb = kind.rpartition(".")
         if kind == "error" or event.get("error"):
-            raise failed(event.get("error") or event)
+            raise error_of(event.get("error") or event)
         if kind in _LAST or kind == "response.created":
             self._body = {**self._body, **mapping(event.get("response"))}
             self.is_done = kind in _LAST
@@ -91,7 +91,7 @@ class Assembly(EventAssembly):
             yield from self._piece(event, name, verb)
 
     def _item(self, event: Json) -> _Item:
-        """The item an event is of: by its place, or where a server says none by its id, or else the latest."""
+        """The item of an event: by its index, else by its id, else the latest."""
         index = event.get("output_index")
         item_id = text_of(event.get("item_id")) or text_of(mapping(event.get("item")).get("id"))
         key = index if type(index) is int else item_id or next(reversed(self._items), 0)
@@ -107,7 +107,7 @@ class Assembly(EventAssembly):
         value = event.get("delta" if verb == "delta" else _PIECES[name][3])
         if not isinstance(value, str):
             return
-        if verb == "done":  # says all of the part; most of the time it came before
+        if verb == "done":  # holds the whole part, which mostly came in pieces before
             known = "".join(pieces)
             pieces[:] = [value]
             value = value.removeprefix(known) if value.startswith(known) else ""
