@@ -80,7 +80,7 @@ def test_exceptions_are_raised(item):
 )
 def test_what_is_no_answer_is_refused_when_the_script_is_made(item):
     """Ours: with its place."""
-    with pytest.raises(ConfigurationError, match=r"answers\[1\] is no answer"):
+    with pytest.raises(ConfigurationError, match=r"answers\[1\] is not an answer"):
         ScriptedLM(["fine", item])
 
 
@@ -88,7 +88,7 @@ def test_what_is_no_answer_is_refused_when_the_script_is_made(item):
 def test_what_a_function_returns_is_checked_too(item):
     """Ours."""
     for lm in (ScriptedLM([lambda request: item]), ScriptedLM(by=lambda request: item)):
-        with pytest.raises(ConfigurationError, match="is no answer"):
+        with pytest.raises(ConfigurationError, match="is not an answer"):
             lm.complete(ASKED)
 
 
@@ -98,7 +98,7 @@ def test_functions_that_return_functions_come_to_an_end():
     def again(request):
         return again
 
-    with pytest.raises(ConfigurationError, match="without end"):
+    with pytest.raises(ConfigurationError, match="keeps returning functions"):
         ScriptedLM([again]).complete(ASKED)
 
 
