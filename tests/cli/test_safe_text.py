@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.cli.safe_text import excerpt, one_line, printable, reveal
+from ferrule.cli.safe_text import clip_lines, one_line, printable, reveal
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_no_text_keeps_a_control_character(text: str) -> None:
 
 def test_long_text_is_shortened_and_says_so() -> None:
     """Ours."""
-    assert excerpt("x" * 5000, characters=10) == "xxxxxxxxxx\n… (4990 more characters)"
-    assert excerpt("a\nb\nc", lines=2) == "a\nb\n… (2 more characters)"
-    assert excerpt("short") == "short"
+    assert clip_lines("x" * 5000, characters=10) == "xxxxxxxxxx\n… (4990 more characters)"
+    assert clip_lines("a\nb\nc", lines=2) == "a\nb\n… (2 more characters)"
+    assert clip_lines("short") == "short"
     assert one_line("a\n  b\tc") == "a b c"
     assert one_line("x" * 10, 5) == "xxxx…"
 

@@ -201,7 +201,7 @@ def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def load_program(place: str) -> Module:
+def find_program(place: str) -> Module:
     """The program at `module:attribute` or `file.py:attribute`."""
     where, _, name = place.rpartition(":")
     if not where or not name:

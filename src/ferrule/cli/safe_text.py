@@ -31,7 +31,7 @@ def reveal(text: str) -> str:
     return "".join(f"\\u{ord(each):04x}" if each not in "\n\t" and category(each) in _UNSEEN_KINDS else each for each in text)
 
 
-def excerpt(text: str, *, characters: int = 1_200, lines: int = 15) -> str:
+def clip_lines(text: str, *, characters: int = 1_200, lines: int = 15) -> str:
     """Printable text of at most so many characters and lines; a last line says how much is missing."""
     text = printable(text).strip("\n")
     kept = "\n".join(text[:characters].split("\n")[:lines])

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ferrule.cli.exit_code import ExitCode
-from ferrule.cli.safe_text import excerpt, one_line, printable
+from ferrule.cli.safe_text import clip_lines, one_line, printable
 from ferrule.values.content.parts import content_text
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.run import event as events
@@ -110,7 +110,7 @@ class Screen:
         grid = Table.grid()
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
-        grid.add_row(f"  {sign}", Text(excerpt(text), style))
+        grid.add_row(f"  {sign}", Text(clip_lines(text), style))
         self.console.print(grid)
 
     def _call(self, call: ToolCall) -> None:

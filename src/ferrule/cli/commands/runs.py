@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from ferrule import settings
-from ferrule.cli.arguments import load_program
+from ferrule.cli.arguments import find_program
 from ferrule.cli.commands.tools import JSON  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
@@ -135,7 +135,7 @@ def resume_run(
     from ferrule.runs.run import Run
 
     with _open_store(store) as opened:
-        loaded = Run.load(opened, _find_run(opened, run).id, load_program(program))
+        loaded = Run.load(opened, _find_run(opened, run).id, find_program(program))
         with settings.context(**({"lm": LM(lm)} if lm is not None else {})):
             loaded.resume()
     _print(f"{loaded.id}: {loaded.status}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ferrule.cli.arguments import load_program, load_tools
+from ferrule.cli.arguments import find_program, load_tools
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.screen import say
 from ferrule.programs.module import Module
@@ -43,7 +43,7 @@ def _tools_or_program(place: str) -> list[Any]:
     """The tools of a place, or the program that `module:name` or `file.py:name` names."""
     where, _, name = place.rpartition(":")
     if where.endswith(".py"):
-        return [load_program(place)]
+        return [find_program(place)]
     tools = load_tools([place])
     named: object = getattr(sys.modules.get(where), name, None) if where else None
     return [named] if isinstance(named, Module) else [*tools]
