@@ -62,12 +62,11 @@ def drawn() -> dict[str, tuple[str, ...]]:
 
 
 def test_the_tree_in_the_docstring_is_the_tree_of_classes():
-    """Ours: the drawing is what a reader learns the errors from."""
+    """The drawing is what a reader learns the errors from."""
     assert drawn() == {name: tuple(base.__name__ for base in each.__bases__) for name, each in CLASSES.items()}
 
 
 def test_every_error_says_in_its_docstring_what_it_means():
-    """Ours."""
     assert [name for name, each in CLASSES.items() if not each.__dict__.get("__doc__")] == []
 
 
@@ -78,7 +77,7 @@ def test_only_suspension_escapes_except_exception():
 
 
 def test_a_builtin_base_is_a_builtin():
-    """Ours: what the drawing has in parentheses is what a user who knows no ferrule would catch."""
+    """What the drawing has in parentheses is what a user who knows no ferrule would catch."""
     names = {base for bases in drawn().values() for base in bases} - CLASSES.keys()
     assert all(hasattr(builtins, name) for name in names)
 
@@ -88,7 +87,7 @@ def test_a_builtin_base_is_a_builtin():
 )
 @pytest.mark.parametrize("error", MADE, ids=lambda each: type(each).__name__)
 def test_an_error_survives_copying_and_pickling_with_all_it_carries(error, again):
-    """Ours: a process pool, a test runner and a queue pickle errors; Python's own way fails for an `__init__` of one's own."""
+    """A process pool, a test runner and a queue pickle errors; Python's own way fails for an `__init__` of one's own."""
     error.add_note("seen in a test")
     twin = again(error)
     assert type(twin) is type(error)
@@ -96,7 +95,7 @@ def test_an_error_survives_copying_and_pickling_with_all_it_carries(error, again
 
 
 def test_a_subclass_with_a_signature_of_its_own_travels_too():
-    """Ours: users derive from `ToolRetry` and the like."""
+    """Users derive from `ToolRetry` and the like."""
     twin = pickle.loads(pickle.dumps(OwnRetry("km", 3)))
     assert (str(twin), twin.unit, twin.value) == ("3 km is too far", "km", 3)
 
@@ -124,7 +123,7 @@ class OwnRetry(errors.ToolRetry):
     ids=["unknown", "unknown_without_tools", "timeout", "lm", "turns", "arguments"],
 )
 def test_an_error_says_what_was_tried_and_found(error, says):
-    """Ours: what a person reads is checked word for word."""
+    """What a person reads is checked word for word."""
     assert str(error) == says
 
 
@@ -134,7 +133,7 @@ class Unspeakable:
 
 
 def test_what_was_found_is_shown_shortened_and_whatever_it_is():
-    """Ours: an object whose `repr` raises must not hide the error that tells of it."""
+    """An object whose `repr` raises must not hide the error that tells of it."""
     assert errors.shown("ab") == "'ab'"
     assert errors.shown("x" * 500) == "'" + "x" * 198 + "… (502 characters)"
     assert errors.shown(Unspeakable()).startswith("<")

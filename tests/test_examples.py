@@ -31,13 +31,12 @@ with block_network():
 
 
 def test_there_are_thirteen_numbered_without_a_gap() -> None:
-    """Ours."""
     assert [path.name[:2] for path in EXAMPLES] == [f"{number:02}" for number in range(1, 14)]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_and_prints_something(path: Path) -> None:
-    """Style: examples are tests."""
+    """Examples are tests."""
     run = subprocess.run([sys.executable, "-c", _ALONE, str(path)], capture_output=True, text=True, check=False, cwd=ROOT)
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip()
@@ -46,7 +45,7 @@ def test_an_example_runs_and_prints_something(path: Path) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_short_and_ends_with_its_proof(path: Path) -> None:
-    """Style: each under 60 lines; ours: the last statement asserts."""
+    """Each under 60 lines; the last statement asserts."""
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) < LONGEST
     tree = ast.parse(text)
@@ -57,7 +56,7 @@ def test_an_example_is_short_and_ends_with_its_proof(path: Path) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_pages_show_the_example_word_for_word(path: Path) -> None:
-    """Style: an example is the text the docs show."""
+    """An example is the text the docs show."""
     marker = f"<!-- examples/{path.name} -->"
     block = f"{marker}\n```python\n{path.read_text(encoding='utf-8').rstrip()}\n```\n"
     showing = [page for page in PAGES if marker in page.read_text(encoding="utf-8")]
@@ -67,7 +66,7 @@ def test_the_pages_show_the_example_word_for_word(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CODE, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_documented_code_uses_public_names_only(path: Path) -> None:
-    """Ours: names of `ferrule` and of `ferrule.testing`."""
+    """Names of `ferrule` and of `ferrule.testing`."""
     text = path.read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) if path.suffix == ".md" else [text]
     assert [name for block in blocks for name in names_of_ferrule(block) if not is_public(name)] == []
@@ -83,7 +82,6 @@ def test_documented_code_uses_public_names_only(path: Path) -> None:
     ],
 )
 def test_a_private_name_is_found(code: str) -> None:
-    """Ours."""
     assert [name for name in names_of_ferrule(code) if not is_public(name)]
 
 

@@ -30,7 +30,7 @@ def test_every_public_name_is_there_and_is_what_its_home_calls_by_that_name() ->
 
 
 def test_type_checkers_see_the_same_names() -> None:
-    """Ours: the stub beside the table."""
+    """The stub beside the table."""
     tree = ast.parse(STUB.read_text(encoding="utf-8"))
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     assert tree.body[: len(imports)] == imports, "in one go, so that ruff keeps them sorted"
@@ -42,12 +42,10 @@ def test_type_checkers_see_the_same_names() -> None:
 
 @pytest.mark.parametrize("name", errors.RENAMED)
 def test_an_error_has_its_old_name_for_one_version(name: str) -> None:
-    """Ours."""
     assert getattr(ferrule, name) is errors.RENAMED[name]
 
 
 def test_a_name_that_is_not_there_says_so() -> None:
-    """Ours."""
     with pytest.raises(AttributeError, match="no `Nonsense`"):
         _ = ferrule.Nonsense
 
@@ -81,7 +79,7 @@ Signature = list[list[Any]]
 
 
 def test_recorded_names_and_signatures_still_hold() -> None:
-    """Ours: what a caller wrote for the recorded face works with this one."""
+    """What a caller wrote for the recorded face works with this one."""
     found = describe_face()
     broken: list[str] = []
     for name, recorded in json.loads(RECORD.read_text(encoding="utf-8")).items():
@@ -113,7 +111,6 @@ def test_recorded_names_and_signatures_still_hold() -> None:
     ids=["same", "added", "any", "gone", "default", "order", "before", "kind", "needed"],
 )
 def test_a_change_that_breaks_callers_is_found(new: Any, is_accepted: bool) -> None:
-    """Ours."""
     assert (not changes(describe_signature(lambda a, b=1, *, c=2: None), describe_signature(new))) is is_accepted
 
 

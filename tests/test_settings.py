@@ -57,7 +57,7 @@ def test_configure_inside_a_block_does_not_override_the_block():
 
 
 def test_settings_in_force_are_read_as_attributes():
-    """D40: seed 000's `settings.lm`; `ferrule.settings` is what users have of it."""
+    """D40: DSPy's `settings.lm` is `ferrule.settings.lm`."""
     with context(max_workers=7):
         assert settings.max_workers == 7
     assert settings.max_workers is None
@@ -130,7 +130,7 @@ def test_a_task_keeps_the_settings_it_was_created_under():
 
 
 def test_a_block_left_in_another_context_is_left_quietly():
-    """Ours: an async fixture enters and leaves a block in two contexts; there is nothing to put back, and nothing to raise."""
+    """An async fixture enters and leaves a block in two contexts; there is nothing to put back, and nothing to raise."""
 
     def fixture():
         with context(max_workers=3):
@@ -144,7 +144,6 @@ def test_a_block_left_in_another_context_is_left_quietly():
 
 
 def test_an_unknown_setting_is_named_with_those_there_are():
-    """Ours."""
     for sets in (configure, lambda **changes: context(**changes).__enter__()):
         with pytest.raises(ConfigurationError, match=r"There is no setting 'temperature', 'top_p'. Settings are: adapter, allow"):
             sets(top_p=1, temperature=0)
@@ -190,7 +189,7 @@ def test_an_unknown_setting_is_named_with_those_there_are():
     ],
 )
 def test_a_setting_of_the_wrong_kind_is_refused_and_nothing_changes(changes, says):
-    """Ours: refused when it is set, not when it is used."""
+    """Refused when it is set, not when it is used."""
     with pytest.raises(ConfigurationError, match=says):
         configure(**changes)
     assert current() == Settings()
@@ -206,7 +205,7 @@ class Own:
 
 
 def test_an_adapter_is_known_by_what_it_can_do():
-    """Ours: a user's own need not be a subclass."""
+    """A user's own need not be a subclass."""
     mine = Own()
     with context(adapter=mine, lm=ScriptedLM([fields(answer="yes")])):
         assert current().adapter is mine
@@ -216,7 +215,7 @@ def test_an_adapter_is_known_by_what_it_can_do():
 
 
 def test_a_list_of_callbacks_is_copied():
-    """Ours: settings that were read do not change afterwards."""
+    """Settings that were read do not change afterwards."""
     mine = [print]
     configure(callbacks=mine)
     before = current()
@@ -250,7 +249,7 @@ def test_frozen_settings_hold_whatever_configure_does_meanwhile():
 
 
 def test_settings_keep_the_frame_of_the_run_they_are_set_in():
-    """Ours: `with context(...)` inside a program must not cut it off from its run."""
+    """`with context(...)` inside a program must not cut it off from its run."""
     frame = object()
     with entered(Scope(frame=frame)), context(max_workers=3):
         assert settings.scope().frame is frame
@@ -259,7 +258,7 @@ def test_settings_keep_the_frame_of_the_run_they_are_set_in():
 
 
 def test_two_threads_that_configure_at_once_lose_nothing():
-    """Ours: each sets its own name, and both hold afterwards."""
+    """Each sets its own name, and both hold afterwards."""
     for _ in range(200):
         settings._configured = Settings()
         meet = threading.Barrier(2)

@@ -51,12 +51,11 @@ def names(*places: str) -> list[str]:
 
 
 def test_without_a_place_there_are_the_demo_s_tools() -> None:
-    """Brief."""
     assert names() == ["calculate", "days_between", "date_after", "search_documents"]
 
 
 def test_tools_come_from_files_and_folders(here) -> None:
-    """Issue 7: a .py file, or a folder, as `Tool.load` reads them."""
+    """A .py file, or a folder, as `Tool.load` reads them."""
     (here / "kit").mkdir()
     (here / "kit" / "b.py").write_text("def b() -> int:\n    return 1\n")
     (here / "kit" / "a.py").write_text("def a() -> int:\n    return 1\n")
@@ -67,7 +66,7 @@ def test_tools_come_from_files_and_folders(here) -> None:
 
 
 def test_tools_come_from_modules(here) -> None:
-    """Issue 7: `module[:name]`; a module's tools are its `@tool`s, or else its own public functions."""
+    """`module[:name]`; a module's tools are its `@tool`s, or else its own public functions."""
     (here / "made_here.py").write_text(TWO)
     (here / "plain_here.py").write_text("from os.path import join\ndef one() -> int:\n    return 1\ndef _two() -> int:\n    return 2\n")
     assert names("made_here") == ["first", "second"]
@@ -85,7 +84,7 @@ def test_tools_come_from_modules(here) -> None:
      "empty", "hollow", "", ":x", "broken_here", "broken_here.py", "..", ".x"],
 )  # fmt: skip
 def test_what_holds_no_tools_is_told(here, place: str) -> None:
-    """Ours: one of the errors that the commands turn into a message."""
+    """One of the errors that the commands turn into a message."""
     (here / "made_here.py").write_text(TWO)
     (here / "hollow.py").write_text("x = 1\n")
     (here / "broken_here.py").write_text("import no_such_module_either\n")
@@ -96,7 +95,7 @@ def test_what_holds_no_tools_is_told(here, place: str) -> None:
 
 
 def test_adapters_go_by_name() -> None:
-    """Brief: chat, json and xml write calls in the text; native makes native ones; without a name the model decides."""
+    """Chat, json and xml write calls in the text; native makes native ones; without a name the model decides."""
     assert parse.choose_adapter(None) == (None, None)
     assert parse.choose_adapter("native") == (None, True)
     kinds = {name: parse.choose_adapter(name) for name in ("chat", "json", "xml")}
@@ -106,7 +105,7 @@ def test_adapters_go_by_name() -> None:
 
 
 def test_inputs_are_the_question_and_pairs() -> None:
-    """Brief: the question fills the first input."""
+    """The question fills the first input."""
     signature = Signature("question, city, k: int, tags: list[str] -> answer")
     assert parse.parse_inputs(signature, "q=1", ["city=New York=NY", "k=3", 'tags=["a"]']) == {
         "question": "q=1", "city": "New York=NY", "k": 3, "tags": ["a"],
@@ -114,7 +113,6 @@ def test_inputs_are_the_question_and_pairs() -> None:
 
 
 def test_text_that_looks_like_json_stays_text_for_a_text_input() -> None:
-    """Ours."""
 
     class Typed(Signature):
         """Answer."""
@@ -131,13 +129,12 @@ def test_text_that_looks_like_json_stays_text_for_a_text_input() -> None:
     "pairs", [["city"], ["=x"], ["question=again"], ["city=a", "city=b"], ["city=a", "k=x"], ["city=a"], ["city=a", "k=1", "more=1"]]
 )
 def test_wrong_inputs_are_told(pairs: list[str]) -> None:
-    """Ours."""
     with pytest.raises(InputError):
         parse.parse_inputs(Signature("question, city, k: int -> answer"), "q", pairs)
 
 
 def test_a_model_is_named_or_the_offline_one_is_served() -> None:
-    """Brief: no model of one's own choosing, whatever keys the environment holds."""
+    """No model of one's own choosing, whatever keys the environment holds."""
     with parse.open_model("openai/gpt-5-mini", None) as lm:
         assert lm.name == "openai/gpt-5-mini"
     with parse.open_model("mine", "http://localhost:9/v1") as lm:
@@ -152,7 +149,7 @@ def test_a_model_is_named_or_the_offline_one_is_served() -> None:
 
 
 def test_a_file_without_a_function_of_its_name_gives_all_tools_it_holds(tmp_path) -> None:
-    """Issue 2: `--tools FILE`; P22 comes first: a function named like the file is the file's one tool."""
+    """`--tools FILE`; P22 comes first: a function named like the file is the file's one tool."""
     several = tmp_path / "several.py"
     several.write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n"

@@ -61,7 +61,6 @@ def test_without_an_answer_the_run_waits_and_nothing_ran(ask) -> None:
 
 
 def test_how_a_run_failed_stands_on_it() -> None:
-    """Ours."""
 
     def stop() -> str:
         """Stop."""
@@ -74,7 +73,6 @@ def test_how_a_run_failed_stands_on_it() -> None:
 
 
 def test_a_foreign_error_stands_on_the_run_as_well() -> None:
-    """Ours."""
 
     class Broken(Module):
         def forward(self) -> None:
@@ -85,7 +83,7 @@ def test_a_foreign_error_stands_on_the_run_as_well() -> None:
 
 
 def test_an_interrupt_goes_through() -> None:
-    """Ours: Ctrl-C while events are drawn."""
+    """Ctrl-C while events are drawn."""
 
     def interrupted(event: events.Event) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""`--mcp` of `ferrule ask` and `ferrule tools`, and forms at the terminal (issue 5, api 17)."""
+"""`--mcp` of `ferrule ask` and `ferrule tools`, and forms at the terminal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ PAY = [{"name": "pay", "args": {"what": "rent"}}]
 
 
 def test_the_tools_of_a_server_ask_unless_yes_opens_it(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """API 17."""
     assert ask("--mcp", where, steps=PAY) == 3
     assert "Confirm execution of pay ('pay' of the MCP server" in capsys.readouterr().err
     assert "call" not in (tmp_path / "calls").read_text()

@@ -37,31 +37,29 @@ def lines(*said: str):
     ],
 )
 def test_only_a_clear_yes_runs_the_call(paper, said: str, kind: str, text: str) -> None:
-    """Brief: y, n or text."""
+    """`y`, `n` or text."""
     decision = ask_person(CONFIRM, paper, lines(said))
     assert (decision.question_id, decision.kind, decision.text) == ("q1", kind, text)
 
 
 def test_an_empty_line_is_asked_again(paper) -> None:
-    """Ours."""
     assert ask_person(CONFIRM, paper, lines("", "  ", "y")).kind == "approve"
     assert paper.file.getvalue().count("what to do instead") == 3
 
 
 def test_the_end_of_input_decides_nothing(paper) -> None:
-    """Ours."""
     assert ask_person(CONFIRM, paper, lines("")) is None
 
 
 def test_a_question_of_the_model_is_answered_with_whatever_is_said(paper) -> None:
-    """Ours: `yes` is an answer like any other."""
+    """`yes` is an answer like any other."""
     decision = ask_person(CLARIFY, paper, lines("y"))
     assert (decision.question_id, decision.kind, decision.text) == ("q2", "reply", "y")
     assert "Which [b]file[/b]?" in paper.file.getvalue()
 
 
 def test_the_person_sees_the_call_and_nothing_that_hides_it(paper) -> None:
-    """Brief: markup escaped; ours: what cannot be seen is written out, because the decision is on exactly this text."""
+    """Markup escaped; what cannot be seen is written out, because the decision is on exactly this text."""
     ask_person(CONFIRM, paper, lines("n"))
     shown = paper.file.getvalue()
     assert "[b]rm[/b] with args: \\u001b[2J \\u202e?" in shown

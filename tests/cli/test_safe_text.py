@@ -31,20 +31,17 @@ from ferrule.cli.safe_text import clip_lines, one_line, printable, reveal
     ],
 )
 def test_escapes_and_controls_are_gone_and_all_else_stays(text: str, expected: str) -> None:
-    """Ours."""
     assert printable(text) == expected
 
 
 @given(st.text(alphabet=st.one_of(st.characters(), st.sampled_from("\x1b\x9b[]0;m\x07\\PX^_\r\n\t\u202e\ud800"))))
 def test_no_text_keeps_a_control_character(text: str) -> None:
-    """Ours."""
     left = printable(text)
     assert not [each for each in left if unicodedata.category(each) in {"Cc", "Cs"} and each not in "\n\t"]
     left.encode()
 
 
 def test_long_text_is_shortened_and_says_so() -> None:
-    """Ours."""
     assert clip_lines("x" * 5000, characters=10) == "xxxxxxxxxx\n… (4990 more characters)"
     assert clip_lines("a\nb\nc", lines=2) == "a\nb\n… (2 more characters)"
     assert clip_lines("short") == "short"
@@ -53,5 +50,4 @@ def test_long_text_is_shortened_and_says_so() -> None:
 
 
 def test_what_a_person_decides_on_shows_what_cannot_be_seen() -> None:
-    """Ours."""
     assert reveal("a\u202eb\u200bc\x1b[2J\ud800\nd\té") == "a\\u202eb\\u200bc\\u001b[2J\\ud800\nd\té"

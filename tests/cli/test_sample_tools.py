@@ -37,7 +37,7 @@ from ferrule.cli.sample_tools import TOOLS, calculate, date_after, days_between,
     ],
 )
 def test_arithmetic_is_exact(expression: str, expected: str) -> None:
-    """Issue 8: exact arithmetic, never `eval`."""
+    """Exact arithmetic, never `eval`."""
     assert calculate(expression) == expected
 
 
@@ -50,34 +50,29 @@ BAD = [
 
 @pytest.mark.parametrize("expression", BAD, ids=range(len(BAD)))
 def test_what_is_no_arithmetic_is_told_to_the_model(expression: str) -> None:
-    """Ours."""
     with pytest.raises(ToolRetry):
         calculate(expression)
 
 
 @given(st.text(alphabet="0123456789.+-*/%() eE_,", max_size=60))
 def test_no_expression_does_anything_but_compute_or_say_why_not(expression: str) -> None:
-    """Ours."""
     with suppress(ToolRetry):
         assert calculate(expression)
 
 
 @given(st.fractions(max_denominator=10**6), st.sampled_from("+-*"), st.fractions(max_denominator=10**6))
 def test_results_are_those_of_fractions(left: Fraction, sign: str, right: Fraction) -> None:
-    """Ours."""
     written = f"({left.numerator}/{left.denominator}) {sign} ({right.numerator}/{right.denominator})"
     expected = {"+": left + right, "-": left - right, "*": left * right}[sign]
     assert Fraction(calculate(written).partition(" ")[0]) == expected
 
 
 def test_nothing_is_ever_evaluated() -> None:
-    """Ours."""
     called = {ast.unparse(node.func) for node in ast.walk(ast.parse(Path(demo_tools.__file__).read_text())) if isinstance(node, ast.Call)}
     assert not called & {"eval", "exec", "compile"}
 
 
 def test_dates() -> None:
-    """Ours."""
     assert days_between(date(2024, 2, 28), date(2026, 3, 3)) == 734
     assert days_between(date(2026, 3, 3), date(2024, 2, 28)) == -734
     assert date_after(date(2024, 2, 28), 2) == "2024-03-01, a Friday"
@@ -86,13 +81,11 @@ def test_dates() -> None:
 
 @pytest.mark.parametrize("days", [10**7, -(10**7), 10**30])
 def test_a_date_out_of_range_is_told_to_the_model(days: int) -> None:
-    """Ours."""
     with pytest.raises(ToolRetry, match="years 1 to 9999"):
         date_after(date(2024, 1, 1), days)
 
 
 def test_the_search_finds_the_passage_that_fits() -> None:
-    """Ours."""
     found = search_documents("AskPerson")
     assert "decision" in found
     assert "docs/architecture.md" in found
@@ -101,18 +94,16 @@ def test_the_search_finds_the_passage_that_fits() -> None:
 
 @pytest.mark.parametrize("query", ["", "  ", "...", "the of a", "\ud800"])
 def test_a_query_without_words_is_told_to_the_model(query: str) -> None:
-    """Ours."""
     with pytest.raises(ToolRetry):
         search_documents(query)
 
 
 def test_what_no_document_mentions_is_said_so() -> None:
-    """Ours."""
     assert search_documents("zyzzyva") == "No passage of ferrule's documents mentions zyzzyva."
 
 
 def test_without_a_checkout_the_package_s_own_docstrings_are_searched(monkeypatch, tmp_path) -> None:
-    """Ours: an installed package has no docs folder."""
+    """An installed package has no docs folder."""
     package = tmp_path / "site" / "ferrule"
     (package / "cli").mkdir(parents=True)
     (package / "act.py").write_text('"""`AskPerson` asks a person for decisions."""\n')

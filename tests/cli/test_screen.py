@@ -54,7 +54,7 @@ SCRIPTS = {
 
 @pytest.mark.parametrize(("script", "native"), SCRIPTS.values(), ids=SCRIPTS.keys())
 def test_thoughts_calls_results_and_the_answer_are_shown_in_order(paper, script: list[Any], native: bool) -> None:
-    """Issue 7: the trajectory as it happens, then the answer."""
+    """The trajectory as it happens, then the answer."""
     text = drawn(paper, ReAct("question -> answer", [add], native=native), question="1 + 2?", lm=ScriptedLM(script))
     places = [text.index(found) for found in ("• I add.", "add(a=1, b=2)", "→ 3", "• Done.", "answer", "It is 3.", "2 steps")]
     assert places == sorted(places)
@@ -64,7 +64,6 @@ def test_thoughts_calls_results_and_the_answer_are_shown_in_order(paper, script:
 
 
 def test_whose_result_it_is_stands_there_when_calls_run_together(paper) -> None:
-    """Ours."""
     both = [{"name": "add", "args": {"a": 1, "b": 1}}, {"name": "fail", "args": {}}]
     text = drawn(
         paper, ReAct("question -> answer", [Tool(add, concurrent=False), Tool(fail, concurrent=False)]), question="?",
@@ -88,7 +87,7 @@ def _result(content: str) -> Any:
 
 
 def test_a_call_that_was_not_run_is_shown_with_the_reason(paper) -> None:
-    """Ours: an unknown tool and bad arguments start no call, but are part of the story."""
+    """An unknown tool and bad arguments start no call, but are part of the story."""
     script = [native_step("", "subtract", a=1), native_step("", "add", a="x", b=2), native_step("", "finish", answer="x")]
     text = drawn(paper, ReAct("question -> answer", [add]), question="?", lm=ScriptedLM(script))
     assert "There is no tool `subtract`" in text
@@ -97,14 +96,12 @@ def test_a_call_that_was_not_run_is_shown_with_the_reason(paper) -> None:
 
 
 def test_an_answer_that_could_not_be_used_is_told(paper) -> None:
-    """Ours."""
     script = ["nonsense", "[[ ## answer ## ]]\n3\n"]
     text = drawn(paper, Predict("question -> answer: int"), question="?", lm=ScriptedLM(script))
     assert "could not be used" in text
 
 
 def test_progress_and_custom_events_are_shown(paper) -> None:
-    """Ours."""
 
     def work() -> str:
         progress("half", done=1, total=2)
@@ -121,7 +118,7 @@ def test_progress_and_custom_events_are_shown(paper) -> None:
 
 
 def test_what_runs_inside_a_tool_is_left_out(paper) -> None:
-    """Ours: the call stands for it."""
+    """The call stands for it."""
 
     def inner() -> str:
         script = [native_step("hidden thought", "add", a=1, b=2), native_step("", "finish", answer="inside")]
@@ -135,7 +132,7 @@ def test_what_runs_inside_a_tool_is_left_out(paper) -> None:
 
 
 def test_markup_and_escapes_of_models_and_tools_are_text_or_gone(paper) -> None:
-    """Brief: escaped for rich, ANSI and control characters stripped."""
+    """Escaped for rich, ANSI and control characters stripped."""
 
     def evil() -> str:
         return "[bold red]x[/bold red] \x1b[2J\x1b]0;owned\x07 :smile: [/nothing]"
@@ -150,7 +147,7 @@ def test_markup_and_escapes_of_models_and_tools_are_text_or_gone(paper) -> None:
 
 
 def test_a_long_result_is_shortened_and_a_long_answer_is_not(paper) -> None:
-    """Ours: the answer is what one came for."""
+    """The answer is what one came for."""
 
     def much() -> str:
         return "x" * 10_000
@@ -162,21 +159,18 @@ def test_a_long_result_is_shortened_and_a_long_answer_is_not(paper) -> None:
 
 
 def test_several_outputs_of_any_type_are_shown_by_name(paper) -> None:
-    """Ours."""
     Screen(paper).draw_outputs(Prediction(title="T", scores=[1, 2], none=None, bad=float("nan")))
     text = paper.file.getvalue()
     assert all(found in text for found in ("title", "scores", "[1,2]", "null", "NaN", "0 steps, 0 model calls"))
 
 
 def test_a_run_that_ended_early_says_so(paper) -> None:
-    """Ours."""
     script = [native_step("", "add", a=1, b=2), "[[ ## reasoning ## ]]\nr\n[[ ## answer ## ]]\n3\n"]
     text = drawn(paper, ReAct("question -> answer", [add], max_iters=1), question="?", lm=ScriptedLM(script))
     assert "ended early (max_iters)" in text
 
 
 def test_a_call_is_written_as_one_writes_it() -> None:
-    """Ours."""
     assert call_text("f", {}) == "f()"
     assert call_text("f", {"a": [1], "b": "x\ny"}) == 'f(a=[1], b="x\\ny")'
     assert len(call_text("f", {"a": "x" * 1000})) == 400

@@ -110,7 +110,7 @@ def test_thirty_steps_send_requests_that_begin_with_the_one_before(wire, native)
 
 
 def stable(body: bytes) -> bytes:
-    """A body up to the end of its conversation, which comes last; without cache markers (api.md 3), and else byte for byte."""
+    """A body up to the end of its conversation, which comes last; without cache markers, and else byte for byte."""
     assert list(json.loads(body))[-1] in {"messages", "input", "contents"}
     kept = re.sub(rb',"cache_control":\{[^{}]*\}', b"", body)
     assert kept.endswith(b"]}")

@@ -335,7 +335,7 @@ def test_ctrl_c_ends_a_server_whose_client_stays(script: Path, transport: str) -
 @pytest.mark.skipif(os.name == "nt", reason="a shell closes the descriptors")
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "0<&- 1>&-"], ids=["input", "output", "both"])
 def test_without_standard_input_or_output_a_line_says_so(closed: str) -> None:
-    """Ours: no traceback."""
+    """No traceback."""
     command = f'exec "$0" -m ferrule.cli.main serve {closed}'
     found = subprocess.run(["sh", "-c", command, sys.executable], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (found.returncode, found.stderr.count("\n")) == (2, 1)
@@ -343,7 +343,7 @@ def test_without_standard_input_or_output_a_line_says_so(closed: str) -> None:
 
 
 def test_a_client_that_reads_no_more_ends_the_server_quietly(script: Path) -> None:
-    """Ours: it is gone, and nobody needs a traceback."""
+    """It is gone, and nobody needs a traceback."""
     command = [sys.executable, "-m", "ferrule.cli.main", "serve", str(script)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     guard = threading.Timer(60, process.kill)

@@ -66,7 +66,7 @@ def test_the_automatic_model_calls_everything_once(adapter):
 
 @adapters
 def test_tools_in_the_text_of_a_prompt_are_not_called(adapter):
-    """Ours: the agent ends at once, with outputs of their types."""
+    """The agent ends at once, with outputs of their types."""
     with context(adapter=adapter):
         agent = ReAct("question -> answer, score: float", TOOLS)
         automatic = agent(question="What?", lm=AutoLM("yes", capabilities=TEXT))

@@ -49,7 +49,7 @@ def ask(server: Any, *words: str) -> int:
 
 
 def test_a_question_without_anything_else_is_answered_offline_over_http(here, capsys) -> None:
-    """Issue 7: no key, OfflineLM behind the loopback server, and one line that says so."""
+    """No key, OfflineLM behind the loopback server, and one line that says so."""
     assert main(["ask", "What is (0.1 + 0.2) * 10**20?"]) == 0
     out, err = capsys.readouterr()
     places = [out.index(found) for found in ("calculate(", "→ 30000000000000000000", "answer")]
@@ -59,7 +59,7 @@ def test_a_question_without_anything_else_is_answered_offline_over_http(here, ca
 
 @pytest.mark.parametrize("adapter", ["chat", "json", "xml", "native"])
 def test_every_adapter_answers(here, capsys, adapter: str) -> None:
-    """Issue 7: --adapter."""
+    """--adapter."""
     assert main(["ask", "How many days are there between 2024-02-28 and 2026-03-03?", "--adapter", adapter, "--json"]) == 0
     out, _ = capsys.readouterr()
     document = json.loads(out)
@@ -75,7 +75,7 @@ def test_arithmetic_is_taken_whole_out_of_the_question(here, capsys, question: s
 
 
 def test_the_json_adapter_answers(here, capsys) -> None:
-    """Issue 7: --adapter json, with a model that writes JSON."""
+    """--adapter json, with a model that writes JSON."""
     with served(
         {"text": '{"next_thought": "I add.", "next_tool_name": "calculate", "next_tool_args": {"expression": "1+1"}}'},
         {"text": '{"next_thought": "Done.", "next_tool_name": "finish", "next_tool_args": {}}'},
@@ -89,14 +89,14 @@ def test_the_json_adapter_answers(here, capsys) -> None:
 
 
 def test_a_key_in_the_environment_chooses_no_model(here, capsys, monkeypatch) -> None:
-    """Brief: no environment configuration (U168)."""
+    """No environment configuration (U168)."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     assert main(["ask", "What is 2 + 2?"]) == 0
     assert parse.OFFLINE_NOTE in capsys.readouterr().err
 
 
 def test_json_is_one_document_and_nothing_else(here, capsys) -> None:
-    """Issue 7: --json."""
+    """--json."""
     with served(
         {"text": "t", "tool_calls": [{"name": "calculate", "args": {"expression": "1+1"}}]},
         {"name": "finish", "args": {"answer": 2, "why": "\x1b[31m\ud83d\ude00"}},
@@ -116,7 +116,7 @@ def test_json_is_one_document_and_nothing_else(here, capsys) -> None:
 
 
 def test_further_inputs_reach_the_model(here, capsys) -> None:
-    """Brief: --input name=value."""
+    """--input name=value."""
     with served({"name": "finish", "args": {"answer": True}}) as server:
         code = ask(server, "Swim?", "--signature", "question, city, k: int -> answer: bool", "--input", "city=Utrecht", "--input", "k=3")
         assert code == 0
@@ -124,7 +124,7 @@ def test_further_inputs_reach_the_model(here, capsys) -> None:
 
 
 def test_a_server_that_is_down_is_one_line_that_names_the_address(here, capfd, monkeypatch) -> None:
-    """Ours: nothing but that line, and no key."""
+    """Nothing but that line, and no key."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     stamina.set_testing(True, attempts=2)
     try:
@@ -140,7 +140,7 @@ def test_a_server_that_is_down_is_one_line_that_names_the_address(here, capfd, m
 
 
 def test_a_failed_run_is_one_message_and_code_1(here, capsys) -> None:
-    """Brief: exit codes; no traceback."""
+    """Exit codes; no traceback."""
     with served(RuntimeError("never shown")) as server:
         assert ask(server, "?") == 1
     out, err = capsys.readouterr()
@@ -176,7 +176,7 @@ WRONG = {
 
 @pytest.mark.parametrize("arguments", WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_command_line_is_code_2_and_says_why(here, capsys, arguments: list[str]) -> None:
-    """Brief: exit codes."""
+    """Exit codes."""
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert err or not arguments  # without a command, the help is the message
@@ -184,7 +184,7 @@ def test_a_wrong_command_line_is_code_2_and_says_why(here, capsys, arguments: li
 
 
 def test_with_nobody_to_ask_nothing_runs_and_the_question_is_printed(here, capsys) -> None:
-    """Brief: code 3; without a terminal it never waits for input."""
+    """Code 3; without a terminal it never waits for input."""
     (here / "guarded.py").write_text(NEEDS_YES)
     (here / "victim").write_text("still here")
     with served({"name": "guarded", "args": {"path": "victim"}}) as server:
@@ -195,7 +195,7 @@ def test_with_nobody_to_ask_nothing_runs_and_the_question_is_printed(here, capsy
 
 @pytest.mark.parametrize(("said", "left", "code"), [("y\n", False, 0), ("\nno\n", True, 0), ("rather not\n", True, 0), ("", True, 3)])
 def test_at_a_terminal_the_person_is_asked(here, said: str, left: bool, code: int) -> None:
-    """Brief: y, n or text in a panel; the run goes on with the decision. A real terminal: a pseudo one."""
+    """`y`, `n` or text in a panel; the run goes on with the decision. A real terminal: a pseudo one."""
     (here / "guarded.py").write_text(NEEDS_YES)
     (here / "victim").write_text("still here")
     with served({"name": "guarded", "args": {"path": "victim"}}, {"name": "finish", "args": {"answer": "so be it"}}) as server:
@@ -235,7 +235,7 @@ def at_a_terminal(arguments: list[str], said: str, prompt: str) -> tuple[int, st
 
 
 def test_ctrl_c_is_one_line_and_code_130(here) -> None:
-    """Brief: 130, no traceback."""
+    """130, no traceback."""
     (here / "hang.py").write_text("import time\ndef hang() -> str:\n    print('hanging', flush=True)\n    time.sleep(60)\n    return ''\n")
     with served({"name": "hang", "args": {}}) as server:
         command = [sys.executable, "-m", "ferrule.cli.main", "ask", "?", "--tools", "hang.py", "--lm", "m", "--base-url", server.base_url]
@@ -250,7 +250,7 @@ def test_ctrl_c_is_one_line_and_code_130(here) -> None:
 
 
 def test_tools_are_listed_with_their_schemas(here, capsys) -> None:
-    """Issue 7: `ferrule tools FILE`."""
+    """`ferrule tools FILE`."""
     (here / "guarded.py").write_text(NEEDS_YES)
     assert main(["tools", "guarded.py"]) == 0
     out, _ = capsys.readouterr()
@@ -258,7 +258,7 @@ def test_tools_are_listed_with_their_schemas(here, capsys) -> None:
 
 
 def test_tools_are_listed_as_json(here, capsys) -> None:
-    """Ours: the declarations as models get them."""
+    """The declarations as models get them."""
     assert main(["tools", "--json"]) == 0
     declared = json.loads(capsys.readouterr().out)
     assert [each["function"]["name"] for each in declared] == ["calculate", "days_between", "date_after", "search_documents"]
@@ -278,7 +278,6 @@ def test_a_broken_file_in_a_folder_is_a_note_and_no_end(here, capsys) -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_any_encoding_of_the_terminal_will_do(here, encoding: str) -> None:
-    """Ours."""
     with served({"name": "finish", "args": {"answer": "漢字 \ud83d\ude00 →"}}) as server:
         command = [sys.executable, "-m", "ferrule.cli.main", "ask", "?", "--lm", "m", "--base-url", server.base_url]
         environment = {**os.environ, "PYTHONIOENCODING": encoding}
@@ -288,14 +287,13 @@ def test_any_encoding_of_the_terminal_will_do(here, encoding: str) -> None:
 
 
 def test_help_is_help(here, capsys) -> None:
-    """Ours."""
     for arguments in (["--help"], ["ask", "--help"], ["tools", "--help"]):
         assert main(arguments) == 0
         assert "Usage: ferrule" in capsys.readouterr().out
 
 
 def test_the_folder_one_stands_in_is_found_by_the_installed_command(here) -> None:
-    """Ours: `ferrule` has no current folder on its path, `python -m` has."""
+    """`ferrule` has no current folder on its path, `python -m` has."""
     (here / "tools_of_mine.py").write_text("def mine() -> int:\n    return 1\n")
     program = (
         "import sys; sys.path = [p for p in sys.path if p]; from ferrule.cli.main import main; sys.exit(main(['tools', 'tools_of_mine']))"

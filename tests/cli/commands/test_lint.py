@@ -73,7 +73,6 @@ def test_json_is_one_document(here, capsys) -> None:
     ids=["target", "tools"],
 )
 def test_what_is_wrong_is_told_with_status_2(here, capsys, words: list[str], told: str) -> None:
-    """As other commands."""
     assert main(["lint", *words]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -81,7 +80,6 @@ def test_what_is_wrong_is_told_with_status_2(here, capsys, words: list[str], tol
 
 
 def test_help_says_what_the_status_means(capsys, monkeypatch) -> None:
-    """Brief."""
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["lint", "--help"]) == 0
     assert "0 if nothing is lost, 1 if something is" in capsys.readouterr().out
@@ -94,7 +92,6 @@ def test_without_tools_the_demo_s_are_looked_at(capsys) -> None:
 
 
 def test_targets_are_each_taken_once_and_all_without_a_name() -> None:
-    """Ours."""
     assert lint.choose_targets([]) == ("openai-strict", "anthropic", "gemini")
     assert lint.choose_targets(["gemini", "gemini"]) == ("gemini",)
     with pytest.raises(ConfigurationError, match="no target 'x'"):
@@ -102,6 +99,6 @@ def test_targets_are_each_taken_once_and_all_without_a_name() -> None:
 
 
 def test_tools_are_called_by_their_own_names(here) -> None:
-    """Ours: a wire name is a provider's matter."""
+    """A wire name is a provider's matter."""
     (here / "linted_here.py").write_text(TOOLS.replace("looser", "loser.of.codes"))
     assert {tool for _, tool, _ in lint.find_losses(["linted_here"], ["gemini"])} == {"loser.of.codes"}

@@ -79,7 +79,6 @@ def test_without_a_place_the_demo_is_served(served: list) -> None:
     ],
 )
 def test_what_cannot_be_served_is_said_in_a_line(served: list, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Ours."""
     assert main(["serve", *words]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -106,7 +105,6 @@ def test_what_a_file_prints_while_it_is_loaded_goes_to_standard_error_and_once(
     "place", ["leaves.py", "leaves", "leaves.py:agent", "out", "out/leaves"], ids=lambda place: place.replace("/", " in ")
 )
 def test_a_file_that_ends_the_process_is_told(served: list, place: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Ours."""
     Path("leaves.py").write_text("raise SystemExit(4)", encoding="utf-8")
     Path("out").mkdir()
     Path("out/leaves.py").write_text("raise SystemExit(4)", encoding="utf-8")
