@@ -193,17 +193,17 @@ class LiveToolbox(Toolbox):
     def __getattr__(self, name: str) -> Any:
         if name not in Toolbox.__slots__:
             raise AttributeError(name)
-        made = self.made()
+        made = self.list_tools()
         for check in self._checks:
             check(made)
-        return getattr(self.filled(made), name)
+        return getattr(self.fill(made), name)
 
     @property
-    def is_made(self) -> bool:
+    def is_listed(self) -> bool:
         """Whether the servers have listed their tools."""
         return "tools" in _own_slots(self)
 
-    def made(self) -> Toolbox:
+    def list_tools(self) -> Toolbox:
         """A plain toolbox with the current tools of the servers. Lists them if needed."""
         tools = [tool for each in self._given for tool in (each.tools if is_server(each) else (to_tool(each),))]
         if any(tool.mcp is not None for tool in tools):
@@ -218,14 +218,14 @@ class LiveToolbox(Toolbox):
                 self._warned.add(each)
                 log.warning("MCP server `%s`: `%s` %s.", each.server, each.tool, each.what)
 
-    def filled(self, made: Toolbox) -> Self:
+    def fill(self, made: Toolbox) -> Self:
         """Use these tools instead of listing the servers."""
         for each in Toolbox.__slots__:
             setattr(self, each, getattr(made, each))
         return self
 
     @property
-    def puts_tools_away(self) -> bool:
+    def has_shelf(self) -> bool:
         """Whether tools are put on a shelf, so that the offered tools are not all."""
         return bool(self._how)
 
@@ -233,9 +233,9 @@ class LiveToolbox(Toolbox):
         """The local tools, by name. Contacts no server."""
         return {tool.name: tool for each in self._given if not is_server(each) for tool in (to_tool(each),)}
 
-    def when_made(self, check: Callable[[Toolbox], None]) -> None:
+    def when_listed(self, check: Callable[[Toolbox], None]) -> None:
         """Call `check` when the tools are known; now if they are."""
-        if self.is_made:
+        if self.is_listed:
             check(self)
         else:
             self._checks.append(check)

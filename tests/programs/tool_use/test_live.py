@@ -216,7 +216,7 @@ def test_servers_are_connected_when_their_tools_are_first_needed(sums: Any) -> N
     _, server = sums
     agent = ReAct("task -> answer", [server])
     assert isinstance(agent.react.toolbox, LiveToolbox)
-    assert not agent.react.toolbox.is_made
+    assert not agent.react.toolbox.is_listed
     assert not server.is_connected
     assert repr(agent.react.toolbox) == "Toolbox([sums])"
     assert list(agent.tools) == ["add", "user_clarification", "finish"]

@@ -137,7 +137,7 @@ def _dump_servers(toolbox: Toolbox) -> list[dict[str, Any]]:
 def _load_tools(where: str, saved: _Saved, predictor: Predictor, given: Mapping[str, Tool]) -> Toolbox:
     servers = _load_servers(saved.get("servers", ()), predictor.toolbox)
     remote = _load_remote_tools(saved["tools"], servers)
-    if servers and isinstance(predictor.toolbox, LiveToolbox) and predictor.toolbox.puts_tools_away:
+    if servers and isinstance(predictor.toolbox, LiveToolbox) and predictor.toolbox.has_shelf:
         return predictor.toolbox  # only a part of the tools is saved: the servers are asked when the others are needed
     own = predictor.toolbox.local() if isinstance(predictor.toolbox, LiveToolbox) and servers else predictor.tools
     at_hand = {**own, **remote, **given}
@@ -190,7 +190,7 @@ def _live_toolbox(tools: Sequence[Tool], servers: _Servers, before: Toolbox) -> 
     """The saved tools, in a toolbox that follows the changes of servers given whole."""
     toolbox = Toolbox(tools)
     if isinstance(before, LiveToolbox):
-        return before.filled(toolbox)
+        return before.fill(toolbox)
     whole = [server for server, is_whole in servers.values() if is_whole]
     own = [tool for tool in tools if not (isinstance(tool.func, RemoteCall) and any(tool.func.caller is each for each in whole))]
-    return LiveToolbox([*whole, *own]).filled(toolbox) if whole else toolbox
+    return LiveToolbox([*whole, *own]).fill(toolbox) if whole else toolbox

@@ -80,7 +80,7 @@ def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
             check_no_intention_argument(every)
 
     if isinstance(own, LiveToolbox):
-        own.when_made(check)
+        own.when_listed(check)
     else:
         check(own)
     return own

@@ -126,7 +126,7 @@ class LiveTools:
         """The tools that are offered although the program does not name them: of servers given whole, and not on a shelf."""
         if not isinstance(self._toolbox, LiveToolbox):
             return ()
-        made = self._toolbox.made()
+        made = self._toolbox.list_tools()
         if made.shelf is not None and self._toolbox.shelf is not None:
             self._toolbox.shelf.replace(made.shelf)
         names = set(made.names)
@@ -136,7 +136,7 @@ class LiveTools:
         """Every tool of these servers as it is listed now, under its name in this program."""
         given: set[int] = set()
         if isinstance(self._toolbox, LiveToolbox):
-            made = self._toolbox.made()
+            made = self._toolbox.list_tools()
             given = {id(each) for each in self._toolbox.servers}
             yield from (tool for tool in (*made, *(made.shelf or ())) if tool.mcp is not None)
         names: Mapping[_Place, str] = {

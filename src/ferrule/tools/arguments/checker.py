@@ -81,14 +81,14 @@ class Checker:
             return CheckedArguments((), exact, exact)
         validate = self._validate
         if validate is None or not self._is_plain:
-            return self._thoroughly(self._owned(args))
+            return self._prepare_with_repairs(self._copy(args))
         own = args
         if not self._is_scalar and type(args) is dict and not _SCALARS.issuperset(map(type, args.values())):  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-            own = self._owned(args)
+            own = self._copy(args)
         try:
             values: dict[str, Any] = validate(own)
         except _REFUSALS:
-            return self._thoroughly(self._owned(own))
+            return self._prepare_with_repairs(self._copy(own))
         has_lists = False
         for name, value in values.items():
             kind = type(value)  # pyright: ignore[reportUnknownVariableType]
@@ -105,8 +105,8 @@ class Checker:
                 if held <= _NO_BOOLEANS and held == set(map(type, given)):  # pyright: ignore[reportUnknownArgumentType]
                     continue
             misplaced = fit_numbers(own, self.parameters.schema)[1] if self._wants_numbers else []
-            found = self._finished(own, values, [], misplaced)
-            return found if isinstance(found, CheckedArguments) else self._thoroughly(own)
+            found = self._accept(own, values, [], misplaced)
+            return found if isinstance(found, CheckedArguments) else self._prepare_with_repairs(own)
         # A tool may change a list among its arguments: the record gets copies.
         shown: dict[str, Any] = values
         if has_lists:
@@ -126,7 +126,7 @@ class Checker:
             taken[name] = value
         return taken if given.keys() <= taken.keys() else None
 
-    def _owned(self, args: Any) -> Any:
+    def _copy(self, args: Any) -> Any:
         return copy_arguments(args, self._takes_items)
 
     def _takes_items(self, name: str) -> bool:
@@ -143,7 +143,7 @@ class Checker:
 
     # -- with repairs -----------------------------------------------------------------------------------------
 
-    def _thoroughly(self, args: Any) -> CheckedArguments:
+    def _prepare_with_repairs(self, args: Any) -> CheckedArguments:
         """Try the arguments unchanged, then repaired, then without a wrapping key. The problems reported are those of the repaired ones."""
         notes: list[str] = []
         given = decode_object(args, notes)
@@ -173,11 +173,11 @@ class Checker:
         known = {name: value for name, value in args.items() if name in self._names}
         others = {name: value for name, value in args.items() if name not in self._names}
         problems = [self._unknown(name) for name in others if not self.parameters.open or not _is_name(name) or name == self._found.context]
-        problems += self._given_twice(known)
+        problems += self._duplicates(known)
         values: dict[str, Any] = {}
         try:
             if self._validate is not None:
-                values = self._validate(self._own(known))
+                values = self._validate(self._own_arguments(known))
             if others and not problems:
                 values |= self.parameters.extra.validator.validate_python(others) if self.parameters.extra is not None else others
             if "generator" in self.parameters.inside:
@@ -189,12 +189,16 @@ class Checker:
         except _REFUSALS as error:
             problems.append(("", f"the arguments could not be checked: {type(error).__name__}: {error}"))
         if problems:
-            by_schema = self._broken({name: value for name, value in known.items() if value is not None}) if self.parameters.by_hand else []
+            by_schema = (
+                self._schema_problems({name: value for name, value in known.items() if value is not None})
+                if self.parameters.by_hand
+                else []
+            )
             places = {path.partition(".")[0] for path, _ in problems}
             return problems + [each for each in (*misplaced, *by_schema) if each[0].partition(".")[0] not in places]
-        return self._finished(args, values, notes, misplaced)
+        return self._accept(args, values, notes, misplaced)
 
-    def _own(self, known: dict[str, Any]) -> dict[str, Any]:
+    def _own_arguments(self, known: dict[str, Any]) -> dict[str, Any]:
         """The arguments that the function names; the others go to its `**kwargs`."""
         own = self._own_names
         return known if own is None else {name: value for name, value in known.items() if self._names[name] in own}
@@ -207,7 +211,7 @@ class Checker:
     def _unknown(self, name: object) -> Problem:
         return unknown_argument(name, list(self._names))
 
-    def _given_twice(self, known: dict[str, Any]) -> list[Problem]:
+    def _duplicates(self, known: dict[str, Any]) -> list[Problem]:
         if not self._aliased:
             return []
         seen: dict[str, str] = {}
@@ -229,7 +233,7 @@ class Checker:
 
     # -- accepted values --------------------------------------------------------------------------------------
 
-    def _finished(
+    def _accept(
         self, args: dict[str, Any], values: dict[str, Any], notes: list[str], problems: list[Problem]
     ) -> CheckedArguments | list[Problem]:
         """Check what pydantic does not, and split the values into positional and named arguments."""
@@ -245,7 +249,7 @@ class Checker:
             if plain is value or type(value) in _PLAIN or not self._is_formless(name, value):
                 shown[name] = plain
         if not problems and self.parameters.by_hand:
-            problems = self._by_hand(args, shown)
+            problems = self._check_schema(args, shown)
         if problems:
             return problems
         for name, given in args.items():
@@ -284,7 +288,7 @@ class Checker:
             found[each.name] = default
         return found
 
-    def _by_hand(self, args: dict[str, Any], shown: dict[str, Any]) -> list[Problem]:
+    def _check_schema(self, args: dict[str, Any], shown: dict[str, Any]) -> list[Problem]:
         """The problems that a given schema finds. Defaults that the caller did not pass are not checked."""
         schema = self.parameters.schema
         required: Any = schema.get("required") or ()
@@ -292,19 +296,19 @@ class Checker:
         given: dict[str, Any] = {}
         for name, value in args.items():
             own = self._names.get(name, name)
-            key = name if name in schema["properties"] else self._said_as.get(own, name)
+            key = name if name in schema["properties"] else self._schema_names.get(own, name)
             taken = shown.get(own, shown.get(name))
             is_default = own in self._defaults and self._defaults[own] is not PydanticUndefined and taken == json_view(self._defaults[own])
             if not is_default or key in required:
                 payload[key], given[key] = taken, value
-        return check_by_schema(payload, given, schema, self._broken)
+        return check_by_schema(payload, given, schema, self._schema_problems)
 
     @cached_property
-    def _said_as(self) -> dict[str, str]:
+    def _schema_names(self) -> dict[str, str]:
         """The name in the schema, which may be an alias, of each parameter."""
         return {own: name for name, own in self._names.items() if name in self.parameters.schema["properties"]}
 
-    def _broken(self, payload: dict[str, Any]) -> list[Problem]:
+    def _schema_problems(self, payload: dict[str, Any]) -> list[Problem]:
         if self._quick is not None and self._quick(payload):
             return []
         try:

@@ -71,7 +71,7 @@ def repair(args: dict[str, Any], schema: Schema, notes: list[str]) -> dict[str, 
         if value is None and name in properties and name not in required and not _admits(each, schema, "null"):
             notes.append("null_as_default")
             continue
-        made[name] = _mended(value, [each], schema, notes, 0)
+        made[name] = _repair_value(value, [each], schema, notes, 0)
     return made
 
 
@@ -136,7 +136,7 @@ _NOTES = {
 }
 
 
-def _mended(value: Any, schemas: list[Any], root: Schema, notes: list[str], depth: int) -> Any:
+def _repair_value(value: Any, schemas: list[Any], root: Schema, notes: list[str], depth: int) -> Any:
     """Repair a value against the schemas of which it must fit one."""
     spread = [each for schema in schemas for each in alternatives(schema, root)]
     admitted: set[str] = set()
@@ -153,7 +153,7 @@ def _mended(value: Any, schemas: list[Any], root: Schema, notes: list[str], dept
         if not is_wanted:
             return value
         notes.append("python_literal" if is_python else _NOTES[json_type(made)])
-        return _mended(made, spread, root, notes, depth + 1)
+        return _repair_value(made, spread, root, notes, depth + 1)
     if kind in {"integer", "number"} and "string" in admitted and not admitted & {"integer", "number"}:
         notes.append("number_to_string")
         return json.dumps(value)
@@ -161,7 +161,7 @@ def _mended(value: Any, schemas: list[Any], root: Schema, notes: list[str], dept
         by_place = any(is_object(each) and "prefixItems" in each for each in spread)
         items = [item_schemas(spread, i) for i in range(len(value))] if by_place else None
         plain = item_schemas(spread, None)
-        return [_mended(each, items[i] if items else plain, root, notes, depth + 1) for i, each in enumerate(value)]
+        return [_repair_value(each, items[i] if items else plain, root, notes, depth + 1) for i, each in enumerate(value)]
     if is_object(value) and "object" in admitted:
-        return {name: _mended(each, property_schemas(spread, name), root, notes, depth + 1) for name, each in value.items()}
+        return {name: _repair_value(each, property_schemas(spread, name), root, notes, depth + 1) for name, each in value.items()}
     return value

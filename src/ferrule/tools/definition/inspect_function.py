@@ -77,7 +77,7 @@ def inspect_function(
     """
     name, doc = name_of(function), doc_of(function)
     try:
-        signature = inspect.signature(_bound(function))
+        signature = inspect.signature(_bind_classmethod(function))
     except (ValueError, TypeError, NameError) as error:
         if not readable:
             return FunctionSpec(name, doc, (), extra=Any)
@@ -88,14 +88,14 @@ def inspect_function(
         raise ToolDefinitionError(msg) from error
     found = list(signature.parameters.values())
     caller = with_caller and bool(found) and found[0].name in {"self", "caller"} and found[0].kind in _BY_POSITION
-    caller = caller and not _says_context(function, found[0].annotation)
+    caller = caller and not _is_context_annotation(function, found[0].annotation)
     if caller:
         del found[0]
     bound = _bound_names(function)
     found = [each for each in found if each.name not in bound]
     annotations = {each.name: each.annotation for each in found if each.annotation is not each.empty}
-    context = next((each for each, hint in annotations.items() if _says_context(function, hint)), "")
-    hints = _hints(function, name, {each: hint for each, hint in annotations.items() if each != context}, types_given)
+    context = next((each for each, hint in annotations.items() if _is_context_annotation(function, hint)), "")
+    hints = _resolve_annotations(function, name, {each: hint for each, hint in annotations.items() if each != context}, types_given)
     context = context or next((each for each, hint in hints.items() if _is_context(hint)), "")
     context_at = next((k for k, each in enumerate(found) if each.name == context and each.kind is each.POSITIONAL_ONLY), None)
     found = [each for each in found if each.name != context]
@@ -103,7 +103,7 @@ def inspect_function(
     extra: Any = None
     for each in found:
         if each.kind is each.VAR_KEYWORD:
-            more, extra = _unpacked(hints.get(each.name, Any))
+            more, extra = _unpack_options(hints.get(each.name, Any))
             parameters += more
         elif each.kind is not each.VAR_POSITIONAL:
             default = PydanticUndefined if each.default is each.empty else each.default
@@ -210,7 +210,7 @@ def _inner(function: Any) -> Any:
     return function
 
 
-def _bound(function: Any) -> Any:
+def _bind_classmethod(function: Any) -> Any:
     # A `classmethod` in the body of its class cannot be called yet: bound to any class it shows its signature.
     return function.__get__(None, object) if isinstance(function, classmethod) else function  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
@@ -237,7 +237,7 @@ def _is_context(hint: Any) -> bool:
     return hint is Context or typing.get_origin(hint) is Context
 
 
-def _says_context(function: Any, hint: Any) -> bool:
+def _is_context_annotation(function: Any, hint: Any) -> bool:
     """Whether an annotation is a context type, or text that starts with a name of `Context`; the rest may not be importable here."""
     if not isinstance(hint, str):
         return _is_context(hint)
@@ -250,7 +250,7 @@ def _says_context(function: Any, hint: Any) -> bool:
     return place is Context
 
 
-def _unpacked(hint: Any) -> tuple[list[Parameter], Any]:
+def _unpack_options(hint: Any) -> tuple[list[Parameter], Any]:
     """The parameters of `**kwargs: Unpack[Options]` (PEP 692), or else the type of further arguments."""
     inside = typing.get_args(hint)
     if not inside or not is_typeddict(inside[0]):
@@ -259,40 +259,40 @@ def _unpacked(hint: Any) -> tuple[list[Parameter], Any]:
     hints = get_type_hints(options, include_extras=True)
     more: list[Parameter] = []
     for name, each in hints.items():
-        kept, is_needed = _unqualified(each)
+        kept, is_needed = _strip_qualifiers(each)
         # `__required_keys__` does not evaluate annotations that are text: for them it reflects only the class's `total`.
         needed = is_needed if is_needed is not None else name in options.__required_keys__
         more.append(Parameter(name, kept, may_be_missing=not needed))
     return more, None
 
 
-def _unqualified(hint: Any) -> tuple[Any, bool | None]:
+def _strip_qualifiers(hint: Any) -> tuple[Any, bool | None]:
     """A `TypedDict` key's type without `Required`, `NotRequired` and `ReadOnly`, and whether these make it required."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
         inside, *metadata = typing.get_args(hint)
-        kept, is_needed = _unqualified(inside)
+        kept, is_needed = _strip_qualifiers(inside)
         return (typing.Annotated[(kept, *metadata)] if kept is not inside else hint), is_needed
     if origin not in _QUALIFIERS:
         return hint, None
-    kept, is_needed = _unqualified(typing.get_args(hint)[0])
+    kept, is_needed = _strip_qualifiers(typing.get_args(hint)[0])
     return kept, is_needed if origin is ReadOnly else origin is typing.Required
 
 
-def _hints(function: Any, name: str, annotations: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _resolve_annotations(function: Any, name: str, annotations: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Every annotation as a type; the given types replace annotations."""
     written = {each: hint for each, hint in annotations.items() if each not in given}
-    if not any(_unread(hint) for hint in (*written.values(), *given.values())):
+    if not any(_has_text(hint) for hint in (*written.values(), *given.values())):
         return {**written, **given}
     everything = {**written, **given}
     spaces = _namespaces(function)
     try:
-        return _evaluated(everything, spaces)
+        return _evaluate(everything, spaces)
     except _UNREADABLE:
         problems: list[str] = []
         for each, hint in everything.items():
             try:
-                _evaluated({each: hint}, spaces)
+                _evaluate({each: hint}, spaces)
             except _UNREADABLE as error:
                 problems.append(f"`{each}: {hint if isinstance(hint, str) else shown(hint)}` ({error})")
         which = name or shown(function)
@@ -306,11 +306,11 @@ def _hints(function: Any, name: str, annotations: dict[str, Any], given: Mapping
 _UNREADABLE = (NameError, SyntaxError, AttributeError, TypeError, ValueError)
 
 
-def _unread(hint: Any) -> bool:
+def _has_text(hint: Any) -> bool:
     """Whether a type is text, or has text inside (`list["Node"]`)."""
     if isinstance(hint, (str, typing.ForwardRef)):
         return True
-    return any(_unread(each) for each in typing.get_args(hint) if not _is_data(hint, each))
+    return any(_has_text(each) for each in typing.get_args(hint) if not _is_data(hint, each))
 
 
 def _is_data(hint: Any, inside: Any) -> bool:
@@ -318,7 +318,7 @@ def _is_data(hint: Any, inside: Any) -> bool:
     return isinstance(inside, str) and (typing.get_origin(hint) is typing.Literal or hasattr(hint, "__metadata__"))
 
 
-def _evaluated(annotations: dict[str, Any], spaces: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
+def _evaluate(annotations: dict[str, Any], spaces: tuple[dict[str, Any], dict[str, Any]]) -> dict[str, Any]:
     holder: Any = types.SimpleNamespace(__annotations__=annotations)
     return get_type_hints(holder, *spaces, include_extras=True)
 

@@ -273,15 +273,15 @@ class MCPChecker(Checker):
         if isinstance(found, CheckedArguments):
             return found
         if self._lenient:
-            return self._thoroughly(plain)
+            return self._prepare_with_repairs(plain)
         raise self._error(found)
 
     def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
         args, _ = fit_numbers(args, self.parameters.schema)  # a server may reject `7.0` as an integer
-        problems = self._broken(args)
+        problems = self._schema_problems(args)
         return problems or CheckedArguments((), args, args, tuple(dict.fromkeys(notes)))
 
-    def _broken(self, payload: dict[str, Any]) -> list[Problem]:
+    def _schema_problems(self, payload: dict[str, Any]) -> list[Problem]:
         if self._quick is not None and self._quick(payload):
             return []
         if _is_too_deep(payload):
