@@ -1,7 +1,7 @@
-"""A language model lent to an MCP server that asks for one (sampling), within bounds.
+"""Sampling: an MCP server asks for a completion of your model, within limits.
 
-In: the protocol's `sampling/createMessage`. Out: its answer, by a model of yours. Nothing of this happens unless you write
-`MCPServer...(sample=sampling(lm))`: the texts are the server's, and so is what it does with the answer. It is given no tools.
+Nothing is sampled unless you pass `sample=sampling(lm)` to `MCPServer`: the texts are the server's, and so is the use of the answer. The
+model gets no tools.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def sampling(
 ) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:
     """A hook for `sample=`: answers at most `max_calls` times, each with at most `max_tokens`, whatever the server asks for.
 
-    `approve(params)`, sync or async, sees what the server asks and says whether it is answered. What is refused fails the server's request,
-    and raises `MCPToolError` where the question was the result of a call.
+    `approve(params)`, sync or async, returns whether to answer a request. A refused request fails on the server; if the request was the
+    result of a call, the call raises `MCPToolError`.
     """
     left = max_calls
 
@@ -71,8 +71,8 @@ def _message(given: Any) -> Message:
     found = cast("Mapping[str, Any]", given)
     content: Any = found.get("content")
     parts = tuple([_part(each) for each in (cast("list[Any]", content) if isinstance(content, list) else [content])])
-    whole: Content = content_text(parts) if all(isinstance(each, Text) for each in parts) else parts
-    return Message("assistant" if found.get("role") == "assistant" else "user", whole)
+    merged: Content = content_text(parts) if all(isinstance(each, Text) for each in parts) else parts
+    return Message("assistant" if found.get("role") == "assistant" else "user", merged)
 
 
 def _part(block: Any) -> Part:

@@ -465,9 +465,9 @@ def test_an_answer_that_is_sent_twice_is_taken_once() -> None:
 
 def test_only_so_many_programs_are_kept_waiting() -> None:
     """M80: a client that never answers fills no memory."""
-    from ferrule.bridges.mcp.server.call import CallRules, Calls
+    from ferrule.bridges.mcp.server.call import CallRules, CallRunner
 
-    calls = Calls(CallRules())
+    calls = CallRunner(CallRules())
     for k in range(150):
         calls._keep(str(k), object())
     assert list(calls._waiting) == [str(k) for k in range(50, 150)]

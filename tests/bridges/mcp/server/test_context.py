@@ -11,7 +11,7 @@ from mcp_talk import ERAS, call, client, talk, text
 
 import ferrule
 from ferrule import MCPApp, ReAct, ScriptedLM
-from ferrule.bridges.mcp.server.context import LEVELS, Teller
+from ferrule.bridges.mcp.server.context import LEVELS, EventSender
 from ferrule.values.run import event as events
 
 types = pytest.importorskip("mcp_types", reason="needs the extra: pip install 'ferrule[mcp]'")
@@ -150,7 +150,7 @@ def test_what_is_told_after_the_end_leaves_nothing_behind(how: str) -> None:
         raise AssertionError
 
     async def run() -> set:
-        tell = Teller(SimpleNamespace(session=SimpleNamespace(report_progress=sent)))
+        tell = EventSender(SimpleNamespace(session=SimpleNamespace(report_progress=sent)))
         before = asyncio.all_tasks()
         if how == "finish":
             await tell.finish()

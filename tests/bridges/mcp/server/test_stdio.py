@@ -9,7 +9,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.bridges.mcp.server.stdio import Lines
+from ferrule.bridges.mcp.server.stdio import StdinLines
 
 
 def lines_of(pieces: list[bytes]) -> list[str]:
@@ -23,7 +23,7 @@ def lines_of(pieces: list[bytes]) -> list[str]:
 
     async def read() -> list[str]:
         threading.Thread(target=write, daemon=True).start()
-        return [line async for line in Lines(reading)]
+        return [line async for line in StdinLines(reading)]
 
     try:
         return asyncio.run(read())
@@ -55,7 +55,7 @@ def test_the_thread_ends_when_nobody_reads_any_more() -> None:
     reading, writing = os.pipe()
 
     async def look() -> str:
-        lines = Lines(reading)
+        lines = StdinLines(reading)
         try:
             return await anext(lines)
         finally:

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 import ferrule
 from ferrule import ChainOfThought, Image, Module, Predict, ReAct, Tool
-from ferrule.bridges.mcp.server.tools import program_tool, serve_one, served
+from ferrule.bridges.mcp.server.tools import program_tool, serve_one, served_tools
 from ferrule.values.signatures.fields import InputField, OutputField
 from ferrule.values.signatures.signature import Signature
 
@@ -174,7 +174,7 @@ def test_a_program_in_plain_python_takes_the_parameters_of_its_forward(program: 
 def test_what_is_served_already_stays_what_it_is() -> None:
     """Ours."""
     one = serve_one(ferrule.Tool(lambda: 1, "t"))
-    assert served([one]) == {"t": one}
+    assert served_tools([one]) == {"t": one}
 
 
 def test_a_program_that_is_a_tool_already_is_served_under_its_name() -> None:

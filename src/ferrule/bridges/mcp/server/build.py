@@ -1,7 +1,6 @@
-"""The SDK's low-level server over what is served.
+"""The SDK's low-level server for the served tools, for all revisions of the protocol.
 
-In: a way to find a tool by name, and what runs calls. Out: an `mcp.server.Server` that answers both eras. Arguments are checked by our
-tools, not by the SDK; the state of questions that travels through clients is sealed.
+The tools check their arguments, not the SDK. The state of a question, which travels through the client, is sealed.
 """
 
 from __future__ import annotations
@@ -10,27 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.bridges.mcp.errors import missing_extra
 from ferrule.bridges.mcp.server.context import connection_of, set_log_level
-from ferrule.bridges.mcp.server.result import mended
+from ferrule.bridges.mcp.server.result import make_serializable
 from ferrule.errors import UnknownToolError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ferrule.bridges.mcp.server.call import Calls
-    from ferrule.bridges.mcp.server.notifications import Changes
-    from ferrule.bridges.mcp.server.tools import Served
+    from ferrule.bridges.mcp.server.call import CallRunner
+    from ferrule.bridges.mcp.server.notifications import ChangeNotifier
+    from ferrule.bridges.mcp.server.tools import ServedTool
 
 
-def build(
+def build_server(
     about: Mapping[str, Any],
-    offered: Mapping[str, Served],
-    calls: Calls,
-    changes: Changes,
+    offered: Mapping[str, ServedTool],
+    calls: CallRunner,
+    changes: ChangeNotifier,
     *,
     keys: Sequence[str | bytes] | None,
     list_ttl_s: float,
 ) -> Any:
-    """The server. `about` are the SDK's `name`, `version`, `title`, `instructions`; `offered` may change while it serves."""
+    """An `mcp.server.Server`. `about` holds its `name`, `version`, `title`, `instructions`; `offered` may change while it serves."""
     changing_server = _changing_server()
     import mcp_types as types
     from mcp.server import CacheHint
@@ -41,7 +40,7 @@ def build(
 
     async def list_tools(context: Any, params: Any) -> Any:
         del context, params
-        return mended(types.ListToolsResult(tools=[types.Tool.model_validate(each.entry) for each in list(offered.values())]))
+        return make_serializable(types.ListToolsResult(tools=[types.Tool.model_validate(each.entry) for each in list(offered.values())]))
 
     async def call_tool(context: Any, params: Any) -> Any:
         served = offered.get(params.name)
@@ -50,9 +49,9 @@ def build(
         try:
             found = await calls.run(served, context, params)
         except MCPError as error:
-            error.error = mended(error.error)
+            error.error = make_serializable(error.error)
             raise
-        return mended(types.CallToolResult.model_validate(found) if isinstance(found, dict) else found)
+        return make_serializable(types.CallToolResult.model_validate(found) if isinstance(found, dict) else found)
 
     async def set_level(context: Any, params: Any) -> Any:
         set_log_level(context, params.level)
@@ -83,7 +82,7 @@ def build(
 
 
 def _changing_server() -> Any:
-    """The SDK's server, which says that its lists change. Raises the error that names the extra where there is no SDK."""
+    """A subclass of the SDK's server that declares changing lists. Raises an error that names the extra if the SDK is missing."""
     try:
         from mcp.server import NotificationOptions, Server
     except ModuleNotFoundError as error:
@@ -91,7 +90,7 @@ def _changing_server() -> Any:
 
     class ChangingServer(Server[Any]):
         def create_initialization_options(self, notification_options: Any = None, *args: Any, **more: Any) -> Any:
-            # Transports ask without options, and then it would deny that its lists change.
+            # Transports pass no options, and the default declares that lists never change.
             every = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
             return super().create_initialization_options(notification_options or every, *args, **more)
 

@@ -1,7 +1,7 @@
 """One call of an MCP client, from its arguments to its result.
 
-In: a name and arguments as the client sent them. Out: the result for the wire. What the model at the other end can mend is an error result
-that says how; a traceback or a local path never leaves. Only a name that is not served is an error of the protocol.
+An error that a model can repair becomes an error result that says how. Tracebacks and local paths never leave the process. Only an unknown
+name is an error of the protocol.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ferrule import settings
-from ferrule.bridges.mcp.server.confirm import ANSWER, APPROVE, FORM, Answer, Tickets, asked, given_state
-from ferrule.bridges.mcp.server.context import MCPCall, Teller
+from ferrule.bridges.mcp.server.confirm import ANSWER, APPROVE, FORM, PersonAnswer, Tickets, ask_person, returned_state
+from ferrule.bridges.mcp.server.context import EventSender, MCPCall
 from ferrule.bridges.mcp.server.result import error_result, wire_result
 from ferrule.errors import ConfirmationRequired, DecisionError, ToolArgumentsError, ToolRetry, ToolStop, ToolTimeoutError
 from ferrule.settings import Scope
@@ -31,7 +31,7 @@ from ferrule.values.record import Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ferrule.bridges.mcp.server.tools import Served
+    from ferrule.bridges.mcp.server.tools import ServedTool
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.confirmation.policy import Rule
     from ferrule.values.confirmation.question import Question
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("ferrule.mcp")
 
 HOST = "host"
-"""`require_confirmation="host"`: only the host's own `confirm=` may agree, whatever a client says of its user."""
+"""`require_confirmation="host"`: only the host's `confirm=` may approve, whatever a client says about its user."""
 _MOST_WAITING = 100
 _RUN = "run:"
 
 
 class CallRules(Record, kw_only=True):
-    """How calls are run; see `serve`."""
+    """How to run calls; see `serve`."""
 
     timeout_s: float | None = None
     max_concurrency: int | None = None
@@ -53,8 +53,8 @@ class CallRules(Record, kw_only=True):
     confirm: Callable[[str, dict[str, Any]], Any] | None = None
 
 
-class _Asking(Record):
-    """What a person is asked, and what about."""
+class _Query(Record):
+    """A question to a person about a call."""
 
     name: str
     args: dict[str, Any]
@@ -65,8 +65,8 @@ class _Asking(Record):
     form: Mapping[str, Any] | None = None
 
 
-class Calls:
-    """Runs calls, a limited number at once."""
+class CallRunner:
+    """Runs calls, at most `max_concurrency` at once."""
 
     def __init__(self, rules: CallRules) -> None:
         self._rules = rules
@@ -75,18 +75,18 @@ class Calls:
         self._waiting: OrderedDict[str, Any] = OrderedDict()
         self._tickets = Tickets()
 
-    async def run(self, served: Served, request: Any, params: Any) -> Any:
-        """Check the arguments, ask a person where one must agree, run, and give the result for the wire."""
+    async def run(self, served: ServedTool, request: Any, params: Any) -> Any:
+        """Check the arguments, ask a person if need be, run the tool; returns the result for the wire."""
         call = ToolCall.unchecked(served.name, params.arguments or {}, id=str(request.request_id))
-        place = MCPCall(request, params, Teller(request))
-        found = await self._outlived(served, place, call)
+        place = MCPCall(request, params, EventSender(request))
+        found = await self._guard(served, place, call)
         await place.tell.finish()
         return found
 
-    async def _outlived(self, served: Served, place: MCPCall, call: ToolCall) -> Any:
-        """What comes of a call. What its code raises to end a task, a thread or the process ends the call, and not the server."""
+    async def _guard(self, served: ServedTool, place: MCPCall, call: ToolCall) -> Any:
+        """The result of a call. An exception of the tool that would end the task, the thread or the process ends only the call."""
         try:
-            return await self._taken(served, place, call)
+            return await self._dispatch(served, place, call)
         except ToolArgumentsError as error:
             return wire_result(failure(call, error))
         except BaseException as error:
@@ -97,19 +97,19 @@ class Calls:
         finally:
             place.over = True
 
-    async def _taken(self, served: Served, place: MCPCall, call: ToolCall) -> Any:
-        """A new call; or, where an answer to a question of its run comes with it, that run, to which consent was given before it began."""
+    async def _dispatch(self, served: ServedTool, place: MCPCall, call: ToolCall) -> Any:
+        """Start a call; or continue the waiting run whose question this call answers."""
         checked = CheckedCall(call, served.tool, served.tool.prepare(call.args))
-        state = given_state(place)
+        state = returned_state(place)
         if state is not None and state.startswith(_RUN):
-            return await self._resumed(served, place, call, self._waiting.pop(state, None))
-        refused = await self._refused(served, place, checked)
-        return refused if refused is not None else await self._performed(served, place, checked)
+            return await self._resume(served, place, call, self._waiting.pop(state, None))
+        refused = await self._refusal(served, place, checked)
+        return refused if refused is not None else await self._perform(served, place, checked)
 
     # -- asking -------------------------------------------------------------------------------------------------
 
-    async def _refused(self, served: Served, place: MCPCall, checked: CheckedCall) -> Any:
-        """None where the call may run; else what is answered instead."""
+    async def _refusal(self, served: ServedTool, place: MCPCall, checked: CheckedCall) -> Any:
+        """None if the call may run; otherwise the result to answer with."""
         shown = checked.arguments.shown
         rule = self._rule(served, shown)
         if rule is not None and rule.verdict == "deny":
@@ -121,60 +121,60 @@ class Calls:
         if not (needs if rule is None else rule.verdict == "ask"):
             return None
         only_host = served.tool.require_confirmation == HOST
-        about, given = f"call:{served.name}:", given_state(place) or ""
+        about, given = f"call:{served.name}:", returned_state(place) or ""
         state = given if given.startswith(about) else about + self._tickets.new()
         text = confirmation_text(served.name, shown)
-        answer = await self._asked(place, _Asking(served.name, shown, text, state, only_host=only_host))
-        if state == given and isinstance(answer, Answer) and not self._tickets.use(state.removeprefix(about)):
+        answer = await self._ask(place, _Query(served.name, shown, text, state, only_host=only_host))
+        if state == given and isinstance(answer, PersonAnswer) and not self._tickets.use(state.removeprefix(about)):
             return _not_run(served.name, "the answer that came with it was used before. Call again to ask anew")
-        return _unless_agreed(served.name, answer)
+        return _refusal_for(served.name, answer)
 
-    def _rule(self, served: Served, shown: dict[str, Any]) -> Rule | None:
+    def _rule(self, served: ServedTool, shown: dict[str, Any]) -> Rule | None:
         with settings.entered(Scope(self._overrides)):
             policy = settings.setting("policy")
         return policy.rule_for(served.tool.name, shown) if policy is not None else None
 
-    async def _asked(self, place: MCPCall, asking: _Asking) -> Answer | Any:
+    async def _ask(self, place: MCPCall, query: _Query) -> PersonAnswer | Any:
         if self._rules.confirm is None:
-            return Answer("host") if asking.only_host else await asked(place, asking.text, asking.state, asking.wants, asking.form)
-        # It is code of somebody's, as a tool is: what it raises is a no.
+            return PersonAnswer("host") if query.only_host else await ask_person(place, query.text, query.state, query.wants, query.form)
+        # The host's own code, run like a tool: an exception counts as a no.
         decide = Tool("confirm", None, self._rules.confirm, {"type": "object", "additionalProperties": True})
-        arguments = CheckedArguments((asking.name, dict(asking.args)), {}, {})
+        arguments = CheckedArguments((query.name, dict(query.args)), {}, {})
         result = await arun_call(CheckedCall(ToolCall(name="confirm"), decide, arguments))
         if result.error is not None:
-            log.error("the host could not decide on `%s`", asking.name, exc_info=result.error)
-        return Answer("yes" if result.value is True else "no")
+            log.error("the host could not decide on `%s`", query.name, exc_info=result.error)
+        return PersonAnswer("yes" if result.value is True else "no")
 
     # -- running ------------------------------------------------------------------------------------------------
 
-    async def _performed(self, served: Served, place: MCPCall, checked: CheckedCall) -> Any:
+    async def _perform(self, served: ServedTool, place: MCPCall, checked: CheckedCall) -> Any:
         try:
             result = await self._within_limits(checked, place)
         except ConfirmationRequired as wanted:
-            return await self._resumed(served, place, checked.call, wanted.run)
+            return await self._resume(served, place, checked.call, wanted.run)
         return self._answer(served, checked.call, result)
 
-    async def _resumed(self, served: Served, place: MCPCall, call: ToolCall, run: Any) -> Any:
-        """A program that waits for a person: ask, and go on with it, until it is done."""
+    async def _resume(self, served: ServedTool, place: MCPCall, call: ToolCall, run: Any) -> Any:
+        """Ask the questions of a waiting program and resume it, until it has finished."""
         while run is not None and run.pending:
             question = next((each for each in run.pending if each.id not in run.answers), None)
             if question is not None:
                 state = f"{_RUN}{run.id}:{question.id}"
                 wants = FORM if question.form is not None else ANSWER if question.kind == "clarify" else APPROVE
-                asking = _Asking(question.call.name, question.call.args, question.text, state, wants, form=question.form)
-                said = await self._asked(place, asking)
-                if not isinstance(said, Answer):
+                query = _Query(question.call.name, question.call.args, question.text, state, wants, form=question.form)
+                said = await self._ask(place, query)
+                if not isinstance(said, PersonAnswer):
                     self._keep(state, run)  # the answer comes with the next request
                     return said
                 _answer(run, question, said)
                 continue
             try:
-                result = await self._within_limits(CheckedCall(call, _going_on(served.tool, run), CheckedArguments((), {}, {})), place)
+                result = await self._within_limits(CheckedCall(call, _resume_tool(served.tool, run), CheckedArguments((), {}, {})), place)
             except ConfirmationRequired as wanted:
                 run = wanted.run
                 continue
             return self._answer(served, call, result)
-        # To begin anew would do once more what was done before the question.
+        # Starting again would repeat what ran before the question.
         return error_result(f"`{served.name}` waits for no answer here: it was answered already, or runs in another process.")
 
     def _keep(self, state: str, run: Any) -> None:
@@ -201,38 +201,38 @@ class Calls:
                 return failure(checked.call, stop)
 
     def _limits_here(self) -> tuple[asyncio.Semaphore | None, asyncio.Lock]:
-        # One set a loop: an application may be served in memory on one and over HTTP on another.
+        # By loop: an application may be served in memory on one and over HTTP on another.
         loop = asyncio.get_running_loop()
         if loop not in self._limits:
             most = self._rules.max_concurrency
             self._limits[loop] = (asyncio.Semaphore(most) if most is not None else None, asyncio.Lock())
         return self._limits[loop]
 
-    def _answer(self, served: Served, call: ToolCall, result: ToolResult) -> Any:
+    def _answer(self, served: ServedTool, call: ToolCall, result: ToolResult) -> Any:
         error = result.error
         if error is None or isinstance(result.value, MCPResult):
             return wire_result(result, served.output_schema)
         from mcp.shared.exceptions import MCPError
 
         if isinstance(error, MCPError):
-            raise error  # a tool that speaks the protocol itself
-        told = isinstance(error, (ToolRetry, ToolTimeoutError))  # written for the model
-        if not told:
+            raise error  # the tool raised an error of the protocol
+        is_for_model = isinstance(error, (ToolRetry, ToolTimeoutError))
+        if not is_for_model:
             log.warning("the tool `%s` failed", served.name, exc_info=error)
-        if self._rules.mask_errors and not told:
+        if self._rules.mask_errors and not is_for_model:
             return error_result(f"Execution error in {call.name}.")
-        return wire_result(failure(call, error.with_traceback(None)))  # without it no places in our files are told
+        return wire_result(failure(call, error.with_traceback(None)))  # no file names in the text
 
 
 def _is_of_the_tool(error: BaseException) -> bool:
-    """Whether a tool raised this to end what it runs in: no error, and no cancelling of the call by others."""
+    """Whether the tool raised a `BaseException` of its own: no `Exception`, and no cancellation from outside."""
     task = asyncio.current_task()
     is_cancelled = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
     return not isinstance(error, Exception) and not is_cancelled
 
 
-def _answer(run: Any, question: Question, said: Answer) -> None:
-    """Put what the person at the client said; what does not fit the form that was asked for is a no."""
+def _answer(run: Any, question: Question, said: PersonAnswer) -> None:
+    """Answer a run's question with what the person said. Content that does not fit the form counts as a no."""
     if said.said != "yes":
         run.answer(question.deny())
     elif question.form is None:
@@ -241,22 +241,22 @@ def _answer(run: Any, question: Question, said: Answer) -> None:
         try:
             run.answer(question.fill(said.content))
         except DecisionError as misfit:
-            log.warning("what the client answered was not taken: %s", misfit)
+            log.warning("the client's answer does not fit the form: %s", misfit)
             run.answer(question.deny())
 
 
-def _going_on(tool: Tool, run: Any) -> Tool:
-    """A waiting run as a tool without arguments. It raises `ConfirmationRequired` where it waits again."""
+def _resume_tool(tool: Tool, run: Any) -> Tool:
+    """A waiting run as a tool without arguments. Raises `ConfirmationRequired` if the run waits again."""
 
-    async def go_on() -> Any:
+    async def resume() -> Any:
         return (await run.aresume()).prediction
 
-    return Tool(tool.name, None, go_on, {"type": "object"}, timeout_s=tool.timeout_s, concurrent=tool.concurrent)
+    return Tool(tool.name, None, resume, {"type": "object"}, timeout_s=tool.timeout_s, concurrent=tool.concurrent)
 
 
-def _unless_agreed(name: str, answer: Answer | Any) -> Any:
-    """None for a yes; else what is answered."""
-    if not isinstance(answer, Answer):
+def _refusal_for(name: str, answer: PersonAnswer | Any) -> Any:
+    """None for a yes; otherwise the result to answer with."""
+    if not isinstance(answer, PersonAnswer):
         return answer
     match answer.said:
         case "yes":

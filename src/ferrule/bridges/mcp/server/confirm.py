@@ -1,8 +1,8 @@
-"""Asking the person at the client, in both eras of the protocol.
+"""Questions to the person at the client, in all revisions of the protocol.
 
-In: a question. Out: what the person says, or that nobody can be asked. Until 2025-11-25 the server sends `elicitation/create` and waits.
-Since 2026-07-28 the call is answered with `input_required`, and the client calls again with the answer and a sealed state, which says that
-this question was put for this very call: an answer without it counts for nothing.
+Until 2025-11-25 the server sends `elicitation/create` and waits. From 2026-07-28 on it answers the call with `input_required`, and the
+client calls again with the answer and a sealed state. The state proves that this question was asked about this call; an answer without it
+is ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from secrets import token_hex
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ferrule.bridges.mcp.server.result import whole
+from ferrule.bridges.mcp.server.result import replace_surrogates
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ _MOST_TICKETS = 10_000
 
 
 class Tickets:
-    """What makes a question one of its kind, so that its answer counts once in this process. From any thread.
+    """Single-use ids of questions, so that each answer counts once in this process. Thread-safe.
 
-    Only what was used is remembered: a question may be answered to another worker. Where that becomes too much, the oldest is forgotten,
-    and everything up to it is taken for used.
+    Only used tickets are kept, as another worker may get the answer. If there are too many, the oldest is forgotten, and every ticket up to
+    it counts as used.
     """
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class Tickets:
         self._forgotten = ""
 
     def new(self) -> str:
-        """One that was not there before. Later ones sort after earlier ones."""
+        """A new ticket. Later tickets sort after earlier ones."""
         return f"{time.time_ns():020}{token_hex(8)}"
 
     def use(self, ticket: str) -> bool:
-        """Whether it is used for the first time."""
+        """Use a ticket; False if it was used before."""
         with self._lock:
             at = bisect_left(self._used, ticket)
             if ticket <= self._forgotten or self._used[at : at + 1] == [ticket]:
@@ -57,26 +57,28 @@ class Tickets:
             return True
 
 
-class Answer(Record):
-    """What came of a question."""
+class PersonAnswer(Record):
+    """The outcome of a question."""
 
     said: Literal["yes", "no", "cannot", "host"]
-    """`cannot`: the client has no way to ask; `host`: it is not the client's to decide."""
+    """`cannot`: the client cannot ask; `host`: only the host may decide."""
     text: str = ""
-    """What was written, where words were asked for."""
+    """The person's text, for a question that wants text."""
     content: dict[str, Any] | None = None
-    """What was filled in, where a form was given."""
+    """The filled-in form, for a question with a form."""
 
 
-async def asked(place: MCPCall, question: str, state: str, wants: str = APPROVE, form: Mapping[str, Any] | None = None) -> Answer | Any:
-    """What the person says; or the SDK's `InputRequiredResult` that puts the question, to be returned to the client.
+async def ask_person(
+    place: MCPCall, question: str, state: str, wants: str = APPROVE, form: Mapping[str, Any] | None = None
+) -> PersonAnswer | Any:
+    """The person's answer; or the SDK's `InputRequiredResult` with the question, to be returned to the client.
 
-    `state` names what is asked about. It travels through the client, sealed, and comes back with the answer. `wants` is `APPROVE` for yes
-    or no, `ANSWER` for words, `FORM` for the fields of the `form`, which another server asks for.
+    `state` identifies the question. It travels through the client, sealed, and comes back with the answer. `wants` is `APPROVE` for yes or
+    no, `ANSWER` for a text, `FORM` for the fields of `form`, which another server asks for.
     """
     if not can_ask(place):
-        return Answer("cannot")
-    question = whole(question.removesuffix(" (yes/no)"))  # what the form asks for, it says itself
+        return PersonAnswer("cannot")
+    question = replace_surrogates(question.removesuffix(" (yes/no)"))  # the form says so itself
     fields = {"type": "object", "properties": {wants: _FIELDS[wants]}, "required": [wants]} if form is None else dict(form)
     if is_modern(place):
         return _by_retry(place, question, state, wants, fields)
@@ -85,30 +87,30 @@ async def asked(place: MCPCall, question: str, state: str, wants: str = APPROVE,
     try:
         answer = await place.request.session.elicit_form(question, fields, related_request_id=place.request.request_id)
     except (NoBackChannelError, MCPError):
-        return Answer("cannot")
+        return PersonAnswer("cannot")
     return _answer(answer, wants)
 
 
 def can_ask(place: MCPCall) -> bool:
-    """Whether the client says that it can put a form before a person."""
+    """Whether the client declares that it can show a form to a person."""
     capabilities = place.request.session.client_capabilities
     found = capabilities.elicitation if capabilities is not None else None
-    return found is not None and (found.form is not None or found.url is None)  # `{}` means forms: so it was before there were others
+    return found is not None and (found.form is not None or found.url is None)  # `{}` means forms, as before there were other kinds
 
 
 def is_modern(place: MCPCall) -> bool:
-    """Whether questions go back with the answer of a call."""
+    """Whether the client's revision answers calls with questions."""
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
     return place.request.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def given_state(place: MCPCall) -> str | None:
-    """The state that came back with this call: one of a question that was put for it, or of the tool's own."""
+def returned_state(place: MCPCall) -> str | None:
+    """The state that came back with this call: a question's, or the tool's own."""
     return place.params.request_state if is_modern(place) else None
 
 
-def _by_retry(place: MCPCall, question: str, state: str, wants: str, form: dict[str, Any]) -> Answer | Any:
+def _by_retry(place: MCPCall, question: str, state: str, wants: str, form: dict[str, Any]) -> PersonAnswer | Any:
     import mcp_types as types
 
     given: dict[str, Any] = place.params.input_responses or {}
@@ -118,12 +120,12 @@ def _by_retry(place: MCPCall, question: str, state: str, wants: str, form: dict[
     return types.InputRequiredResult(input_requests={wants: asking}, request_state=state)
 
 
-def _answer(result: Any, wants: str) -> Answer:
+def _answer(result: Any, wants: str) -> PersonAnswer:
     found: Any = getattr(result, "content", None)
     content: dict[str, Any] = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     if wants == FORM:
-        return Answer("yes", content=content) if getattr(result, "action", None) == "accept" else Answer("no")
+        return PersonAnswer("yes", content=content) if getattr(result, "action", None) == "accept" else PersonAnswer("no")
     value = content.get(wants) if getattr(result, "action", None) == "accept" else None
     if wants == ANSWER:
-        return Answer("yes", value) if isinstance(value, str) else Answer("no")
-    return Answer("yes" if value is True else "no")
+        return PersonAnswer("yes", value) if isinstance(value, str) else PersonAnswer("no")
+    return PersonAnswer("yes" if value is True else "no")

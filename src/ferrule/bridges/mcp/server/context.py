@@ -1,7 +1,7 @@
-"""Where a tool runs that an MCP client called: what it can reach there, and how what it tells gets to the client.
+"""The context of a tool that an MCP client called, and events for that client.
 
-In: a request of the SDK. Out: a place in the scope, as a run of ours has one for its calls. So `ferrule.progress` becomes a progress
-notification, `ferrule.emit_event` a log message, and the steps of a program that is served become progress.
+As in a run, the scope holds a call place. So `ferrule.progress` becomes a progress notification, `ferrule.emit_event` a log message, and
+the steps of a served program become progress.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from ferrule import settings
-from ferrule.bridges.mcp.server.result import whole
+from ferrule.bridges.mcp.server.result import replace_surrogates
 from ferrule.values.calls.context import Context, key_of
 from ferrule.values.encoding.encode import jsonable
 from ferrule.values.run import event as events
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("ferrule.mcp")
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""Of log messages, in rising order (RFC 5424, section 6.2.1)."""
+"""Levels of log messages, in rising order (RFC 5424, section 6.2.1)."""
 _LOG_LEVEL = "ferrule_log_level"
 
 
 class MCPCall:
-    """A call of an MCP client, as the tool that it runs sees it. It has all that `runs.observe.CallPlace` has."""
+    """A call of an MCP client, as seen by the tool that it runs. It stands in for a run's call place."""
 
     __slots__ = ("_key", "call_id", "caller", "frame", "outer", "over", "params", "request", "run_id", "tell")
 
-    def __init__(self, request: Any, params: Any, tell: Teller) -> None:
+    def __init__(self, request: Any, params: Any, tell: EventSender) -> None:
         self.request = request
         """The SDK's request context: `session`, `protocol_version`, `meta`, `close_sse_stream`, ..."""
         self.params = params
@@ -43,11 +43,11 @@ class MCPCall:
         self.tell = tell
         self.call_id = str(request.request_id)
         self.over = False
-        """Whether nobody waits for the call any more: it was cancelled, took too long, or has ended."""
+        """Whether the call was cancelled, timed out or has ended."""
         self.run_id = ""
-        # There is no run here: a program that is served makes its own.
+        # There is no run here: a served program has its own.
         self.frame = self.outer = self.caller = None
-        self._key = token_hex(16)  # clients count their calls, each from 1: an id of theirs names nothing
+        self._key = token_hex(16)  # a client's ids are not unique: each client counts from 1
 
     @property
     def cancelled(self) -> bool:
@@ -55,11 +55,11 @@ class MCPCall:
         return self.over
 
     def progress(self, message: str = "", done: float | None = None, total: float | None = None) -> None:
-        """Tell the client how far the call is; does nothing where it did not ask."""
+        """Report progress to the client, if it asked for progress."""
         self.tell(events.CallProgress(self.call_id, message, done, total))
 
     def context(self, tool: ToolSpec, arguments: CheckedArguments) -> Context[Any]:
-        """What a tool is given that takes a `Context`."""
+        """The `Context` for a tool that takes one."""
         key = key_of(self._key, "", tool.name, arguments.shown)
         return Context(call_id=self.call_id, key=key, tell=self.progress, stopped=lambda: self.cancelled)
 
@@ -70,8 +70,8 @@ def current_mcp_call() -> MCPCall | None:
     return place if isinstance(place, MCPCall) else None
 
 
-class Teller:
-    """Takes events from any thread, and sends them to the client in order."""
+class EventSender:
+    """Sends events from any thread to the client, in order."""
 
     def __init__(self, request: Any) -> None:
         self._request = request
@@ -81,10 +81,10 @@ class Teller:
         self._sender: asyncio.Task[None] | None = None
         self._is_over = False
         self.each: tuple[Callable[[events.Event], None], ...] = (self._put,)
-        """Whom a program tells that the tool calls."""
+        """The observers for a program that the tool calls."""
 
     def __call__(self, event: events.Event) -> None:
-        """Tell one event."""
+        """Send one event."""
         self._put(event)
 
     def _put(self, event: events.Event) -> None:
@@ -93,24 +93,24 @@ class Teller:
 
     def _accept(self, event: events.Event) -> None:
         if self._is_over:
-            return  # a thread of the tool goes on telling
+            return  # a thread of the tool still reports
         self._waiting.put_nowait(event)
         if self._sender is None:
             self._sender = self._loop.create_task(self._send_all())
 
     async def finish(self) -> None:
-        """Send what was told; nothing may follow the answer to a request."""
-        await asyncio.sleep(0)  # what other threads told stands in the loop's own queue
+        """Send the waiting events: none may follow the answer to a request."""
+        await asyncio.sleep(0)  # events of other threads are still in the loop's queue
         self._is_over = True
         if self._sender is None:
             return
         self._waiting.put_nowait(None)
         await asyncio.wait((self._sender,))
         if not self._sender.cancelled() and (error := self._sender.exception()) is not None:
-            log.warning("what a tool told could not be sent", exc_info=error)  # its result is sent all the same
+            log.warning("events of a tool could not be sent", exc_info=error)  # its result is sent all the same
 
     def drop(self) -> None:
-        """Nobody listens any more."""
+        """Drop all further events."""
         self._is_over = True
         if self._sender is not None:
             self._sender.cancel()
@@ -122,13 +122,13 @@ class Teller:
             while (event := await self._waiting.get()) is not None:
                 await self._send(event)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
-            return  # the client is gone: the tool need not know
+            return  # the client is gone, which does not concern the tool
 
     async def _send(self, event: events.Event) -> None:
         match event:
             case events.CallProgress() if not event.run_id:
                 await self._progress(event.message, event.done, event.total)
-            case events.CallProgress():  # of a tool inside a program: its numbers are not those of the whole
+            case events.CallProgress():  # of a tool inside a program: its numbers are not the call's
                 await self._progress(event.message, None, None)
             case events.StepFinished():
                 names = ", ".join(call.name for call in event.step.calls)
@@ -144,7 +144,7 @@ class Teller:
             return  # it must rise with each notification (specification, "Progress")
         self._last = value
         total = total if total is not None and isfinite(total) else None
-        await self._request.session.report_progress(value, total, whole(message) or None)
+        await self._request.session.report_progress(value, total, replace_surrogates(message) or None)
 
     async def _log(self, event: events.Custom) -> None:
         import mcp_types as types
@@ -152,26 +152,26 @@ class Teller:
 
         request = self._request
         level: Any = event.name if event.name in LEVELS else "info"
-        least = LEVELS.index(connection_state(request).get(_LOG_LEVEL, LEVELS[0]))
+        least = LEVELS.index(_connection_state(request).get(_LOG_LEVEL, LEVELS[0]))
         if level not in allowed_log_levels(request.protocol_version, request.meta) or LEVELS.index(level) < least:
             return
-        name = whole(event.name)
-        data = whole(jsonable(event.payload)) if event.payload is not None else name
+        name = replace_surrogates(event.name)
+        data = replace_surrogates(jsonable(event.payload)) if event.payload is not None else name
         said = types.LoggingMessageNotificationParams(level=level, logger=None if level == name else name, data=data)
-        # Not `send_log_message`, which warns that logging is deprecated: it is still how both eras do it.
+        # Not `send_log_message`, which warns that logging is deprecated: all revisions still use it.
         await request.session.send_notification(types.LoggingMessageNotification(params=said), related_request_id=request.request_id)
 
 
 def connection_of(request: Any) -> Any:
-    """The SDK's connection of a request: what outlives it."""
-    return request.session._connection  # noqa: SLF001  the session of a request does not outlive it, and has no public way there
+    """The SDK's connection of a request, which outlives it."""
+    return request.session._connection  # noqa: SLF001  a request's session does not outlive it, and has no public link to the connection
 
 
-def connection_state(request: Any) -> dict[str, Any]:
-    """What is remembered of a client between its requests."""
+def _connection_state(request: Any) -> dict[str, Any]:
+    """Data about a client, kept between its requests."""
     return connection_of(request).state
 
 
 def set_log_level(request: Any, level: str) -> None:
-    """Messages below this level are not sent to this client any more."""
-    connection_state(request)[_LOG_LEVEL] = level
+    """Send this client no log messages below this level."""
+    _connection_state(request)[_LOG_LEVEL] = level

@@ -1,7 +1,7 @@
-"""An MCP server over streamable HTTP: the ASGI application, and who may reach it.
+"""An MCP server over streamable HTTP: the ASGI application, and the hosts and clients it accepts.
 
-It answers on loopback, under names of loopback, unless told otherwise: a web page that a person visits must not be able to reach tools on
-their machine by a name of its own (DNS rebinding; specification, "Streamable HTTP", security warning).
+By default it answers only on loopback, under names of loopback: otherwise a web page could reach local tools by a name of its own (DNS
+rebinding; specification, "Streamable HTTP", security warning).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _LAST_PORT = 65535
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def http_app(
@@ -29,9 +29,9 @@ def http_app(
     verify_token: Callable[[str], Any] | None = None,
     **more: Any,
 ) -> Any:
-    """The ASGI application. `verify_token` is asked for each request: see `serve`. `more` goes to the SDK's `streamable_http_app`.
+    """The ASGI application. `verify_token` checks each request: see `serve`. `more` goes to the SDK's `streamable_http_app`.
 
-    Raises `ConfigurationError` for an address that others can reach without a word on the names it may be reached by.
+    Raises `ConfigurationError` for a host that is not loopback, without `allowed_hosts`.
     """
     from mcp.server.transport_security import TransportSecuritySettings
 
@@ -43,8 +43,8 @@ def http_app(
             "and who may call, `verify_token=...`; or leave `host` at 127.0.0.1."
         )
         raise ConfigurationError(msg)
-    names = [*LOOPBACK, *(allowed_hosts or ())]
-    origins = [f"http://{each}" for each in LOOPBACK] if allowed_origins is None else list(allowed_origins)
+    names = [*_LOOPBACK, *(allowed_hosts or ())]
+    origins = [f"http://{each}" for each in _LOOPBACK] if allowed_origins is None else list(allowed_origins)
     security = TransportSecuritySettings(
         allowed_hosts=[form for each in names for form in (each, f"{each}:*")],
         allowed_origins=[form for each in origins for form in (each, f"{each}:*")],
@@ -52,11 +52,11 @@ def http_app(
     keywords: dict[str, Any] = {"streamable_http_path": path, "transport_security": security, "host": host, **more}
     if verify_token is None:
         return server.streamable_http_app(**keywords)
-    return _guarded(server, verify_token, keywords)
+    return _with_tokens(server, verify_token, keywords)
 
 
-def listening_on(host: str, port: int) -> socket.socket:
-    """A socket that listens there. Raises `ConfigurationError` where that cannot be: else the web server would end the whole process."""
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises `ConfigurationError` if that fails, where the web server would exit the process."""
     bare = host.strip("[]")
     if not 0 <= port <= _LAST_PORT:
         msg = f"Cannot listen on `{host}`, port {port}: ports go from 0 to {_LAST_PORT}."
@@ -68,7 +68,7 @@ def listening_on(host: str, port: int) -> socket.socket:
         raise ConfigurationError(msg) from error
 
 
-def _guarded(server: Any, verify_token: Callable[[str], Any], keywords: dict[str, Any]) -> Any:
+def _with_tokens(server: Any, verify_token: Callable[[str], Any], keywords: dict[str, Any]) -> Any:
     from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
     from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend
     from mcp.server.auth.provider import AccessToken

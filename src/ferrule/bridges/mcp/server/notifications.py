@@ -1,7 +1,7 @@
-"""Telling clients that what is served has changed.
+"""Notifying clients of changed lists, from any thread.
 
-In: a change, from any thread. Out: `notifications/.../list_changed` to the sessions of the handshake era, and an event on the streams that
-newer clients opened with `subscriptions/listen`. Clients live on the loops that serve them: each is told there.
+Clients of the handshake get `notifications/.../list_changed`; newer clients get an event on the streams that they opened with
+`subscriptions/listen`. Each client is notified on the loop that serves it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-What = Literal["tools", "prompts", "resources"]
+ListKind = Literal["tools", "prompts", "resources"]
 
 
-class Changes:
-    """Who is to be told. It is also the SDK's `SubscriptionBus` of the newer era."""
+class ChangeNotifier:
+    """The clients to notify. It is also the SDK's `SubscriptionBus`."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -25,15 +25,15 @@ class Changes:
         self._sessions: dict[Any, asyncio.AbstractEventLoop] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
-    # -- clients of the newer era ---------------------------------------------------------------------------------
+    # -- clients from 2026-07-28 on -------------------------------------------------------------------------------
 
     async def publish(self, event: Any) -> None:
-        """Tell the streams that asked for it (the SDK's word)."""
+        """Send an event to all streams (a method of `SubscriptionBus`)."""
         self.tell_streams(event)
         await asyncio.sleep(0)
 
     def subscribe(self, listener: Callable[[Any], None]) -> Callable[[], None]:
-        """Add a stream (the SDK's word); what is returned takes it away again."""
+        """Add a stream (a method of `SubscriptionBus`); returns a function that removes it."""
         token = object()
         with self._lock:
             self._listeners[token] = (listener, asyncio.get_running_loop())
@@ -45,17 +45,17 @@ class Changes:
         return leave
 
     def tell_streams(self, event: Any) -> None:
-        """As `publish`, from any thread."""
+        """`publish` from any thread."""
         with self._lock:
             listeners = list(self._listeners.values())
         for listener, loop in listeners:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(listener, event)
 
-    # -- clients of the handshake era -----------------------------------------------------------------------------
+    # -- clients before 2026-07-28 --------------------------------------------------------------------------------
 
     def add_session(self, connection: Any) -> None:
-        """A client has shaken hands; it is forgotten when its connection ends."""
+        """Add a client after its handshake, until its connection ends."""
         with self._lock:
             self._sessions[connection] = asyncio.get_running_loop()
         connection.exit_stack.callback(self._forget, connection)
@@ -66,8 +66,8 @@ class Changes:
 
     # -- both -----------------------------------------------------------------------------------------------------
 
-    def tell(self, what: What) -> None:
-        """One of the lists has changed. From any thread."""
+    def tell(self, what: ListKind) -> None:
+        """Notify all clients of a changed list, from any thread."""
         from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 
         self.tell_streams({"tools": ToolsListChanged, "prompts": PromptsListChanged, "resources": ResourcesListChanged}[what]())
@@ -77,14 +77,14 @@ class Changes:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._send, connection, what)
 
-    def _send(self, connection: Any, what: What) -> None:
-        # Held until it is done: the loop itself keeps only weak references to tasks.
-        task = asyncio.get_running_loop().create_task(_sent(connection, what))
+    def _send(self, connection: Any, what: ListKind) -> None:
+        # Kept until it is done, as the loop has only weak references to tasks.
+        task = asyncio.get_running_loop().create_task(_notify(connection, what))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
 
-async def _sent(connection: Any, what: What) -> None:
+async def _notify(connection: Any, what: ListKind) -> None:
     import anyio
 
     send = {
@@ -95,4 +95,4 @@ async def _sent(connection: Any, what: What) -> None:
     try:
         await send()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
-        return  # it is leaving just now
+        return  # the client is disconnecting

@@ -1,8 +1,8 @@
-"""What a tool returned, as the result of an MCP call.
+"""A tool's result as the result of an MCP call.
 
-In: a `ToolResult` of ours. Out: content blocks in order and, for objects, `structuredContent`. A text is a text block; pictures and sounds
-are blocks of their kind; a file is an embedded resource; what only has an address is a link. Blocks and results of the SDK pass as they
-are. A request body is at most 4 MiB over HTTP (a limit of the SDK); what is returned has no limit.
+A text is a text block; images and audio are blocks of their types; a file is an embedded resource; a part with only a URL is a link.
+Objects also become `structuredContent`. Blocks and results of the SDK pass unchanged. The SDK limits request bodies over HTTP to 4 MiB;
+results have no limit.
 """
 
 from __future__ import annotations
@@ -48,30 +48,30 @@ def wire_result(result: ToolResult, output_schema: dict[str, Any] | None = None)
     return made if structured is None else {**made, "structuredContent": structured}
 
 
-def mended(result: M) -> M:
-    """A model of the SDK as it is; or, where it holds what JSON cannot, with that replaced: halves of characters, foreign objects."""
+def make_serializable(result: M) -> M:
+    """A model of the SDK, with lone surrogates and objects that JSON cannot hold replaced."""
     try:
         result.model_dump_json(by_alias=True)
     except (PydanticSerializationError, UnicodeEncodeError):
-        return type(result).model_validate(whole(jsonable(result.model_dump(by_alias=True, exclude_unset=True))))
+        return type(result).model_validate(replace_surrogates(jsonable(result.model_dump(by_alias=True, exclude_unset=True))))
     return result
 
 
-def whole(value: Any) -> Any:
-    """JSON data, in which what is only half a character (a lone surrogate) is replaced: UTF-8 has no form for it."""
+def replace_surrogates(value: Any) -> Any:
+    """JSON data with lone surrogates replaced, which UTF-8 cannot hold."""
     match value:
         case str():
             return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         case dict():
-            return {whole(key): whole(each) for key, each in cast("dict[str, Any]", value).items()}
+            return {replace_surrogates(key): replace_surrogates(each) for key, each in cast("dict[str, Any]", value).items()}
         case list():
-            return [whole(each) for each in cast("list[Any]", value)]
+            return [replace_surrogates(each) for each in cast("list[Any]", value)]
         case _:
             return value
 
 
 def error_result(text: str) -> dict[str, Any]:
-    """A result that says what went wrong."""
+    """An error result with this text."""
     return {"content": [{"type": "text", "text": text}], "isError": True}
 
 
@@ -96,7 +96,7 @@ def _block(value: Any) -> dict[str, Any]:
         case Image() | Audio() if value.data is not None:
             return {"type": "image" if isinstance(value, Image) else "audio", "data": value.data, "mimeType": value.media_type}
         case File() if value.data is not None:
-            # It needs an address, and has none: nobody can read it there, it is here.
+            # A resource must have a URI; nothing can be read there.
             resource = {"uri": f"attachment:///{quote(value.name)}", "mimeType": value.media_type, "blob": value.data}
             return {"type": "resource", "resource": resource}
         case Image() | Audio() | File():
@@ -107,7 +107,7 @@ def _block(value: Any) -> dict[str, Any]:
 
 
 def _structured(value: Any) -> dict[str, Any] | None:
-    # Objects only: until 2025-11-25 there may be nothing else in this place, and a text says as much of a number or a list.
+    # Objects only: until 2025-11-25 nothing else is allowed here, and for a number or a list the text says the same.
     is_object = isinstance(value, (Mapping, BaseModel, Record)) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
     if not is_object or isinstance(value, Type):
         return None

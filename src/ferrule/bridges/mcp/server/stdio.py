@@ -1,7 +1,7 @@
-"""Standard input and output as a client's end of a pipe.
+"""Standard input and output of a server.
 
-What the SDK does for output is kept: the protocol moves to a descriptor of its own, and 1 points to stderr. Its reader of input is not: it
-waits in a thread that nothing can wake, so that Ctrl-C would not end a server whose client stays. Here the thread is a daemon.
+As in the SDK, the protocol moves to a descriptor of its own, and descriptor 1 points to stderr. The SDK reads stdin in a thread that
+nothing can wake, so Ctrl-C would not end a server whose client stays. Here that thread is a daemon.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 65536
 _MOST_WAITING = 64
-"""Lines read ahead; after that the client has to wait."""
+"""Lines to read ahead; then the client must wait."""
 
 _NO_STREAM = 'Standard input or output is closed: an MCP client starts a server with both. To serve by itself it takes `transport="http"`.'
 
 
 @contextlib.asynccontextmanager
 async def streams() -> AsyncGenerator[tuple[Any, Any]]:
-    """The two streams that the SDK's server wants. In the block `print` goes to stderr, and standard input is at its end.
+    """The two streams for the SDK's server. In the block, `print` writes to stderr, and standard input is empty.
 
-    Raises `ConfigurationError` where the process has no standard input or output. What else stands at 0 or 1 then is somebody's file.
+    Raises `ConfigurationError` if the process has no standard input or output: then descriptors 0 and 1 may be other files.
     """
     from mcp.server.stdio import stdio_server
 
@@ -37,14 +37,14 @@ async def streams() -> AsyncGenerator[tuple[Any, Any]]:
         raise ConfigurationError(_NO_STREAM)
     with _own_input() as stdin:
         async with stdio_server(stdin=stdin) as (reading, writing):
-            # What Python keeps in its buffer for descriptor 1 would come out when that is the protocol's again: it never gets there.
+            # Otherwise Python's buffer for descriptor 1 would be flushed into the protocol's stream at the end.
             with contextlib.redirect_stdout(sys.stderr):
                 yield reading, writing
 
 
 @contextlib.contextmanager
 def _own_input() -> Generator[Any]:
-    """Descriptor 0 as lines, with nothing left to read there."""
+    """Descriptor 0 as lines; the descriptor itself is then empty."""
     try:
         private = os.dup(0)
     except OSError as error:
@@ -52,16 +52,16 @@ def _own_input() -> Generator[Any]:
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
-    lines = Lines(private)
+    lines = StdinLines(private)
     try:
         yield lines
     finally:
         lines.close()
-        os.dup2(private, 0)  # and stays open: the thread may be reading it
+        os.dup2(private, 0)  # stays open, as the thread may be reading it
 
 
-class Lines:
-    """The lines of a descriptor, as they come."""
+class StdinLines:
+    """The lines of a descriptor, as they arrive."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -82,13 +82,13 @@ class Lines:
         return line.decode(errors="replace")
 
     def close(self) -> None:
-        """Nobody reads any more: the thread ends as soon as it has something."""
+        """Stop: the thread ends with the next line."""
         self._is_closed = True
         self._room.release()
 
     def _read(self) -> None:
         pieces: list[bytes] = []
-        # Not by a file object: it has a lock, which Python's end would wait for.
+        # No file object: its lock would block the exit of the process.
         while piece := self._piece():
             *whole, rest = piece.split(b"\n")
             for line in whole:
@@ -107,7 +107,7 @@ class Lines:
             return b""
 
     def _put(self, line: bytes | None) -> bool:
-        """Whether somebody still reads."""
+        """Pass a line on; False once closed."""
         self._room.acquire()
         if self._is_closed:
             return False

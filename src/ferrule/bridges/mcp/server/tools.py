@@ -1,7 +1,6 @@
-"""What an MCP server of ours offers: tools and programs as entries of `tools/list`.
+"""The tools that a server of ours offers: tools, functions and programs as entries of `tools/list`.
 
-In: tools, functions, programs. Out: `Served`, by the name on the wire, with the entry that clients see. Schemas go out as our tools have
-them; of a tool that came from another MCP server everything goes out as that server gave it.
+A tool that came from another MCP server keeps that server's entry.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ _WIRE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # revision 2025-11-25, "Tool 
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-class Served(Record):
-    """One tool on offer."""
+class ServedTool(Record):
+    """One served tool."""
 
     name: str
-    """On the wire."""
+    """The name on the wire."""
     tool: Tool
     output_schema: dict[str, Any] | None = None
-    """Of `structuredContent`; None where nothing is promised."""
+    """The schema of `structuredContent`, or None."""
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The entry of `tools/list`, under the protocol's names: a copy."""
+        """A new entry of `tools/list`, under the protocol's names."""
         given = self.tool.mcp.as_json() if self.tool.mcp is not None else {}
         schema = {"type": "object", **self.tool.parameters}
         own: dict[str, Any] = {"name": self.name, "description": self.tool.desc, "inputSchema": schema}
@@ -47,11 +46,10 @@ class Served(Record):
         return {"annotations": _annotations(self.tool), **own, **given, "name": self.name}
 
 
-def served(things: Any) -> dict[str, Served]:
-    """What is served, by name, in the order given.
+def served_tools(things: Any) -> dict[str, ServedTool]:
+    """The served tools by name, from a list of tools, functions and programs, or a mapping of names to them.
 
-    Takes a list of tools, functions and programs, or a mapping of names to them. Raises `ToolDefinitionError` for what can be none, and
-    `DuplicateToolError` where two have one name.
+    Raises `ToolDefinitionError` for anything else, and `DuplicateToolError` if two have one name.
     """
     named: Iterable[tuple[str | None, Any]]
     if isinstance(things, Mapping):
@@ -61,7 +59,7 @@ def served(things: Any) -> dict[str, Served]:
     else:
         msg = f"A server takes a list of tools and programs, or a mapping of names to them; found {shown(things)}."
         raise ToolDefinitionError(msg)
-    found: dict[str, Served] = {}
+    found: dict[str, ServedTool] = {}
     for name, thing in named:
         one = serve_one(thing, name)
         if one.name in found:
@@ -71,38 +69,38 @@ def served(things: Any) -> dict[str, Served]:
     return found
 
 
-def serve_one(thing: Any, name: str | None = None) -> Served:
-    """One tool, function or program, under a name of its own or under this one."""
-    if isinstance(thing, Served):
+def serve_one(thing: Any, name: str | None = None) -> ServedTool:
+    """A tool, function or program as a served tool, under its own name or `name`."""
+    if isinstance(thing, ServedTool):
         return thing
     output: dict[str, Any] | None
     if _is_program(thing):
         tool, output = program_tool(thing, name), _outputs_of(thing)
     else:
         tool = Tool.of(thing)
-        if getattr(tool.func, "is_program", False) is True:  # `program.as_tool()`: here it gives all its outputs by name
+        if getattr(tool.func, "is_program", False) is True:  # `program.as_tool()`: a server returns all its outputs by name
             agent: Any = tool.func
-            tool, output = tool.model_copy(update={"func": _running(agent.program, agent.__signature__)}), _outputs_of(agent.program)
+            tool, output = tool.model_copy(update={"func": _runner(agent.program, agent.__signature__)}), _outputs_of(agent.program)
         else:
-            output = tool.mcp.output_schema if tool.mcp is not None else _returned(tool.func)
+            output = tool.mcp.output_schema if tool.mcp is not None else _return_schema(tool.func)
     wanted = name if name is not None else tool.name
     on_wire = wanted if _WIRE_NAME.fullmatch(wanted) else tool.wire_name
     if not _WIRE_NAME.fullmatch(on_wire) or (name is not None and on_wire != name):
-        msg = f"An MCP tool is named by 1 to 128 letters, digits, `_`, `-` and `.`; found {shown(wanted)}."
+        msg = f"The name of an MCP tool has 1 to 128 letters, digits, `_`, `-` and `.`; found {shown(wanted)}."
         raise ToolDefinitionError(msg)
-    _ = tool.parameters  # what is wrong with its schema is said now, not to the first client
-    return Served(on_wire, tool, output)
+    _ = tool.parameters  # raises now for a bad schema, not on the first request
+    return ServedTool(on_wire, tool, output)
 
 
 def program_tool(program: Any, name: str | None = None) -> Tool:
-    """A program as one tool: its arguments are the inputs of its signature, or the parameters of its `forward`."""
+    """A program as a tool. Its arguments are the inputs of its signature, or the parameters of its `forward`."""
     signature = getattr(program, "signature", None)
     kind = getattr(signature, "__name__", "StringSignature")
     own = name or _WORD_STARTS.sub("_", str(program.name) if kind == "StringSignature" else kind).lower()
     if signature is None:
         written = program.aforward if program.is_async else program.forward
-        said: str = written.__doc__ or type(program).__doc__ or ""  # not what either inherits
-        return Tool(functools.wraps(written)(_running(program, inspect.signature(written))), own, inspect.cleandoc(said))
+        said: str = written.__doc__ or type(program).__doc__ or ""  # not an inherited one
+        return Tool(functools.wraps(written)(_runner(program, inspect.signature(written))), own, inspect.cleandoc(said))
     from ferrule.values.signatures.fields import annotation_of, description_of
 
     fields: dict[str, FieldInfo] = signature.input_fields
@@ -116,11 +114,11 @@ def program_tool(program: Any, name: str | None = None) -> Tool:
         for key, field in fields.items()
     ]
     texts = {key: description_of(field) for key, field in fields.items() if description_of(field)}
-    return Tool(_running(program, inspect.Signature(parameters)), own, signature.instructions, arg_desc=texts)
+    return Tool(_runner(program, inspect.Signature(parameters)), own, signature.instructions, arg_desc=texts)
 
 
-def _running(program: Any, signature: inspect.Signature) -> Callable[..., Any]:
-    """A function of these parameters that runs the program."""
+def _runner(program: Any, signature: inspect.Signature) -> Callable[..., Any]:
+    """A function with this signature that runs the program."""
 
     async def run(**inputs: Any) -> Any:
         return await program.acall(**inputs)
@@ -132,14 +130,14 @@ def _running(program: Any, signature: inspect.Signature) -> Callable[..., Any]:
 
 
 def _is_program(thing: Any) -> bool:
-    # Programs live on a floor above: they are known by what they can do.
+    # Programs cannot be imported here, so they are recognized by their methods.
     return not isinstance(thing, (Tool, type)) and all(
         callable(getattr(thing, each, None)) for each in ("acall", "astart", "named_sub_modules")
     )
 
 
 def _annotations(tool: Tool) -> dict[str, Any] | None:
-    """What our flags say of a tool, as hints; what they do not say stays open, which clients take for the worse."""
+    """A tool's flags as hints. For missing hints clients assume the worst."""
     hints: dict[str, Any] = {}
     if tool.effect == "read":
         hints["readOnlyHint"] = True
@@ -156,12 +154,12 @@ def _outputs_of(program: Any) -> dict[str, Any] | None:
         return None
     schema = signature.output_schema()
     schema.pop("additionalProperties", None)  # a program may add to its outputs (reasoning, say)
-    schema["required"] = []  # a loop that ran out of steps may lack some
+    schema["required"] = []  # a loop that runs out of steps may lack some
     return schema
 
 
-def _returned(function: Callable[..., Any] | None) -> dict[str, Any] | None:
-    """The schema of what a function says it returns, where that is an object with known fields."""
+def _return_schema(function: Callable[..., Any] | None) -> dict[str, Any] | None:
+    """The schema of a function's return annotation, if that is an object with known fields."""
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
@@ -172,7 +170,7 @@ def _returned(function: Callable[..., Any] | None) -> dict[str, Any] | None:
             return None
         schema = TypeAdapter[Any](kind).json_schema(mode="serialization")
     except (NameError, TypeError, AttributeError, PydanticUserError, PydanticInvalidForJsonSchema):
-        return None  # it promises nothing that could be told
+        return None
     return schema if schema.get("type") == "object" else None
 
 
