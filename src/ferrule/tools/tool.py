@@ -18,7 +18,7 @@ from ferrule.tools.definition.constructor import define_tool
 from ferrule.tools.definition.export import call_schema, tool_line, tool_state
 from ferrule.tools.definition.parameters import build_parameters
 from ferrule.tools.execution.consent import consent, needs_person
-from ferrule.tools.execution.run import acall_directly, aexecute, call_directly, execute
+from ferrule.tools.execution.run import acall_directly, arun_tool, call_directly, run_tool
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.content.custom_type import Type
 
@@ -265,14 +265,14 @@ class Tool(attributes.ToolAttributes, Type):
     def invoke(self, checked: CheckedArguments) -> Any:
         """Run the function on checked arguments, without another check or question."""
         if self.func is None or self.takes_context:
-            return execute(self, checked)
+            return run_tool(self, checked)
         return self.func(*checked.positional, **checked.named)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run the function. An async tool raises `AsyncToolError`, unless the setting converts it."""
         checked = self._ready(args, kwargs)
         if self.mcp is None:
-            return execute(self, checked, is_direct=True)
+            return run_tool(self, checked, is_direct=True)
         from ferrule.tools.mcp.tool import plain_value
 
         return plain_value(call_directly(self, checked))
@@ -281,7 +281,7 @@ class Tool(attributes.ToolAttributes, Type):
         """Check the arguments and run the function without blocking the loop: async on it, sync in a thread."""
         checked = self._ready(args, kwargs)
         if self.mcp is None:
-            return await aexecute(self, checked)
+            return await arun_tool(self, checked)
         from ferrule.tools.mcp.tool import plain_value
 
         return plain_value(await acall_directly(self, checked))
@@ -301,7 +301,7 @@ class Tool(attributes.ToolAttributes, Type):
         checked = self._ready((), kwargs)
         if self._found.caller:
             checked = CheckedArguments((caller, *checked.positional[1:]), checked.named, checked.shown, checked.repairs)
-        return await aexecute(self, checked)
+        return await arun_tool(self, checked)
 
     def with_context(self, arguments: CheckedArguments, context: Context[Any], caller: Any) -> CheckedArguments:
         """Checked arguments with the `Context` and the caller in their places, unless those are filled already."""

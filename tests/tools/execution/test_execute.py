@@ -10,7 +10,7 @@ from ferrule.concurrency import deadline
 from ferrule.concurrency import pool as threads
 from ferrule.errors import AsyncToolError, ToolTimeoutError
 from ferrule.settings import configure, context
-from ferrule.tools.execution.run import aexecute, execute, is_coroutine_function
+from ferrule.tools.execution.run import arun_tool, is_coroutine_function, run_tool
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.context import Context
 
@@ -92,13 +92,13 @@ class TestAsyncTools:
     def test_are_run_for_a_driver_without_the_opt_in(self, function):
         """api.md 6."""
         made = Tool(function, "f")
-        assert execute(made, made.prepare({"n": 2})) == 4
+        assert run_tool(made, made.prepare({"n": 2})) == 4
 
     def test_time_out_in_every_way(self, function):
         """U66, A14."""
         made = Tool(function, "f", timeout_s=60)
         checked = made.prepare({"n": 2})
-        assert execute(made, checked) == asyncio.run(aexecute(made, checked)) == 4
+        assert run_tool(made, checked) == asyncio.run(arun_tool(made, checked)) == 4
 
 
 def test_the_opt_in_may_be_configured():
@@ -201,7 +201,7 @@ def test_a_limit_holds_whatever_an_async_tool_does_when_it_is_cancelled(function
     monkeypatch.setattr(deadline, "GRACE_S", 0.02)
     made = Tool(function, "slow", timeout_s=0.02)
     checked = made.prepare({})
-    for call in (lambda: execute(made, checked), lambda: asyncio.run(aexecute(made, checked))):
+    for call in (lambda: run_tool(made, checked), lambda: asyncio.run(arun_tool(made, checked))):
         with pytest.raises(ToolTimeoutError, match=r"`slow` did not finish within 0\.02 s"):
             call()
 
@@ -219,13 +219,13 @@ def test_a_limit_holds_for_an_async_tool_that_blocks_its_loop(monkeypatch):
         warnings.simplefilter("error")
         try:
             with pytest.raises(ToolTimeoutError, match="blocks ferrule's event loop"):
-                execute(made, made.prepare({}))
-            assert execute(other, other.prepare({"n": 2})) == 4
+                run_tool(made, made.prepare({}))
+            assert run_tool(other, other.prepare({"n": 2})) == 4
         finally:
             free.set()
-        assert execute(other, other.prepare({"n": 2})) == 4
+        assert run_tool(other, other.prepare({"n": 2})) == 4
         with pytest.raises(ToolTimeoutError, match=r"within 0\.02 s\.$"):
-            asyncio.run(aexecute(Tool(overdue, "slow", timeout_s=0.02), made.prepare({})))
+            asyncio.run(arun_tool(Tool(overdue, "slow", timeout_s=0.02), made.prepare({})))
 
 
 async def overdue():
@@ -288,7 +288,7 @@ def test_a_generator_is_read_where_the_tool_runs_and_while_its_call_goes_on(time
 
     made = Tool(count, timeout_s=timeout_s)
     checked = made.prepare({})
-    assert execute(made, checked, whole=True) == asyncio.run(aexecute(made, checked, whole=True)) == [0, 1, 2]
+    assert run_tool(made, checked, whole=True) == asyncio.run(arun_tool(made, checked, whole=True)) == [0, 1, 2]
     assert not any(cancelled for _, cancelled in read)
     in_place = [thread == threading.get_ident() for thread, _ in read]
     assert in_place == [timeout_s is None] * 3 + [False] * 3
@@ -318,9 +318,9 @@ def test_other_iterators_are_read_there_too_also_of_async_functions(make, timeou
     for function in (sync, is_async, returns_awaitable):
         made = Tool(function, "f", timeout_s=timeout_s)
         checked = made.prepare({})
-        assert execute(made, checked, whole=True) == [1, 2]
+        assert run_tool(made, checked, whole=True) == [1, 2]
         threads_seen.clear()
-        assert asyncio.run(aexecute(made, checked, whole=True)) == [1, 2]
+        assert asyncio.run(arun_tool(made, checked, whole=True)) == [1, 2]
         assert threading.get_ident() not in threads_seen
 
 
@@ -353,7 +353,7 @@ def test_a_generator_without_end_is_given_up_and_ends_at_its_next_item(how):
     checked = made.prepare({})
 
     async def cancelled():
-        task = asyncio.create_task(aexecute(made, checked, whole=True))
+        task = asyncio.create_task(arun_tool(made, checked, whole=True))
         await asyncio.to_thread(began.wait, 60)
         task.cancel()
         await task
@@ -363,7 +363,7 @@ def test_a_generator_without_end_is_given_up_and_ends_at_its_next_item(how):
             asyncio.run(cancelled())
     else:
         with pytest.raises(ToolTimeoutError):
-            execute(made, checked, whole=True) if how == "sync" else asyncio.run(aexecute(made, checked, whole=True))
+            run_tool(made, checked, whole=True) if how == "sync" else asyncio.run(arun_tool(made, checked, whole=True))
     assert not began.is_set() or closed.wait(60)
 
 

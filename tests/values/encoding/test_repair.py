@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ferrule.errors import ToolCallError
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.encoding.repair import LOSSY, kind_of, objects_in, read_json, read_object, strict_json
+from ferrule.values.encoding.repair import LOSSY, kind_of, objects_in, read_arguments, read_json, strict_json
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(st.characters())
 JSON = st.recursive(
@@ -71,7 +71,7 @@ def test_repairs_give_back_what_was_damaged(value: dict[str, Any]) -> None:
     text = json.dumps(value)
     assert read_json(f"```json\n{text}\n```")[0] == value
     assert read_json(f"// note\n{text}")[0] == value
-    assert read_object(json.dumps(text))[0] == value
+    assert read_arguments(json.dumps(text))[0] == value
     if value:
         assert read_json(f"{text[:-1]},}}")[0] == value
         assert read_json(f"{text}}}") == (value, ("extra_closing_brace",))
@@ -100,7 +100,7 @@ def test_python_literals_are_read(value: dict[str, Any]) -> None:
 def test_junk_raises_only_the_tagged_error(text: str) -> None:
     """U140, E34."""
     try:
-        value, repairs = read_object(text, tool="f")
+        value, repairs = read_arguments(text, tool="f")
     except ToolCallError as error:
         assert error.code == "invalid_tool_call_arguments"
         assert error.raw == text
@@ -123,21 +123,21 @@ def test_no_text_of_json_marks_breaks_the_reader(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "  \n", "null", "None", '""', "{}"])
 def test_no_arguments_are_an_empty_object(text: str) -> None:
     """U139, E35, E36."""
-    assert read_object(text)[0] == {}
+    assert read_arguments(text)[0] == {}
 
 
 @pytest.mark.parametrize(("text", "found"), [("[1]", "an array"), ("3", "a number"), ('"x y"', "not valid JSON"), ("true", "a boolean")])
 def test_arguments_that_are_no_object_are_a_tagged_error_that_names_the_tool(text: str, found: str) -> None:
     """E36, U140."""
     with pytest.raises(ToolCallError, match=found) as raised:
-        read_object(text, tool="search")
+        read_arguments(text, tool="search")
     assert "`search`" in str(raised.value)
     assert raised.value.tool == "search"
 
 
 def test_doubly_encoded_arguments_are_opened_and_told() -> None:
     """E42, L11."""
-    assert read_object('"{\\"a\\": 1}"') == ({"a": 1}, ("doubly_encoded",))
+    assert read_arguments('"{\\"a\\": 1}"') == ({"a": 1}, ("doubly_encoded",))
 
 
 def test_a_string_that_holds_json_stays_a_string() -> None:

@@ -2,7 +2,7 @@
 
 An async tool is recognised by the value it returns: functions come wrapped and bound, so nothing else is reliable. `run_call` turns what
 the tool raises into a `ToolResult`, except `ToolStop`, `ConfirmationRequired` and everything that is not an `Exception` (Ctrl-C,
-cancellation, suspension). `execute` and `aexecute` let exceptions pass.
+cancellation, suspension). `run_tool` and `arun_tool` let exceptions pass.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple, bytes}
 def run_call(checked: CheckedCall) -> ToolResult:
     """Run from sync code; an async tool runs on the background loop."""
     try:
-        value = execute(checked.tool, checked.arguments, whole=True)
+        value = run_tool(checked.tool, checked.arguments, whole=True)
         return apply_change(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
     except Exception as error:  # noqa: BLE001  the wall
         return _raised(checked, error)
@@ -54,7 +54,7 @@ def run_call(checked: CheckedCall) -> ToolResult:
 async def arun_call(checked: CheckedCall) -> ToolResult:
     """Run without blocking the loop."""
     try:
-        value = await aexecute(checked.tool, checked.arguments, whole=True)
+        value = await arun_tool(checked.tool, checked.arguments, whole=True)
         return await aapply_change(checked, value) if isinstance(value, ModuleCallback) else to_result(checked.call, value)
     except Exception as error:  # noqa: BLE001  the wall
         return _raised(checked, error)
@@ -73,13 +73,13 @@ def _raised(checked: CheckedCall, error: Exception) -> ToolResult:
 def call_directly(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
     """The result of a direct call from sync code, which raises what the tool raises."""
     runs_anywhere = getattr(tool.func, "runs_anywhere", False)
-    value = execute(tool, checked, whole=True, is_direct=not runs_anywhere)
+    value = run_tool(tool, checked, whole=True, is_direct=not runs_anywhere)
     return to_result(ToolCall.unchecked(tool.name, checked.shown), value)
 
 
 async def acall_directly(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
     """As `call_directly`, without blocking the loop."""
-    return to_result(ToolCall.unchecked(tool.name, checked.shown), await aexecute(tool, checked, whole=True))
+    return to_result(ToolCall.unchecked(tool.name, checked.shown), await arun_tool(tool, checked, whole=True))
 
 
 def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | None]:
@@ -93,7 +93,7 @@ def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | None]:
 # -- invoking -----------------------------------------------------------------------------------------------------
 
 
-def execute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False, is_direct: bool = False) -> Any:
+def run_tool(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False, is_direct: bool = False) -> Any:
     """Run from sync code; an awaitable is awaited on the background loop.
 
     Args:
@@ -106,11 +106,11 @@ def execute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False,
     """
     if tool.takes_context:
         with _filled(tool, arguments) as filled:
-            return _execute(tool, filled, whole=whole, is_direct=is_direct)
-    return _execute(tool, arguments, whole=whole, is_direct=is_direct)
+            return _invoke(tool, filled, whole=whole, is_direct=is_direct)
+    return _invoke(tool, arguments, whole=whole, is_direct=is_direct)
 
 
-def _execute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool, is_direct: bool) -> Any:
+def _invoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool, is_direct: bool) -> Any:
     func, timeout_s = tool.func, tool.timeout_s
     if func is None:
         raise _no_function(tool.name)
@@ -159,19 +159,19 @@ def _awaited_within(value: Awaitable[Any], left_s: float, timeout_s: float, name
         raise
 
 
-async def aexecute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False) -> Any:
-    """Run without blocking the loop: an async function on it, a sync one in the pool. `whole` as for `execute`."""
+async def arun_tool(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False) -> Any:
+    """Run without blocking the loop: an async function on it, a sync one in the pool. `whole` as for `run_tool`."""
     if tool.takes_context:
         with _filled(tool, arguments) as filled:
-            return await _aexecute(tool, filled, whole=whole)
+            return await _ainvoke(tool, filled, whole=whole)
     func = tool.func
     if tool.timeout_s is not None or type(func) is not FunctionType or not func.__code__.co_flags & inspect.CO_COROUTINE:
-        return await _aexecute(tool, arguments, whole=whole)
+        return await _ainvoke(tool, arguments, whole=whole)
     value = await func(*arguments.positional, **arguments.named)  # the common async tool
     return value if type(value) in _PLAIN else await _aread(value, None, tool.name, whole=whole)
 
 
-async def _aexecute(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) -> Any:
+async def _ainvoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) -> Any:
     func, timeout_s = tool.func, tool.timeout_s
     if func is None:
         raise _no_function(tool.name)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from ferrule.errors import ToolCallError, shown
 from ferrule.values.encoding.encode import json_text
-from ferrule.values.encoding.repair import kind_of, read_object
+from ferrule.values.encoding.repair import kind_of, read_arguments
 
 _ARGUMENTS = ("arguments", "args", "parameters", "input")
 _DEEPEST = 200
@@ -132,7 +132,7 @@ def _found(name: str, raw: Any) -> tuple[dict[str, Any], CallFault | None, tuple
         return {}, None, ()
     if isinstance(raw, str):
         try:
-            args, repairs = read_object(raw, tool=name)
+            args, repairs = read_arguments(raw, tool=name)
         except ToolCallError as error:
             return {}, CallFault(error.code, str(error), raw), ()
         return args, None, repairs

@@ -53,7 +53,7 @@ def strict_json(text: str) -> Any:
             raise ValueError(msg) from None
 
 
-def read_object(text: str, *, tool: str = "") -> tuple[dict[str, Any], tuple[str, ...]]:
+def read_arguments(text: str, *, tool: str = "") -> tuple[dict[str, Any], tuple[str, ...]]:
     """Parse the arguments of a call: `{}` for empty text and for `null`.
 
     A string with the object's JSON is parsed once more (`doubly_encoded`). Raises `ToolCallError` with the code

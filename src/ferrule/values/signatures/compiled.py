@@ -10,7 +10,7 @@ from ferrule.errors import InputError, SignatureError
 from ferrule.values.calls.call import ToolCalls
 from ferrule.values.encoding.encode import without_modules
 from ferrule.values.encoding.plain import TYPE_NAMES, is_plain
-from ferrule.values.signatures.fields import Check, adapter_of, allows_none, description_of, input_check, role_of
+from ferrule.values.signatures.fields import InputCheck, adapter_of, allows_none, description_of, input_check, role_of
 from ferrule.values.signatures.output_checks import OutputCheck, output_check
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class CompiledSignature:
         """Outputs that an answer may omit."""
         self.kept: dict[Any, Any] = {}
         """A cache of values that other modules derive from this signature, by their keys."""
-        self._input_checks: dict[str, Check | None] | None = None
+        self._input_checks: dict[str, InputCheck | None] | None = None
         self._output_checks: dict[str, OutputCheck] | None = None
         self._schema: dict[str, Any] | None = None
 

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from ferrule.errors import SignatureError, shown
 from ferrule.values.encoding.plain import fits, is_plain
 
-Check = Callable[[Any], Any]
+InputCheck = Callable[[Any], Any]
 """Takes a value, returns the typed value, raises `ValueError`."""
 
 _ROLE, _UNTYPED = "ferrule_role", "ferrule_untyped"
@@ -131,14 +131,14 @@ def adapter_of(field: FieldInfo) -> TypeAdapter[Any]:
         return TypeAdapter(annotation)  # models, dataclasses and TypedDicts bring their own configuration
 
 
-def input_check(field: FieldInfo) -> Check | None:
+def input_check(field: FieldInfo) -> InputCheck | None:
     """The check of an input's values; None if any value is accepted."""
     if is_untyped(field) or (field.annotation is Any and not field.metadata):
         return None
     return _quick(field) if is_plain(field.annotation) and not field.metadata else _check_given(field)
 
 
-def _check_given(field: FieldInfo) -> Check:
+def _check_given(field: FieldInfo) -> InputCheck:
     validate = adapter_of(field).validate_python
 
     def check(value: Any) -> Any:
@@ -150,10 +150,10 @@ def _check_given(field: FieldInfo) -> Check:
     return check
 
 
-def _quick(field: FieldInfo) -> Check:
+def _quick(field: FieldInfo) -> InputCheck:
     """Accepts values of exactly the field's type. The first other value builds the validator, which costs a process 20 ms."""
     kind: Any = field.annotation
-    made: list[Check] = []
+    made: list[InputCheck] = []
 
     def check(value: Any) -> Any:
         if fits(kind, value):
@@ -190,7 +190,7 @@ class Absent:
 
 
 def prepare_class_body(signature: str, namespace: dict[str, Any], *, reserved: frozenset[str]) -> None:
-    """Check the names of the fields in a class body, and annotate the bare ones as `str`. `reserved` are names of `Signature`."""
+    """InputCheck the names of the fields in a class body, and annotate the bare ones as `str`. `reserved` are names of `Signature`."""
     annotations = _annotations(namespace)
     fields = [name for name, value in namespace.items() if isinstance(value, FieldInfo)]
     annotated = [name for name in annotations if not name.startswith("_") and name != "model_config"]

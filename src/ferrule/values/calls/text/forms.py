@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.values.calls.text.json_form import drafts_of, drafts_of_args, fault_of, read_value, unreadable
 from ferrule.values.calls.text.offers import Draft
-from ferrule.values.calls.text.python_form import read_call, read_list
+from ferrule.values.calls.text.python_form import read_python_call, read_python_list
 from ferrule.values.calls.text.tags import TAG, read_arg_keys, read_tagged, skip, tag_of
 
 if TYPE_CHECKING:
-    from ferrule.values.calls.text.offers import Effort, Offer, Offers
+    from ferrule.values.calls.text.offers import Effort, Offer, OfferedTools
 
 FENCE = re.compile(r"`{3,}[ \t]*(?:([\w+.-]*)[ \t]*\r?\n|(json|python|tool_code|tool_call)?\s*)")
 PYTHON_LIST = re.compile(r"""\[\s*["'`]*[^\W\d](?:[^\[\](){}"'=,\n\\]|\\_){0,120}\(""")
@@ -36,7 +36,7 @@ class Forms:
 
     __slots__ = ("_effort", "_offers", "_text")
 
-    def __init__(self, text: str, offers: Offers, effort: Effort) -> None:
+    def __init__(self, text: str, offers: OfferedTools, effort: Effort) -> None:
         self._text = text
         self._offers = offers
         self._effort = effort
@@ -61,7 +61,7 @@ class Forms:
         if mark == "{" or (mark == "[" and not PYTHON_LIST.match(self._text, at)):
             return self._json(at, is_marked=is_marked)
         if mark == "[":
-            return read_list(self._text, at, self._offers, self._effort)
+            return read_python_list(self._text, at, self._offers, self._effort)
         if mark == "<":
             return read_tagged(self._text, at, self._offers, self._effort)
         if mark == "`":
@@ -109,7 +109,7 @@ class Forms:
     def _by_name(self, at: int, *, is_marked: bool) -> tuple[list[Draft], int] | None:
         """A call that begins with the tool's name."""
         text = self._text
-        call = read_call(text, at, self._offers, self._effort)
+        call = read_python_call(text, at, self._offers, self._effort)
         if call is not None:
             return [call[0]], call[1]
         typed = _TYPE_AND_NAME.match(text, at) if is_marked else None

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 from ferrule.errors import ToolCallError
 from ferrule.values.calls.shapes import CallFault
-from ferrule.values.calls.text.offers import Draft, Effort, Offer, Offers
+from ferrule.values.calls.text.offers import Draft, Effort, Offer, OfferedTools
 from ferrule.values.encoding.loose import LooseReader
-from ferrule.values.encoding.repair import read_object
+from ferrule.values.encoding.repair import read_arguments
 
 _NAMES = ("name", "tool_name", "function_name", "function", "tool", "recipient_name", "action", "api_name", "api", "func")
 _ARGUMENTS = (
@@ -78,7 +78,7 @@ def read_value(text: str, at: int, effort: Effort) -> tuple[Any, int, tuple[str,
     return value, end, tuple(reader.repairs)
 
 
-def drafts_of(value: Any, offers: Offers, *, marked: bool) -> list[Draft] | None:
+def drafts_of(value: Any, offers: OfferedTools, *, marked: bool) -> list[Draft] | None:
     """The calls of a JSON value. `marked`: a tag or fence announces calls, so that a weaker shape is enough."""
     if isinstance(value, list):
         found = [drafts_of(each, offers, marked=marked) for each in cast("list[Any]", value) if isinstance(each, dict)]
@@ -99,7 +99,7 @@ def drafts_of(value: Any, offers: Offers, *, marked: bool) -> list[Draft] | None
     return [draft] if draft is not None else _keyed(entry, offers)
 
 
-def drafts_of_args(offer: Offer, args: Any, offers: Offers) -> Draft | None:
+def drafts_of_args(offer: Offer, args: Any, offers: OfferedTools) -> Draft | None:
     """The call of a tool whose name stands before its arguments."""
     if not isinstance(args, dict):
         return None
@@ -111,7 +111,7 @@ def drafts_of_args(offer: Offer, args: Any, offers: Offers) -> Draft | None:
     return Draft(offer, found)
 
 
-def fault_of(text: str, at: int, end: int, offers: Offers) -> Draft | None:
+def fault_of(text: str, at: int, end: int, offers: OfferedTools) -> Draft | None:
     """A call with a fault, where announced text names an offered tool but its JSON cannot be parsed."""
     head = _HEAD.match(text, at, min(end, at + 200))
     offer = offers.get(head["name"]) if head is not None else None
@@ -121,14 +121,14 @@ def fault_of(text: str, at: int, end: int, offers: Offers) -> Draft | None:
 def unreadable(offer: Offer, raw: str) -> Draft:
     """A call whose arguments cannot be parsed."""
     try:
-        read_object(raw, tool=offer.name)
+        read_arguments(raw, tool=offer.name)
         reason = f"the call of `{offer.name}` cannot be read as JSON"
     except ToolCallError as error:
         reason = str(error)
     return Draft(offer, {}, fault=CallFault("invalid_tool_call_arguments", reason, raw))
 
 
-def _named(entry: dict[str, Any], offers: Offers, *, marked: bool) -> Draft | None:
+def _named(entry: dict[str, Any], offers: OfferedTools, *, marked: bool) -> Draft | None:
     """`{"name": ..., "arguments": {...}}` and similar shapes, such as OpenAI's nested one."""
     function = entry.get("function")
     inner = cast("dict[str, Any]", function) if isinstance(function, dict) else entry
@@ -145,7 +145,7 @@ def _named(entry: dict[str, Any], offers: Offers, *, marked: bool) -> Draft | No
     args, repairs = inner[used], ()
     if isinstance(args, str):
         try:
-            args, repairs = read_object(args, tool=offer.name)
+            args, repairs = read_arguments(args, tool=offer.name)
         except ToolCallError as error:
             fault = CallFault(error.code, str(error), args)
             return Draft(offer, {}, call_id=_id(entry), fault=fault) if marked else None
@@ -158,7 +158,7 @@ def _named(entry: dict[str, Any], offers: Offers, *, marked: bool) -> Draft | No
     return Draft(offer, found, repairs, _id(entry), intention if isinstance(intention, str) and intention else None)
 
 
-def _keyed(entry: dict[str, Any], offers: Offers) -> list[Draft] | None:
+def _keyed(entry: dict[str, Any], offers: OfferedTools) -> list[Draft] | None:
     """`{"tool": {...arguments}}`, one or more. The arguments must fit, as nothing else marks a call."""
     drafts: list[Draft] = []
     for key, given in entry.items():
@@ -167,7 +167,7 @@ def _keyed(entry: dict[str, Any], offers: Offers) -> list[Draft] | None:
             return None
         if isinstance(args, str):
             try:
-                args, repairs = read_object(args)
+                args, repairs = read_arguments(args)
             except ToolCallError:
                 return None
         if not isinstance(args, dict) or not offer.fits(cast("dict[str, Any]", args)) or _is_schema(cast("Any", args), offer):

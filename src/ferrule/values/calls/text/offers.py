@@ -60,7 +60,7 @@ class Effort:
         return self.left > 0
 
 
-class Offers:
+class OfferedTools:
     """Tools by the names that a text may use."""
 
     __slots__ = ("_exact", "_folded", "spaced")
@@ -102,13 +102,13 @@ class Offers:
         return None
 
 
-def offers_of(tools: Any) -> Offers:
+def offers_of(tools: Any) -> OfferedTools:
     """The offers of a list of tools, cached for `Declarations`. Raises `ToolCallError` for anything that is not a tool or a declaration."""
     kept = getattr(tools, "kept", None)
     if kept is not None:
-        return kept(Offers, lambda: Offers(tools))
+        return kept(OfferedTools, lambda: OfferedTools(tools))
     is_one = isinstance(tools, Mapping) or hasattr(tools, "declaration") or not isinstance(tools, Iterable)
-    return Offers(cast("Iterable[Any]", (tools,) if is_one else tools))
+    return OfferedTools(cast("Iterable[Any]", (tools,) if is_one else tools))
 
 
 def _offer(tool: Any) -> tuple[str, Offer]:

@@ -9,7 +9,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.values.calls.text.offers import Draft, Effort, Offer, Offers
+from ferrule.values.calls.text.offers import Draft, Effort, Offer, OfferedTools
 from ferrule.values.encoding.loose import LooseReader
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class NoCallError(ValueError):
     """The text is not a call of an offered tool."""
 
 
-def read_call(text: str, at: int, offers: Offers, effort: Effort) -> tuple[Draft, int] | None:
+def read_python_call(text: str, at: int, offers: OfferedTools, effort: Effort) -> tuple[Draft, int] | None:
     """The call at a position, and its end."""
     callee = _CALLEE.match(text, at)
     if callee is None or effort.left <= 0:
@@ -64,19 +64,19 @@ def read_call(text: str, at: int, offers: Offers, effort: Effort) -> tuple[Draft
     return Draft(offer, reader.args, tuple(reader.repairs)), end
 
 
-def read_calls(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int]:
+def read_python_calls(text: str, at: int, offers: OfferedTools, effort: Effort) -> tuple[list[Draft], int]:
     """Consecutive calls from a position on, separated by blanks, commas or semicolons, and the end of the last."""
     drafts: list[Draft] = []
     end = at
     while True:
-        found = read_call(text, _BETWEEN.match(text, at).end(), offers, effort)  # pyright: ignore[reportOptionalMemberAccess]  matches always
+        found = read_python_call(text, _BETWEEN.match(text, at).end(), offers, effort)  # pyright: ignore[reportOptionalMemberAccess]  matches always
         if found is None:
             return drafts, end
         drafts.append(found[0])
         at = end = found[1]
 
 
-def read_list(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int] | None:
+def read_python_list(text: str, at: int, offers: OfferedTools, effort: Effort) -> tuple[list[Draft], int] | None:
     """`[f(a=1), g()]`, also with quotes around the calls. The `]` may be missing at the end of the text."""
     drafts: list[Draft] = []
     pos = at + 1
@@ -86,7 +86,7 @@ def read_list(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[
             return drafts, quote + 1
         if drafts and quote >= len(text):
             return [each._replace(repairs=(*each.repairs, "missing_closing_bracket")) for each in drafts], quote
-        found = read_call(text, quote, offers, effort)
+        found = read_python_call(text, quote, offers, effort)
         if found is not None:
             drafts.append(found[0])
             pos = found[1]
@@ -98,7 +98,7 @@ def read_list(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[
         pos = quoted[1]
 
 
-def _quoted(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int] | None:
+def _quoted(text: str, at: int, offers: OfferedTools, effort: Effort) -> tuple[list[Draft], int] | None:
     """The calls inside a string with escapes."""
     try:
         inside, end = LooseReader(text).value(at, 0)
@@ -107,7 +107,7 @@ def _quoted(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Dr
         return None
     if not isinstance(inside, str):
         return None
-    drafts, last = read_calls(inside, 0, offers, effort)
+    drafts, last = read_python_calls(inside, 0, offers, effort)
     return (drafts, end) if drafts and not inside[last:].strip(" ;,") else None
 
 

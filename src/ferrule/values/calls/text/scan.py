@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ferrule.values.calls.text.forms import FENCE, PYTHON_LIST, Forms, add_repairs
 from ferrule.values.calls.text.json_form import drafts_of, drafts_of_args, read_value
 from ferrule.values.calls.text.offers import Effort
-from ferrule.values.calls.text.python_form import read_calls, read_list
+from ferrule.values.calls.text.python_form import read_python_calls, read_python_list
 from ferrule.values.calls.text.tags import TAG, closes, read_tagged, skip, tag_of
 from ferrule.values.encoding.repair import read_json
 
 if TYPE_CHECKING:
-    from ferrule.values.calls.text.offers import Draft, Offers
+    from ferrule.values.calls.text.offers import Draft, OfferedTools
 
 _ANCHOR = re.compile(TAG.pattern + r"""|```|\[(?=\s*['"`{\w])|\{(?=\s*[\\"'\w}])|\(""")
 _JSON_LIST = re.compile(r"\[\s*\{")
@@ -80,7 +80,7 @@ class Scan:
         "spans",
     )
 
-    def __init__(self, text: str, offers: Offers) -> None:
+    def __init__(self, text: str, offers: OfferedTools) -> None:
         self._text = text
         self._offers = offers
         self._effort = Effort(len(text))
@@ -215,7 +215,7 @@ class Scan:
             else:
                 self._effort.spend(0)
                 return at + 1
-        drafts, end = read_calls(self._text, start, self._offers, self._effort)
+        drafts, end = read_python_calls(self._text, start, self._offers, self._effort)
         if not drafts:
             self._effort.spend(at - low)
             return at + 1
@@ -231,7 +231,7 @@ class Scan:
         if at < self._weak_from:
             return at + 1
         if PYTHON_LIST.match(self._text, at) is not None:
-            found = read_list(self._text, at, self._offers, self._effort)
+            found = read_python_list(self._text, at, self._offers, self._effort)
             if found is None:
                 self._effort.spend(0)
                 return at + 1

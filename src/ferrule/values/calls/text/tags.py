@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Any, Literal, cast
 
 from ferrule.values.calls.text.json_form import drafts_of_args, read_value, unreadable
-from ferrule.values.calls.text.offers import Draft, Effort, Offer, Offers
+from ferrule.values.calls.text.offers import Draft, Effort, Offer, OfferedTools
 from ferrule.values.encoding.repair import read_json
 
-Kind = Literal["call", "close", "aside", "stop", "tagged", "other"]
+_Kind = Literal["call", "close", "aside", "stop", "tagged", "other"]
 """`call` announces calls, `close` ends them, `aside` opens thoughts, results or declarations, `stop` ends the text."""
 
 TAG = re.compile(r"<<?/?[|\uff5c]?/?[A-Za-z][^<>\n]{0,160}>>?|\[/?[A-Z][A-Z_]{2,30}\]|</[|\uff5c]DSML[^<>\n]{0,80}>")
@@ -70,7 +70,7 @@ class Tag:
 
     __slots__ = ("is_thought", "kind", "stem")
 
-    def __init__(self, kind: Kind, stem: str) -> None:
+    def __init__(self, kind: _Kind, stem: str) -> None:
         self.kind = kind
         self.stem = stem
         """Its letters, without the marks of an opening or closing tag."""
@@ -113,7 +113,7 @@ def ends_calls(tag: Tag) -> bool:
     return _CALLS.fullmatch(tag.stem) is not None or tag.stem in _OF_CALLS or tag.stem in _STOPS
 
 
-def read_tagged(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int] | None:
+def read_tagged(text: str, at: int, offers: OfferedTools, effort: Effort) -> tuple[list[Draft], int] | None:
     """The call in tags at a position."""
     invoke = _INVOKE.match(text, at)
     if invoke is not None:
@@ -131,7 +131,7 @@ def read_tagged(text: str, at: int, offers: Offers, effort: Effort) -> tuple[lis
     return found[0], end.end() if end is not None else found[1]
 
 
-def _read_named_tag(text: str, at: int, offers: Offers, effort: Effort) -> tuple[list[Draft], int] | None:
+def _read_named_tag(text: str, at: int, offers: OfferedTools, effort: Effort) -> tuple[list[Draft], int] | None:
     """`<search><query>cats</query></search>`. The arguments must fit, as other markup may have such a name."""
     named = _NAMED_TAG.match(text, at)
     offer = offers.get(named["name"]) if named is not None else None
@@ -161,7 +161,7 @@ def read_arg_keys(text: str, at: int, offer: Offer) -> tuple[Draft, int] | None:
     return Draft(offer, args, tuple(repairs)), at
 
 
-def _body(text: str, at: int, offer: Offer, offers: Offers, effort: Effort) -> tuple[list[Draft], int] | None:
+def _body(text: str, at: int, offer: Offer, offers: OfferedTools, effort: Effort) -> tuple[list[Draft], int] | None:
     """The arguments of a call whose tag names the tool: JSON, parameters, or one tag for each argument."""
     args: dict[str, Any] = {}
     repairs: list[str] = []
