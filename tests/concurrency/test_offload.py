@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 import weakref
 from concurrent.futures import CancelledError
 from contextvars import ContextVar
@@ -545,21 +546,39 @@ def impatient(monkeypatch):
     monkeypatch.setattr(threads, "REACTS_WITHIN_S", 0.01)
 
 
-def test_a_blocked_loop_keeps_nobody_with_a_limit_and_until_it_goes_on_others_get_their_own(gate, impatient):
+def test_a_warning_names_the_tool_that_blocks_the_loop_and_a_limit_holds(gate, impatient):
     """A14: `async def tool(): time.sleep(...)`, asked for from sync code."""
 
     async def blocks() -> str:
         return gate()
 
-    with pytest.raises(ToolTimeoutError, match=r"^`t` did not finish within 0\.01 s\. It may still be running: it, or another async tool"):
+    with (
+        pytest.warns(RuntimeWarning, match="^`t` blocks ferrule's event loop"),
+        pytest.raises(ToolTimeoutError, match=r"^`t` did not finish within 0\.01 s\. It may still be running: it, or another async tool"),
+    ):
         offload.run_async_within(blocks, 0.01, 0.01, "t")
-    gate.wait_until_entered()
-    assert offload.run_async(where(), even_if_blocked=True)[0] == "ferrule-loop-once"
-    assert offload.run_async_within(where, LONG, LONG, "t")[0] == "ferrule-loop-once"
     gate.open.set()
     assert offload.run_async(where())[0] == "ferrule-loop"
     assert offload.run_async_within(where, LONG, LONG, "t")[0] == "ferrule-loop"
-    assert offload.unanswered == set()
+
+
+def test_who_waits_for_a_blocked_loop_without_a_limit_is_warned(gate, impatient, monkeypatch):
+    """Ours: the other tool waits until the loop is free."""
+    monkeypatch.setattr(offload, "_WARNS_AFTER_S", 0.01)
+
+    async def blocks() -> str:
+        return gate()
+
+    blocking = threading.Thread(target=lambda: offload.run_async(blocks(), name="slow"), daemon=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        blocking.start()
+        gate.wait_until_entered()
+        waiting = threading.Timer(0.1, gate.open.set)
+        waiting.start()
+        assert offload.run_async(where(), name="other")[0] == "ferrule-loop"
+        blocking.join(LONG)
+    assert {str(each.message).partition(" ")[0] for each in caught} == {"`slow`"}
 
 
 def test_what_a_blocked_loop_did_not_begin_in_time_never_begins(gate, impatient):
@@ -587,9 +606,8 @@ def test_a_loop_of_its_own_that_is_blocked_keeps_nobody_either(gate, impatient):
     async def outer() -> None:
         offload.run_async_within(blocks, 0.01, 0.01, "t")
 
-    with pytest.raises(ToolTimeoutError, match="ferrule's event loop"):
+    with pytest.warns(RuntimeWarning, match="^`t` blocks"), pytest.raises(ToolTimeoutError, match="ferrule's event loop"):
         offload.run_async(outer())
-    assert offload.unanswered == set()
     assert offload.run_async_within(where, LONG, LONG, "t")[0] == "ferrule-loop"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ferrule.concurrency.pool import TOOL_TASK
 from ferrule.errors import ToolTimeoutError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str
 
     ends = time.monotonic() + left_s
     work = _Work(value)
-    task = asyncio.ensure_future(work.done())  # in a copy of the context: what the tool sets there is gone with it
+    task = asyncio.create_task(work.done(), name=f"{TOOL_TASK}{name}")  # in a copy of the context: what the tool sets there is gone with it
     try:
         await asyncio.wait((task,), timeout=max(left_s, 0))
         if not task.done():

@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ferrule.concurrency.pool import REACTS_WITHIN_S, Errand, Job, Timed, here, unanswered
+from ferrule.concurrency.pool import REACTS_WITHIN_S, Errand, Job, Timed, here
 from ferrule.concurrency.pool import Pool as _Pool
 from ferrule.errors import ToolTimeoutError
 
@@ -32,6 +33,8 @@ STUCK_S = 300.0
 """A call with a time limit that waits for a thread is given up when no other work began for so long: limits run from a call's begin."""
 _TELLS_WITHIN_S = 5.0
 """A loop that reacts tells of a time limit so soon after it, or something else keeps it."""
+_WARNS_AFTER_S = 1.0
+"""Sync code that waits so long for something async asks whether the loop is blocked."""
 _BLOCKED = "blocks ferrule's event loop, as `time.sleep` does: async tools have to wait with `await`."
 
 
@@ -227,34 +230,49 @@ def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) 
         waiter.set_exception(error)
 
 
-def run_async(awaitable: Awaitable[R], *, even_if_blocked: bool = False) -> R:
+def run_async(awaitable: Awaitable[R], *, name: str = "") -> R:
     """Wait, from sync code, for something async: it runs on the background loop, also where another loop runs in this thread.
 
-    With `even_if_blocked` it gets a loop of its own while that one is known to be blocked (see `run_async_within`).
+    `name` is the tool that is awaited, if it is one. A `RuntimeWarning` names a tool that blocks the loop meanwhile.
     """
     with Aside():
-        errand = Errand(lambda: awaitable, None if is_awaited_by_loop() or (even_if_blocked and unanswered) else background_loop())
+        errand = Errand(lambda: awaitable, None if is_awaited_by_loop() else background_loop(), name)
         try:
-            return errand.future.result()
+            while True:
+                try:
+                    return errand.future.result(_WARNS_AFTER_S)
+                except TimeoutError:
+                    if errand.future.done():  # just now; or it raised a TimeoutError itself
+                        return errand.future.result()
+                if not errand.is_reacted_to():
+                    _warn_of_blocker(errand)
         except BaseException:
             errand.cancel()
             raise
 
 
+def _warn_of_blocker(errand: Errand[Any]) -> None:
+    if name := errand.blocker():
+        warnings.warn(f"`{name}` {_BLOCKED}", RuntimeWarning, stacklevel=3)
+
+
 def run_async_within(make: Callable[[], Awaitable[R]], left_s: float, timeout_s: float, name: str) -> R:
     """`run_async` of what `make` makes on the loop and what sees there to its time limit (`deadline.within`).
 
-    Where that loop is blocked, perhaps by this very work, `ToolTimeoutError` is raised from here. What did not begin by then never will.
+    Where that loop is blocked, perhaps by this very work, a `RuntimeWarning` names the tool that blocks it, and `ToolTimeoutError` is
+    raised from here. What did not begin by then never will.
     """
     from concurrent.futures import wait
 
     with Aside():
-        errand = Errand(make, None if is_awaited_by_loop() or unanswered else background_loop())
+        errand = Errand(make, None if is_awaited_by_loop() else background_loop(), name)
         try:
             over = wait((errand.future,), max(left_s, 0)).done
             tells_until = time.monotonic() + _TELLS_WITHIN_S
             while not over and time.monotonic() < tells_until and errand.is_reacted_to():
                 over = wait((errand.future,), REACTS_WITHIN_S).done
+            if not over:
+                _warn_of_blocker(errand)
             if errand.future.cancel():
                 raise ToolTimeoutError(name, timeout_s, because=f" It did not begin: another async tool {_BLOCKED}")
             if not over:
@@ -287,7 +305,6 @@ def background_loop() -> asyncio.AbstractEventLoop:
                 loop = asyncio.new_event_loop()
                 threading.Thread(target=_spin, args=(loop,), name="ferrule-loop", daemon=True).start()
                 _loop = loop
-                unanswered.clear()
     return _loop
 
 
@@ -304,7 +321,6 @@ def _after_fork() -> None:  # threads do not survive a fork: the child starts it
     global _loop, _pool, _loop_lock
     _pool.is_forked = True
     _loop, _pool, _loop_lock = None, _Pool(POOL_SIZE), threading.Lock()
-    unanswered.clear()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork

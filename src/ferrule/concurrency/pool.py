@@ -134,8 +134,8 @@ class _Here(threading.local):
 
 
 here = _Here()
-unanswered: set[object] = set()
-"""What the background loop was asked and did not react to in time; it takes it out itself when it goes on."""
+TOOL_TASK = "ferrule tool "
+"""The name of a task that runs an async tool begins with this."""
 
 
 class Timed(Generic[R]):
@@ -161,15 +161,15 @@ class Timed(Generic[R]):
 class Errand(Generic[R]):
     """Something async that sync code waits for: on the background loop or, where that cannot come to it, alone on a loop of its own."""
 
-    __slots__ = ("_is_alone", "_loop", "_make", "_task", "future")
+    __slots__ = ("_loop", "_make", "_name", "_task", "future")
 
-    def __init__(self, make: Callable[[], Awaitable[R]], loop: asyncio.AbstractEventLoop | None) -> None:
+    def __init__(self, make: Callable[[], Awaitable[R]], loop: asyncio.AbstractEventLoop | None, name: str = "") -> None:
         from concurrent.futures import Future
 
         self.future: Future[R] = Future()
         self._make = make
         self._task: asyncio.Task[None] | None = None
-        self._is_alone = loop is None
+        self._name = f"{TOOL_TASK}{name}" if name else None
         self._loop = loop or _new_loop()
         context = copy_context()
         if loop is not None:
@@ -183,7 +183,7 @@ class Errand(Generic[R]):
 
     def _begin(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
         if self.future.set_running_or_notify_cancel():
-            self._task = loop.create_task(self._carry(), context=context)
+            self._task = loop.create_task(self._carry(), context=context, name=self._name)
 
     async def _carry(self) -> None:
         import asyncio
@@ -202,6 +202,8 @@ class Errand(Generic[R]):
 
         async def made() -> R:
             self._task = asyncio.current_task()
+            if self._task is not None and self._name is not None:
+                self._task.set_name(self._name)
             return await self._make()
 
         here.loop_waits = True
@@ -232,22 +234,21 @@ class Errand(Generic[R]):
             self._task.cancel()
 
     def is_reacted_to(self) -> bool:
-        """Whether the loop still does what it is asked. Of the background loop it is remembered, until it goes on."""
-        asked, answered = object(), threading.Event()
-
-        def answer() -> None:
-            answered.set()
-            unanswered.discard(asked)
-
+        """Whether the loop still does what it is asked."""
+        answered = threading.Event()
         try:
-            self._loop.call_soon_threadsafe(answer)
+            self._loop.call_soon_threadsafe(answered.set)
         except RuntimeError:  # it has just ended, and this with it
             return True
-        if not answered.wait(REACTS_WITHIN_S) and not self._is_alone:
-            unanswered.add(asked)
-            if answered.is_set():  # just now
-                unanswered.discard(asked)
-        return answered.is_set()
+        return answered.wait(REACTS_WITHIN_S)
+
+    def blocker(self) -> str:
+        """The name of the async tool that keeps the loop from reacting; empty if it is not known."""
+        import asyncio
+
+        task = asyncio.current_task(self._loop)
+        name = task.get_name() if task is not None else ""
+        return name.removeprefix(TOOL_TASK) if name.startswith(TOOL_TASK) else ""
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

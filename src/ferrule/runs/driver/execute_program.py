@@ -26,7 +26,7 @@ def perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mappi
         frame.blocks = True
         return offload.run_blocking(drive(frame, _flow(program, args, inputs)))
     if program.is_only_async:
-        return offload.run_async(held(frame.life, program.aforward(*args, **inputs)), even_if_blocked=True)
+        return offload.run_async(held(frame.life, program.aforward(*args, **inputs)))
     return program.forward(*args, **inputs)
 
 

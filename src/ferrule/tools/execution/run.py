@@ -128,7 +128,7 @@ def _invoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool, is_dire
     if inspect.isawaitable(value):
         if is_direct and not current().allow_tool_async_sync_conversion:
             raise _is_async(tool.name, value)
-        value = _awaited(value) if timeout_s is None else _awaited_within(value, ends - time.monotonic(), timeout_s, tool.name)
+        value = _awaited(value, tool.name) if timeout_s is None else _awaited_within(value, ends - time.monotonic(), timeout_s, tool.name)
     if not whole or not is_read_once(value):
         return value
     if timeout_s is None:
@@ -137,10 +137,10 @@ def _invoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool, is_dire
         return offload.run_with_timeout(work, timeout_s, tool.name, left_s=ends - time.monotonic())
 
 
-def _awaited(value: Awaitable[Any]) -> Any:
+def _awaited(value: Awaitable[Any], name: str) -> Any:
     """Wait for it here. Inside a call of a run it can be cancelled from elsewhere (`runs.observers.CallPlace`)."""
     place = scope().call
-    return offload.run_async(value if place is None else place.held(value), even_if_blocked=True)
+    return offload.run_async(value if place is None else place.held(value), name=name)
 
 
 def _awaited_within(value: Awaitable[Any], left_s: float, timeout_s: float, name: str) -> Any:
