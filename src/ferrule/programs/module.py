@@ -236,15 +236,15 @@ class Module:
 
     def save(self, path: str | Path) -> None:
         """Write the state to a JSON file."""
-        from ferrule.programs.lifecycle.saving import save_program
+        from ferrule.programs.lifecycle.saving import write_program
 
-        save_program(self, path)
+        write_program(self, path)
 
     def load(self, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
         """Load the state from a JSON file; see `load_state`."""
-        from ferrule.programs.lifecycle.saving import load_program
+        from ferrule.programs.lifecycle.saving import read_program
 
-        load_program(self, path, tools=tools)
+        read_program(self, path, tools=tools)
 
 
 class Bound:

@@ -74,12 +74,12 @@ def load_state(program: _HasPredictors, state: Mapping[str, Any], *, tools: Iter
             predictor.toolbox = toolboxes[name]
 
 
-def save_program(program: _HasPredictors, path: str | Path) -> None:
+def write_program(program: _HasPredictors, path: str | Path) -> None:
     """Write the state to a file, as indented JSON."""
     Path(path).write_text(json.dumps(dump_state(program), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def load_program(program: _HasPredictors, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
+def read_program(program: _HasPredictors, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
     """Load the state in a file."""
     try:
         state = json.loads(Path(path).read_text(encoding="utf-8"))
