@@ -1,6 +1,6 @@
-"""What a call of an MCP tool costs over stdio, beside the SDK's own session: `python mcp_calls.py CALLS ROUNDS` prints one JSON line.
+"""The time of an MCP tool call over stdio, compared with the SDK's own session: `python mcp_calls.py CALLS ROUNDS` prints one JSON line.
 
-The ways to call take turns, CALLS calls each; a figure is the median over ROUNDS such turns, in milliseconds a call.
+The ways to call alternate, CALLS calls each. A figure is the median over ROUNDS rounds, in milliseconds per call.
 """
 
 from __future__ import annotations

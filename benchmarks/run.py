@@ -1,9 +1,9 @@
 """All benchmarks, side by side in one run: `make bench`. Prints tables of ratios, and writes `benchmarks/results.json`.
 
-`--tiny` runs every benchmark with counts that show that it works and measure nothing, and writes no file.
+`--tiny` runs every benchmark with the smallest counts, to show that it works, and writes no file.
 
-Each figure is measured in a process of its own, peers interleaved, and the smallest of the medians is kept: other work on the machine only
-ever adds. A peer that is not installed is left out and named.
+Each figure is measured in a process of its own, with peers interleaved. The smallest median counts, because other work on the machine only
+adds time. Peers that are not installed are named and skipped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Runs that are kept: `python runs.py FIGURE` prints one JSON line; FIGURE is `commits`, `waiting` or `long`.
+"""Stored runs: `python runs.py FIGURE` prints one JSON line; FIGURE is `commits`, `waiting` or `long`.
 
-All of it is on a SQLite file as users have it (write-ahead log, `synchronous=FULL`), in the folder for temporary files. Every figure is a
-median with what the middle half of its measurements lay between. What the runs came to is checked after the clock stops. With `--tiny` the
-counts are such that the benchmark only shows that it works.
+The store is a SQLite file with the default settings, in the folder for temporary files. Each figure is a median with its quartiles. The
+results of the runs are checked after the clock stops. `--tiny` uses the smallest counts and only shows that the benchmark works.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ TOGETHER = 2 if TINY else 20
 COMMIT_ROUNDS = 2 if TINY else 20
 ENTRIES = [f"{i} {'x' * 150}" for i in range(3 if TINY else 50)]
 BEGAN: list[float] = []
-"""When the tool that was waited for began."""
+"""When the tool of the resumed run began."""
 FILLER = ["x" * 800] * (10 if TINY else 6000)
-"""Written first: the log of a file reaches the length at which it begins anew, and a log that still grows costs more."""
+"""Entries before the measurement: until the write-ahead log has its full length, writes cost more."""
 
 
 def agent_of(steps: int, *, asks: bool) -> ReAct:
-    """An agent that adds, as often as said, and asks before the last step where it is to wait."""
+    """An agent that adds a number of times, and may wait for a confirmation before the last step."""
 
     @tool(effect="idempotent")
     def add(a: int, b: int) -> int:
@@ -81,7 +80,7 @@ def agent_of(steps: int, *, asks: bool) -> ReAct:
 
 
 def commits(folder: Path) -> dict[str, Any]:
-    """Microseconds to keep an entry of a run, and to commit the same bytes with a bare `INSERT`; and the ratio of the two.
+    """Microseconds to store an entry of a run, and to commit the same bytes with a bare `INSERT`; and their ratio.
 
     A disk is not as fast now as it was a second ago, so the ways take turns, in random order, each with a file of its own. On an event loop
     the bare commit has a thread of its own, too. What a run costs without a store is in both figures of a kept run, and is listed.
@@ -130,13 +129,13 @@ def _ratio(found: list[float], bare: list[float]) -> list[float]:
 
 
 class Writer(Module):
-    """Does nothing but have entries written to its journal, and times each."""
+    """A program whose acts only write journal entries; it times each."""
 
     def __init__(self) -> None:
         self._taken: list[float] = []
 
     def flow(self) -> Generator[Once, Any, Prediction]:
-        """Yield acts that cost nothing and whose answers are journalled."""
+        """Yield acts without work, whose answers are journalled."""
         for text in ENTRIES:
             asked = time.perf_counter()
             yield Once(lambda text=text: text)
@@ -144,7 +143,7 @@ class Writer(Module):
         return Prediction(written=len(ENTRIES))
 
     def times(self, run: Callable[[], object]) -> list[float]:
-        """Seconds from act to answer, of each entry that `run` had written."""
+        """Seconds from act to answer, for each entry of the run."""
         self._taken.clear()
         run()
         return [*self._taken]
@@ -160,7 +159,7 @@ def _filled(path: Path) -> SQLiteStore:
 
 
 class _Bare:
-    """A table of the same shape in a file with the same pragmas, and nothing around it."""
+    """A bare table of the same shape, in a file with the same pragmas."""
 
     INSERT = "INSERT INTO entries VALUES ('00000000000000000000000000000000', ?, ?)"
 
@@ -183,7 +182,7 @@ class _Bare:
 
 
 def waiting(folder: Path) -> dict[str, Any]:
-    """Milliseconds with 1,000 runs that wait in one file; bytes of one of them."""
+    """Milliseconds of operations with 1,000 waiting runs in one file, and the bytes of one run."""
     agent = agent_of(1, asks=True)
     filling = SQLiteStore(folder / "runs.db", full_sync=False)
     for k in range(WAITING):
@@ -215,7 +214,7 @@ def waiting(folder: Path) -> dict[str, Any]:
 
 
 def _in_memory(agent: ReAct) -> dict[str, int]:
-    """Bytes that Python holds for a waiting run which somebody keeps in hand, and for one that was let go."""
+    """Bytes of Python memory of a waiting run that is referenced, and of one that is not."""
     many, in_hand, let_go = IN_MEMORY, 0, 0
     tracemalloc.start()
     for _ in range(2):  # the first time, what is kept of no run in particular grows to its size
@@ -232,7 +231,7 @@ def _in_memory(agent: ReAct) -> dict[str, int]:
 
 
 def long(folder: Path) -> dict[str, Any]:
-    """Microseconds and bytes a step of runs of several lengths, started, and replayed to their end."""
+    """Microseconds and bytes per step of runs of several lengths, executed and replayed."""
     made: dict[int, dict[str, list[float]]] = {steps: {"cpu": [], "wall": [], "replay": [], "bytes": []} for steps in LENGTHS}
     for k in range(LONG_ROUNDS):
         for steps in LENGTHS:
@@ -264,7 +263,7 @@ async def _aseconds(doing: Awaitable[object]) -> float:
 
 
 def _spread(found: list[float], digits: int = 1) -> list[float]:
-    """The median, and the quartiles around it."""
+    """The median and the quartiles."""
     low, middle, high = statistics.quantiles(found, n=4)
     return [round(each, digits) for each in (middle, low, high)]
 

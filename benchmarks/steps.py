@@ -1,8 +1,8 @@
 """One agent step in process: `python steps.py PEER STEPS REPEATS` prints one JSON line.
 
 Every peer runs the same thing: a scripted model that answers at once asks for STEPS calls of `add(a, b)`, then gives a typed answer. The
-model costs nothing, so what is measured is the framework: rendering, parsing, validation, running the tool, keeping the record. The result
-and the number of tool calls are checked after the clock stops.
+model costs nothing, so the figure is the cost of the framework: rendering, parsing, validating, running the tool, recording. The result and
+the number of tool calls are checked after the clock stops.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How many files of ferrule one call passes through: `python walk.py` prints one JSON line; with `--list`, the files come first.
 
-Three calls are walked: a native `ReAct` run with one tool call whose model answers over HTTP; a tool of an MCP server over stdio, called;
-and the same tool, its call executed with `ToolCall.execute`. Model and server run in other processes. Each call is made once before it is
-walked, so that imports and connections do not count. `files` counts the files of ferrule in which a function was called; `changes` counts
-how often, on one thread, the next such call was in another file. Threads that ferrule starts for the call are walked too.
+Three calls are traced: a native `ReAct` run with one tool call over HTTP, a direct call of an MCP tool over stdio, and the same call with
+`ToolCall.execute`. Model and server run in other processes. Each call is made once before, so that imports and connections do not count.
+`files` counts the files of ferrule in which a function was called; `changes` counts how often the next call on the thread was in another
+file. Threads that ferrule starts for the call count, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ferrule.serve([add])
 
 
 class Walk:
-    """A profiler of all threads that start after it; it records ferrule's functions in the order of their calls, by thread."""
+    """A profiler of all threads that start after it; it records the calls of ferrule's functions by thread."""
 
     def __init__(self) -> None:
         self._is_on = False
@@ -65,7 +65,7 @@ class Walk:
             self._files.setdefault(threading.get_ident(), []).append(frame.f_code.co_filename.removeprefix(PACKAGE))
 
     def of(self, name: str, call: Callable[[], object]) -> dict[str, int]:
-        """Make the call twice, and walk the second."""
+        """Make the call twice, and trace the second."""
         call()
         self._files.clear()
         self._is_on = True
