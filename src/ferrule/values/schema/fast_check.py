@@ -1,6 +1,6 @@
 """A fast check that accepts values which clearly fit a JSON schema.
 
-`True` means that the value fits; `False` only means "ask `jsonschema`", which takes 0.2 s to import and several times as long to run. Most
+`True` means that the value fits; `False` only means "ask `jsonschema`", which takes 0.1 s to import and three times as long to run. Most
 calls fit, so most never need it.
 """
 
