@@ -40,7 +40,7 @@ LARGEST_FOLDER, LARGEST_ROOT = 12, 14
 LONGEST_TWIN = 10
 
 # Rules that do not hold everywhere yet: how many complaints each has at most. The numbers only fall.
-NOT_YET = {"several_homes": 16, "documents_outside": 18, "twins": 8}
+NOT_YET = {"several_homes": 4, "documents_outside": 8, "twins": 8}
 SAY_NOTHING = {"utils", "helpers", "common", "base", "manager", "handler", "data", "info"}
 
 # Heavy or optional packages, and the one room that may import each: late, except that a terminal door may open with its terminal library.
