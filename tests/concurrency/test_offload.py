@@ -32,7 +32,7 @@ place: ContextVar[str] = ContextVar("place", default="nowhere")
 @pytest.fixture(autouse=True)
 def pool(monkeypatch):
     """A small pool of its own for each test."""
-    small = offload._Pool(2)
+    small = offload.ThreadPool(2)
     monkeypatch.setattr(offload, "_pool", small)
     yield small
     assert small._limit == 2, "somebody stepped aside and did not come back"
@@ -863,7 +863,7 @@ def test_what_must_not_be_left_half_done_is_over_or_never_begins_when_its_task_i
     async def go():
         gates = [] if begun else [asyncio.ensure_future(offload.in_worker_thread(going_on.wait)) for _ in range(2)]
         await asyncio.sleep(0)
-        task = asyncio.ensure_future(offload.done_or_never(work))
+        task = asyncio.ensure_future(offload.run_or_cancel(work))
         await asyncio.sleep(0)
         if begun:
             await asyncio.to_thread(started.wait, LONG)
@@ -876,7 +876,7 @@ def test_what_must_not_be_left_half_done_is_over_or_never_begins_when_its_task_i
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.gather(*gates)
-        assert await offload.done_or_never(lambda: None) is None
+        assert await offload.run_or_cancel(lambda: None) is None
 
     asyncio.run(go())
     assert did == (["all of it"] if begun else [])

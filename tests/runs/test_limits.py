@@ -227,9 +227,9 @@ def test_tool_s_is_the_timeout_of_tools_without_one(driver: str) -> None:
         from ferrule.values.calls.call import CheckedCall
 
         checked = CheckedCall(ToolCall(name="look", args={}), tool, tool.prepare({}))
-        timed = budget.timed(checked)
+        timed = budget.with_timeout(checked)
         assert timed.tool.timeout_s == (3 if tool is plain else 7)
-        assert budget.timed(checked).tool is timed.tool
+        assert budget.with_timeout(checked).tool is timed.tool
     stuck = asyncio.Event()
 
     async def wait() -> str:

@@ -26,7 +26,7 @@ def grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    small = offload._Pool(2)
+    small = offload.ThreadPool(2)
     monkeypatch.setattr(offload, "_pool", small)
     yield small
     assert small._limit == 2

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ferrule.cli.safe_text import one_line, reveal
 from ferrule.errors import DecisionError
-from ferrule.runs.confirmation.decisions import fitting
+from ferrule.runs.confirmation.decisions import accept
 from ferrule.values.confirmation.form import form_fields
 from ferrule.values.confirmation.policy import Grant
 from ferrule.values.encoding.encode import json_text
@@ -55,7 +55,7 @@ def ask_person(question: Question, console: Console, read_line: Callable[[], str
             console.print(_explain(question))
         elif text:
             try:
-                return fitting(question, _decision(question, text), now=time()).signed(user_name(), "terminal")
+                return accept(question, _decision(question, text), now=time()).signed(user_name(), "terminal")
             except DecisionError as error:
                 console.print(Text(reveal(str(error)), "red"))
 

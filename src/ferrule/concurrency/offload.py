@@ -15,8 +15,7 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ferrule.concurrency.pool import REACTS_WITHIN_S, Errand, Job, Timed, here
-from ferrule.concurrency.pool import Pool as _Pool
+from ferrule.concurrency.pool import REACTS_WITHIN_S, Errand, Job, ThreadPool, Timed, here
 from ferrule.errors import ToolTimeoutError
 
 if TYPE_CHECKING:  # asyncio and its kin take as long to import as pydantic: they come when there is something to do for them
@@ -53,7 +52,7 @@ class Aside:
             self._pool.widen(-1)
 
 
-_pool = _Pool(POOL_SIZE)
+_pool = ThreadPool(POOL_SIZE)
 _loop: asyncio.AbstractEventLoop | None = None
 _loop_lock = threading.Lock()
 
@@ -68,7 +67,7 @@ def is_awaited_by_loop() -> bool:
     return here.on_loop or here.loop_waits
 
 
-def like_here() -> Callable[[], None]:
+def inherit_loop_wait() -> Callable[[], None]:
     """What a thread calls first that somebody here starts and waits for: it then waits for the background loop no more than this thread."""
     waits = is_awaited_by_loop()
 
@@ -105,7 +104,7 @@ def _submit(function: Callable[[], R]) -> tuple[Future[R], Job]:
     return future, job
 
 
-def helped(future: Future[R], function: Callable[[], R]) -> R:
+def result_or_run(future: Future[R], function: Callable[[], R]) -> R:
     """What came of work that was submitted. What does not begin in a moment is done here: every worker may be waiting for this thread."""
     from concurrent.futures import wait
 
@@ -199,7 +198,7 @@ async def _is_begun(begun: asyncio.Future[None]) -> bool:
     return True
 
 
-async def done_or_never(function: Callable[[], R]) -> R:
+async def run_or_cancel(function: Callable[[], R]) -> R:
     """`in_worker_thread`; where this task is cancelled meanwhile, the work is over when that is raised, or it never begins."""
     import asyncio
 
@@ -320,7 +319,7 @@ def _spin(loop: asyncio.AbstractEventLoop) -> None:
 def _after_fork() -> None:  # threads do not survive a fork: the child starts its own
     global _loop, _pool, _loop_lock
     _pool.is_forked = True
-    _loop, _pool, _loop_lock = None, _Pool(POOL_SIZE), threading.Lock()
+    _loop, _pool, _loop_lock = None, ThreadPool(POOL_SIZE), threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork

@@ -40,7 +40,7 @@ class Job:
         self.state = _WAITING
 
 
-class Pool:
+class ThreadPool:
     """Daemon threads over one queue, started as they are needed."""
 
     def __init__(self, size: int) -> None:

@@ -116,7 +116,7 @@ class Budget:
                 each.tokens += tokens
                 each.cost += cost
 
-    def answered(self, response: Response) -> None:
+    def count_response(self, response: Response) -> None:
         """Count one model call."""
         self.spend(tokens=response.usage.total_tokens, cost=response.cost or 0.0)
 
@@ -148,7 +148,7 @@ class Budget:
                 return LimitReachedError("wall_s", limits.wall_s)
         return None
 
-    def timed(self, checked: CheckedCall) -> CheckedCall:
+    def with_timeout(self, checked: CheckedCall) -> CheckedCall:
         """The call with `tool_s` as its timeout, where its tool has none."""
         limits = [each.limits.tool_s for each in self._chain() if each.limits.tool_s is not None]
         tool: Any = checked.tool

@@ -118,7 +118,7 @@ class Execution(Changing):
     """What sync code waits for, on the background loop."""
 
 
-async def held(life: Any, value: Awaitable[R]) -> R:
+async def cancellable(life: Any, value: Awaitable[R]) -> R:
     """Await something that sync code waits for, within reach of whoever leaves the stream of the run, or of one around it."""
     import asyncio  # late: sync tools alone have no use for it
 
@@ -170,9 +170,9 @@ class CallPlace(Changing):
         """Who calls, in seed 004's form of a tool: the agent."""
         return self.frame.run.program if self.frame is not None else None
 
-    def held(self, value: Awaitable[R]) -> Awaitable[R]:
-        """See `held`."""
-        return held(self, value)
+    def cancellable(self, value: Awaitable[R]) -> Awaitable[R]:
+        """See `cancellable`."""
+        return cancellable(self, value)
 
     def context(self, tool: ToolSpec, arguments: CheckedArguments) -> Context[Any]:
         """What the tool is given: of this call, or of one that its function makes to another tool by hand."""

@@ -156,7 +156,7 @@ class Program(Protocol):
         ...
 
 
-class Keeping(Protocol):
+class Persistence(Protocol):
     """A run's place in a store (`runs/store/stored_run.py`)."""
 
     store: Store

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, RunError, StoreError
-from ferrule.runs.confirmation.decisions import grants, put, remember, revoke
+from ferrule.runs.confirmation.decisions import open_grants, put_decision, register, revoke_grant
 from ferrule.runs.driver.execute_program import aperform, perform
 from ferrule.runs.journal.journal import Journal, replayed_only
 from ferrule.runs.limits import Budget
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Generator, Iterable, Mapping
 
-    from ferrule.runs.protocols import Keeping, Program, Store, Summary
+    from ferrule.runs.protocols import Persistence, Program, Store, Summary
     from ferrule.values.confirmation.policy import Grant
     from ferrule.values.confirmation.question import Decision
 
@@ -45,7 +45,7 @@ class Run(RunState):
     @property
     def prediction(self) -> Any:
         """What the program returned. Raises the run's error if it failed, `ConfirmationRequired` if it waits."""
-        self._replayed()
+        self._ensure_outcome()
         if self.status == "done":
             return self.outcome
         if self.status == "waiting":
@@ -58,21 +58,21 @@ class Run(RunState):
     @property
     def trajectory(self) -> Trajectory:
         """The steps so far."""
-        self._replayed()
+        self._ensure_outcome()
         found = getattr(self.outcome, "trajectory", None)
         return found if isinstance(found, Trajectory) else Trajectory(self.steps)
 
     @property
     def messages(self) -> Messages:
         """The conversation so far: of an unfinished run, what its program itself asked last in this process."""
-        self._replayed()
+        self._ensure_outcome()
         found = getattr(self.outcome, "messages", None)
-        return found if isinstance(found, Messages) else self.said or Messages()
+        return found if isinstance(found, Messages) else self.last_messages or Messages()
 
     @property
     def usage(self) -> Usage:
         """Tokens so far."""
-        self._replayed()
+        self._ensure_outcome()
         return Usage(*self.tokens)
 
     def confirmation(self) -> ConfirmationRequired:
@@ -85,29 +85,29 @@ class Run(RunState):
 
         Raises `DecisionError` if there is no such question, it is decided otherwise, its time is over, or the decision makes no sense.
         """
-        put(self, decision)
+        put_decision(self, decision)
 
     @property
     def grants(self) -> dict[str, Grant]:
         """The grants that still hold (see `Grant`), by the id of the question each was given with; `calls` is how many are left."""
-        return grants(self)
+        return open_grants(self)
 
     def revoke(self, grant_id: str, *, by: str = "") -> None:
         """End a grant: later calls are asked about again. Raises `DecisionError` if there is none of this id.
 
         It holds at once here; a store is told when the run next comes to a rest.
         """
-        revoke(self, grant_id, by=by)
+        revoke_grant(self, grant_id, by=by)
 
     def resume(self) -> Run:
         """Go on: replay what is journalled, then act. Returns this run, which may wait again."""
-        self.goes_on(resumed=True)
+        self.clear_cancellation(resumed=True)
         execute(self)
         return self
 
     async def aresume(self) -> Run:
         """`resume` on this event loop."""
-        self.goes_on(resumed=True)
+        self.clear_cancellation(resumed=True)
         await aexecute(self)
         return self
 
@@ -115,9 +115,9 @@ class Run(RunState):
 
     def keep(self, store: Store) -> None:
         """Keep this run in a store from its next execution on. Called by `program.start(store=...)`."""
-        from ferrule.runs.store.stored_run import Kept
+        from ferrule.runs.store.stored_run import StoredRun
 
-        self.kept = Kept(store, self, is_new=True)
+        self.persistence = StoredRun(store, self, is_new=True)
 
     @classmethod
     def load(
@@ -129,21 +129,21 @@ class Run(RunState):
         `migrate=True` tries all the same. `tools` are those that were passed as inputs, or loaded by the run.
         Raises `StoreError` if there is no such run.
         """
-        from ferrule.runs.journal.encode import read_decision, read_object
-        from ferrule.runs.store.stored_run import Kept
+        from ferrule.runs.journal.encode import parse_object, read_decision
+        from ferrule.runs.store.stored_run import StoredRun
 
         stored = store.load(run_id)
-        head = {**read_object(stored.head, "the head of a run"), "status": stored.status}
+        head = {**parse_object(stored.head, "the head of a run"), "status": stored.status}
         if stored.status != "waiting":  # what it waited for before it went on, and was cut off
             head["questions"] = []
-        run = cls._of(head, stored.entries, program, tools, migrate=migrate)
+        run = cls._from_head(head, stored.entries, program, tools, migrate=migrate)
         revoked = {key: each for key, each in run.answers.items() if each.kind == "revoke"}
-        decided = [read_decision(read_object(text, "a decision")) for text in stored.decisions]
+        decided = [read_decision(parse_object(text, "a decision")) for text in stored.decisions]
         run.answers = {**revoked, **{each.question_id: each for each in decided}}
         known = {each.question_id for each in run.decisions}
         run.decisions += [each for each in decided if each.question_id not in known]
         run.deps = deps
-        run.kept = Kept(store, run, is_new=False)
+        run.persistence = StoredRun(store, run, is_new=False)
         return run
 
     @staticmethod
@@ -154,58 +154,58 @@ class Run(RunState):
     def to_json(self) -> str:
         """The whole run as one JSON document, from which `Run.from_json` makes an equal one. Raises `RunError` while it executes."""
         from ferrule.runs.journal.encode import entry_form
-        from ferrule.runs.store.document import given_of, head_of
+        from ferrule.runs.store.document import head_form, inputs_form
         from ferrule.values.encoding.encode import json_text
 
         if self.executing:
             msg = f"The run {self.id} is executing; wait until it rests."
             raise RunError(msg)
-        return json_text({**head_of(self, given_of(self)), "journal": [entry_form(entry) for entry in self.journal.entries]})
+        return json_text({**head_form(self, inputs_form(self)), "journal": [entry_form(entry) for entry in self.journal.entries]})
 
     @classmethod
     def from_json(cls, text: str, program: Program, *, tools: Iterable[Any] = (), migrate: bool = False, deps: Any = None) -> Run:
         """A run out of `to_json`; what `program`, `tools` and `migrate` mean, see `load`."""
-        from ferrule.runs.journal.encode import read_object
+        from ferrule.runs.journal.encode import parse_object
 
-        head = read_object(text, "a run")
-        run = cls._of(head, head.get("journal", ()), program, tools, migrate=migrate)
+        head = parse_object(text, "a run")
+        run = cls._from_head(head, head.get("journal", ()), program, tools, migrate=migrate)
         run.deps = deps
         return run
 
     @classmethod
-    def _of(cls, head: dict[str, Any], entries: Iterable[Any], program: Program, tools: Iterable[Any], *, migrate: bool) -> Run:
+    def _from_head(cls, head: dict[str, Any], entries: Iterable[Any], program: Program, tools: Iterable[Any], *, migrate: bool) -> Run:
         from ferrule.runs.journal.encode import read_entry
-        from ferrule.runs.store.document import checked_head, read_inputs, restore
+        from ferrule.runs.store.document import check_head, read_inputs, restore
 
-        checked_head(head, program, migrate=migrate)
+        check_head(head, program, migrate=migrate)
         tools = tuple(tools)
         args, inputs = read_inputs(head, program, tools)
         run = cls(program, args, inputs, run_id=head["id"])
         run.extra_tools = tools
         run.journal.entries.extend(map(read_entry, entries))
         restore(run, head)
-        run.unread = RLock() if run.status == "done" else None
-        remember(run, run.pending)
+        run.unread_lock = RLock() if run.status == "done" else None
+        register(run, run.pending)
         return run
 
-    def _replayed(self) -> None:
+    def _ensure_outcome(self) -> None:
         """A run that was done when it was loaded: what it returned is made of its journal when it is first asked for.
 
         Raises what keeps the program from going the same way again: no model configured (none is asked), or another one.
         """
-        unread = self.unread
+        unread = self.unread_lock
         if unread is None:
             return
         # A replay may need the background loop: that loop does not wait for another thread's replay, but makes one of its own.
         is_alone = unread.acquire(blocking=not offload.is_awaited_by_loop())
         try:
-            if self.unread is not None:  # no other thread made it meanwhile
-                self._read_again()
+            if self.unread_lock is not None:  # no other thread made it meanwhile
+                self._rebuild_outcome()
         finally:
             if is_alone:
                 unread.release()
 
-    def _read_again(self) -> None:
+    def _rebuild_outcome(self) -> None:
         again = Run(self.program, self.args, self.inputs, run_id=self.id)
         again.key, again.deps, again.extra_tools = self.key, self.deps, self.extra_tools
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
@@ -214,8 +214,8 @@ class Run(RunState):
             execute(again, is_silent=True)
         if again.error is not None:
             raise again.error
-        self.outcome, self.tokens, self.steps, self.said = again.outcome, again.tokens, again.steps, again.said
-        self.unread = None
+        self.outcome, self.tokens, self.steps, self.last_messages = again.outcome, again.tokens, again.steps, again.last_messages
+        self.unread_lock = None
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.program.name}: {self.status}>"
@@ -236,38 +236,38 @@ async def aexecute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: b
 
 
 async def _execute(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool) -> None:
-    run.goes_on()
-    if run.kept is not None and blocks:
-        run.kept.open()
-    elif run.kept is not None:
-        await _aopened(run, run.kept)
-    here = _opened(run, observers, wants_deltas=wants_deltas, is_silent=is_silent)
+    run.clear_cancellation()
+    if run.persistence is not None and blocks:
+        run.persistence.open()
+    elif run.persistence is not None:
+        await _aopen(run, run.persistence)
+    here = _begin(run, observers, wants_deltas=wants_deltas, is_silent=is_silent)
     with settings.entered(here):
         try:
             what = (here.frame, run.program, run.args, run.inputs)
             outcome = perform(*what) if blocks else await aperform(*what)
-            run.journal.finished()
+            run.journal.check_finished()
         except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
-            run.stopped(error)
+            run.stop(error)
         else:
-            run.done(outcome)
+            run.finish(outcome)
         try:
-            if run.kept is not None and not blocks and not isinstance(run.error, GeneratorExit):
-                await offload.done_or_never(partial(_rested, run))
+            if run.persistence is not None and not blocks and not isinstance(run.error, GeneratorExit):
+                await offload.run_or_cancel(partial(_release, run))
         finally:
-            _rested(run)  # here, where no thread came to it
-            _told(run)
+            _release(run)  # here, where no thread came to it
+            _announce_end(run)
 
 
-async def _aopened(run: Run, kept: Keeping) -> None:
+async def _aopen(run: Run, kept: Persistence) -> None:
     import asyncio
 
     try:
-        await offload.done_or_never(kept.open)
+        await offload.run_or_cancel(kept.open)
     except asyncio.CancelledError as error:
         if kept.is_open:  # by a thread, which is not stopped: what it leased is given back
-            run.stopped(error)
-            await offload.done_or_never(partial(_rested, run))
+            run.stop(error)
+            await offload.run_or_cancel(partial(_release, run))
         raise
 
 
@@ -300,7 +300,7 @@ def _child(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mappin
         with settings.entered(Scope(settings.scope().overrides, child)):
             yield child
     finally:
-        frame.left(child)
+        frame.close_child(child)
 
 
 def _running_frame() -> Frame | None:
@@ -308,7 +308,7 @@ def _running_frame() -> Frame | None:
     return frame if frame is not None and frame.run.status == "running" else None
 
 
-def _opened(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool = False) -> Scope:
+def _begin(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool = False) -> Scope:
     here = settings.current()
     outer = settings.scope().call
     # A program that a tool calls tells whoever listens to the tool's run.
@@ -322,25 +322,25 @@ def _opened(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_sile
     return Scope(settings.frozen(here), frame)
 
 
-def _rested(run: Run) -> None:
+def _release(run: Run) -> None:
     """The run came to a rest: where it is kept, that is written down."""
-    if run.kept is None:
+    if run.persistence is None:
         return
     try:
-        run.kept.close()
+        run.persistence.close()
     except StoreError as error:
         # Every answer is on disk; that the run rests is not. So it counts as crashed, and resuming it finds the same end.
-        if not _interrupted(run):
+        if not _is_interrupted(run):
             run.error, run.status = run.error or error, "failed"
 
 
-def _told(run: Run) -> None:
+def _announce_end(run: Run) -> None:
     error = run.error
     if run.tell is not None:
         run.tell(events.RunFinished(prediction=run.outcome) if run.status == "done" else events.RunFinished(error=error))
-    if error is not None and _interrupted(run):
+    if error is not None and _is_interrupted(run):
         raise error  # KeyboardInterrupt, CancelledError, SystemExit: the run is resumable, and the interrupt goes on
 
 
-def _interrupted(run: Run) -> bool:
+def _is_interrupted(run: Run) -> bool:
     return run.error is not None and not isinstance(run.error, Exception)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ferrule.runs.journal.journal import Entry
     from ferrule.runs.observers import CallPlace, Observers
-    from ferrule.runs.protocols import Keeping, Program
+    from ferrule.runs.protocols import Persistence, Program
     from ferrule.values.confirmation.question import Decision, Question
     from ferrule.values.conversation.message import Messages
 
@@ -38,7 +38,7 @@ _BEGINNING = threading.RLock()
 """May be taken twice by one thread: where memory is tidied up under it, a stream that nobody holds any more cancels its run."""
 _COUNTING = threading.Lock()
 """Programs that run at once count in the frame around them, from threads of their own."""
-Status = Literal["running", "waiting", "done", "failed", "cancelled"]
+RunStatus = Literal["running", "waiting", "done", "failed", "cancelled"]
 
 
 class Frame(Changing):
@@ -72,11 +72,11 @@ class Frame(Changing):
         """Before each act: raise `RunCancelledError` if the run was cancelled, or if nobody waits for this frame any more."""
         life, run = self.life, self.run
         if life.over or life.outer is not None:  # the usual frame is the run's own, and spares the walk
-            self.alive()
+            self.check_alive()
         if run.cancelled or run.resuming or run.status != "running":
             run.check()
 
-    def alive(self) -> None:
+    def check_alive(self) -> None:
         """Raise `RunCancelledError` if what this frame belongs to is over: a run that ended, a call that was given up."""
         life: Execution | CallPlace | None = self.life
         while life is not None:
@@ -120,7 +120,7 @@ class Frame(Changing):
         live = not self.run.journal.replaying
         return Frame(self.run, path, life=self.life, tell=self.tell, budget=self.budget, live=live, outer=self)
 
-    def called(self, slot: str, name: str, place: CallPlace) -> Frame:
+    def tool_frame(self, slot: str, name: str, place: CallPlace) -> Frame:
         """A frame for a program that is called as the tool `name`: its place in the journal is below the call's."""
         tell = self.tell.inside(place.call_id) if self.tell is not None else None
         live = not self.run.journal.has_begun(slot)
@@ -143,14 +143,14 @@ class Frame(Changing):
         """Tokens so far."""
         return Usage(*self.tokens)
 
-    def left(self, child: Frame) -> None:
+    def close_child(self, child: Frame) -> None:
         """A child's execution ended."""
         for key, path in list(self.active.items()):
             if path == child.path:
                 del self.active[key]
 
 
-def held(value: Any) -> Any:
+def snapshot(value: Any) -> Any:
     """A value as it is now: containers are copied, down to what is in them. Raises `InputError` for one that holds itself."""
     try:
         return _copied(value)
@@ -188,9 +188,9 @@ class RunState:
     """One execution of one program, as its driver sees it."""
 
     __slots__ = (
-        "__weakref__", "answers", "args", "cancelled", "decisions", "deps", "error", "executing", "extra_tools", "id",
-        "inputs", "journal", "kept", "key", "outcome", "pending", "program", "resuming", "root", "said", "status", "steps", "tally",
-        "tell", "tokens", "trace", "unread", "wants_deltas",
+        "__weakref__", "answers", "args", "cancelled", "decisions", "deps", "error", "executing", "extra_tools", "id", "inputs",
+        "journal", "key", "last_messages", "outcome", "pending", "persistence", "program", "resuming", "root", "status", "steps", "tally",
+        "tell", "tokens", "trace", "unread_lock", "wants_deltas",
     )  # fmt: skip
 
     def __init__(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, run_id: str | None = None) -> None:
@@ -199,9 +199,9 @@ class RunState:
         self.program = program
         self.args = args
         # What a flow was given is replayed: a list or a history that its caller goes on changing must not change it.
-        self.inputs = {name: held(value) for name, value in inputs.items()} if program.is_flow else dict(inputs)
+        self.inputs = {name: snapshot(value) for name, value in inputs.items()} if program.is_flow else dict(inputs)
         self.journal = Journal()
-        self.status: Status = "running"
+        self.status: RunStatus = "running"
         self.pending: tuple[Question, ...] = ()
         """Questions that wait for a person."""
         self.error: BaseException | None = None
@@ -213,11 +213,11 @@ class RunState:
         self.root: Frame | None = None
         """The frame of the execution that is going on. Let go of with its end: a run and its frame hold each other, and memory is then
         given back at once, without waiting for the garbage collector."""
-        self.said: Messages | None = None
+        self.last_messages: Messages | None = None
         """What the program itself asked a model last."""
         self.tokens: list[int] = [0, 0, 0, 0]
         """Those of the latest execution's frame; a thread that it left behind may still count in them."""
-        self.unread: Any = None
+        self.unread_lock: Any = None
         """There as long as the run was done when it was loaded, and what it returned is not made of its journal yet."""
         self.trace: TracebackType | None = None
         """Where the error was raised; every time it is raised again, Python writes the place of that into the error itself."""
@@ -231,7 +231,7 @@ class RunState:
         """Makes the ids of this run's questions; kept with it."""
         self.deps: Any = None
         """What tools get beside their arguments (`Context.deps`); never kept."""
-        self.kept: Keeping | None = None
+        self.persistence: Persistence | None = None
         """The run's place in a store; None for one that lives in memory only."""
         self.outcome: Any = None
         """What the program returned."""
@@ -283,10 +283,10 @@ class RunState:
             self.status, self.pending = "cancelled", ()
             self._forget_untaken()
             self.error = RunCancelledError(f"The run {self.id} was cancelled while it waited for a person.")
-        if self.kept is not None:
-            self.kept.store.cancel(self.id)
+        if self.persistence is not None:
+            self.persistence.store.cancel(self.id)
 
-    def goes_on(self, *, resumed: bool = False) -> None:
+    def clear_cancellation(self, *, resumed: bool = False) -> None:
         """Before an execution: a cancellation of an earlier one is over, and one that comes from now on holds.
 
         One of a run that did not begin yet holds as well, unless somebody resumes it.
@@ -301,26 +301,26 @@ class RunState:
         self.answers = {key: each for key, each in self.answers.items() if key not in untaken}
         self.decisions = [each for each in self.decisions if each.question_id not in untaken]
 
-    def _ended(self) -> None:
+    def _end(self) -> None:
         root = self.root
         if root is not None:
             root.life.over, self.root = True, None
 
-    def done(self, prediction: Any) -> None:
+    def finish(self, prediction: Any) -> None:
         """The program returned."""
-        self._ended()
+        self._end()
         if isinstance(prediction, Prediction):
             prediction.counted(Usage(*self.tokens))
         self.outcome = prediction
         self.status = "done"
         self.executing = False
 
-    def stopped(self, error: BaseException) -> None:
+    def stop(self, error: BaseException) -> None:
         """The execution ended without a prediction."""
         life = self.root.life if self.root is not None else None
         if isinstance(life, Execution) and life.left and _is_cancellation(error):  # the run's own: nobody's task is cancelled
             error = RunCancelledError(f"The run {self.id} was cancelled: its stream was left.")
-        self._ended()
+        self._end()
         if isinstance(error, Suspended):
             self.status, self.pending = "waiting", error.questions
         else:

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule import settings
-from ferrule.concurrency.offload import Aside, is_awaited_by_loop, like_here
+from ferrule.concurrency.offload import Aside, inherit_loop_wait, is_awaited_by_loop
 from ferrule.errors import RunCancelledError, RunError
 from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run, aexecute, execute
@@ -52,7 +52,7 @@ class EventStream:
 
         Waits for a few seconds at most, and not at all in a tool or an observer of the run itself: it would wait for itself.
         """
-        ending = self._cancelled()
+        ending = self._cancel_tasks()
         task = self._task
         if task is not None and not task.done():
             task.get_loop().call_soon_threadsafe(task.cancel)
@@ -61,15 +61,15 @@ class EventStream:
 
     async def aclose(self) -> None:
         """`close` without blocking the loop; the run itself is over when this returns."""
-        ending = self._cancelled()
+        ending = self._cancel_tasks()
         if self._task is not None:
-            await _stopped(self._task)
+            await _stop(self._task)
         if ending:
             import asyncio
 
             await asyncio.wait([asyncio.ensure_future(asyncio.wrap_future(each)) for each in ending], timeout=_GRACE_S)
 
-    def _cancelled(self) -> list[Future[None]]:
+    def _cancel_tasks(self) -> list[Future[None]]:
         """Cancel what goes on; returns what ends with the async tools that sync code waits for."""
         self._closed = True
         if self.run.status == "running":
@@ -82,7 +82,7 @@ class EventStream:
         life.left = True
         ending: list[Future[None]] = []
         for task in list(life.awaited):  # all are cancelled before any is waited for: one may wait for another
-            stopping = _stopped(task)
+            stopping = _stop(task)
             try:
                 ending.append(asyncio.run_coroutine_threadsafe(stopping, task.get_loop()))
             except RuntimeError:  # that loop has ended, and the tool with it
@@ -101,7 +101,7 @@ class EventStream:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def _once(self) -> None:
+    def _claim(self) -> None:
         if self._started:
             msg = "A stream can be iterated once; start another with `program.stream(...)`."
             raise RunError(msg)
@@ -111,11 +111,11 @@ class EventStream:
         self._started = True
 
     def __iter__(self) -> Iterator[Event]:
-        self._once()
+        self._claim()
         queue: SimpleQueue[Event | None] = SimpleQueue()
         interrupts: list[BaseException] = []
 
-        begin = like_here()
+        begin = inherit_loop_wait()
 
         def work() -> None:
             begin()
@@ -144,7 +144,7 @@ class EventStream:
     async def __aiter__(self) -> AsyncIterator[Event]:
         import asyncio
 
-        self._once()
+        self._claim()
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         task = asyncio.create_task(aexecute(self.run, observers=(_from_any_thread(queue.put_nowait),), wants_deltas=True))
         task.add_done_callback(lambda _: queue.put_nowait(None))
@@ -191,7 +191,7 @@ def _is_within(run: Run) -> bool:
     return False
 
 
-async def _stopped(task: asyncio.Task[Any]) -> None:
+async def _stop(task: asyncio.Task[Any]) -> None:
     """Cancel a task and wait until it is over, whatever it says."""
     import asyncio
 

@@ -10,7 +10,7 @@ import pytest
 from agent_script import fields, native_step
 
 from ferrule import Limits, Predict, ReAct, ReplayMismatchError, Response, RunCancelledError, ScriptedLM, Tool, context
-from ferrule.runs.driver.subprogram import is_program, recounted
+from ferrule.runs.driver.subprogram import is_program, recount
 from ferrule.runs.journal.journal import Entry, Journal
 from ferrule.runs.run import Run
 from ferrule.values.conversation.exchange import Usage
@@ -33,7 +33,7 @@ def test_what_lies_below_a_call_with_a_result_is_not_asked_for_again() -> None:
     journal = rewound(Entry("1.0", "begun", "d"), *inner, Entry("1.0", "result", "d", "found"))
     assert journal.take("1.0", "result", "d") is not None
     assert journal.take("1.0.spent", "once", "spent") is not None
-    journal.finished()
+    journal.check_finished()
 
 
 def test_what_lies_below_a_call_without_a_result_is() -> None:
@@ -48,11 +48,11 @@ def test_a_program_that_ends_before_its_journal_is_a_mismatch_unless_it_failed()
     """A11: as with the run itself; a failure may come at any place."""
     entry = Entry("1.0/cashier/3", "model", "d")
     with pytest.raises(ReplayMismatchError, match="cashier/3"):
-        rewound(entry).left("1.0/cashier/")
+        rewound(entry).close_frame("1.0/cashier/")
     journal = rewound(entry, Entry("2", "model", "d"))
-    journal.left("1.0/cashier/", unfinished=True)
+    journal.close_frame("1.0/cashier/", unfinished=True)
     assert journal.take("2", "model", "d") is not None
-    journal.finished()
+    journal.check_finished()
 
 
 def test_only_a_program_is_gone_into_again() -> None:
@@ -72,8 +72,8 @@ def test_what_was_spent_inside_is_counted_again_in_a_replay() -> None:
     from ferrule.runs.limits import Budget
 
     frame.budget = Budget(Limits(steps=2))
-    recounted(frame, "1.0")
-    recounted(frame, "1.1")
+    recount(frame, "1.0")
+    recount(frame, "1.1")
     assert frame.usage == Usage(5, 1, 0, 2)
     assert frame.budget.spent() == {"steps": 2, "tool_calls": 1, "tokens": 6, "cost": 0.5}
 

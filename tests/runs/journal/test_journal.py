@@ -58,7 +58,7 @@ def test_a_program_that_ends_before_its_journal_is_a_mismatch() -> None:
     journal = Journal([Entry("0", "once", "clock", 7)])
     journal.rewind()
     with pytest.raises(ReplayMismatchError, match="ended without this act"):
-        journal.finished()
+        journal.check_finished()
 
 
 def test_journals_are_equal_by_slot_whatever_the_order_calls_of_a_turn_ended_in() -> None:

@@ -18,7 +18,7 @@ from ferrule.programs.module import Module
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
-from ferrule.runs.store.document import fingerprint
+from ferrule.runs.store.document import program_fingerprint
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
 from ferrule.values.content.parts import Image
@@ -224,13 +224,13 @@ class Album(Signature):
 
 def test_a_fingerprint_survives_a_move_of_ferrules_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stored runs must load in a version that keeps `Image` in another module."""
-    before = fingerprint(Predict(Album))
+    before = program_fingerprint(Predict(Album))
     monkeypatch.setattr(Image, "__module__", "ferrule.values.elsewhere.parts")
     assert "elsewhere.parts" in repr(Album.fields["photos"].annotation)
     monkeypatch.setattr(History, "__module__", "ferrule.history")
-    assert fingerprint(Predict(Album)) == before
+    assert program_fingerprint(Predict(Album)) == before
     monkeypatch.setattr(Trip, "__module__", "another.module")
-    assert fingerprint(Predict(Album)) != before
+    assert program_fingerprint(Predict(Album)) != before
 
 
 def test_a_fingerprint_holds_no_address_of_memory() -> None:
@@ -238,7 +238,7 @@ def test_a_fingerprint_holds_no_address_of_memory() -> None:
     checks = [AfterValidator(lambda value: value), AfterValidator(lambda value: value)]
     one, two = (Signature({"q": (list[Annotated[int, check]], InputField()), "a": OutputField()}) for check in checks)
     assert repr(one.fields["q"].annotation) != repr(two.fields["q"].annotation)
-    assert fingerprint(Predict(one)) == fingerprint(Predict(two))
+    assert program_fingerprint(Predict(one)) == program_fingerprint(Predict(two))
 
 
 @pytest.mark.parametrize("text", ['{"ferrule_run":2}', "{}"])

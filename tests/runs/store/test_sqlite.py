@@ -409,7 +409,7 @@ def test_a_run_that_waits_for_a_week_holds_no_lease_no_thread_and_no_memory(
     finally:
         tracemalloc.stop()
     assert used < 1000 * 400  # a tenth of what is allowed
-    assert store._held == set()
+    assert store._leases == set()
     clock.now += 7 * 86_400
     store.decide("r7", QUESTION.approve())
     taken = store.take("r7", after=0)

@@ -22,7 +22,7 @@ from ferrule.cli.prompt import read_edits, user_name
 from ferrule.cli.safe_text import one_line, printable, reveal
 from ferrule.cli.screen import say
 from ferrule.errors import ConfigurationError, StoreError
-from ferrule.runs.state import Status
+from ferrule.runs.state import RunStatus
 from ferrule.values.encoding.encode import json_text, jsonable
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def list_runs(
     as_json: JSON = False,
 ) -> int:
     """List stored runs, the latest change first, with their questions."""
-    if status is not None and status not in get_args(Status):
-        msg = f"`--status` is one of {', '.join(get_args(Status))}; found {status!r}."
+    if status is not None and status not in get_args(RunStatus):
+        msg = f"`--status` is one of {', '.join(get_args(RunStatus))}; found {status!r}."
         raise ConfigurationError(msg)
     with _open_store(store) as opened:
         runs = opened.list(status=status)

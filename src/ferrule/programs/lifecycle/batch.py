@@ -44,7 +44,7 @@ def run_batch(
             return program(**_inputs_of(item))
 
     # A pool of its own: batches run whole programs, whose tools need the shared pool.
-    pool = ThreadPoolExecutor(_workers(max_concurrency), thread_name_prefix="ferrule-batch", initializer=offload.like_here())
+    pool = ThreadPoolExecutor(_workers(max_concurrency), thread_name_prefix="ferrule-batch", initializer=offload.inherit_loop_wait())
     try:
         futures = [pool.submit(copy_context().run, run, item) for item in batch.items]
         for future in futures:

@@ -10,9 +10,9 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfirmationRequired, DecisionError, InputError, RunError, shown
-from ferrule.runs.confirmation.decisions import decided
+from ferrule.runs.confirmation.decisions import decided_ids
 from ferrule.runs.run import Run, aexecute, execute
-from ferrule.runs.store.document import fingerprint
+from ferrule.runs.store.document import program_fingerprint
 from ferrule.runs.stream import EventStream
 from ferrule.values.confirmation.question import Question
 
@@ -51,7 +51,7 @@ class ResumeState:
 
     def decide(self) -> None:
         """Put the response on its question. An equal second decision is ignored; a different one raises `DecisionError`."""
-        if self._raised is None and not self._has_response and decided(self.run):
+        if self._raised is None and not self._has_response and decided_ids(self.run):
             return
         asked = self.confirmation_id
         question = next((each for each in self.run.pending if each.id == asked), None)
@@ -92,7 +92,7 @@ def _decided_run(program: Any, given: Any, inputs: Mapping[str, Any]) -> Run:
     state = given if isinstance(given, ResumeState) else ResumeState(given)
     run = state.run
     if run.program is not program:
-        if fingerprint(program) != fingerprint(run.program):
+        if program_fingerprint(program) != program_fingerprint(run.program):
             msg = f"The run {run.id} belongs to another program than this `{program.name}`: the signature or the tools differ."
             raise RunError(msg)
         run.program = program
@@ -101,7 +101,7 @@ def _decided_run(program: Any, given: Any, inputs: Mapping[str, Any]) -> Run:
             msg = f"A run resumes with the inputs it was started with; `{name}` is {shown(value)} now. Leave inputs out when resuming."
             raise InputError(msg)
     state.decide()
-    run.goes_on(resumed=True)
+    run.clear_cancellation(resumed=True)
     return run
 
 

@@ -35,7 +35,7 @@ _deciding = threading.Lock()
 # -- decisions ---------------------------------------------------------------------------------------------------
 
 
-def remember(run: RunState, questions: Iterable[Question]) -> None:
+def register(run: RunState, questions: Iterable[Question]) -> None:
     """A run waits for these: `respond_to_confirmation` finds it by their ids."""
     for question in questions:
         _waiting[question.id] = run
@@ -57,14 +57,14 @@ def respond_to_confirmation(
     run goes on with `run.resume()` or `agent.resume(...)`, a direct call when it is made again. Raises `DecisionError` for an id that was
     never given, for what contradicts itself, and for a second decision that differs from the first.
     """
-    said = _said(approved, data, status)
+    said = _parse_response(approved, data, status)
     if store is not None:
-        run_id, question = _kept_question(store, confirmation_id)
-        store.decide(run_id, _decided(question, said).signed(by, via))
+        run_id, question = _stored_question(store, confirmation_id)
+        store.decide(run_id, _decision(question, said).signed(by, via))
         return
     direct = asked_directly(confirmation_id)
     if direct is not None:
-        decide_directly(replace(_decided(direct[0], said), by=by, via=via, at=time()))
+        decide_directly(replace(_decision(direct[0], said), by=by, via=via, at=time()))
         return
     run: Any = _waiting.get(confirmation_id)
     if run is None:
@@ -77,7 +77,7 @@ def respond_to_confirmation(
     decided = _first(run, confirmation_id)
     if question is None and decided is not None and (decided.kind, decided.args or decided.text or None) == (said[0], said[1] or None):
         return
-    run.answer(_decided(question, said).signed(by, via) if question is not None else Decision(confirmation_id, "approve"))
+    run.answer(_decision(question, said).signed(by, via) if question is not None else Decision(confirmation_id, "approve"))
 
 
 def get_confirmation_status(confirmation_id: str) -> DecisionStatus | None:
@@ -92,7 +92,7 @@ def get_confirmation_status(confirmation_id: str) -> DecisionStatus | None:
     return found.status if found is not None else "pending"
 
 
-def _kept_question(store: Store, question_id: str) -> tuple[str, Question]:
+def _stored_question(store: Store, question_id: str) -> tuple[str, Question]:
     for each in store.list(status="waiting"):
         for question in each.questions:
             if question.id == question_id:
@@ -101,10 +101,10 @@ def _kept_question(store: Store, question_id: str) -> tuple[str, Question]:
     raise DecisionError(msg)
 
 
-Said = tuple[Literal["approve", "edit", "deny", "reply"], Any]
+_Response = tuple[Literal["approve", "edit", "deny", "reply"], Any]
 
 
-def _said(approved: bool, data: Any, status: str | None) -> Said:
+def _parse_response(approved: bool, data: Any, status: str | None) -> _Response:
     is_edit, is_text = isinstance(data, dict), isinstance(data, str)
     status = status or (("edited" if is_edit else "approved") if approved else "rejected")
     kinds: dict[str, tuple[Literal["approve", "edit", "deny", "reply"], bool]] = {
@@ -124,7 +124,7 @@ def _said(approved: bool, data: Any, status: str | None) -> Said:
     return kind, cast("Any", data)
 
 
-def _decided(question: Question, said: Said) -> Decision:
+def _decision(question: Question, said: _Response) -> Decision:
     kind, data = said
     match kind:
         case "approve":
@@ -157,10 +157,10 @@ def refuse_malformed(decision: Any) -> None:
         raise DecisionError(msg)
 
 
-def put(run: RunState, decision: Decision) -> None:
+def put_decision(run: RunState, decision: Decision) -> None:
     """Put a decision on a pending question of a run; see `Run.answer`."""
     refuse_malformed(decision)
-    decision = plain(decision)
+    decision = plain_decision(decision)
     asked = decision.question_id
     with _deciding:
         first = _first(run, asked)
@@ -175,14 +175,14 @@ def put(run: RunState, decision: Decision) -> None:
             waiting = ", ".join(each.id for each in run.pending)
             msg = f"No question {asked!r} waits in this run; waiting are: {waiting or 'none'}."
             raise DecisionError(msg)
-        decision = fitting(question, decision, now=time())
-        if run.kept is not None:
-            run.kept.store.decide(run.id, decision)
+        decision = accept(question, decision, now=time())
+        if run.persistence is not None:
+            run.persistence.store.decide(run.id, decision)
         run.answers[asked] = decision
         run.decisions.append(decision)
 
 
-def fitting(question: Question, decision: Decision, *, now: float) -> Decision:
+def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     """A decision on a waiting question, with its time by the clock of who takes it, and as it comes back from its JSON.
 
     Raises `DecisionError` if it comes too late, was made on something else, or is no decision on a question of this kind.
@@ -200,17 +200,17 @@ def fitting(question: Question, decision: Decision, *, now: float) -> Decision:
     if decision.grant is not None and decision.grant != question.bound(decision.grant):
         msg = f"This grant was given for another call than question {question.id!r} is about: `approve(always=...)` fills it in."
         raise DecisionError(msg)
-    return replace(plain(decision), at=now, shown=question.digest)
+    return replace(plain_decision(decision), at=now, shown=question.digest)
 
 
-def plain(decision: Decision) -> Decision:
+def plain_decision(decision: Decision) -> Decision:
     """A decision of nothing but JSON data: what runs is what is kept, whatever becomes of the objects it was made of."""
     if any(hasattr(each, "get_secret_value") for each in decision.args.values()):
         msg = "An edit is kept with its run, where a secret would be masked: give the value itself as text."
         raise DecisionError(msg)
-    from ferrule.runs.journal.encode import read_decision, read_object, record_form
+    from ferrule.runs.journal.encode import parse_object, read_decision, record_form
 
-    return read_decision(read_object(json_text(record_form(decision)), "a decision"))
+    return read_decision(parse_object(json_text(record_form(decision)), "a decision"))
 
 
 def _refuse_misfit(question: Question, decision: Decision) -> None:
@@ -228,27 +228,27 @@ def _refuse_misfit(question: Question, decision: Decision) -> None:
         raise DecisionError(msg)
 
 
-def decided(run: RunState) -> frozenset[str]:
+def decided_ids(run: RunState) -> frozenset[str]:
     """The ids of questions of a run on which a decision is put, here or in its store, and not yet taken up."""
-    from ferrule.runs.journal.encode import read_decision, read_object
+    from ferrule.runs.journal.encode import parse_object, read_decision
 
-    kept = run.kept.store.load(run.id).decisions if run.kept is not None else ()
+    kept = run.persistence.store.load(run.id).decisions if run.persistence is not None else ()
     here = frozenset(key for key, each in run.answers.items() if each.kind != "revoke")
-    return here | {read_decision(read_object(text, "a decision")).question_id for text in kept}
+    return here | {read_decision(parse_object(text, "a decision")).question_id for text in kept}
 
 
 # -- grants ------------------------------------------------------------------------------------------------------
 
 
-def grants(run: RunState) -> dict[str, Grant]:
+def open_grants(run: RunState) -> dict[str, Grant]:
     """The grants of a run that still hold, by the id of the question each was given with; `calls` is how many are left."""
     now = time()
     return {key: grant for key, grant in run.tally.grants(run.decisions).items() if grant.until is None or now < grant.until}
 
 
-def by_grant(run: RunState, question: Question) -> Decision | None:
+def decide_by_grant(run: RunState, question: Question) -> Decision | None:
     """The approval that a grant gives, if one covers the call."""
-    for key, grant in grants(run).items() if run.decisions else ():
+    for key, grant in open_grants(run).items() if run.decisions else ():
         if question.kind == "confirm" and grant.covers(
             question.call.name, question.fingerprint, question.call.args, inside=question.inside
         ):
@@ -256,9 +256,9 @@ def by_grant(run: RunState, question: Question) -> Decision | None:
     return None
 
 
-def revoke(run: RunState, grant_id: str, *, by: str = "") -> None:
+def revoke_grant(run: RunState, grant_id: str, *, by: str = "") -> None:
     """End a grant; raises `DecisionError` if there is none of this id."""
-    known: Mapping[str, Grant] = grants(run)
+    known: Mapping[str, Grant] = open_grants(run)
     if grant_id not in known:
         msg = f"There is no grant {grant_id!r} in this run; there are: {', '.join(known) or 'none'}."
         raise DecisionError(msg)

@@ -12,7 +12,7 @@ from ferrule import settings
 from ferrule.errors import LimitReachedError, LMError
 from ferrule.runs.confirmation.policy import rule_calls
 from ferrule.runs.driver.model_call import call_model
-from ferrule.runs.driver.questions import decisions
+from ferrule.runs.driver.questions import decide
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.journal import Entry
 from ferrule.runs.limits import Budget
@@ -102,7 +102,7 @@ def _recorded(frame: Frame, act: CallModel) -> tuple[str, str, Response | _Failu
     slot = frame.slot()
     digest = act.request.digest
     if not frame.path:
-        frame.run.said = act.request.messages
+        frame.run.last_messages = act.request.messages
     entry = frame.run.journal.take(slot, "model", digest)
     frame.live = entry is None
     if entry is None:
@@ -116,7 +116,7 @@ def _recorded(frame: Frame, act: CallModel) -> tuple[str, str, Response | _Failu
         frame.last_calls -= 1
     frame.add_usage(entry.value.usage)
     if frame.budget is not None:
-        frame.budget.answered(entry.value)
+        frame.budget.count_response(entry.value)
     return slot, digest, entry.value
 
 
@@ -165,7 +165,7 @@ async def _answer(frame: Frame, act: ReadConditions | RuleCalls | AskPerson | Ch
         case RuleCalls():
             return await rule_calls(frame, act)
         case AskPerson():
-            found = await decisions(frame, act)
+            found = await decide(frame, act)
             frame.live = not frame.run.journal.replaying
             return found
         case CheckDue():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import urlsplit
 
 from ferrule.errors import MCPProtocolError
-from ferrule.runs.confirmation.decisions import remember
+from ferrule.runs.confirmation.decisions import register
 from ferrule.runs.journal.journal import Entry
 from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.mcp.safety import scrub
@@ -105,7 +105,7 @@ class Inputs:
 
     # -- for the driver -----------------------------------------------------------------------------------------
 
-    async def keep(self) -> None:
+    async def record(self) -> None:
         """Write down what is wanted, before the run waits; a question that is asked for the first time is told."""
         run, wanted = self._frame.run, self.wanted
         if wanted is None:
@@ -113,12 +113,12 @@ class Inputs:
         number = len(self._rounds) + 1
         await self._frame.write(Entry(f"{self._slot}?i{number}", "once", self._digest, wanted.form()))
         questions = list(self._questions(number, wanted).values())
-        remember(run, questions)
+        register(run, questions)
         if self._frame.tell is not None:
             for question in questions:
                 self._frame.tell(events.QuestionAsked(question))
 
-    async def take(self) -> None:
+    async def replay(self) -> None:
         """Read what earlier executions of the call asked, and what was decided; raises `Suspended` with what is not decided."""
         journal, number = self._frame.run.journal, 1
         while journal.has(slot := f"{self._slot}?i{number}"):
@@ -132,7 +132,7 @@ class Inputs:
                 else:
                     found.decisions[key] = decision
             if waiting:
-                remember(self._frame.run, waiting)
+                register(self._frame.run, waiting)
                 raise Suspended(waiting)
             self._rounds.append(found)
             number += 1
@@ -182,7 +182,7 @@ class Inputs:
         return replace(bare, id=self._frame.run.question_id(f"{slot} {bare.digest}"))
 
 
-async def answered_inputs(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Inputs:
+async def open_inputs(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Inputs:
     """What was asked and answered at a slot so far, before the call is made (again).
 
     Raises `Suspended` where a person has not answered yet.
@@ -193,7 +193,7 @@ async def answered_inputs(frame: Frame, slot: str, digest: str, checked: Checked
         while frame.run.journal.has(f"{slot}?{number}"):  # an earlier crash in this call, which was decided on
             frame.run.journal.take(f"{slot}?{number}", "decision", f"unknown {digest}")
             number += 1
-    await found.take()
+    await found.replay()
     return found
 
 

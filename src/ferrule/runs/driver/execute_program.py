@@ -9,7 +9,7 @@ from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, shown
 from ferrule.runs.driver.drive import drive
-from ferrule.runs.observers import held
+from ferrule.runs.observers import cancellable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ def perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mappi
         frame.blocks = True
         return offload.run_blocking(drive(frame, _flow(program, args, inputs)))
     if program.is_only_async:
-        return offload.run_async(held(frame.life, program.aforward(*args, **inputs)))
+        return offload.run_async(cancellable(frame.life, program.aforward(*args, **inputs)))
     return program.forward(*args, **inputs)
 
 

@@ -42,7 +42,7 @@ async def call_model(frame: Frame, slot: str, digest: str, act: CallModel) -> Re
     if tell is not None:
         tell(events.ModelAnswered(slot, response))
     response = _with_ids(response, slot)
-    frame.alive()  # a response that arrives after the run ended is not the run's
+    frame.check_alive()  # a response that arrives after the run ended is not the run's
     entry = Entry(slot, "model", digest, response)
     if frame.blocks:
         frame.run.journal.add(entry)
@@ -50,7 +50,7 @@ async def call_model(frame: Frame, slot: str, digest: str, act: CallModel) -> Re
         await frame.run.journal.aadd(entry)
     frame.add_usage(response.usage)
     if frame.budget is not None:
-        frame.budget.answered(response)
+        frame.budget.count_response(response)
     exchanges.append((lm, act.request, response))
     return response
 

@@ -12,7 +12,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from ferrule.concurrency import offload
-from ferrule.runs.confirmation.decisions import by_grant, remember
+from ferrule.runs.confirmation.decisions import decide_by_grant, register
 from ferrule.runs.journal.journal import Entry
 from ferrule.values.confirmation.question import Decision
 from ferrule.values.encoding.encode import json_text
@@ -29,7 +29,7 @@ _GRANTING = threading.Lock()
 """Held while a grant is looked for and used: branches that run at once must not use its last call twice."""
 
 
-async def decisions(frame: Frame, act: AskPerson) -> list[Decision]:
+async def decide(frame: Frame, act: AskPerson) -> list[Decision]:
     """One decision a question, in their order; raises `Suspended` with those that have none yet."""
     run, slot = frame.run, frame.slot()
     found: list[Decision] = []
@@ -58,7 +58,7 @@ async def decisions(frame: Frame, act: AskPerson) -> list[Decision]:
         else:
             found.append(decision)
     if waiting:
-        remember(run, waiting)
+        register(run, waiting)
         raise Suspended(waiting)
     return found
 
@@ -79,7 +79,7 @@ async def _decision(frame: Frame, question: Question, at: str, digest: str, deni
         run.tally.note(run.decisions, decision)
     elif run.decisions:
         use = partial(_use_grant, run, question, at, digest)
-        decision = use() if frame.blocks else await offload.done_or_never(use)
+        decision = use() if frame.blocks else await offload.run_or_cancel(use)
     if decision is not None and frame.tell is not None:
         frame.tell(events.Decided(question, decision))
     return decision
@@ -88,7 +88,7 @@ async def _decision(frame: Frame, question: Question, at: str, digest: str, deni
 def _use_grant(run: RunState, question: Question, at: str, digest: str) -> Decision | None:
     # In a thread that may block: branches that run at once must not use the last call of a grant twice.
     with _GRANTING:
-        decision = by_grant(run, question)
+        decision = decide_by_grant(run, question)
         if decision is not None:
             run.journal.add(Entry(at, "decision", digest, decision))
             run.tally.note(run.decisions, decision)

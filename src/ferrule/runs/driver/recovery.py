@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import RunError
-from ferrule.runs.confirmation.decisions import remember
+from ferrule.runs.confirmation.decisions import register
 from ferrule.runs.journal.journal import Entry
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolResult, ToolSpec
 from ferrule.values.calls.context import NotDone, Unknown, key_of
@@ -30,7 +30,7 @@ _NOBODY_KNOWS = (
 )
 
 
-class Left(Record):
+class CutOff(Record):
     """A call that an earlier execution began and did not finish."""
 
     slot: str
@@ -48,7 +48,7 @@ class Left(Record):
         )
 
 
-def begun(run_id: str, slot: str, digest: str, checked: CheckedCall) -> Entry:
+def begun_entry(run_id: str, slot: str, digest: str, checked: CheckedCall) -> Entry:
     """The entry that says that a call begins: with its effect, if that is not `once`, and with its key, if anybody learns of it."""
     tool = checked.tool
     if tool.takes_context or tool.reconcile is not None:
@@ -56,7 +56,7 @@ def begun(run_id: str, slot: str, digest: str, checked: CheckedCall) -> Entry:
     return Entry(slot, "begun", digest, {"effect": tool.effect} if tool.effect != "once" else None)
 
 
-def reconciling(run_id: str, left: Left) -> CheckedCall | None:
+def reconcile_call(run_id: str, left: CutOff) -> CheckedCall | None:
     """The tool's `reconcile=` as a call to run: with the key, then the tool's arguments by name. None where the tool has none."""
     tool = left.checked.tool
     if tool.reconcile is None:
@@ -76,7 +76,7 @@ class _Reconciling(Record):
     takes_context: bool = False
 
 
-async def settled(frame: Frame, left: Left, found: ToolResult | None) -> ToolResult | Question | None:
+async def settle(frame: Frame, left: CutOff, found: ToolResult | None) -> ToolResult | Question | None:
     """What becomes of a call that was left: its result; the question that waits for a person; None to run it.
 
     `found` is what the tool's `reconcile=` said: one that fails, or does not know, leaves it to `effect=` and `unknown=`.
@@ -97,23 +97,23 @@ async def settled(frame: Frame, left: Left, found: ToolResult | None) -> ToolRes
             )
             raise RunError(msg)
         case _:
-            return await _asked(frame, left, decisions[-1])
+            return await _ask(frame, left, decisions[-1])
 
 
 def _is(value: Any, kind: type) -> bool:
     return value is kind or isinstance(value, kind)
 
 
-def _decision_slot(left: Left, number: int) -> tuple[str, str]:
+def _decision_slot(left: CutOff, number: int) -> tuple[str, str]:
     return f"{left.slot}?{number}", f"unknown {left.digest}"
 
 
-def _recorded(frame: Frame, left: Left, number: int) -> Entry | None:
+def _recorded(frame: Frame, left: CutOff, number: int) -> Entry | None:
     slot, digest = _decision_slot(left, number)
     return frame.run.journal.take(slot, "decision", digest)
 
 
-async def _asked(frame: Frame, left: Left, entry: Entry | None) -> ToolResult | Question | None:
+async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | Question | None:
     """What a person decided about it; the question while they have not. It is another question each time the call was begun."""
     run, call = frame.run, left.checked.call
     if entry is None:
@@ -122,7 +122,7 @@ async def _asked(frame: Frame, left: Left, entry: Entry | None) -> ToolResult | 
         question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"))
         decision = run.decision(question.id)
         if decision is None:
-            remember(run, [question])
+            register(run, [question])
             if frame.tell is not None:
                 frame.tell(events.QuestionAsked(question))
             return question
@@ -142,7 +142,7 @@ async def _asked(frame: Frame, left: Left, entry: Entry | None) -> ToolResult | 
             return ToolResult(call.name, _NOBODY_KNOWS + reason, call.id, is_error=True)
 
 
-def _question(left: Left) -> str:
+def _question(left: CutOff) -> str:
     shown = json_text(left.checked.arguments.shown)
     return (
         f"{left.checked.call.name} may have run with args: {shown}. It began, and its result was never written down. "

@@ -25,22 +25,22 @@ def is_program(tool: Any) -> bool:
     return getattr(tool.func, "is_program", False) is True
 
 
-def called(frame: Frame, slot: str, checked: CheckedCall, place: CallPlace) -> Frame | None:
+def open_frame(frame: Frame, slot: str, checked: CheckedCall, place: CallPlace) -> Frame | None:
     """The frame for a program that is called as a tool; None for functions: a program that one of them calls is a run of its own."""
-    return frame.called(slot, checked.tool.name, place) if is_program(checked.tool) else None
+    return frame.tool_frame(slot, checked.tool.name, place) if is_program(checked.tool) else None
 
 
-def left(frame: Frame, slot: str, inside: Frame, *, failed: bool) -> Entry | None:
+def close_frame(frame: Frame, slot: str, inside: Frame, *, failed: bool) -> Entry | None:
     """The program ended, with a result. Returns what it spent, to be written down before the result is; None where it is already."""
     journal = frame.run.journal
-    journal.left(inside.path, unfinished=failed)
+    journal.close_frame(inside.path, unfinished=failed)
     if journal.take(f"{slot}.spent", "once", "spent") is not None:
         return None
     counted = inside.budget.spent() if inside.budget is not None else {}
     return Entry(f"{slot}.spent", "once", "spent", {"usage": [*inside.tokens], **counted})
 
 
-def recounted(frame: Frame, slot: str) -> None:
+def recount(frame: Frame, slot: str) -> None:
     """Count again, in a replay, what a program spent whose result was taken from the journal."""
     entry = frame.run.journal.take(f"{slot}.spent", "once", "spent")
     if entry is None:
@@ -51,22 +51,22 @@ def recounted(frame: Frame, slot: str) -> None:
         frame.budget.spend(**counted)
 
 
-async def over_limit(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry:
+async def refuse_over_limit(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry:
     """The result of a call for which the limits leave no room: written down, as another execution may count in another order."""
     told = f"Call to `{checked.call.name}` was not run: the limit of tool calls is reached. Answer with what you know."
-    return await not_run(frame, slot, digest, checked, told)
+    return await refuse(frame, slot, digest, checked, told)
 
 
-async def not_run(frame: Frame, slot: str, digest: str, checked: CheckedCall, told: str) -> Entry:
+async def refuse(frame: Frame, slot: str, digest: str, checked: CheckedCall, told: str) -> Entry:
     """What the model is told in place of a result, written down as the result of the call."""
     entry = Entry(slot, "result", digest, ToolResult(checked.call.name, told, checked.call.id, is_error=True))
     await frame.write(entry)
     return entry
 
 
-def timed(frame: Frame, checked: CheckedCall) -> CheckedCall:
+def with_timeout(frame: Frame, checked: CheckedCall) -> CheckedCall:
     """The call with the timeout that the limits set for tools without one of their own; programs have none."""
-    return checked if frame.budget is None or is_program(checked.tool) else frame.budget.timed(checked)
+    return checked if frame.budget is None or is_program(checked.tool) else frame.budget.with_timeout(checked)
 
 
 def cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:

@@ -14,9 +14,17 @@ from typing import TYPE_CHECKING
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, ToolError
-from ferrule.runs.driver.recovery import Left, begun, reconciling, settled
-from ferrule.runs.driver.subprogram import called, cannot_wait, is_program, not_run, over_limit, recounted, timed
-from ferrule.runs.driver.subprogram import left as left_program
+from ferrule.runs.driver.recovery import CutOff, begun_entry, reconcile_call, settle
+from ferrule.runs.driver.subprogram import (
+    cannot_wait,
+    close_frame,
+    is_program,
+    open_frame,
+    recount,
+    refuse,
+    refuse_over_limit,
+    with_timeout,
+)
 from ferrule.runs.journal.journal import Entry
 from ferrule.runs.observers import CallPlace, without_traces
 from ferrule.tools.execution.run import arun_call, run_call
@@ -39,7 +47,7 @@ if TYPE_CHECKING:
 
 async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
     """Run a batch; the results are in the order of the calls."""
-    results, live, left = await _recorded(frame, act)
+    results, live, left = await _sort(frame, act)
     waiting = await _settle(frame, left, results, live) if left else {}
     if len(live) == 1 and not waiting:
         at, slot, checked = live[0]
@@ -75,7 +83,7 @@ def _fill_in_threads(live: list[Live], fill: Callable[[Live], None]) -> None:
             if not each[2].tool.concurrent:
                 fill(each)
         for future, work in futures.items():
-            offload.helped(future, work)
+            offload.result_or_run(future, work)
     except BaseException as error:
         begun = [future for future in futures if not future.cancel()]
         for future in begun if isinstance(error, Exception) else ():  # an interrupt (Ctrl-C) does not wait
@@ -98,7 +106,7 @@ async def _fill_in_tasks(
             # The tool itself raised it: this call was not cancelled, and a task group would take it for done.
             result = failure(checked.call, error)
             await frame.write(Entry(slot, "result", _digest(checked), result))
-            results[at] = _told(frame, checked, result)
+            results[at] = _report(frame, checked, result)
 
     async def one_by_one() -> None:
         for at, slot, checked in live:
@@ -116,46 +124,46 @@ async def _fill_in_tasks(
         raise several.exceptions[0] from None
 
 
-async def _recorded(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, Left]]]:
+async def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, CutOff]]]:
     """Results that the journal has, with None for the others; those others; and those of them that were begun, but not ended."""
     journal, slot = frame.run.journal, frame.slot()
     results: list[ToolResult | None] = []
     live: list[Live] = []
-    left: list[tuple[int, Left]] = []
+    left: list[tuple[int, CutOff]] = []
     allowed = len(act.calls) if frame.budget is None else frame.budget.take_calls(len(act.calls))
     for k, checked in enumerate(act.calls):
         at = f"{slot}.{k}"
         entry = journal.take(at, "result", _digest(checked)) if journal.replaying else None
         has_begun = journal.has_begun(at)
         if entry is None and k >= allowed:
-            entry = await over_limit(frame, at, _digest(checked), checked)
+            entry = await refuse_over_limit(frame, at, _digest(checked), checked)
         elif entry is None and checked.refused is not None and not has_begun:
-            entry = await not_run(frame, at, _digest(checked), checked, checked.refused)
+            entry = await refuse(frame, at, _digest(checked), checked, checked.refused)
         results.append(entry.value if entry is not None else None)
         if entry is not None:
             if is_program(checked.tool):
-                recounted(frame, at)
+                recount(frame, at)
         elif has_begun and not is_program(checked.tool) and (cut_off := journal.take_begun(at)) and not journal.is_paused(at):
-            left.append((k, Left(at, _digest(checked), checked, cut_off)))
+            left.append((k, CutOff(at, _digest(checked), checked, cut_off)))
         else:
             live.append((k, at, checked))
     frame.live = bool(live or left)
     return results, live, left
 
 
-async def _settle(frame: Frame, left: list[tuple[int, Left]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
+async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
     """Sort the calls that an earlier execution left: those with a result, those to run, and (returned) those a person is asked about."""
     waiting: dict[int, Suspended] = {}
     for at, each in left:
         found: ToolResult | None = None
-        call = reconciling(frame.run.id, each)
+        call = reconcile_call(frame.run.id, each)
         if call is not None:
             place = CallPlace(frame.tell, each.checked.call.id or each.slot, frame.run.id, frame)
             found = await _invoke(place, None, call, blocks=frame.blocks)
-        answer = await settled(frame, each, found)
+        answer = await settle(frame, each, found)
         if isinstance(answer, ToolResult):
             await frame.write(Entry(each.slot, "result", each.digest, answer))
-            results[at] = _told(frame, each.checked, answer)
+            results[at] = _report(frame, each.checked, answer)
         elif answer is None:
             live.append((at, each.slot, each.checked))
         else:
@@ -173,34 +181,34 @@ async def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
         return _transact(frame, slot, checked) if frame.blocks else await _transact_in_thread(frame, slot, checked)
     inputs = None
     if getattr(checked.tool, "mcp", None) is not None:
-        from ferrule.runs.driver.elicitation import answered_inputs  # late, as `Database` below: few tools need it
+        from ferrule.runs.driver.elicitation import open_inputs  # late, as `Database` below: few tools need it
 
-        inputs = await answered_inputs(frame, slot, _digest(checked), checked)
-    journal, (digest, entry) = frame.run.journal, _begun(frame, slot, checked)
+        inputs = await open_inputs(frame, slot, _digest(checked), checked)
+    journal, (digest, entry) = frame.run.journal, _claim(frame, slot, checked)
     if entry is not None:
         journal.add(entry) if frame.blocks else await journal.aadd(entry)
-        _tell_start(frame, checked)
+        _report_start(frame, checked)
     result = await _perform(frame, slot, checked, inputs=inputs)
-    frame.alive()  # the thread of a call that was abandoned: its result is not the run's
+    frame.check_alive()  # the thread of a call that was abandoned: its result is not the run's
     entry = Entry(slot, "result", digest, result)
     journal.add(entry) if frame.blocks else await journal.aadd(entry)
-    return _told(frame, checked, result)
+    return _report(frame, checked, result)
 
 
 async def _perform(
     frame: Frame, slot: str, checked: CheckedCall, *, database: Database | None = None, inputs: Inputs | None = None
 ) -> ToolResult:
     place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
-    inside = called(frame, slot, checked, place)
+    inside = open_frame(frame, slot, checked, place)
     blocks = frame.blocks or database is not None  # a transaction has a thread of its own
     try:
-        result = await _invoke(place, inside, timed(frame, checked), blocks=blocks)
-        spent = left_program(frame, slot, inside, failed=result.is_error) if inside is not None else None
+        result = await _invoke(place, inside, with_timeout(frame, checked), blocks=blocks)
+        spent = close_frame(frame, slot, inside, failed=result.is_error) if inside is not None else None
         if spent is not None:
             await frame.run.journal.write(spent, blocks=blocks)
     except Suspended:
         if inputs is not None:
-            await inputs.keep()
+            await inputs.record()
         raise
     except ConfirmationRequired as error:
         if error.run is None:
@@ -232,10 +240,10 @@ def _transact(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     from ferrule.runs.driver.transaction import UNDONE, Database, transactions
 
     where = transactions(frame.run, checked.tool)
-    digest, entry = _begun(frame, slot, checked)
+    digest, entry = _claim(frame, slot, checked)
     if entry is not None:
         frame.run.journal.add(entry)
-        _tell_start(frame, checked)
+        _report_start(frame, checked)
     try:
         with where.transaction() as connection:
             database = Database(connection)
@@ -244,7 +252,7 @@ def _transact(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
                 result = failure(checked.call, ToolError(UNDONE))
             if result.is_error:
                 raise _Undone(result)
-            frame.alive()
+            frame.check_alive()
             ended = Entry(slot, "result", digest, result)
             where(ended)
     except _Undone as undone:
@@ -252,7 +260,7 @@ def _transact(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
         frame.run.journal.add(Entry(slot, "result", digest, result))
     else:
         frame.run.journal.entries.append(ended)
-    return _told(frame, checked, result)
+    return _report(frame, checked, result)
 
 
 class _Undone(Exception):  # noqa: N818  a way out of the transaction, seen by nobody
@@ -276,22 +284,22 @@ async def _transact_in_thread(frame: Frame, slot: str, checked: CheckedCall) -> 
         raise
 
 
-def _begun(frame: Frame, slot: str, checked: CheckedCall) -> tuple[str, Entry | None]:
+def _claim(frame: Frame, slot: str, checked: CheckedCall) -> tuple[str, Entry | None]:
     """The call's digest, and the entry to write before it runs. A call is claimed here, and can be once in an execution."""
     frame.check()
     digest = _digest(checked)
     if frame.run.journal.has_begun(slot) and is_program(checked.tool):
         return digest, None  # it goes on inside, where it stopped
     frame.run.journal.dispatch(slot)
-    return digest, begun(frame.run.id, slot, digest, checked)
+    return digest, begun_entry(frame.run.id, slot, digest, checked)
 
 
-def _tell_start(frame: Frame, checked: CheckedCall) -> None:
+def _report_start(frame: Frame, checked: CheckedCall) -> None:
     if frame.tell is not None:
         frame.tell(events.CallStarted(checked.call))
 
 
-def _told(frame: Frame, checked: CheckedCall, result: ToolResult) -> ToolResult:
+def _report(frame: Frame, checked: CheckedCall, result: ToolResult) -> ToolResult:
     if frame.tell is not None:
         frame.tell(events.CallFinished(checked.call, result))
     if result.error is not None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content, Part
     from ferrule.values.record import Record
 
-VERSION = 1
+_VERSION = 1
 PARTS: dict[str, type[Part]] = {"text": Text, "image": Image, "audio": Audio, "file": File}
 PART_NAMES: dict[Any, str] = {kind: name for name, kind in PARTS.items()}
 _ERRORS = {**{name: found for name, found in vars(errors).items() if isinstance(found, type)}, **errors.RENAMED}
@@ -44,14 +44,14 @@ def entry_text(entry: Entry) -> str:
 
 def entry_form(entry: Entry) -> dict[str, Any]:
     """One entry as JSON data."""
-    return {"v": VERSION, "slot": entry.slot, "kind": entry.kind, "digest": entry.digest, "value": _value(entry)}
+    return {"v": _VERSION, "slot": entry.slot, "kind": entry.kind, "digest": entry.digest, "value": _value(entry)}
 
 
 def read_entry(line: Any) -> Entry:
     """An entry out of its line, or of the data in it; raises `StoreError` for what is none, or is of a newer version."""
-    form = cast("dict[str, Any]", line) if isinstance(line, dict) else read_object(line, "an entry of a journal")
-    if form.get("v") != VERSION:
-        msg = f"This journal entry has version {form.get('v')!r}; this ferrule reads version {VERSION}. Use a newer ferrule."
+    form = cast("dict[str, Any]", line) if isinstance(line, dict) else parse_object(line, "an entry of a journal")
+    if form.get("v") != _VERSION:
+        msg = f"This journal entry has version {form.get('v')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule."
         raise StoreError(msg)
     try:
         kind = form["kind"]
@@ -62,7 +62,7 @@ def read_entry(line: Any) -> Entry:
         raise StoreError(msg) from error
 
 
-def read_object(text: Any, what: str) -> dict[str, Any]:
+def parse_object(text: Any, what: str) -> dict[str, Any]:
     """A JSON object; raises `StoreError` that says what it should have been."""
     try:
         found = json.loads(text) if isinstance(text, str) else None  # not bytes, which may be a pickle
@@ -99,16 +99,16 @@ def _response(response: Response) -> dict[str, Any]:
     form = {name: value for name, value in fields_of(response).items() if name != "raw" and value is not None and value != ()}
     form["usage"] = list(fields_of(response.usage).values())
     if response.tool_calls:
-        form["tool_calls"] = [call_form(call) for call in response.tool_calls]
+        form["tool_calls"] = [_call_form(call) for call in response.tool_calls]
     return form
 
 
 def _read_response(form: dict[str, Any]) -> Response:
-    read: dict[str, Any] = {"usage": Usage(*form["usage"]), "tool_calls": tuple(map(read_call, form.get("tool_calls", ())))}
+    read: dict[str, Any] = {"usage": Usage(*form["usage"]), "tool_calls": tuple(map(_read_call, form.get("tool_calls", ())))}
     return Response(**{**form, **read})
 
 
-def call_form(call: ToolCall) -> dict[str, Any]:
+def _call_form(call: ToolCall) -> dict[str, Any]:
     """A call as JSON data, with all its fields."""
     form: dict[str, Any] = {"name": call.name, "args": call.args, "id": call.id}
     if call.intention is not None:
@@ -120,8 +120,8 @@ def call_form(call: ToolCall) -> dict[str, Any]:
     return form
 
 
-def read_call(form: Mapping[str, Any]) -> ToolCall:
-    """A call out of `call_form`."""
+def _read_call(form: Mapping[str, Any]) -> ToolCall:
+    """A call out of `_call_form`."""
     fault, repairs = form.get("fault"), form.get("repairs")
     read: dict[str, Any] = {"fault": CallFault(**fault) if fault is not None else None, "repairs": tuple(repairs or ())}
     return ToolCall.unchecked(**{**form, **read})
@@ -172,7 +172,7 @@ def read_error(facts: Mapping[str, Any]) -> BaseException:
 
 def record_form(record: Record) -> dict[str, Any]:
     """A decision or a question as JSON data, by its fields."""
-    return {name: call_form(value) if isinstance(value, ToolCall) else jsonable(value) for name, value in fields_of(record).items()}
+    return {name: _call_form(value) if isinstance(value, ToolCall) else jsonable(value) for name, value in fields_of(record).items()}
 
 
 def read_decision(form: Mapping[str, Any]) -> Decision:
@@ -182,7 +182,7 @@ def read_decision(form: Mapping[str, Any]) -> Decision:
 
 def read_question(form: Mapping[str, Any]) -> Question:
     """A question out of `record_form`."""
-    read: dict[str, Any] = {**form, "call": read_call(form["call"])}
+    read: dict[str, Any] = {**form, "call": _read_call(form["call"])}
     return Question(**read)
 
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _ACT = re.compile(r"([0-9]+)[^/0-9]?[^/]*")
 _ASKED = re.compile(r"(.*)\?i[0-9]+", re.DOTALL)
-Kind = Literal["model", "failure", "limit", "begun", "result", "decision", "once"]
+EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", "once"]
 
 
 class Entry(Changing):
     """One line of a journal."""
 
     slot: str
-    kind: Kind
+    kind: EntryKind
     digest: str
     """What was asked, in a form that is equal when the question is equal."""
     value: Any = None
@@ -123,7 +123,7 @@ class Journal:
             msg = f"The call at {slot} was begun in this execution already; it does not run a second time."
             raise RunError(msg)
 
-    def left(self, path: str, *, unfinished: bool = False) -> None:
+    def close_frame(self, path: str, *, unfinished: bool = False) -> None:
         """Called when a frame inside the run ended: `finished` for what lies below its path. One that failed leaves what it leaves."""
         for slot, entry in [each for each in list(self._unread.items()) if each[0].startswith(path)]:
             if not unfinished:
@@ -135,7 +135,7 @@ class Journal:
         """Whether recorded answers are left that the program has not asked for again."""
         return bool(self._unread)
 
-    def take(self, slot: str, kind: Kind, digest: str) -> Entry | None:
+    def take(self, slot: str, kind: EntryKind, digest: str) -> Entry | None:
         """The answer recorded at a slot, or None where there is none yet; raises `ReplayMismatchError` if it answers another question."""
         if not self._unread:
             return None
@@ -187,7 +187,7 @@ class Journal:
         if later is not None:
             raise ReplayMismatchError(slot, f"{later.kind} {later.digest} at {later.slot}", found)
 
-    def finished(self) -> None:
+    def check_finished(self) -> None:
         """Called when the program returned: recorded answers that it did not ask for again mean that it changed."""
         if self._unread:
             slot, entry = next(iter(self._unread.items()))

@@ -38,47 +38,47 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Program
     from ferrule.runs.state import RunState
 
-VERSION = 1
+_VERSION = 1
 _TAG = "$ferrule"
 _PLAIN_BITS = 64
 _SCALARS = (str, int, float, bool, type(None))
 
 
-def given_of(run: RunState) -> dict[str, Any]:
+def inputs_form(run: RunState) -> dict[str, Any]:
     """What a run was given, as JSON data: `{"args": [...], "inputs": {name: ...}}`. Raises `RunError` for what would not come back."""
     _check_config(run)
     return {
-        "args": [_kept(run.program, k, value) for k, value in enumerate(run.args)],
-        "inputs": {name: _kept(run.program, name, value) for name, value in run.inputs.items()},
+        "args": [_input_form(run.program, k, value) for k, value in enumerate(run.args)],
+        "inputs": {name: _input_form(run.program, name, value) for name, value in run.inputs.items()},
     }
 
 
-def head_of(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All of a run but its journal, as JSON data; `given` is of `given_of`, made when the run began or now."""
+def head_form(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a run but its journal, as JSON data; `given` is of `inputs_form`, made when the run began or now."""
     return {
-        "ferrule_run": VERSION,
+        "ferrule_run": _VERSION,
         "id": run.id,
         "program": run.program.name,
-        "fingerprint": fingerprint(run.program),
+        "fingerprint": program_fingerprint(run.program),
         **given,
         "key": run.key.hex(),
         "status": run.status,
         "error": error_facts(run.error) if run.error is not None else None,
         "questions": [record_form(question) for question in run.pending],
         # What was decided on a kept run stands in its store alone, where it is taken once: a copy does not bring it along.
-        "answers": [record_form(each) for each in run.answers.values() if run.kept is None or each.kind == "revoke"],
+        "answers": [record_form(each) for each in run.answers.values() if run.persistence is None or each.kind == "revoke"],
     }
 
 
-def checked_head(head: Mapping[str, Any], program: Program, *, migrate: bool) -> Mapping[str, Any]:
+def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool) -> Mapping[str, Any]:
     """A head that this ferrule can read and that is of this program, or `StoreError`; `ReplayMismatchError` shows what differs."""
-    if head.get("ferrule_run") != VERSION:
-        msg = f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {VERSION}. Use a newer ferrule."
+    if head.get("ferrule_run") != _VERSION:
+        msg = f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule."
         raise StoreError(msg)
     if head.get("redacted"):
         msg = f"The run {head['id']} was redacted: neither its inputs nor its journal are there any more."
         raise StoreError(msg)
-    now = fingerprint(program)
+    now = program_fingerprint(program)
     if not migrate and head["fingerprint"] != now:
         then, now = _different(head["fingerprint"], now)
         raise ReplayMismatchError(
@@ -90,8 +90,8 @@ def checked_head(head: Mapping[str, Any], program: Program, *, migrate: bool) ->
 def read_inputs(head: Mapping[str, Any], program: Program, tools: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional arguments and inputs of a run, as the program was given them. `tools` are those that inputs name."""
     at_hand = {tool.name: tool for tool in map(Tool.of, tools)}
-    args = tuple([_again(program, k, form, at_hand) for k, form in enumerate(head["args"])])
-    return args, {name: _again(program, name, form, at_hand) for name, form in head["inputs"].items()}
+    args = tuple([_read_input(program, k, form, at_hand) for k, form in enumerate(head["args"])])
+    return args, {name: _read_input(program, name, form, at_hand) for name, form in head["inputs"].items()}
 
 
 def restore(run: RunState, head: Mapping[str, Any]) -> None:
@@ -107,7 +107,7 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
 # -- fingerprint ---------------------------------------------------------------------------------------------------
 
 
-def fingerprint(program: Program) -> dict[str, Any]:
+def program_fingerprint(program: Program) -> dict[str, Any]:
     """`{"program": class, "predictors": {path: {"signature", "digest", "tools": {name: digest}}}}`."""
     # Not the module: a program that is defined in a script is in `__main__` there, and elsewhere when another process imports it.
     found: dict[str, Any] = {"program": type(program).__qualname__, "predictors": {}}
@@ -146,7 +146,7 @@ def _lines(side: Any) -> dict[str, str]:
 # -- inputs --------------------------------------------------------------------------------------------------------
 
 
-class _OfAType(Exception):  # noqa: N818  a signal within this module, no error
+class _NeedsType(Exception):  # noqa: N818  a signal within this module, no error
     """A value that only its declared type can read back."""
 
 
@@ -158,14 +158,14 @@ def _check_config(run: RunState) -> None:
         check_saved(cast("Mapping[str, Any]", config))
 
 
-def _kept(program: Program, name: str | int, value: Any) -> Any:
+def _input_form(program: Program, name: str | int, value: Any) -> Any:
     try:
         return _form(value)
-    except _OfAType:
+    except _NeedsType:
         pass
     form = {_TAG: "typed", "value": jsonable(marked_parts(value))}
     try:
-        again = _again(program, name, form, {})
+        again = _read_input(program, name, form, {})
         is_same = _is_same(value, again) and jsonable(marked_parts(again)) == form["value"]
     except (RunError, ValueError):
         is_same = False
@@ -182,14 +182,14 @@ def _form(value: Any) -> Any:
     kind = cast("Any", type(value))
     if kind in _SCALARS:
         if not _is_exact(value):
-            raise _OfAType
+            raise _NeedsType
         return value
     if kind is list:
         return [_form(each) for each in value]
     if kind is dict:
         form: dict[Any, Any] = {key: _form(each) for key, each in value.items()}
         if not all(type(key) is str and _is_exact(key) for key in form):
-            raise _OfAType
+            raise _NeedsType
         return {_TAG: "dict", "value": form} if _TAG in form else form
     if kind is History:
         return {_TAG: "history", **jsonable(value.format())}
@@ -197,7 +197,7 @@ def _form(value: Any) -> Any:
         return {_TAG: PART_NAMES[kind], **value.__dict__}
     if isinstance(value, Tool):
         return {_TAG: "tool", "name": value.name, "digest": _digest(value.declaration)}
-    raise _OfAType
+    raise _NeedsType
 
 
 def _is_exact(value: Any) -> bool:
@@ -245,18 +245,18 @@ def _parts(value: Any) -> dict[Any, Any] | None:
     return {name: getattr(value, name, None) for name in names} if names is not None else None
 
 
-def _again(program: Program, name: str | int, form: Any, tools: Mapping[str, Tool]) -> Any:
+def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str, Tool]) -> Any:
     if isinstance(form, list):
-        return [_again(program, name, each, tools) for each in cast("list[Any]", form)]
+        return [_read_input(program, name, each, tools) for each in cast("list[Any]", form)]
     if not isinstance(form, dict):
         return form
     found = cast("dict[str, Any]", form)
     rest = {key: value for key, value in found.items() if key != _TAG}
     match found.get(_TAG):
         case None:
-            return {key: _again(program, name, each, tools) for key, each in found.items()}
+            return {key: _read_input(program, name, each, tools) for key, each in found.items()}
         case "dict":
-            return {key: _again(program, name, each, tools) for key, each in rest["value"].items()}
+            return {key: _read_input(program, name, each, tools) for key, each in rest["value"].items()}
         case "typed":
             return _reader(program, name)(read_marked(rest["value"]))
         case "history":

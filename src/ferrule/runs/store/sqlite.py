@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import DecisionError, StoreError
-from ferrule.runs.confirmation.decisions import fitting, plain, refuse_malformed
-from ferrule.runs.journal.encode import read_decision, read_object, read_question, record_form
+from ferrule.runs.confirmation.decisions import accept, plain_decision, refuse_malformed
+from ferrule.runs.journal.encode import parse_object, read_decision, read_question, record_form
 from ferrule.runs.protocols import Lease, Stored, Summary
 from ferrule.runs.store.lease import is_dead, owner_name
 from ferrule.runs.store.sqlite_file import SQLiteFile
@@ -54,21 +54,21 @@ class SQLiteStore:
         self._clock = clock
         self._file = SQLiteFile(self.path, full_sync=full_sync)
         self._pid = 0
-        self._here()
+        self._writer()
 
-    def _here(self) -> StoreThread:
+    def _writer(self) -> StoreThread:
         """The thread of this process: a fork takes neither threads nor leases along."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
-            self._held: set[Lease] = set()
-            self._left: set[Lease] = set()
+            self._leases: set[Lease] = set()
+            self._abandoned: set[Lease] = set()
             """Leases that could not be given back: nobody is at work under them, so this process may take them over."""
-            self._thread = StoreThread(self._append_all, self._renew, lambda: bool(self._held), every_s=self.lease_s / 3)
+            self._thread = StoreThread(self._append_all, self._renew, lambda: bool(self._leases), every_s=self.lease_s / 3)
         return self._thread
 
     def close(self) -> None:
         """Close the file. The store opens it again when it is used again."""
-        self._here().stop()
+        self._writer().stop()
         self._file.close()
 
     # -- leases --------------------------------------------------------------------------------------------------
@@ -86,15 +86,15 @@ class SQLiteStore:
                 "VALUES (?, ?, 'running', ?, ?, '[]', ?, ?, ?, ?)",
                 (run_id, program, now, now, head, owner_name(), now + self.lease_s, token),
             )
-        return self._holding(Lease(run_id, token))
+        return self._hold(Lease(run_id, token))
 
     def take(self, run_id: str, *, after: int) -> Stored:
         """See `Store`. A run whose process died too often is parked as failed, and refused from then on."""
         now = self._clock()
-        self._here()
+        self._writer()
         with self._file.writing() as db:
             status, owner, until, token, recoveries = self._row(db, run_id, "status, owner, until, token, recoveries")
-            is_left = owner == owner_name() and Lease(run_id, token) in self._left
+            is_left = owner == owner_name() and Lease(run_id, token) in self._abandoned
             if owner is not None and until > now and not is_left and not is_dead(owner):
                 msg = f"Another process is at work on the run {run_id!r} ({owner}); its lease ends in {until - now:.0f} s unless renewed."
                 raise StoreError(msg)
@@ -115,27 +115,27 @@ class SQLiteStore:
                 "to go on all the same, open the store with more `max_recoveries=`."
             )
             raise StoreError(msg)
-        self._left.discard(Lease(run_id, token))
-        return Stored(status, found.head, found.entries, found.decisions, self._holding(Lease(run_id, token + 1)))
+        self._abandoned.discard(Lease(run_id, token))
+        return Stored(status, found.head, found.entries, found.decisions, self._hold(Lease(run_id, token + 1)))
 
     def _park(self, db: sqlite3.Connection, run_id: str, times: int) -> None:
         error = {"type": "StoreError", "text": f"crashed {times} times, and was parked"}
         (head,) = self._row(db, run_id, "head")
-        head = json_text({**read_object(head, "the head of a run"), "error": error})
+        head = json_text({**parse_object(head, "the head of a run"), "error": error})
         db.execute(
             "UPDATE runs SET status = 'failed', head = ?, error = ?, recoveries = ?, owner = NULL, until = 0 WHERE id = ?",
             (head, json_text(error), times, run_id),
         )
 
-    def _holding(self, lease: Lease) -> Lease:
-        thread = self._here()
-        self._held.add(lease)
+    def _hold(self, lease: Lease) -> Lease:
+        thread = self._writer()
+        self._leases.add(lease)
         thread.start()
         return lease
 
     def _renew(self) -> None:
         """Called by the thread, three times in the span of a lease."""
-        held = tuple(self._held)
+        held = tuple(self._leases)
         if held:
             with self._file.writing() as db:
                 until = self._clock() + self.lease_s
@@ -144,8 +144,8 @@ class SQLiteStore:
 
     def release(self, lease: Lease, *, status: str, head: str) -> None:
         """See `Store`."""
-        self._held.discard(lease)
-        form = read_object(head, "the head of a run")
+        self._leases.discard(lease)
+        form = parse_object(head, "the head of a run")
         error = json_text(form["error"]) if form["error"] is not None else None
         try:
             with self._file.writing() as db:
@@ -158,7 +158,7 @@ class SQLiteStore:
                 if status == "cancelled" or (cancelled and status == "waiting"):  # the latter between its last step and now
                     self._cancel(db, lease.run_id)
         except BaseException:
-            self._left.add(lease)
+            self._abandoned.add(lease)
             raise
 
     def _fence(self, db: sqlite3.Connection, lease: Lease) -> tuple[bool, int]:
@@ -181,7 +181,7 @@ class SQLiteStore:
 
     async def aappend(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
         """See `Store`."""
-        return await self._here().submit((lease, entry, starts, consumes))
+        return await self._writer().submit((lease, entry, starts, consumes))
 
     def _append_all(self, items: list[Any]) -> list[bool | StoreError]:
         """Called by the thread: everything that came together in one transaction; what one lease may not write, the others may."""
@@ -235,14 +235,14 @@ class SQLiteStore:
     def decide(self, run_id: str, decision: Decision) -> None:
         """See `Store`."""
         refuse_malformed(decision)
-        decision = plain(decision)
+        decision = plain_decision(decision)
         with self._file.writing() as db:
             status, questions = self._row(db, run_id, "status, questions")
             waiting = {form["id"]: form for form in json.loads(questions)} if status == "waiting" else {}
             question_id = decision.question_id
             row = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?", (run_id, question_id)).fetchone()
             if row is not None:
-                first = read_decision(read_object(row[0], "a decision"))
+                first = read_decision(parse_object(row[0], "a decision"))
                 if first == decision:
                     return
                 who = f" by {first.by}" if first.by else ""
@@ -252,7 +252,7 @@ class SQLiteStore:
                 there = f"waiting are: {', '.join(waiting) or 'none'}" if status == "waiting" else f"it is {status}"
                 msg = f"No question {question_id!r} waits in the run {run_id!r}; {there}."
                 raise DecisionError(msg)
-            made = fitting(read_question(waiting[question_id]), decision, now=self._clock())
+            made = accept(read_question(waiting[question_id]), decision, now=self._clock())
             text = json_text(record_form(made))
             db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, 0)", (run_id, question_id, text, self._clock()))
 
@@ -314,7 +314,7 @@ class SQLiteStore:
             if status in {"running", "waiting"}:
                 msg = f"The run {run_id!r} is {status}; cancel it before you redact it."
                 raise StoreError(msg)
-            form = read_object(head, "the head of a run")
+            form = parse_object(head, "the head of a run")
             bare = json_text({**form, "args": [], "inputs": {}, "questions": [], "answers": [], "error": None, "redacted": True})
             self._empty(db, run_id)
             db.execute("UPDATE runs SET head = ?, questions = '[]', error = NULL WHERE id = ?", (bare, run_id))

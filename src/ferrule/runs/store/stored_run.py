@@ -1,4 +1,4 @@
-"""`Kept`: a run's place in a store, and the right to write to it while it executes.
+"""`StoredRun`: a run's place in a store, and the right to write to it while it executes.
 
 It is the sink of the run's journal: an entry is on disk before the program sees the answer. After a write that failed nothing more is
 written in that execution, so that what is kept is always a beginning of what was done, and never has a gap.
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ferrule.errors import RunCancelledError, RunError, StoreError
-from ferrule.runs.journal.encode import entry_text, read_decision, read_entry, read_object
-from ferrule.runs.store.document import given_of, head_of
+from ferrule.runs.journal.encode import entry_text, parse_object, read_decision, read_entry
+from ferrule.runs.store.document import head_form, inputs_form
 from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 _A_MOMENT_S = 5.0
 
 
-class Kept:
+class StoredRun:
     """The tie between one `Run` in this process and one run in a store."""
 
-    __slots__ = ("_broken", "_given", "_held", "_lease", "_one", "_unsure", "_waited", "_wrote", "is_new", "store")
+    __slots__ = ("_broken", "_executing", "_given", "_lease", "_run_ref", "_unsure", "_waiting_head", "_wrote", "is_new", "store")
 
     def __init__(self, store: Store, run: RunState, *, is_new: bool) -> None:
         self.store = store
         self.is_new = is_new
-        self._held = ref(run)  # weak, as the run holds this: so its memory is given back without the garbage collector
+        self._run_ref = ref(run)  # weak, as the run holds this: so its memory is given back without the garbage collector
         self._lease: Lease | None = None
         self._given: dict[str, Any] = {}
         """The inputs as they were when the run was started, whatever the program did to them since."""
-        self._waited: str | None = None
+        self._waiting_head: str | None = None
         """The head of a run that waited for a person when this execution took it up."""
         self._wrote = False
         self._broken: StoreError | None = None
         self._unsure = False
         """Whether a write was given up while it went on: what is in the store and what is in memory may differ."""
-        self._one = threading.Lock()
+        self._executing = threading.Lock()
 
     @property
     def _run(self) -> RunState:
-        run = self._held()
+        run = self._run_ref()
         assert run is not None  # noqa: S101  nobody works on a run without holding it
         return run
 
@@ -58,19 +58,19 @@ class Kept:
         """Lease the run, and take over what other processes did to it. Raises `StoreError` while one of them is at work on it."""
         run = self._run
         # Whoever saw that the run rests may be here before the one that carried it there has given back the lease.
-        if run.executing or run.status == "done" or not self._one.acquire(timeout=_A_MOMENT_S):
+        if run.executing or run.status == "done" or not self._executing.acquire(timeout=_A_MOMENT_S):
             msg = f"The run {run.id} is {'done; start another one' if run.status == 'done' else 'executing already; wait for it'}."
             raise RunError(msg)
         try:
-            self._broken, self._waited, self._wrote = None, None, False
+            self._broken, self._waiting_head, self._wrote = None, None, False
             if self.is_new:
-                self._given = given_of(run)
+                self._given = inputs_form(run)
                 self._lease = self.store.create(run.id, program=run.program.name, head=self._head())
                 self.is_new = False
             else:
                 self._take()
         except BaseException:
-            self._one.release()
+            self._executing.release()
             raise
         run.journal.sink = self
 
@@ -78,7 +78,7 @@ class Kept:
         run = self._run
         stored = self.store.take(run.id, after=0 if self._unsure else len(run.journal.entries))
         assert stored.lease is not None  # noqa: S101  what `take` is for
-        head = read_object(stored.head, "the head of a run")
+        head = parse_object(stored.head, "the head of a run")
         if head["key"] != run.key.hex() or head.get("redacted"):
             self.store.release(stored.lease, status=stored.status, head=stored.head)
             msg = f"The run {run.id} was {'redacted' if head.get('redacted') else 'deleted, and another one has its id'}."
@@ -93,7 +93,7 @@ class Kept:
             raise RunError(msg)
         self._lease = stored.lease
         self._given = {name: head[name] for name in ("args", "inputs")}
-        self._waited = stored.head if stored.status == "waiting" else None
+        self._waiting_head = stored.head if stored.status == "waiting" else None
         if self._unsure:
             run.journal.entries.clear()
             self._unsure = False
@@ -116,31 +116,31 @@ class Kept:
             return
         run.journal.sink = None
         try:
-            if self._waited is not None and not self._wrote and run.status not in {"waiting", "done"} and not run.cancelled:
-                self.store.release(lease, status="waiting", head=self._waited)  # it got nowhere: it waits as before
+            if self._waiting_head is not None and not self._wrote and run.status not in {"waiting", "done"} and not run.cancelled:
+                self.store.release(lease, status="waiting", head=self._waiting_head)  # it got nowhere: it waits as before
             else:
                 self.store.release(lease, status=run.status, head=self._head())
         finally:
-            self._one.release()
+            self._executing.release()
 
     def _head(self) -> str:
-        return json_text(head_of(self._run, self._given))
+        return json_text(head_form(self._run, self._given))
 
     # -- the journal's sink --------------------------------------------------------------------------------------
 
     def __call__(self, entry: Entry) -> None:
         """Keep one entry."""
-        lease, text, more = self._ready(entry)
+        lease, text, more = self._prepare(entry)
         try:
             going_on = self.store.append(lease, text, **more)
         except StoreError as error:
             self._broken = error
             raise
-        self._heed(entry, going_on=going_on)
+        self._check_cancelled(entry, going_on=going_on)
 
     async def later(self, entry: Entry) -> None:
         """`__call__` without blocking the event loop."""
-        lease, text, more = self._ready(entry)
+        lease, text, more = self._prepare(entry)
         try:
             going_on = await self.store.aappend(lease, text, **more)
         except StoreError as error:
@@ -149,9 +149,9 @@ class Kept:
         except BaseException:  # cancelled while the writer has it: it may be on disk, or not
             self._unsure = self._wrote = True
             raise
-        self._heed(entry, going_on=going_on)
+        self._check_cancelled(entry, going_on=going_on)
 
-    def _ready(self, entry: Entry) -> tuple[Lease, str, dict[str, Any]]:
+    def _prepare(self, entry: Entry) -> tuple[Lease, str, dict[str, Any]]:
         if self._broken is not None:
             raise self._broken
         if self._lease is None:
@@ -160,7 +160,7 @@ class Kept:
         consumes = entry.value.question_id if entry.kind == "decision" else None
         return self._lease, entry_text(entry), {"starts": entry.kind == "begun", "consumes": consumes}
 
-    def _heed(self, entry: Entry, *, going_on: bool) -> None:
+    def _check_cancelled(self, entry: Entry, *, going_on: bool) -> None:
         """A run that was cancelled from elsewhere stops before its next act; a tool is not even begun (R15)."""
         self._wrote = True
         if going_on:
@@ -179,4 +179,4 @@ class Kept:
 
 
 def _decision_form(text: str) -> dict[str, Any]:
-    return read_object(text, "a decision")
+    return parse_object(text, "a decision")

@@ -140,7 +140,7 @@ def _invoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool, is_dire
 def _awaited(value: Awaitable[Any], name: str) -> Any:
     """Wait for it here. Inside a call of a run it can be cancelled from elsewhere (`runs.observers.CallPlace`)."""
     place = scope().call
-    return offload.run_async(value if place is None else place.held(value), name=name)
+    return offload.run_async(value if place is None else place.cancellable(value), name=name)
 
 
 def _awaited_within(value: Awaitable[Any], left_s: float, timeout_s: float, name: str) -> Any:
@@ -148,7 +148,7 @@ def _awaited_within(value: Awaitable[Any], left_s: float, timeout_s: float, name
 
     def limited() -> Awaitable[Any]:
         timed = within(value, left_s, timeout_s, name)
-        return timed if place is None else place.held(timed)
+        return timed if place is None else place.cancellable(timed)
 
     try:
         return offload.run_async_within(limited, left_s, timeout_s, name)
