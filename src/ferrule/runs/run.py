@@ -67,7 +67,7 @@ class Run(RunState):
         """The conversation so far: of an unfinished run, what its program itself asked last in this process."""
         self._ensure_outcome()
         found = getattr(self.outcome, "messages", None)
-        return found if isinstance(found, Messages) else self.last_messages or Messages()
+        return found if isinstance(found, Messages) else self.said or Messages()
 
     @property
     def usage(self) -> Usage:
@@ -101,13 +101,13 @@ class Run(RunState):
 
     def resume(self) -> Run:
         """Go on: replay what is journalled, then act. Returns this run, which may wait again."""
-        self.clear_cancellation(resumed=True)
+        self.goes_on(resumed=True)
         execute(self)
         return self
 
     async def aresume(self) -> Run:
         """`resume` on this event loop."""
-        self.clear_cancellation(resumed=True)
+        self.goes_on(resumed=True)
         await aexecute(self)
         return self
 
@@ -117,7 +117,7 @@ class Run(RunState):
         """Keep this run in a store from its next execution on. Called by `program.start(store=...)`."""
         from ferrule.runs.store.stored_run import StoredRun
 
-        self.persistence = StoredRun(store, self, is_new=True)
+        self.kept = StoredRun(store, self, is_new=True)
 
     @classmethod
     def load(
@@ -143,7 +143,7 @@ class Run(RunState):
         known = {each.question_id for each in run.decisions}
         run.decisions += [each for each in decided if each.question_id not in known]
         run.deps = deps
-        run.persistence = StoredRun(store, run, is_new=False)
+        run.kept = StoredRun(store, run, is_new=False)
         return run
 
     @staticmethod
@@ -184,7 +184,7 @@ class Run(RunState):
         run.extra_tools = tools
         run.journal.entries.extend(map(read_entry, entries))
         restore(run, head)
-        run.unread_lock = RLock() if run.status == "done" else None
+        run.unread = RLock() if run.status == "done" else None
         register(run, run.pending)
         return run
 
@@ -193,13 +193,13 @@ class Run(RunState):
 
         Raises what keeps the program from going the same way again: no model configured (none is asked), or another one.
         """
-        unread = self.unread_lock
+        unread = self.unread
         if unread is None:
             return
         # A replay may need the background loop: that loop does not wait for another thread's replay, but makes one of its own.
         is_alone = unread.acquire(blocking=not offload.is_awaited_by_loop())
         try:
-            if self.unread_lock is not None:  # no other thread made it meanwhile
+            if self.unread is not None:  # no other thread made it meanwhile
                 self._rebuild_outcome()
         finally:
             if is_alone:
@@ -214,8 +214,8 @@ class Run(RunState):
             execute(again, is_silent=True)
         if again.error is not None:
             raise again.error
-        self.outcome, self.tokens, self.steps, self.last_messages = again.outcome, again.tokens, again.steps, again.last_messages
-        self.unread_lock = None
+        self.outcome, self.tokens, self.steps, self.said = again.outcome, again.tokens, again.steps, again.said
+        self.unread = None
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.program.name}: {self.status}>"
@@ -236,11 +236,11 @@ async def aexecute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: b
 
 
 async def _execute(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool) -> None:
-    run.clear_cancellation()
-    if run.persistence is not None and blocks:
-        run.persistence.open()
-    elif run.persistence is not None:
-        await _aopen(run, run.persistence)
+    run.goes_on()
+    if run.kept is not None and blocks:
+        run.kept.open()
+    elif run.kept is not None:
+        await _aopen(run, run.kept)
     here = _begin(run, observers, wants_deltas=wants_deltas, is_silent=is_silent)
     with settings.entered(here):
         try:
@@ -248,11 +248,11 @@ async def _execute(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, 
             outcome = perform(*what) if blocks else await aperform(*what)
             run.journal.check_finished()
         except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
-            run.stop(error)
+            run.stopped(error)
         else:
-            run.finish(outcome)
+            run.done(outcome)
         try:
-            if run.persistence is not None and not blocks and not isinstance(run.error, GeneratorExit):
+            if run.kept is not None and not blocks and not isinstance(run.error, GeneratorExit):
                 await offload.run_or_cancel(partial(_release, run))
         finally:
             _release(run)  # here, where no thread came to it
@@ -266,7 +266,7 @@ async def _aopen(run: Run, kept: Persistence) -> None:
         await offload.run_or_cancel(kept.open)
     except asyncio.CancelledError as error:
         if kept.is_open:  # by a thread, which is not stopped: what it leased is given back
-            run.stop(error)
+            run.stopped(error)
             await offload.run_or_cancel(partial(_release, run))
         raise
 
@@ -324,10 +324,10 @@ def _begin(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_silen
 
 def _release(run: Run) -> None:
     """The run came to a rest: where it is kept, that is written down."""
-    if run.persistence is None:
+    if run.kept is None:
         return
     try:
-        run.persistence.close()
+        run.kept.close()
     except StoreError as error:
         # Every answer is on disk; that the run rests is not. So it counts as crashed, and resuming it finds the same end.
         if not _is_interrupted(run):

@@ -188,9 +188,9 @@ class RunState:
     """One execution of one program, as its driver sees it."""
 
     __slots__ = (
-        "__weakref__", "answers", "args", "cancelled", "decisions", "deps", "error", "executing", "extra_tools", "id", "inputs",
-        "journal", "key", "last_messages", "outcome", "pending", "persistence", "program", "resuming", "root", "status", "steps", "tally",
-        "tell", "tokens", "trace", "unread_lock", "wants_deltas",
+        "__weakref__", "answers", "args", "cancelled", "decisions", "deps", "error", "executing", "extra_tools", "id",
+        "inputs", "journal", "kept", "key", "outcome", "pending", "program", "resuming", "root", "said", "status", "steps", "tally",
+        "tell", "tokens", "trace", "unread", "wants_deltas",
     )  # fmt: skip
 
     def __init__(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, run_id: str | None = None) -> None:
@@ -213,11 +213,11 @@ class RunState:
         self.root: Frame | None = None
         """The frame of the execution that is going on. Let go of with its end: a run and its frame hold each other, and memory is then
         given back at once, without waiting for the garbage collector."""
-        self.last_messages: Messages | None = None
+        self.said: Messages | None = None
         """What the program itself asked a model last."""
         self.tokens: list[int] = [0, 0, 0, 0]
         """Those of the latest execution's frame; a thread that it left behind may still count in them."""
-        self.unread_lock: Any = None
+        self.unread: Any = None
         """There as long as the run was done when it was loaded, and what it returned is not made of its journal yet."""
         self.trace: TracebackType | None = None
         """Where the error was raised; every time it is raised again, Python writes the place of that into the error itself."""
@@ -231,7 +231,7 @@ class RunState:
         """Makes the ids of this run's questions; kept with it."""
         self.deps: Any = None
         """What tools get beside their arguments (`Context.deps`); never kept."""
-        self.persistence: Persistence | None = None
+        self.kept: Persistence | None = None
         """The run's place in a store; None for one that lives in memory only."""
         self.outcome: Any = None
         """What the program returned."""
@@ -283,10 +283,10 @@ class RunState:
             self.status, self.pending = "cancelled", ()
             self._forget_untaken()
             self.error = RunCancelledError(f"The run {self.id} was cancelled while it waited for a person.")
-        if self.persistence is not None:
-            self.persistence.store.cancel(self.id)
+        if self.kept is not None:
+            self.kept.store.cancel(self.id)
 
-    def clear_cancellation(self, *, resumed: bool = False) -> None:
+    def goes_on(self, *, resumed: bool = False) -> None:
         """Before an execution: a cancellation of an earlier one is over, and one that comes from now on holds.
 
         One of a run that did not begin yet holds as well, unless somebody resumes it.
@@ -306,7 +306,7 @@ class RunState:
         if root is not None:
             root.life.over, self.root = True, None
 
-    def finish(self, prediction: Any) -> None:
+    def done(self, prediction: Any) -> None:
         """The program returned."""
         self._end()
         if isinstance(prediction, Prediction):
@@ -315,7 +315,7 @@ class RunState:
         self.status = "done"
         self.executing = False
 
-    def stop(self, error: BaseException) -> None:
+    def stopped(self, error: BaseException) -> None:
         """The execution ended without a prediction."""
         life = self.root.life if self.root is not None else None
         if isinstance(life, Execution) and life.left and _is_cancellation(error):  # the run's own: nobody's task is cancelled

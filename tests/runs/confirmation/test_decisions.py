@@ -470,7 +470,7 @@ def test_a_cancellation_in_the_middle_of_an_execution_leaves_no_approval_behind(
     run.answer(run.pending[0].approve())
     run.begin(None, wants_deltas=False)
     run.cancel()
-    run.stop(RunCancelledError("cancelled"))
+    run.stopped(RunCancelledError("cancelled"))
     assert (run.status, run.answers, run.decisions) == ("cancelled", {}, [])
 
 

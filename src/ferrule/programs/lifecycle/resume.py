@@ -101,7 +101,7 @@ def _decided_run(program: Any, given: Any, inputs: Mapping[str, Any]) -> Run:
             msg = f"A run resumes with the inputs it was started with; `{name}` is {shown(value)} now. Leave inputs out when resuming."
             raise InputError(msg)
     state.decide()
-    run.clear_cancellation(resumed=True)
+    run.goes_on(resumed=True)
     return run
 
 

@@ -176,8 +176,8 @@ def put_decision(run: RunState, decision: Decision) -> None:
             msg = f"No question {asked!r} waits in this run; waiting are: {waiting or 'none'}."
             raise DecisionError(msg)
         decision = accept(question, decision, now=time())
-        if run.persistence is not None:
-            run.persistence.store.decide(run.id, decision)
+        if run.kept is not None:
+            run.kept.store.decide(run.id, decision)
         run.answers[asked] = decision
         run.decisions.append(decision)
 
@@ -232,7 +232,7 @@ def decided_ids(run: RunState) -> frozenset[str]:
     """The ids of questions of a run on which a decision is put, here or in its store, and not yet taken up."""
     from ferrule.runs.journal.encode import parse_object, read_decision
 
-    kept = run.persistence.store.load(run.id).decisions if run.persistence is not None else ()
+    kept = run.kept.store.load(run.id).decisions if run.kept is not None else ()
     here = frozenset(key for key, each in run.answers.items() if each.kind != "revoke")
     return here | {read_decision(parse_object(text, "a decision")).question_id for text in kept}
 

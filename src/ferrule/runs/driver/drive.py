@@ -102,7 +102,7 @@ def _recorded(frame: Frame, act: CallModel) -> tuple[str, str, Response | _Failu
     slot = frame.slot()
     digest = act.request.digest
     if not frame.path:
-        frame.run.last_messages = act.request.messages
+        frame.run.said = act.request.messages
     entry = frame.run.journal.take(slot, "model", digest)
     frame.live = entry is None
     if entry is None:

@@ -66,7 +66,7 @@ def head_form(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
         "error": error_facts(run.error) if run.error is not None else None,
         "questions": [record_form(question) for question in run.pending],
         # What was decided on a kept run stands in its store alone, where it is taken once: a copy does not bring it along.
-        "answers": [record_form(each) for each in run.answers.values() if run.persistence is None or each.kind == "revoke"],
+        "answers": [record_form(each) for each in run.answers.values() if run.kept is None or each.kind == "revoke"],
     }
 
 
