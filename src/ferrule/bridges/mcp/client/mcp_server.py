@@ -12,7 +12,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ferrule.bridges.mcp.client.core import Core
-from ferrule.bridges.mcp.client.offers import Offers, ServerInfo, ServerTools
+from ferrule.bridges.mcp.client.offers import ServerInfo, ServerOffers, ServerTools
 from ferrule.bridges.mcp.client.options import ServerOptions, check_option, options_from
 from ferrule.bridges.mcp.client.recording import ReplayLink
 from ferrule.bridges.mcp.spec import ServerSpec, name_of_command, name_of_url, read_servers_file, spec_from_state
@@ -31,7 +31,7 @@ R = TypeVar("R")
 _LOOP_ANSWERS_WITHIN_S = 10.0
 
 
-class MCPServer(Offers):
+class MCPServer(ServerOffers):
     """An MCP server: `MCPServer.stdio("npx", ["-y", "..."])`, `.http(url)`, `.sse(url)`, `.in_memory(server)`, or `mcp("...")`.
 
     As a context manager, sync or async, it connects, yields its tools and closes. Options: see `ServerOptions`. Failures raise

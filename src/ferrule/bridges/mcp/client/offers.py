@@ -85,7 +85,7 @@ class ServerInfo(Record, kw_only=True):
     capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-class Offers:
+class ServerOffers:
     """The lists of `MCPServer`."""
 
     options: ServerOptions

@@ -1,8 +1,8 @@
 """One live session with an MCP server, owned by one task of the background loop.
 
-The owner task alone enters and leaves the SDK's transport and session, whoever opens or closes the session. Requests are tasks beside it,
-so that cancelling one leaves the connection alone. Results are what stood on the wire, not models of the SDK, which reject a whole list for
-one bad tool and a whole result for one unknown block.
+The owner task alone enters and leaves the SDK's transport and session, no matter which task opens or closes the session. Requests are tasks
+beside it, so that cancelling one leaves the connection alone. Results are what stood on the wire, not models of the SDK, which reject a
+whole list for one bad tool and a whole result for one unknown block.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ferrule import settings
-from ferrule.bridges.mcp.server.confirm import ANSWER, APPROVE, FORM, PersonAnswer, Tickets, ask_person, returned_state
+from ferrule.bridges.mcp.server.confirm import ANSWER, APPROVE, FORM, PersonAnswer, Tickets, ask_client, returned_state
 from ferrule.bridges.mcp.server.context import EventSender, MCPCall
 from ferrule.bridges.mcp.server.result import error_result, wire_result
 from ferrule.errors import ConfirmationRequired, DecisionError, ToolArgumentsError, ToolRetry, ToolStop, ToolTimeoutError
@@ -136,7 +136,7 @@ class CallRunner:
 
     async def _ask(self, place: MCPCall, query: _Query) -> PersonAnswer | Any:
         if self._rules.confirm is None:
-            return PersonAnswer("host") if query.only_host else await ask_person(place, query.text, query.state, query.wants, query.form)
+            return PersonAnswer("host") if query.only_host else await ask_client(place, query.text, query.state, query.wants, query.form)
         # The host's own code, run like a tool: an exception counts as a no.
         decide = Tool("confirm", None, self._rules.confirm, {"type": "object", "additionalProperties": True})
         arguments = CheckedArguments((query.name, dict(query.args)), {}, {})

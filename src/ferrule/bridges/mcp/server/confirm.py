@@ -68,7 +68,7 @@ class PersonAnswer(Record):
     """The filled-in form, for a question with a form."""
 
 
-async def ask_person(
+async def ask_client(
     place: MCPCall, question: str, state: str, wants: str = APPROVE, form: Mapping[str, Any] | None = None
 ) -> PersonAnswer | Any:
     """The person's answer; or the SDK's `InputRequiredResult` with the question, to be returned to the client.

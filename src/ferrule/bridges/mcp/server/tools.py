@@ -1,4 +1,4 @@
-"""The tools that a server of ours offers: tools, functions and programs as entries of `tools/list`.
+"""The tools that ferrule serves over MCP: tools, functions and programs as entries of `tools/list`.
 
 A tool that came from another MCP server keeps that server's entry.
 """
