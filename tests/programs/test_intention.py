@@ -1,4 +1,4 @@
-"""Seed 004's intention: asked for, kept with the call, never passed on (P34-P48; `tools/definition/intention.py`)."""
+"""Seed 004's intention: asked for, kept with the call, never passed on (P34-P48; `tools/definition/export.py`)."""
 
 from __future__ import annotations
 

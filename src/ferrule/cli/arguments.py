@@ -16,7 +16,7 @@ from ferrule.cli.sample_tools import TOOLS
 from ferrule.errors import ConfigurationError, InputError, SignatureError, ToolDefinitionError, ToolLoadError, shown
 from ferrule.programs.module import Module
 from ferrule.tools.execution.run import attempt
-from ferrule.tools.sources.files import load_module
+from ferrule.tools.sources import load_module
 from ferrule.tools.tool import Tool
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from ferrule.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ferrule.programs.lifecycle.saving import Predictor
@@ -182,9 +182,7 @@ class Module:
 
         Programs in attributes with a leading underscore come last.
         """
-        from ferrule.programs.lifecycle.submodules import walk_submodules
-
-        return walk_submodules(self, Module)
+        return _walk(self)
 
     def named_predictors(self) -> list[tuple[str, Predictor]]:
         """Every `Predict` inside, with its path. Demos, models and saved state belong to these."""
@@ -303,6 +301,36 @@ class _FlowOnly:
         self.flow = module.flow
         self.forward = module.forward
         self.aforward = module.aforward
+
+
+def _walk(root: Module) -> Iterator[tuple[str, Module]]:
+    # Saved states use these paths: a program that has a public path must get that one, whatever private attributes hold it too.
+    seen: set[int] = set()
+    later: list[tuple[str, Any]] = [("self", root)]
+    while later:
+        stack, later = later[::-1], []
+        while stack:
+            name, found = stack.pop()
+            if id(found) in seen:
+                continue
+            seen.add(id(found))  # containers too: a cache may hold itself
+            if not isinstance(found, Module):
+                stack += [
+                    (f"{name}[{key!r}]", value) for key, value in _elements(found)[::-1] if isinstance(value, (Module, list, tuple, dict))
+                ]
+                continue
+            yield name, found
+            prefix = "" if found is root else f"{name}."
+            attributes = tuple(vars(found).items())[::-1]
+            stack += [(f"{prefix}{key}", value) for key, value in attributes if not key.startswith("_")]
+            later += [(f"{prefix}{key}", value) for key, value in attributes[::-1] if key.startswith("_")]
+
+
+def _elements(found: Any) -> Sequence[tuple[Any, Any]]:
+    # Copies: another thread may be filling a cache.
+    if isinstance(found, dict):
+        return tuple(cast("dict[Any, Any]", found).items())
+    return tuple(enumerate(cast("list[Any]", found))) if isinstance(found, (list, tuple)) else ()
 
 
 def _call(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:

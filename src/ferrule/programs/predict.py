@@ -254,7 +254,6 @@ class _Turns(_WithTools):
             self.signature = _may_call_first(self.signature, self.toolbox)
 
     def context(self, view: ModuleView) -> ModuleContext:
-        """See `dynamic.Owner`."""
         said = [message for message in self.render(self.asker.adapter) if message.role != "system"]
         return ModuleContext(view, self.trajectory, dict(self.values), History(messages=said))
 

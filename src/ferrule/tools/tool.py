@@ -160,14 +160,14 @@ class Tool(attributes.ToolAttributes, Type):
     @classmethod
     def of(cls, thing: Any) -> Tool:
         """Make a tool of a tool, a callable, a LangChain tool, an entry of an MCP list, or a declaration (canonical or flat)."""
-        from ferrule.tools.sources.convert import tool_parts
+        from ferrule.tools.sources import tool_parts
 
         return thing if isinstance(thing, Tool) else cls(**tool_parts(thing))
 
     @classmethod
     def from_langchain(cls, tool: Any) -> Tool:
         """Make a tool of a LangChain `BaseTool`, sync or async."""
-        from ferrule.tools.sources.convert import langchain_parts
+        from ferrule.tools.sources import langchain_parts
 
         return cls(**langchain_parts(tool))
 
@@ -191,14 +191,14 @@ class Tool(attributes.ToolAttributes, Type):
     @classmethod
     def from_file(cls, filepath: str | Path, *, strict: bool = False) -> Tool | None:
         """Load the function named like its Python file. None if there is none; `strict` raises `ToolLoadError`. Runs the file."""
-        from ferrule.tools.sources.files import load_file
+        from ferrule.tools.sources import load_file
 
         return load_file(filepath, cls._from_file, strict=strict)
 
     @classmethod
     def load(cls, filepath: str | Path | None = None, file_name: str | list[str] | None = None, *, strict: bool = False) -> list[Tool]:
         """Load the tools in a folder (default `tools`), all or some by name, or in one file. Runs the files."""
-        from ferrule.tools.sources.files import load_folder
+        from ferrule.tools.sources import load_folder
 
         return load_folder(filepath, file_name, cls._from_file, lambda each: each.name, strict=strict)
 

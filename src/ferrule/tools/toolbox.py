@@ -300,7 +300,4 @@ def _searched(
         if not found:
             raise UnknownToolError(pattern, [tool.name for tool in offered])
         kept.update(tool.name for tool in found)
-    return (
-        tuple(tool for tool in offered if tool.name in kept),
-        (*(tool for tool in offered if tool.name not in kept), *behind),
-    )
+    return (tuple(tool for tool in offered if tool.name in kept), (*(tool for tool in offered if tool.name not in kept), *behind))

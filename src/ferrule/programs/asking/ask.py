@@ -51,12 +51,7 @@ class Asker(Record):
     conditions: Conditions = Conditions()
 
     def request(
-        self,
-        signature: type[Signature],
-        messages: Messages,
-        *,
-        tools: Declarations = NO_TOOLS,
-        adapter: Adapter | None = None,
+        self, signature: type[Signature], messages: Messages, *, tools: Declarations = NO_TOOLS, adapter: Adapter | None = None
     ) -> Request:
         """A request in the adapter's shape.
 

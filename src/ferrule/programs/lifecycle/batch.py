@@ -27,12 +27,7 @@ class _Callable(Protocol):
 
 
 def run_batch(
-    program: _Callable,
-    inputs: Iterable[Mapping[str, Any]],
-    *,
-    max_concurrency: int | None,
-    progress: bool,
-    return_exceptions: bool,
+    program: _Callable, inputs: Iterable[Mapping[str, Any]], *, max_concurrency: int | None, progress: bool, return_exceptions: bool
 ) -> list[Any]:
     """See `Module.batch`. The first error ends the batch, unless `return_exceptions` puts errors in their places."""
     batch = _Batch(inputs, progress=progress, placed=(Exception,) if return_exceptions else ())
@@ -66,12 +61,7 @@ def _outcome(future: Future[Any]) -> Any:
 
 
 async def arun_batch(
-    program: _Callable,
-    inputs: Iterable[Mapping[str, Any]],
-    *,
-    max_concurrency: int | None,
-    progress: bool,
-    return_exceptions: bool,
+    program: _Callable, inputs: Iterable[Mapping[str, Any]], *, max_concurrency: int | None, progress: bool, return_exceptions: bool
 ) -> list[Any]:
     """See `Module.abatch`."""
     import asyncio

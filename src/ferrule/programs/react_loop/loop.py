@@ -16,7 +16,7 @@ from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.programs.react_loop.modes import Mode, Turn, fault_result, native_mode, shorten, text_mode
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView, has_changes
 from ferrule.programs.tool_use.use import UsingTools, use_tools
-from ferrule.tools.definition.intention import check_no_intention_argument
+from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.convert import content_of
@@ -184,16 +184,13 @@ class _Loop:
 
     @property
     def module(self) -> Agent:
-        """See `dynamic.Owner`."""
         return self.agent
 
     def context(self, view: ModuleView) -> ModuleContext:
-        """See `dynamic.Owner`."""
         said = [message for message in self.request.messages if message.role != "system"]
         return ModuleContext(view, Trajectory(self.steps), dict(self.values), History(messages=said))
 
     def check(self, tools: Sequence[Tool]) -> None:
-        """See `dynamic.Owner`."""
         _refuse_builtin_names(tools)
         if self.agent.intention:
             check_no_intention_argument(tools)

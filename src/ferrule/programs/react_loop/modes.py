@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from ferrule.errors import AdapterParseError
 from ferrule.programs.asking.ask import Asker, ask_model
 from ferrule.programs.instructions import loop_instructions
-from ferrule.tools.definition.intention import DESCRIPTION, add_intention, take_intention, write_intention
+from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention, take_intention, write_intention
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.conversation.message import Message, Messages, tool_message
 from ferrule.values.record import Record, replace
@@ -69,7 +69,7 @@ def shorten(content: Content, limit: int) -> Content:
     return f"{content[:half]}\n… ({len(content) - 2 * half} characters left out) …\n{content[-half:]}"
 
 
-class TextMode(Record):
+class _TextMode(Record):
     """Steps as the fields `next_thought`, `next_tool_name`, `next_tool_args`; each finished step is one user message."""
 
     asker: Asker
@@ -80,11 +80,9 @@ class TextMode(Record):
     observation_chars: int
 
     def request(self, steps: Sequence[Step]) -> Request:
-        """See `Mode`."""
         return self.request_after(self._messages(self.asker.adapter, steps))
 
     def request_after(self, messages: Messages) -> Request:
-        """See `Mode`."""
         return self.asker.request(self.signature, messages)
 
     def _messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
@@ -92,8 +90,6 @@ class TextMode(Record):
         return opening.then(*[self._step_message(adapter, step, i) for i, step in enumerate(steps)]) if steps else opening
 
     def turn(self, request: Request, steps: Sequence[Step], index: int) -> Generator[Act, Any, Turn]:
-        """See `Mode`."""
-
         def render(adapter: Adapter) -> Messages:
             return self._messages(adapter, steps)
 
@@ -114,7 +110,6 @@ class TextMode(Record):
             raise _without_other_fields(error, self.signature) from error.__cause__
 
     def render(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
-        """See `Mode`."""
         del turn
         return (self._step_message(self.asker.adapter, step, index, news),)
 
@@ -132,7 +127,7 @@ class TextMode(Record):
         return adapter.step_message(fields)
 
 
-class NativeMode(Record):
+class _NativeMode(Record):
     """Steps as native tool calls: an assistant message with the calls, and one tool message for each."""
 
     asker: Asker
@@ -148,17 +143,14 @@ class NativeMode(Record):
     observation_chars: int
 
     def request(self, steps: Sequence[Step]) -> Request:
-        """See `Mode`."""
         opening = self.asker.adapter.opening(self.signature, self.values, demos=self.demos, native=True)
         rendered = [message for i, step in enumerate(steps) for message in self.render(step, i, None)]
         return self.request_after(opening.then(*rendered) if rendered else opening)
 
     def request_after(self, messages: Messages) -> Request:
-        """See `Mode`."""
         return self.asker.request(self.signature, messages, tools=self.declarations)
 
     def turn(self, request: Request, steps: Sequence[Step], index: int) -> Generator[Act, Any, Turn]:
-        """See `Mode`."""
         del index
 
         def render(adapter: Adapter) -> Messages:
@@ -183,7 +175,6 @@ class NativeMode(Record):
             return {}  # plain text ends the loop too; the extractor makes outputs of it
 
     def render(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
-        """See `Mode`."""
         del index, news  # the declarations of the next request show what changed
         if turn is not None and turn.response is not None:
             answer = turn.response.message()
@@ -210,20 +201,20 @@ class _ThoughtReader:
 
 def text_mode(
     asker: Asker, predict: Predict, values: Mapping[str, Any], toolbox: Toolbox, *, intention: bool, observation_chars: int
-) -> TextMode:
+) -> _TextMode:
     """Text mode for one run."""
     signature = _text_signature(predict.signature, toolbox, intention=intention)
-    return TextMode(asker, signature, values, predict.demos, observation_chars)
+    return _TextMode(asker, signature, values, predict.demos, observation_chars)
 
 
 def native_mode(
     asker: Asker, predict: Predict, values: Mapping[str, Any], toolbox: Toolbox, *, intention: bool, observation_chars: int
-) -> NativeMode:
+) -> _NativeMode:
     """Native mode for one run."""
     base = predict.signature
     declarations = _with_intention(toolbox) if intention else toolbox.declarations
     signature = _native_signature(base)
-    return NativeMode(asker, signature, base, values, predict.demos, declarations, intention, observation_chars)
+    return _NativeMode(asker, signature, base, values, predict.demos, declarations, intention, observation_chars)
 
 
 @lru_cache(maxsize=256)
@@ -237,7 +228,7 @@ def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool)
     signature = _without_outputs(base).with_instructions(loop_instructions(base, toolbox, native=False))
     signature = signature.append("next_thought", OutputField(desc="What you think of the situation and what to do next."), str)
     if intention:
-        signature = signature.append("next_intention", OutputField(desc=DESCRIPTION), str)
+        signature = signature.append("next_intention", OutputField(desc=INTENTION_DESCRIPTION), str)
     signature = signature.append("next_tool_name", OutputField(desc="The tool to call next."), names)
     return signature.append("next_tool_args", OutputField(desc="The tool's arguments."), dict[str, Any])
 

@@ -2,23 +2,32 @@
 
 Providers take `[A-Za-z0-9_-]{1,64}` as a name. Other characters are escaped as `_dot_` or `_x<hexadecimal>_`, and `own_name` reads them
 back. Only a name that is too long, empty or unprintable has no wire form.
+
+A native call has no field for the intention, the model's reason for the call: the declaration gets one more argument, first, and the call
+keeps it apart from the arguments of the function.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ToolDefinitionError, shown
-from ferrule.tools.definition import intention
+from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.schema.words import escape_markers, escape_surrogates
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from ferrule.tools.definition.constructor import ToolDefinition
+    from ferrule.values.calls.call import ToolCall, ToolSpec
     from ferrule.values.schema.nodes import Schema
 
 LONGEST = 64
+INTENTION = "intention"
+INTENTION_DESCRIPTION = "Why this call is made, and what it is to achieve."
+_INTENTION_FIELD: Mapping[str, Any] = {"type": "string", "description": INTENTION_DESCRIPTION}
 _SAFE = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPE = re.compile(r"_(?:dot|x([0-9a-f]{2,5}|10[0-9a-f]{4}))_")
 _END = re.compile(r"<(?=\s*/\s*desc)", re.IGNORECASE)
@@ -68,8 +77,8 @@ def call_schema(name: str, parameters: Schema) -> dict[str, Any]:
     definitions: Any = parameters.pop("$defs", None)
     schema: dict[str, Any] = {
         "type": "object",
-        "properties": {intention.NAME: dict(intention.FIELD), "name": {"type": "string", "const": name}, "arguments": parameters},
-        "required": [intention.NAME, "name", "arguments"],
+        "properties": {INTENTION: dict(_INTENTION_FIELD), "name": {"type": "string", "const": name}, "arguments": parameters},
+        "required": [INTENTION, "name", "arguments"],
         "additionalProperties": False,
     }
     if definitions:
@@ -96,3 +105,58 @@ def tool_state(given: ToolDefinition, parameters: Schema) -> dict[str, Any]:
 
 def _escape(character: str) -> str:
     return "_dot_" if character == "." else f"_x{ord(character):02x}_"
+
+
+# -- intention ------------------------------------------------------------------------------------------------------
+
+
+def check_no_intention_argument(tools: Iterable[ToolSpec]) -> None:
+    """Raise `ToolDefinitionError` for a tool that has an argument of that name: the two could not be told apart."""
+    for tool in tools:
+        if INTENTION in tool.declaration["function"]["parameters"]["properties"]:
+            msg = (
+                f"`{tool.name}` has an argument `{INTENTION}` of its own, and the agent asks for the intention of every call. "
+                f"Rename the argument, or make the agent with `intention=False`."
+            )
+            raise ToolDefinitionError(msg)
+
+
+def add_intention(tools: Iterable[ToolSpec], *, without: str) -> Declarations:
+    """Declarations that ask for the intention first, except for the tool named `without`."""
+    return Declarations(tool.declaration if tool.name == without else _asking(tool.declaration) for tool in tools)
+
+
+def _asking(declaration: Mapping[str, Any]) -> dict[str, Any]:
+    function: Mapping[str, Any] = declaration["function"]
+    parameters: Mapping[str, Any] = function["parameters"]
+    asking = {
+        **parameters,
+        **{key: [_knowing(branch) for branch in parameters[key]] for key in ("anyOf", "oneOf", "allOf") if key in parameters},
+        "properties": {INTENTION: dict(_INTENTION_FIELD), **parameters.get("properties", {})},
+        "required": [INTENTION, *parameters.get("required", ())],
+    }
+    return {**declaration, "function": {**function, "parameters": asking}}
+
+
+def _knowing(branch: Any) -> Any:
+    """Add the intention to a branch of a union, which may forbid further arguments."""
+    if not isinstance(branch, dict) or "properties" not in branch:
+        return cast("Any", branch)
+    form = cast("dict[str, Any]", branch)
+    return {**form, "properties": {INTENTION: dict(_INTENTION_FIELD), **form["properties"]}}
+
+
+def take_intention(call: ToolCall) -> ToolCall:
+    """Move the intention from the arguments of a call to the call. A call without one is accepted."""
+    if INTENTION not in call.args:
+        return call
+    rest = dict(call.args)
+    why = rest.pop(INTENTION)
+    return call.changed(args=rest, intention=call.intention or (why.strip() if isinstance(why, str) else None) or None)
+
+
+def write_intention(call: ToolCall) -> ToolCall:
+    """Move the intention back into the arguments, as a model writes it natively."""
+    if call.intention is None:
+        return call
+    return call.changed(args={INTENTION: call.intention, **call.args}, intention=None)

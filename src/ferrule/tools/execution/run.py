@@ -16,15 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ferrule.concurrency import offload
 from ferrule.concurrency.deadline import within
-from ferrule.errors import (
-    AsyncToolError,
-    ConfirmationRequired,
-    ReplayMismatchError,
-    RunCancelledError,
-    StoreError,
-    ToolError,
-    ToolStop,
-)
+from ferrule.errors import AsyncToolError, ConfirmationRequired, ReplayMismatchError, RunCancelledError, StoreError, ToolError, ToolStop
 from ferrule.settings import current, scope
 from ferrule.tools.execution.tool_changes import ModuleCallback, aapply_change, apply_change
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure, to_result

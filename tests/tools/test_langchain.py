@@ -7,7 +7,7 @@ import pytest
 
 from ferrule.errors import AsyncToolError, ToolArgumentsError, ToolDefinitionError
 from ferrule.settings import context
-from ferrule.tools.sources.convert import is_langchain_tool
+from ferrule.tools.sources import is_langchain_tool
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox, to_tool
 

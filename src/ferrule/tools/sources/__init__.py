@@ -1,1 +1,0 @@
-"""Tools from elsewhere: files, LangChain, remote servers."""
