@@ -167,7 +167,7 @@ class CallPlace(Changing):
 
     @property
     def caller(self) -> Any:
-        """Who calls, in seed 004's form of a tool: the agent."""
+        """The program that calls; None for a direct call."""
         return self.frame.run.program if self.frame is not None else None
 
     def cancellable(self, value: Awaitable[R]) -> Awaitable[R]:

@@ -2,7 +2,7 @@
 
 A store knows nothing of programs. It keeps texts (the head of a run, the entries of its journal, decisions), and who may write: a *lease*
 is the right to write to one run, and its token is checked at every write. So a process that was thought dead and comes back finds its
-next write refused, and nothing of a run is ever written by two (durability, Q4).
+next write refused, and two processes never write to one run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What calls do to the world, and what is done where a stop hides whether they did it.
 
 In: calls that an earlier execution of the run began, of which the journal has no result. Out: for each a result that was found out, leave
-to run it (again), or a question to a person. A call that may not be repeated is never run a second time in silence (durability, the table).
+to run it (again), or a question to a person. A call that may not be repeated is never run a second time without asking.
 """
 
 from __future__ import annotations

@@ -51,17 +51,15 @@ def recount(frame: Frame, slot: str) -> None:
         frame.budget.spend(**counted)
 
 
-async def refuse_over_limit(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry:
-    """The result of a call for which the limits leave no room: written down, as another execution may count in another order."""
-    told = f"Call to `{checked.call.name}` was not run: the limit of tool calls is reached. Answer with what you know."
-    return await refuse(frame, slot, digest, checked, told)
+def refuse_over_limit(slot: str, digest: str, checked: CheckedCall) -> Entry:
+    """The result of a call over the limit of tool calls. Journalled, because another execution may count in another order."""
+    text = f"Call to `{checked.call.name}` was not run: the limit of tool calls is reached. Answer with what you know."
+    return refuse(slot, digest, checked, text)
 
 
-async def refuse(frame: Frame, slot: str, digest: str, checked: CheckedCall, told: str) -> Entry:
-    """What the model is told in place of a result, written down as the result of the call."""
-    entry = Entry(slot, "result", digest, ToolResult(checked.call.name, told, checked.call.id, is_error=True))
-    await frame.write(entry)
-    return entry
+def refuse(slot: str, digest: str, checked: CheckedCall, text: str) -> Entry:
+    """The result of a call that is not run: an error with this text."""
+    return Entry(slot, "result", digest, ToolResult(checked.call.name, text, checked.call.id, is_error=True))
 
 
 def with_timeout(frame: Frame, checked: CheckedCall) -> CheckedCall:

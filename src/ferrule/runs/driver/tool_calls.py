@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 
 async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
     """Run a batch; the results are in the order of the calls."""
-    results, live, left = await _sort(frame, act)
+    results, live, left, refused = _sort(frame, act)
+    for entry in refused:
+        await frame.write(entry)
     waiting = await _settle(frame, left, results, live) if left else {}
     if len(live) == 1 and not waiting:
         at, slot, checked = live[0]
@@ -124,21 +126,22 @@ async def _fill_in_tasks(
         raise several.exceptions[0] from None
 
 
-async def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, CutOff]]]:
-    """Results that the journal has, with None for the others; those others; and those of them that were begun, but not ended."""
+def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, CutOff]], list[Entry]]:
+    """The recorded results (None for others), the calls to run, those that a crash cut off, and the results of refused ones to journal."""
     journal, slot = frame.run.journal, frame.slot()
     results: list[ToolResult | None] = []
     live: list[Live] = []
     left: list[tuple[int, CutOff]] = []
+    refused: list[Entry] = []
     allowed = len(act.calls) if frame.budget is None else frame.budget.take_calls(len(act.calls))
     for k, checked in enumerate(act.calls):
         at = f"{slot}.{k}"
         entry = journal.take(at, "result", _digest(checked)) if journal.replaying else None
         has_begun = journal.has_begun(at)
         if entry is None and k >= allowed:
-            entry = await refuse_over_limit(frame, at, _digest(checked), checked)
+            refused.append(entry := refuse_over_limit(at, _digest(checked), checked))
         elif entry is None and checked.refused is not None and not has_begun:
-            entry = await refuse(frame, at, _digest(checked), checked, checked.refused)
+            refused.append(entry := refuse(at, _digest(checked), checked, checked.refused))
         results.append(entry.value if entry is not None else None)
         if entry is not None:
             if is_program(checked.tool):
@@ -148,7 +151,7 @@ async def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], 
         else:
             live.append((k, at, checked))
     frame.live = bool(live or left)
-    return results, live, left
+    return results, live, left, refused
 
 
 async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
@@ -159,7 +162,7 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
         call = reconcile_call(frame.run.id, each)
         if call is not None:
             place = CallPlace(frame.tell, each.checked.call.id or each.slot, frame.run.id, frame)
-            found = await _invoke(place, None, call, blocks=frame.blocks)
+            found = _invoke(place, None, call) if frame.blocks else await _ainvoke(place, None, call)
         answer = await settle(frame, each, found)
         if isinstance(answer, ToolResult):
             await frame.write(Entry(each.slot, "result", each.digest, answer))
@@ -202,7 +205,8 @@ async def _perform(
     inside = open_frame(frame, slot, checked, place)
     blocks = frame.blocks or database is not None  # a transaction has a thread of its own
     try:
-        result = await _invoke(place, inside, with_timeout(frame, checked), blocks=blocks)
+        call = with_timeout(frame, checked)
+        result = _invoke(place, inside, call) if blocks else await _ainvoke(place, inside, call)
         spent = close_frame(frame, slot, inside, failed=result.is_error) if inside is not None else None
         if spent is not None:
             await frame.run.journal.write(spent, blocks=blocks)
@@ -221,11 +225,12 @@ async def _perform(
     return result
 
 
-async def _invoke(place: CallPlace, inside: Frame | None, checked: CheckedCall, *, blocks: bool) -> ToolResult:
-    here = settings.Scope(settings.scope().overrides, inside, place)
-    if blocks:
-        return copy_context().run(_run_in_scope, here, checked)
-    with settings.entered(here):
+def _invoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> ToolResult:
+    return copy_context().run(_run_in_scope, settings.Scope(settings.scope().overrides, inside, place), checked)
+
+
+async def _ainvoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> ToolResult:
+    with settings.entered(settings.Scope(settings.scope().overrides, inside, place)):
         return await arun_call(checked)
 
 

@@ -2,7 +2,7 @@
 
 One entry is one JSON object on one line: `{"v": 1, "slot", "kind", "digest", "value"}`. There is no pickle and no class name that would be
 imported: what a value becomes is settled by the entry's kind. Left out are what only the process that was there can hold: a response's
-`raw`, a result's `value` and `error`, the `raw` of a model's error. A newer version is refused by name (durability, R11).
+`raw`, a result's `value` and `error`, the `raw` of a model's error. A newer version is refused by name.
 """
 
 from __future__ import annotations

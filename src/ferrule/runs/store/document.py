@@ -1,7 +1,7 @@
 """A run as a JSON document: its head, which is all but the journal.
 
 In: a `RunState`. Out: a head as JSON data, and a `RunState` filled from one. The fingerprint in it says with which program the run was
-made: class, signatures, tools with the digests of their schemas (durability, R12). Inputs are kept as JSON and read back as the types the
+made: class, signatures, tools with the digests of their schemas. Inputs are kept as JSON and read back as the types the
 program declares. An input that would not come back equal is refused when the run starts, not when it is resumed.
 """
 

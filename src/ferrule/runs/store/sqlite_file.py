@@ -158,7 +158,7 @@ class SQLiteFile:
     def _prepare(self, db: sqlite3.Connection) -> None:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute(f"PRAGMA synchronous={'FULL' if self._full_sync else 'NORMAL'}")
-        db.execute("PRAGMA secure_delete=ON")  # what is deleted is gone from the file, too (R18)
+        db.execute("PRAGMA secure_delete=ON")  # deleted text is overwritten in the file, too
         version: int = db.execute("PRAGMA user_version").fetchone()[0]
         if version == SCHEMA:
             return

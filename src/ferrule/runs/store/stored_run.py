@@ -161,7 +161,7 @@ class StoredRun:
         return self._lease, entry_text(entry), {"starts": entry.kind == "begun", "consumes": consumes}
 
     def _check_cancelled(self, entry: Entry, *, going_on: bool) -> None:
-        """A run that was cancelled from elsewhere stops before its next act; a tool is not even begun (R15)."""
+        """A run that was cancelled from elsewhere stops before its next act; no further tool begins."""
         self._wrote = True
         if going_on:
             return
