@@ -38,12 +38,9 @@ def describe_new_tools(added: Iterable[Tool], removed: Iterable[str]) -> str:
     """A change of the tools in words, for a model that has its tools in the prompt: the prompt before it stays the same."""
     lines = [f"- {tool.format()}" for tool in added]
     gone = _names(removed)
-    return "\n".join(
-        [
-            *(["From now on there are these tools too:", *lines] if lines else []),
-            *([f"No longer there: {gone}"] if gone != "nothing" else []),
-        ]
-    )
+    if lines:
+        lines = ["From now on there are these tools too:", *lines]
+    return "\n".join([*lines, f"No longer there: {gone}"] if gone != "nothing" else lines)
 
 
 def _finish(**outputs: Any) -> str:

@@ -17,6 +17,8 @@ from ferrule.errors import (
 )
 from ferrule.programs.asking.ask import (
     Asker,
+    adapt_to_model,
+    add_native_outputs,
     ask_model,
     calls_natively,
     check_positive,
@@ -25,7 +27,6 @@ from ferrule.programs.asking.ask import (
     refuses_tools,
     split_inputs,
 )
-from ferrule.programs.asking.native_types import adapt_to_model, add_native_outputs
 from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.module import Module
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView, has_changes

@@ -59,9 +59,26 @@ def tool(
 ) -> Any:
     """Make a function a `Tool`: `@tool`, or `@tool(name="add", require_confirmation=True)`. The result is still callable.
 
-    Name and description (`desc` is the same) are by default the function's own. `args`, `arg_types`, `arg_desc`, `schema`, `mcp_server`,
-    `require_confirmation`, `effect`, `reconcile`, `unknown`, `timeout_s` and `concurrent` are those of `Tool`; other `keywords` are errors.
-    Raises `ToolDefinitionError` if a model could not call the function.
+    Args:
+        name: The tool's name; the function's by default.
+        description: What the tool does, for the model; the docstring by default.
+        desc: The same as `description`.
+        args: By parameter, a description or a JSON schema that replaces the one read from the function.
+        arg_types: By parameter, a type that replaces the annotation.
+        arg_desc: By parameter, a description.
+        schema: A JSON schema of all arguments.
+        mcp_server: The name of the MCP server that has the tool.
+        require_confirmation: True, `"destructive"`, `ask(...)` or a function of the arguments: whether a person must agree to a call.
+        effect: What a call changes: `"read"`, `"idempotent"`, `"transactional"` or `"once"` (the default).
+        reconcile: Called with the call's key and arguments before a repetition. Returns the call's result, `NotDone` or `Unknown`.
+        unknown: If it is unknown whether a crashed call has run: `"ask"` a person, `"tell"` the model, or `"fail"`.
+        timeout_s: The most seconds that a call may take.
+        concurrent: Whether calls of one turn may run at the same time.
+        keywords: None are known; a misspelled option is an error.
+
+    Raises:
+        ToolDefinitionError: A model could not call the function.
+
     """
     options = dict(locals())
     for each in ("name", "description", "keywords"):

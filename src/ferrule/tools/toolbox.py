@@ -201,7 +201,9 @@ class LiveToolbox(Toolbox):
     @property
     def is_listed(self) -> bool:
         """Whether the servers have listed their tools."""
-        return "tools" in _own_slots(self)
+        with contextlib.suppress(AttributeError):
+            return object.__getattribute__(self, "tools") is not None
+        return False
 
     def list_tools(self) -> Toolbox:
         """A plain toolbox with the current tools of the servers. Lists them if needed."""
@@ -251,15 +253,6 @@ _RESERVED = ("finish", "user_clarification")
 def is_server(thing: Any) -> bool:
     """Whether this is an `MCPServer` (`bridges/mcp/client/mcp_server.py`), which cannot be imported here."""
     return callable(getattr(cast("Any", type(thing)), "ask_in_runs", None))
-
-
-def _own_slots(box: Toolbox) -> set[str]:
-    found: set[str] = set()
-    for name in Toolbox.__slots__:
-        with contextlib.suppress(AttributeError):
-            object.__getattribute__(box, name)
-            found.add(name)
-    return found
 
 
 def _resolve_names(tools: tuple[Tool, ...], reserved: Iterable[str] = ()) -> tuple[Tool, ...]:

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from ferrule.errors import ToolArgumentsError
-from ferrule.tools.arguments.numbers import fit_numbers
+from ferrule.tools.arguments.nested import fit_numbers
 from ferrule.tools.tool import Tool
 
 INFINITE = float("inf")

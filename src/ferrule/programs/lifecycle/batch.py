@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -48,16 +48,11 @@ def run_batch(
             for _ in as_completed(futures):  # not in the inputs' order: a slow first item must not hide a failure behind it
                 if batch.error is not None:
                     raise batch.error
-        return [_outcome(future) for future in futures]
+        return [future.result() if (error := future.exception()) is None else error for future in futures]
     finally:
         with offload.Aside():
             pool.shutdown(wait=True, cancel_futures=True)
         batch.end_line()
-
-
-def _outcome(future: Future[Any]) -> Any:
-    error = future.exception()
-    return future.result() if error is None else error
 
 
 async def arun_batch(

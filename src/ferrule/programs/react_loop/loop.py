@@ -13,7 +13,7 @@ from ferrule.errors import BadRequestError, ContextOverflowError, DuplicateToolE
 from ferrule.programs.asking.ask import Asker, calls_natively, check_positive, make_asker, refuses_tools, split_inputs
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool, is_builtin
 from ferrule.programs.predict import ChainOfThought, Predict
-from ferrule.programs.react_loop.modes import Mode, Turn, fault_result, native_mode, shorten, text_mode
+from ferrule.programs.react_loop.modes import Mode, Turn, native_mode, shorten, text_mode
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView, has_changes
 from ferrule.programs.tool_use.use import UsingTools, use_tools
 from ferrule.tools.definition.export import check_no_intention_argument
@@ -65,7 +65,18 @@ class Agent(Protocol):
 def check_signature(signature: type[Signature] | str) -> type[Signature]:
     """The agent's signature; raises `SignatureError` for field names that the loop uses itself."""
     found = as_signature(signature)
-    _refuse_reserved(found)
+    for name, field in found.input_fields.items():
+        is_no_history = name == "history" and field.annotation is not History
+        if name in {"trajectory", *_OWN} or name.startswith("next_") or is_no_history:
+            why = "`ReAct` uses it itself" if name != "history" else "it is kept for the conversation: give it the type `History`"
+            msg = f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name."
+            raise SignatureError(msg)
+    if "trajectory" in found.output_fields:
+        msg = (
+            "An output of a ReAct agent cannot be called `trajectory`: its prediction holds the steps taken under that name. "
+            "Choose another name, or read `prediction.trajectory`."
+        )
+        raise SignatureError(msg)
     return found
 
 
@@ -259,7 +270,7 @@ class _Loop:
     def _step(self, turn: Turn) -> Generator[Act, Any, tuple[Step, ToolCall | None]]:
         """Run the turn's calls; the `finish` call, if there is one, comes last."""
         if turn.problem:
-            return Step(turn.thought, (), (fault_result(turn.problem),)), None
+            return Step(turn.thought, (), (ToolResult("", turn.problem, is_error=True, is_fault=True),)), None
         named = [call for call in turn.calls if call.name == "finish"]
         if not named:
             results: list[ToolResult] = yield from self._use_tools(turn, turn.calls)
@@ -299,21 +310,6 @@ def _shorten_step(step: Step, limit: int) -> Step:
 
 def _entries(step: Step, i: int) -> dict[str, Any]:
     return {f"{key}_{i}": step.entry(key) for key in ("thought", "tool_name", "tool_args", "observation")}
-
-
-def _refuse_reserved(signature: type[Signature]) -> None:
-    for name, field in signature.input_fields.items():
-        is_no_history = name == "history" and field.annotation is not History
-        if name in {"trajectory", *_OWN} or name.startswith("next_") or is_no_history:
-            why = "`ReAct` uses it itself" if name != "history" else "it is kept for the conversation: give it the type `History`"
-            msg = f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name."
-            raise SignatureError(msg)
-    if "trajectory" in signature.output_fields:
-        msg = (
-            "An output of a ReAct agent cannot be called `trajectory`: its prediction holds the steps taken under that name. "
-            "Choose another name, or read `prediction.trajectory`."
-        )
-        raise SignatureError(msg)
 
 
 def _refuse_builtin_names(own: Iterable[Tool]) -> None:

@@ -105,9 +105,13 @@ class _TextMode(Record):
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         try:
-            return _read_step(adapter, response)
+            return adapter.read(_STEP, response)
         except AdapterParseError as error:
-            raise _without_other_fields(error, self.signature) from error.__cause__
+            # Models often name a tool without parameters and leave the arguments out. Arguments that are unreadable are a problem.
+            unreadable = {name for name, _ in error.problems} - error.absent
+            if not error.parsed.get("next_tool_name") or "next_tool_args" in unreadable:
+                raise _without_other_fields(error, self.signature) from error.__cause__
+            return error.parsed
 
     def render(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
         del turn
@@ -248,17 +252,6 @@ _STEP = Signature("situation -> next_thought: Any, next_intention: Any = None, n
 """Parses a step more leniently than the prompt asks for it, so that the model's slips become observations."""
 
 
-def _read_step(adapter: Adapter, response: Response) -> dict[str, Any]:
-    try:
-        return adapter.read(_STEP, response)
-    except AdapterParseError as error:
-        # Models often name a tool without parameters and leave the arguments out. Arguments that are unreadable are a problem.
-        unreadable = {name for name, _ in error.problems} - error.absent
-        if not error.parsed.get("next_tool_name") or "next_tool_args" in unreadable:
-            raise
-        return error.parsed
-
-
 def _without_other_fields(error: AdapterParseError, signature: type[Signature]) -> AdapterParseError:
     """The error without the problems of fields that `_STEP` has and the prompt does not ask for: the model cannot repair those."""
     asked = {"", *signature.output_fields}
@@ -294,8 +287,3 @@ def _call(name: Any, args: Any, call_id: str) -> ToolCall:
     raw = args if isinstance(args, str) else json.dumps(args, default=str)
     reason = f"its arguments must be a JSON object of argument names and values, found {type(args).__name__}"
     return ToolCall(name=name, id=call_id, fault=CallFault("invalid_tool_call_arguments", reason, raw))
-
-
-def fault_result(problem: str) -> ToolResult:
-    """The observation of a step without a call."""
-    return ToolResult("", problem, is_error=True, is_fault=True)

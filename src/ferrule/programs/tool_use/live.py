@@ -15,6 +15,7 @@ from ferrule.errors import MCPError
 from ferrule.programs.tool_use.dynamic import has_changes
 from ferrule.tools.execution.tool_changes import module_callback
 from ferrule.tools.mcp.tool import RemoteCall
+from ferrule.tools.server_tools import rename_tool
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox, is_server
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
@@ -147,13 +148,7 @@ class LiveTools:
                 for tool in server.tools:
                     place = _place(tool)
                     if place in names:
-                        yield _rename(tool, names[place])
-
-
-def _rename(tool: Tool, name: str) -> Tool:
-    from ferrule.tools.server_tools import rename_tool
-
-    return rename_tool(tool, name)
+                        yield rename_tool(tool, names[place])
 
 
 def _same(one: Tool, other: Tool) -> bool:

@@ -14,8 +14,7 @@ from pydantic_core import PydanticSerializationError, PydanticUndefined, Validat
 
 from ferrule.errors import ToolArgumentsError
 from ferrule.tools.arguments.given_schema import build_validator, check_by_schema, json_view
-from ferrule.tools.arguments.iterators import copy_arguments, iterate_again, read_iterators
-from ferrule.tools.arguments.numbers import MODELS, find_non_finite, fit_numbers
+from ferrule.tools.arguments.nested import MODELS, copy_arguments, find_non_finite, fit_numbers, iterate_again, read_iterators
 from ferrule.tools.arguments.problems import Problem, explain_jsonschema, explain_pydantic, unknown_argument
 from ferrule.tools.arguments.repairs import decode_object, repair, unwrap
 from ferrule.tools.definition.inspect_function import field_of
@@ -172,7 +171,11 @@ class Checker:
         args, misplaced = fit_numbers(args, self.parameters.schema) if self._wants_numbers else (args, [])
         known = {name: value for name, value in args.items() if name in self._names}
         others = {name: value for name, value in args.items() if name not in self._names}
-        problems = [self._unknown(name) for name in others if not self.parameters.open or not _is_name(name) or name == self._found.context]
+        problems = [
+            unknown_argument(name, list(self._names))
+            for name in others
+            if not self.parameters.open or not _is_name(name) or name == self._found.context
+        ]
         problems += self._duplicates(known)
         values: dict[str, Any] = {}
         try:
@@ -207,9 +210,6 @@ class Checker:
     def _own_names(self) -> frozenset[str] | None:
         own = frozenset(each.name for each in self._found.parameters)
         return own if any(each not in own for each in self._names.values()) else None
-
-    def _unknown(self, name: object) -> Problem:
-        return unknown_argument(name, list(self._names))
 
     def _duplicates(self, known: dict[str, Any]) -> list[Problem]:
         if not self._aliased:

@@ -63,9 +63,9 @@ def explain_pydantic(error: ValidationError, args: Mapping[str, Any], schema: Sc
     found: dict[Path, list[str]] = {}
     details = error.errors(include_url=False, include_context=True)
     for each in details:
-        path, is_in_union = _place(each, args)
+        path, label = _label(each, args)
         place = _schema_at(path, schema, names)
-        if is_in_union and len({_label(one, args) for one in details if _label(one, args)[0] == path}) > 1:
+        if label is not None and len({_label(one, args) for one in details if _label(one, args)[0] == path}) > 1:
             text = _expected(place, schema, _value_at(path, args))
         else:
             path = _whole_place(each, args)
@@ -90,19 +90,14 @@ def explain_jsonschema(errors: Iterable[Any], schema: Schema) -> list[Problem]:
             found.append(missing_argument(dotted_path((*path, said)), node.get(said, True), schema))
         elif keyword == "additionalProperties" and is_object(value) and is_object(each.schema):
             known: Any = each.schema.get("properties", {})
-            found += [_under(path, unknown_argument(name, known)) for name in value if name not in known]
+            unknown = [unknown_argument(name, known) for name in value if name not in known]
+            found += [(dotted_path((*path, name)), text) for name, text in unknown]
         else:
             found.append((dotted_path(path), _keyword_said(keyword, bound, value, each, schema)))
     return list(dict.fromkeys(found))
 
 
 # -- pydantic -------------------------------------------------------------------------------------------------------
-
-
-def _place(each: ErrorDetails, args: Any) -> tuple[Path, bool]:
-    """The path up to the first step that is the label of a union, and whether there is one."""
-    path, rest = _walk(each["loc"], args, is_missing=each["type"] == "missing")
-    return path, bool(rest)
 
 
 def _walk(loc: Sequence[str | int], args: Any, *, is_missing: bool) -> tuple[Path, Sequence[str | int]]:
@@ -126,6 +121,7 @@ def _inside(value: Any, step: str | int) -> Any:
 
 
 def _label(each: ErrorDetails, args: Any) -> tuple[Path, str | int | None]:
+    """The path up to the first step that is the label of a union, and that label."""
     path, rest = _walk(each["loc"], args, is_missing=each["type"] == "missing")
     return path, rest[0] if rest else None
 
@@ -216,10 +212,6 @@ def _within(node: Any, step: str | int, root: Schema) -> Any:
 
 
 # -- jsonschema -----------------------------------------------------------------------------------------------------
-
-
-def _under(path: Path, problem: Problem) -> Problem:
-    return (dotted_path((*path, problem[0])), problem[1])
 
 
 _KEYWORDS = {

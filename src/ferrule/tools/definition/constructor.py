@@ -213,7 +213,8 @@ def check_schema(where: str, schema: Schema) -> None:
 
 def _problem(node: Schema, root: Schema) -> str:
     kind = node.get("type")
-    if kind is not None and not set(_hashable(kind if is_list(kind) else [kind])) <= _TYPES:
+    kinds: list[Any] = kind if is_list(kind) else [kind]
+    if kind is not None and not all(isinstance(each, str) and each in _TYPES for each in kinds):
         return f"has the unknown type {shown(kind)}"
     for key in ("properties", "patternProperties", "$defs", "definitions"):
         if not is_object(node.get(key, {})):
@@ -240,10 +241,6 @@ def _pattern_problem(patterns: list[Any], more: Mapping[str, Any]) -> str:
         except (re.error, TypeError, RecursionError, OverflowError) as error:
             return f"has a broken pattern {shown(pattern)} ({error})"
     return ""
-
-
-def _hashable(values: list[Any]) -> list[Any]:
-    return [each if isinstance(each, str) else shown(each) for each in values]
 
 
 def _mapping(name: str, what: str, value: Any) -> dict[str, Any]:

@@ -88,13 +88,8 @@ def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | None]:
 def run_tool(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False, is_direct: bool = False) -> Any:
     """Run from sync code; an awaitable is awaited on the background loop.
 
-    Args:
-        tool: The tool.
-        arguments: Its checked arguments.
-        whole: Read a generator, or another iterator, and return the list of its items. Reading runs the tool's code, so it happens where
-            the tool runs and counts for its time limit. Otherwise the iterator itself is returned.
-        is_direct: An async tool raises `AsyncToolError` unless `allow_tool_async_sync_conversion` is on.
-
+    `whole` returns the items of an iterator as a list: reading them runs the tool's code, so it happens here and counts for its time limit.
+    With `is_direct` an async tool raises `AsyncToolError`, unless `allow_tool_async_sync_conversion` is on.
     """
     if tool.takes_context:
         with _filled(tool, arguments) as filled:

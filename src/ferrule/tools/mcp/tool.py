@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.errors import MCPConnectionError, MCPToolError, ToolDefinitionError, shown
 from ferrule.tools.arguments.checker import Checker
-from ferrule.tools.arguments.numbers import fit_numbers
+from ferrule.tools.arguments.nested import fit_numbers
 from ferrule.tools.arguments.problems import Problem, explain_jsonschema
 from ferrule.tools.definition.inspect_function import FunctionSpec
 from ferrule.tools.definition.mcp import MCPDefinition, as_plain, read_definition
