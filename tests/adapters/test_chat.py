@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.adapters.chat import ChatAdapter
-from ferrule.adapters.streaming.markers import MarkerReader, Markers
+from ferrule.adapters.chat import ChatAdapter, MarkerReader, Markers
 from ferrule.errors import AdapterParseError
 from ferrule.values.signatures.signature import Signature
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.adapters.json_object import JSONAdapter
-from ferrule.adapters.streaming.json_fields import JSONReader
+from ferrule.adapters.json_object import JSONAdapter, JSONReader
 from ferrule.errors import AdapterParseError
 from ferrule.values.calls.call import ToolCalls
 from ferrule.values.conversation.exchange import Capabilities, Request, Response, Shape

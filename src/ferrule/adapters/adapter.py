@@ -262,12 +262,7 @@ class Adapter(ABC):
         return self._prompt_parts(signature, native=False).system.text
 
     def format_user_message_content(
-        self,
-        signature: type[Signature],
-        inputs: Mapping[str, Any],
-        prefix: str = "",
-        suffix: str = "",
-        main_request: bool = False,
+        self, signature: type[Signature], inputs: Mapping[str, Any], prefix: str = "", suffix: str = "", main_request: bool = False
     ) -> str:
         """Render the given inputs between `prefix` and `suffix`; `main_request` adds the request for the outputs."""
         reminder = self.reminder(list(signature.output_fields)) if main_request else ""

@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.adapter import Adapter
+from ferrule.adapters.buffer import Buffer, JSONStrings, starts_line
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.render import Shown, render_text, render_value, without_none
-from ferrule.adapters.streaming.markers import MarkerReader, Markers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic.fields import FieldInfo
 
@@ -90,3 +90,233 @@ def _build_markers(outputs: Mapping[str, FieldInfo]) -> Markers:
 
 def _end(outputs: Any) -> str:
     return "completed" if "completed" not in outputs else "end_of_answer"
+
+
+_NOT_OF_FENCE = re.compile(r"[^\w+-]")
+
+
+class Markers:
+    """The markers of a signature's output fields, in a whole or a streamed answer.
+
+    The first marker of a field opens it, anywhere on a line. A second marker of the same field ends the current value; the text after it is
+    ignored. The end marker ends the answer. Markers of unknown fields are text. A marker is text, too, in backticks within a line, or
+    inside a JSON string of an unfinished object or array (in fields that are not plain text). If a field's first marker is within a line
+    and a later one starts a line, the field starts again at the later one.
+    """
+
+    __slots__ = ("_parts", "end", "names", "partial", "pattern", "structured")
+
+    def __init__(self, names: Iterable[str], end: str, *, structured: Iterable[str] = ()) -> None:
+        self.names = tuple(names)
+        self.end = end
+        self.structured = frozenset(structured)
+        """The fields that are not plain text."""
+        known = "|".join(re.escape(name) for name in (*self.names, end))
+        longest = max(map(len, (*self.names, end)))
+        self.pattern = re.compile(rf"\[\[[ \t]*##[ \t]*({known})[ \t]*##[ \t]*\]\]")
+        self._parts = self.pattern.split
+        self.partial = re.compile(rf"\[\[[ \t]*(#(#[ \t]*(\w{{1,{longest}}}[ \t]*(#(#[ \t]*\]?)?)?)?)?)?\Z")
+        """An incomplete marker at the end of the text."""
+
+    def split(self, text: str) -> dict[str, str]:
+        """Return the text below each marker."""
+        return self._split_simple(text) or self._split_any(text)
+
+    def _split_simple(self, text: str) -> dict[str, str] | None:
+        """Split the usual answer: each marker once, the end marker last, no backticks. None for any other."""
+        if "`" in text:
+            return None
+        parts = self._parts(text)
+        if self.structured:
+            found: dict[str, str] = {}
+            name, last = "", "\n"
+            for part in parts[1:]:
+                if not name:
+                    name = part
+                    continue
+                if last[-1:] != "\n":  # the marker is within a line: it may be inside a JSON string
+                    return None
+                found[name] = part.strip()
+                name, last = "", part
+        else:
+            found = {parts[i]: parts[i + 1].strip() for i in range(1, len(parts), 2)}
+        end = self.end
+        if len(found) < len(parts) // 2 or (found.pop(end, None) is not None and parts[-2] != end):
+            return None
+        return found
+
+    def _split_any(self, text: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        opened: dict[str, int] = {}
+        name, start, is_fenced, strings, read, tick = "", 0, False, None, 0, -1
+        for mark in self.pattern.finditer(text):
+            at, end = mark.span()
+            if strings is not None:
+                strings.read(text, read, at)
+                read = at
+                if strings.is_inside:
+                    continue
+            if at and text[at - 1] == "`" and at - 1 != tick and text[end : end + 1] == "`":
+                tick = end  # this backtick closes a marker, so it does not open the next one
+                if not starts_line(text, at - 1):
+                    continue
+                at, end = at - 1, end + 1
+            if name:
+                found[name] = text[start:at].strip()
+            elif not opened:
+                is_fenced = _follows_fence(text, at)
+            marked = mark[1]
+            if marked == self.end:
+                if not opened:
+                    continue
+                return found
+            begins = marked not in opened or (not starts_line(text, opened[marked]) and starts_line(text, at))
+            if begins:
+                opened[marked] = at
+            name, start, read = (marked if begins else ""), end, end
+            strings = JSONStrings() if name in self.structured else None
+        if name:
+            value = text[start:].rstrip()
+            found[name] = (value[:-3] if is_fenced and value.endswith("```") else value).strip()
+        return found
+
+    def outside(self, text: str) -> str:
+        """Return the text before the first marker and after the end marker."""
+        marks = list(self.pattern.finditer(text))
+        if not marks:
+            return text
+        behind = text[marks[-1].end() :] if marks[-1][1] == self.end else ""
+        return f"{text[: marks[0].start()]}\n{behind}"
+
+
+def _follows_fence(text: str, at: int) -> bool:
+    """Whether the line before a position opens a fence."""
+    while at and text[at - 1].isspace():
+        at -= 1
+    while at and not _NOT_OF_FENCE.match(text, at - 1):
+        at -= 1
+    return text.endswith("```", 0, at)
+
+
+class MarkerReader:
+    """Splits a streamed answer as `Markers.split` splits a whole one. Never emits a part of a marker."""
+
+    def __init__(self, marks: Markers) -> None:
+        self._markers = marks
+        self._buffer = Buffer()
+        self._pending: list[str] = []
+        """Blanks inside a possible marker, which change nothing."""
+        self._waits_in_marker = False
+        self._name = ""
+        self._strings: JSONStrings | None = None
+        self._read = 0
+        """The position up to which `_strings` has read."""
+        self._tick = -1
+        """The position of the backtick that closed the last marker in backticks: it does not open the next one."""
+        self._opened: dict[str, bool] = {}
+        """The opened fields, and whether each one's marker started a line."""
+        self._is_fenced = self._has_ended = False
+
+    def feed(self, text: str) -> list[tuple[str, str]]:
+        """See `FieldReader`."""
+        if self._has_ended:
+            return []
+        if self._waits_in_marker and not text.strip(" \t"):
+            self._pending.append(text)
+            return []
+        buffer = self._buffer
+        buffer.text = "".join([buffer.text, *self._pending, text])
+        self._pending.clear()
+        pieces: list[tuple[str, str]] = []
+        while not self._has_ended and self._read_to_marker(pieces):
+            pass
+        if not self._has_ended:
+            self._emit_until(pieces, self._safe_end())
+        before = buffer.at
+        self._read_strings(before)
+        buffer.discard_settled()
+        self._read += buffer.at - before
+        self._tick += buffer.at - before
+        return pieces
+
+    def finish(self) -> list[tuple[str, str]]:
+        """Return the text that was kept back, at the end of the answer."""
+        pieces: list[tuple[str, str]] = []
+        if not self._has_ended:
+            self._buffer.text = "".join([self._buffer.text, *self._pending])
+            while not self._has_ended and self._read_to_marker(pieces, is_last=True):
+                pass
+        if not self._has_ended:
+            self._close(pieces, len(self._buffer.text), fence=self._is_fenced)
+        self._has_ended = True
+        return pieces
+
+    def _read_to_marker(self, pieces: list[tuple[str, str]], *, is_last: bool = False) -> bool:
+        """Parse up to and including the next marker; False if no complete marker is there."""
+        text = self._buffer.text
+        while mark := self._markers.pattern.search(text, self._buffer.at):
+            at, end = mark.span()
+            self._read_strings(at)
+            if self._strings is not None and self._strings.is_inside:
+                self._emit_until(pieces, end)
+                continue
+            if at and text[at - 1] == "`" and at - 1 != self._tick:
+                if end == len(text) and not is_last:
+                    return False
+                if text[end : end + 1] == "`":
+                    self._tick = end
+                    if not starts_line(text, at - 1):
+                        self._emit_until(pieces, end)
+                        continue
+                    at, end = at - 1, end + 1
+            self._close(pieces, at)
+            self._open(mark[1], at, end)
+            return not self._has_ended
+        return False
+
+    def _open(self, marked: str, at: int, end: int) -> None:
+        buffer = self._buffer
+        if not self._opened and not self._name:
+            self._is_fenced = buffer.holds_backticks = _follows_fence(buffer.text, at)
+        buffer.open(end)
+        self._name, self._strings = "", None
+        if marked == self._markers.end:
+            self._has_ended = bool(self._opened)
+            return
+        is_first_of_line = starts_line(buffer.text, at)
+        if marked not in self._opened or (is_first_of_line and not self._opened[marked]):
+            self._opened[marked] = is_first_of_line
+            self._name, self._read = marked, end
+            self._strings = JSONStrings() if marked in self._markers.structured else None
+
+    def _read_strings(self, end: int) -> None:
+        if self._strings is not None and end > self._read:
+            self._strings.read(self._buffer.text, self._read, end)
+            self._read = end
+
+    def _safe_end(self) -> int:
+        """The position up to which the text cannot become part of a marker."""
+        text, parsed = self._buffer.text, self._buffer.at
+        end = len(text)
+        at = text.rfind("[[", parsed)
+        self._waits_in_marker = at >= 0 and text[-1] in " \t" and self._markers.partial.match(text, at) is not None
+        # A complete marker is still here only if it waits for the character after it.
+        if at >= 0 and (self._waits_in_marker or self._markers.partial.match(text, at) or self._markers.pattern.fullmatch(text, at)):
+            end = at
+        elif text.endswith("["):
+            end -= 1
+        if end > parsed and text[end - 1] == "`":
+            end -= 1
+        return max(end, parsed)
+
+    def _emit_until(self, pieces: list[tuple[str, str]], end: int) -> None:
+        """Emit the text up to a position."""
+        if not self._name:
+            self._buffer.at = max(self._buffer.at, end)
+        elif value := self._buffer.take(end):
+            pieces.append((self._name, value))
+
+    def _close(self, pieces: list[tuple[str, str]], end: int, *, fence: bool = False) -> None:
+        """Emit the rest of a value."""
+        if self._name and (value := self._buffer.last(end, fence=fence)):
+            pieces.append((self._name, value))

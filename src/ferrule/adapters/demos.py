@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ferrule.adapters.parse import read_calls
 from ferrule.errors import InputError, shown
 from ferrule.values.calls.call import ToolCalls
-from ferrule.values.calls.from_answer import read_calls
 from ferrule.values.content.convert import Piece, content_of
 from ferrule.values.conversation.history import History
 from ferrule.values.conversation.message import Message

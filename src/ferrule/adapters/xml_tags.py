@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.adapters.adapter import Adapter
+from ferrule.adapters.buffer import Buffer, starts_line
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.render import Shown, render_text, render_value
-from ferrule.adapters.streaming.buffer import Buffer, starts_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -19,8 +19,8 @@ from rich.text import Text
 from ferrule.cli.safe_text import one_line, reveal
 from ferrule.errors import DecisionError
 from ferrule.runs.confirmation.decisions import accept
-from ferrule.values.confirmation.form import form_fields
 from ferrule.values.confirmation.policy import Grant
+from ferrule.values.confirmation.question import form_fields
 from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:

@@ -14,17 +14,18 @@ import sys
 import types
 import uuid
 from collections import ChainMap, OrderedDict, deque
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, computed_field, model_serializer
+from pydantic import BaseModel, ConfigDict, TypeAdapter, computed_field, model_serializer
 
 from ferrule.values.conversation.exchange import Shape
 from ferrule.values.conversation.message import Message
-from ferrule.values.encoding.encode import json_bytes, json_text, jsonable, object_text
+from ferrule.values.encoding.encode import TYPE_NAMES, fits, is_plain, json_bytes, json_text, jsonable, object_text
 from ferrule.values.run.outcome import Prediction, Step, Trajectory
 
 SRC = Path(__file__).parents[3] / "src"
@@ -370,3 +371,35 @@ def test_halves_of_one_character_side_by_side_are_that_character() -> None:
     assert json_bytes("\ud83d\ude00") == json_bytes("\U0001f600")
     assert jsonable({"\ud83d\ude00": "\ude00\ud83d"}) == {"\U0001f600": "\ude00\ud83d"}
     assert jsonable("\ufeff\ud83d\ude00\ud83d") == "\ufeff\U0001f600\ud83d"
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+@pytest.mark.parametrize("kind", TYPE_NAMES, ids=TYPE_NAMES.values())
+def test_plain_types_are_named_as_pydantic_names_them(kind):
+    assert is_plain(kind)
+    assert TypeAdapter(kind).json_schema() == {"type": TYPE_NAMES[kind]}
+
+
+@pytest.mark.parametrize("other", [list, Level, int | None, "int", None, list[int], {}, type(None)], ids=str)
+def test_everything_else_is_not_plain(other):
+    assert not is_plain(other)
+
+
+@given(
+    st.sampled_from(list(TYPE_NAMES)),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers()), st.just(Level.LOW)),
+)
+def test_what_fits_is_what_pydantic_takes_unchanged(kind, value):
+    """F6: nothing is waved through that the validator would refuse or change."""
+    if fits(kind, value):
+        found = TypeAdapter(kind).validate_python(value, strict=True)
+        assert type(found) is type(value)
+        assert found == value
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1, True, "1.5"], ids=str)
+def test_numbers_without_a_json_form_and_other_types_do_not_fit(value):
+    assert not fits(float, value)

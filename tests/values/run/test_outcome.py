@@ -15,7 +15,7 @@ from ferrule.values.content.parts import Image, Text
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.encoding.encode import json_text
-from ferrule.values.log import Log
+from ferrule.values.record import Log
 from ferrule.values.run.outcome import Prediction, Step, Trajectory
 
 ONE = Step("think", (ToolCall(name="add", args={"a": 1}, id="c1"),), (ToolResult("add", "2", "c1", value=object()),))

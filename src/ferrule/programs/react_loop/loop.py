@@ -22,8 +22,7 @@ from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.convert import content_of
 from ferrule.values.conversation.history import History
 from ferrule.values.conversation.message import Message
-from ferrule.values.log import Log
-from ferrule.values.record import replace
+from ferrule.values.record import Log, replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, Flow, Tell, Within
 from ferrule.values.run.outcome import Prediction, Step, Trajectory

@@ -13,8 +13,7 @@ from weakref import WeakValueDictionary
 
 from ferrule.errors import DecisionError, shown
 from ferrule.tools.execution.consent import asked_directly, decide_directly
-from ferrule.values.confirmation.form import describe_form, read_form
-from ferrule.values.confirmation.question import Decision, DecisionStatus, Question
+from ferrule.values.confirmation.question import Decision, DecisionStatus, Question, describe_form, read_form
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import replace
 

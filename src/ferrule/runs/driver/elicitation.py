@@ -18,8 +18,7 @@ from ferrule.runs.confirmation.decisions import register
 from ferrule.runs.journal.journal import Entry
 from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.mcp.safety import scrub
-from ferrule.values.confirmation.form import describe_form, read_form
-from ferrule.values.confirmation.question import Decision, Question, tool_fingerprint
+from ferrule.values.confirmation.question import Decision, Question, describe_form, read_form, tool_fingerprint
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Changing, field, replace
 from ferrule.values.run import event as events

@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 
 from ferrule.errors import ToolDefinitionError
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, description_in, field_of, parameter_docs
-from ferrule.values.encoding.plain import TYPE_NAMES, fits, is_plain
+from ferrule.values.encoding.encode import TYPE_NAMES, fits, is_plain
 from ferrule.values.record import Record
 from ferrule.values.schema.inline import Generator, inline_definitions, strip_titles
 from ferrule.values.schema.nodes import Schema, is_list, is_object

@@ -1,4 +1,4 @@
-"""Questions to a person, and their decisions.
+"""Questions to a person, their decisions, and the forms that a person fills in for an MCP server (elicitation).
 
 A question is bound to what it shows: its id depends on the run, the place in the run, the tool's definition and the arguments. A decision
 holds that id and the digest of what was shown, so that it never applies to another call.
@@ -13,7 +13,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import DecisionError, shown
-from ferrule.values.confirmation.form import agree_to_form, fill_form, read_form
 from ferrule.values.encoding.encode import json_bytes, json_text
 from ferrule.values.record import Record, field, replace
 
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.confirmation.policy import Grant
 
+Form = Mapping[str, Any] | None
+"""The JSON Schema of an object with plain fields."""
 DecisionStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 _NUMBERED = re.compile(r"[0-9]+\.[0-9]+|gather#[0-9.]+")
@@ -164,8 +165,8 @@ class Question(Record):
             return self.approve()
         if word.casefold() in _NO:
             return self.deny()
-        found = _json_object(word)
-        return self._edited(found) if found is not None else self.reply(word)
+        found = _json(word)
+        return self._edited(cast("dict[str, Any]", found)) if isinstance(found, dict) else self.reply(word)
 
     def _edited(self, said: Mapping[str, Any]) -> Decision:
         if self.kind == "input":
@@ -240,11 +241,61 @@ _STATUS: dict[str, DecisionStatus] = {
 }
 
 
-def _json_object(text: str) -> dict[str, Any] | None:
-    if not text.startswith("{"):
-        return None
+def fill_form(form: Form, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The values given, and the form's defaults for the others (MCP 2025-11-25, client/elicitation; SEP-1034)."""
+    defaults = {name: schema["default"] for name, schema in form_fields(form).items() if "default" in schema}
+    return {**defaults, **content}
+
+
+def agree_to_form(form: Form) -> dict[str, Any]:
+    """The values that a plain yes gives besides the defaults: true for a boolean, if that is the only missing field."""
+    wanted = [name for name, schema in form_fields(form).items() if "default" not in schema]
+    return {wanted[0]: True} if len(wanted) == 1 and form_fields(form)[wanted[0]].get("type") == "boolean" else {}
+
+
+def read_form(form: Form, said: str) -> dict[str, Any]:
+    """A typed answer as the values of a form: a JSON object, or the value itself if only one is missing.
+
+    Raises `DecisionError`, which names the fields, for any other text.
+    """
+    found = _json(said)
+    if isinstance(found, dict):
+        return cast("dict[str, Any]", found)
+    wanted = [name for name, schema in form_fields(form).items() if "default" not in schema] or list(form_fields(form))
+    if len(wanted) != 1:
+        msg = f"This form takes a JSON object with {describe_form(form)}; found {shown(said)}."
+        raise DecisionError(msg)
+    is_text = form_fields(form)[wanted[0]].get("type") == "string"
+    return {wanted[0]: said if is_text or found is None else found}
+
+
+def describe_form(form: Form) -> str:
+    """The fields in words, for a person: `name` (string), `age` (integer, default 3)."""
+    required = _listed((form or {}).get("required"))
+    lines: list[str] = []
+    for name, schema in form_fields(form).items():
+        choices = _listed(schema.get("enum")) or [
+            each["const"] for each in _listed(schema.get("oneOf")) if isinstance(each, dict) and "const" in each
+        ]
+        kind = " or ".join(json.dumps(each, ensure_ascii=False) for each in choices) if choices else str(schema.get("type", "any"))
+        default = f", default {json.dumps(schema['default'], ensure_ascii=False)}" if "default" in schema else ""
+        lines.append(f"`{name}` ({kind}{default}{'' if name in required else ', may be left out'})")
+    return ", ".join(lines) or "no fields"
+
+
+def form_fields(form: Form) -> dict[str, dict[str, Any]]:
+    """The schema of each field, by name, in the form's order. A value that is no schema counts as an empty one."""
+    found: Any = (form or {}).get("properties")
+    by_name = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return {name: cast("dict[str, Any]", schema) if isinstance(schema, dict) else {} for name, schema in by_name.items()}
+
+
+def _listed(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _json(text: str) -> Any:
     try:
-        found: Any = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None

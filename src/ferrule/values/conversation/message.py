@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic_core import to_json
 
 from ferrule.values.encoding.encode import json_bytes
-from ferrule.values.log import Log
-from ferrule.values.record import Record, field
+from ferrule.values.record import Log, Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

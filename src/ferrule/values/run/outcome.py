@@ -10,8 +10,7 @@ from ferrule.values.calls.call import ToolCall, ToolCalls
 from ferrule.values.content.parts import content_text
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.encode import json_text
-from ferrule.values.log import Log
-from ferrule.values.record import Record
+from ferrule.values.record import Log, Record
 
 if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolResult

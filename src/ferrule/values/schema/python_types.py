@@ -123,7 +123,7 @@ def _model(schema: Any, root: Schema, name: str, depth: int) -> Any:
         held: Any = _model(node["items"], root, f"{name}Item", depth + 1)
         return list[held]
     properties: Any = node.get("properties")
-    if node.get("type") != "object" or not is_object(properties) or not all(map(_is_field, properties)):
+    if node.get("type") != "object" or not is_object(properties) or not all(properties):
         return python_type(node, root)
     from pydantic import ConfigDict, create_model
     from pydantic import Field as FieldOf
@@ -139,10 +139,6 @@ def _model(schema: Any, root: Schema, name: str, depth: int) -> Any:
     title = node.get("title")
     label = title if isinstance(title, str) and title.isidentifier() else name
     return create_model(label, __config__=ConfigDict(extra="allow", populate_by_name=True, protected_namespaces=()), **fields)
-
-
-def _is_field(name: str) -> bool:
-    return bool(name)
 
 
 def _clashes(name: str) -> bool:

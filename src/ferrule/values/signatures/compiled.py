@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from ferrule.errors import InputError, SignatureError
 from ferrule.values.calls.call import ToolCalls
-from ferrule.values.encoding.encode import without_modules
-from ferrule.values.encoding.plain import TYPE_NAMES, is_plain
+from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, without_modules
 from ferrule.values.signatures.fields import InputCheck, adapter_of, allows_none, description_of, input_check, role_of
 from ferrule.values.signatures.output_checks import OutputCheck, output_check
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_
 from pydantic import ValidationError
 
 from ferrule.errors import shown
-from ferrule.values.encoding.encode import json_bytes, json_text
-from ferrule.values.encoding.plain import fits, is_plain
+from ferrule.values.encoding.encode import is_plain, json_bytes, json_text
 from ferrule.values.encoding.repair import kind_of, read_json, strict_json
-from ferrule.values.signatures.fields import adapter_of, explained
+from ferrule.values.signatures.fields import adapter_of, explained, quick_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,22 +45,7 @@ def output_check(field: FieldInfo) -> OutputCheck:
         return _check_text(adapter_of(field) if field.metadata else None)
     if field.annotation is Any and not field.metadata:
         return _check_anything
-    return _quick(field) if is_plain(field.annotation) and not field.metadata else _Typed(field)
-
-
-def _quick(field: FieldInfo) -> OutputCheck:
-    """Accepts values of exactly the field's type. The first other value builds the validator."""
-    kind: Any = field.annotation
-    made: list[OutputCheck] = []
-
-    def check(value: Any, *, is_value: bool = False) -> Any:
-        if fits(kind, value):
-            return value
-        if not made:
-            made.append(_Typed(field))
-        return made[0](value, is_value=is_value)
-
-    return check
+    return quick_check(field, _Typed) if is_plain(field.annotation) and not field.metadata else _Typed(field)
 
 
 def _check_text(adapter: TypeAdapter[Any] | None) -> OutputCheck:

@@ -95,11 +95,7 @@ class SignatureType(ModelMetaclass):
 
     @overload
     def __call__(
-        cls,
-        signature: str | Mapping[str, Any],
-        instructions: str | None = None,
-        *,
-        custom_types: Mapping[str, Any] | None = None,
+        cls, signature: str | Mapping[str, Any], instructions: str | None = None, *, custom_types: Mapping[str, Any] | None = None
     ) -> type[Signature]: ...
     @overload
     def __call__(cls: type[T], **fields: Any) -> T: ...  # pyright: ignore[reportInconsistentOverload]

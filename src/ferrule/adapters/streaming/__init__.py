@@ -1,1 +1,0 @@
-"""Split answers into fields, whole or streamed."""
