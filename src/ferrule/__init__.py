@@ -25,7 +25,6 @@ _HOMES = {
     ),
     "ferrule.values.calls.call": ("ToolCall", "ToolCalls", "ToolResult"),
     "ferrule.values.calls.context": ("Context", "NotDone", "Unknown"),
-    "ferrule.values.content.custom_type": ("Type",),
     "ferrule.values.run.event": (
         "AttemptFailed", "CallFinished", "CallProgress", "CallStarted", "Custom", "Decided", "Event", "FieldDelta", "Formatted",
         "ModelAnswered", "ModelCalled", "ParseFinished", "ParseStarted", "QuestionAsked", "Resumed", "RuleUsed", "RunFinished",
@@ -37,7 +36,7 @@ _HOMES = {
     "ferrule.values.schema.lowering.rules": ("SchemaLoss",),
     "ferrule.values.conversation.message": ("Message", "Messages"),
     "ferrule.values.run.outcome": ("Prediction", "Step", "Trajectory"),
-    "ferrule.values.content.parts": ("Audio", "File", "Image", "Text"),
+    "ferrule.values.content.parts": ("Audio", "File", "Image", "Text", "Type"),
     "ferrule.values.confirmation.policy": ("Grant", "Policy", "allow", "ask", "deny", "ge", "gt", "le", "lt"),
     "ferrule.values.confirmation.question": ("Decision", "Question"),
     "ferrule.values.signatures.signature": ("InputField", "OutputField", "Signature"),

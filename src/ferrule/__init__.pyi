@@ -122,11 +122,11 @@ from ferrule.values.confirmation.policy import le as le
 from ferrule.values.confirmation.policy import lt as lt
 from ferrule.values.confirmation.question import Decision as Decision
 from ferrule.values.confirmation.question import Question as Question
-from ferrule.values.content.custom_type import Type as Type
 from ferrule.values.content.parts import Audio as Audio
 from ferrule.values.content.parts import File as File
 from ferrule.values.content.parts import Image as Image
 from ferrule.values.content.parts import Text as Text
+from ferrule.values.content.parts import Type as Type
 from ferrule.values.conversation.exchange import Capabilities as Capabilities
 from ferrule.values.conversation.exchange import Delta as Delta
 from ferrule.values.conversation.exchange import Request as Request

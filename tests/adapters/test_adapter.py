@@ -20,8 +20,7 @@ from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.xml_tags import XMLAdapter
 from ferrule.errors import AdapterParseError, ConfigurationError, InputError, ToolCallError
 from ferrule.values.calls.call import ToolCall, ToolCalls, call_at
-from ferrule.values.content.custom_type import Type
-from ferrule.values.content.parts import Image, Text
+from ferrule.values.content.parts import Image, Text, Type
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response
 from ferrule.values.conversation.history import History
 from ferrule.values.conversation.message import Message, Messages, openai_message

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origi
 
 from ferrule.values.calls.call import ToolCalls
 from ferrule.values.content.convert import Piece, pieces_of
-from ferrule.values.content.custom_type import PART_END, PART_START, Type
-from ferrule.values.content.parts import Text
+from ferrule.values.content.parts import PART_END, PART_START, Text, Type
 from ferrule.values.conversation.history import History
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Record
@@ -128,7 +127,7 @@ def has_no_parts(value: Any) -> bool:
 
 
 def join_pieces(pieces: Iterable[Piece]) -> str:
-    """Join pieces into one text, with parts encoded between markers (see `values/content/custom_type.py`)."""
+    """Join pieces into one text, with parts encoded between markers (see `values/content/parts.py`)."""
     return "".join(piece if isinstance(piece, str) else _pack_part(piece) for piece in pieces)
 
 

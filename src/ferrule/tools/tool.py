@@ -20,7 +20,7 @@ from ferrule.tools.definition.parameters import build_parameters
 from ferrule.tools.execution.consent import consent, needs_person
 from ferrule.tools.execution.run import acall_directly, arun_tool, call_directly, run_tool
 from ferrule.values.calls.call import CheckedArguments
-from ferrule.values.content.custom_type import Type
+from ferrule.values.content.parts import Type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

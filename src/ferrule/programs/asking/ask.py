@@ -17,7 +17,7 @@ from ferrule.adapters.chat import ChatAdapter
 from ferrule.adapters.render import tool_inputs
 from ferrule.errors import AdapterParseError, BadRequestError, ConfigurationError, InputError, RefusalError, ToolCallError, shown
 from ferrule.models.model import BaseLM, as_model
-from ferrule.values.content.custom_type import Type
+from ferrule.values.content.parts import Type
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, FieldReader, Request, Response
 from ferrule.values.record import Record, replace
 from ferrule.values.run import event as events

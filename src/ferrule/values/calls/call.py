@@ -13,7 +13,7 @@ from ferrule.errors import ToolArgumentsError, ToolCallError, ToolRetry, Unknown
 from ferrule.values.calls.error_text import error_text
 from ferrule.values.calls.shapes import CallFault, call_fields, fields_at
 from ferrule.values.content.convert import render
-from ferrule.values.content.custom_type import Type
+from ferrule.values.content.parts import Type
 from ferrule.values.encoding.encode import is_masked, json_text
 from ferrule.values.record import Record, field, fields_of
 
@@ -310,15 +310,12 @@ class ToolSpec(Protocol):
     @property
     def declaration(self) -> dict[str, Any]:
         """The canonical `{"type": "function", "function": {...}}`. Shared: do not change it."""
-        ...
 
     def prepare(self, args: dict[str, Any]) -> CheckedArguments:
         """Coerce and check arguments; raises `ToolArgumentsError` with every problem."""
-        ...
 
     def with_context(self, arguments: CheckedArguments, context: Any, caller: Any) -> CheckedArguments:
         """Checked arguments with the values that the run fills in: a `Context`, a caller."""
-        ...
 
 
 class CheckedArguments(Record):

@@ -11,8 +11,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from ferrule.errors import InputError, shown
-from ferrule.values.content.custom_type import PART_END, PART_START, Type, split_parts
-from ferrule.values.content.parts import Audio, Content, File, Image, Part, Text
+from ferrule.values.content.parts import PART_END, PART_START, Audio, Content, File, Image, Part, Text, Type, split_parts
 from ferrule.values.encoding.encode import inside_of, json_text
 
 Piece = str | Part
@@ -181,7 +180,7 @@ def pieces_of(value: Any) -> list[Piece] | None:
     if isinstance(value, (list, tuple)) and all(isinstance(each, Type) for each in cast("list[Any]", value)):
         return [piece for each in cast("list[Any]", value) for piece in pieces_of(each) or [json_text(each)]]
     if isinstance(value, Type):
-        return [_one_piece(each) for each in value.format()] if isinstance(_format(value), list) else _split(value, count)
+        return [_one_piece(each) for each in value.format()] if isinstance(value.format(), list) else _split(value, count)
     return _split(value, count)
 
 
@@ -203,10 +202,6 @@ def _count(value: Any, depth: int) -> int:
     """How many values inside become packed parts when the value is written as JSON."""
     if depth > _DEEPEST or value is None or isinstance(value, (str, bytes, int, float)):
         return 0
-    if isinstance(value, Type) and isinstance(_format(value), list):
+    if isinstance(value, Type) and isinstance(value.format(), list):
         return 1
     return sum(_count(each, depth + 1) for each in inside_of(value))
-
-
-def _format(value: Type) -> Any:
-    return value.format()

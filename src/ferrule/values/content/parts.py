@@ -1,18 +1,133 @@
-"""Parts of a message: text, image, audio, file.
+"""Parts of a message (text, image, audio, file), and `Type`, the base of values that define how a model sees them.
 
-Each is a `Type`: the same class is used in signatures (`photo: Image`), in tool results and in messages.
+Each part is a `Type`: the same class is used in signatures (`photo: Image`), in tool results and in messages.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import mimetypes
+import re
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, get_args
 
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict, model_serializer
 
-from ferrule.values.content.custom_type import Type
+from ferrule.values.encoding.encode import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+T = TypeVar("T", bound="Type")
+
+PART_START = "<<ferrule-part>>"
+PART_END = "<</ferrule-part>>"
+_MOST_STRINGS_AROUND = 4
+_PARTS = re.compile(re.escape(PART_START) + "(.*?)" + re.escape(PART_END), re.DOTALL)
+
+
+class Type(BaseModel):
+    """A value that defines how a model sees it, as DSPy's `Type`. Subclass it, and override `format` and `description`.
+
+    It may stand in a signature, alone or nested (`list[dict[str, Image]]`). A list of message parts from `format()` is packed into text
+    between two markers, and the adapter unpacks it when it builds the message.
+    """
+
+    # Built on first use, so that `import ferrule` stays fast.
+    model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, defer_build=True)
+
+    @classmethod
+    def description(cls) -> str:
+        """What a model needs to know about this type, or an empty string."""
+        return ""
+
+    def format(self) -> Any:
+        """The value as a model sees it: text, JSON data, or a list of message parts in OpenAI's form."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+    @classmethod
+    def extract_custom_type_from_annotation(cls, annotation: Any) -> list[type[Self]]:
+        """The subclasses of this type in an annotation, in order: `[Tool]` for `list[dict[str, Tool]]`."""
+        return list(_named(annotation, cls, []))
+
+    @classmethod
+    def adapt_to_native_lm_feature(cls, signature: Any, field_name: str, lm: Any, lm_kwargs: dict[str, Any]) -> Any:
+        """The signature without this field if the model has a native feature for it; `lm_kwargs` may be changed in place."""
+        del field_name, lm, lm_kwargs
+        return signature
+
+    @classmethod
+    def is_streamable(cls) -> bool:
+        """Whether `parse_stream_chunk` can parse single chunks."""
+        return False
+
+    @classmethod
+    def parse_stream_chunk(cls, chunk: Any) -> Self | None:
+        """The value of one streamed chunk, or None if the chunk is not for this type."""
+        del chunk
+        return None
+
+    @classmethod
+    def parse_lm_response(cls, response: str | dict[str, Any]) -> Self | None:
+        """The value of a model's answer, or None if this type does not read answers."""
+        del response
+        return None
+
+    @model_serializer()
+    def serialize_model(self) -> Any:
+        """`format()`, with a list of parts packed between the markers."""
+        formatted: Any = self.format()
+        return _packed(cast("list[Any]", formatted)) if isinstance(formatted, list) else formatted
+
+
+def _named(annotation: Any, kind: type[T], aliases: list[Any]) -> Iterator[type[T]]:
+    if isinstance(annotation, type) and not get_args(annotation):
+        if issubclass(annotation, kind):
+            yield annotation
+        return
+    if type(annotation).__name__ == "TypeAliasType":  # of `typing` or of `typing_extensions`
+        if annotation not in aliases:  # an alias may name itself: `type Json = dict[str, Json] | str`
+            yield from _named(cast("Any", annotation).__value__, kind, [*aliases, annotation])
+        return
+    # The parameters of a `Callable` are a list.
+    for part in cast("list[Any]", annotation) if isinstance(annotation, list) else get_args(annotation):
+        yield from _named(part, kind, aliases)
+
+
+def _packed(parts: list[Any]) -> str:
+    # `<` is escaped (JSON has it only inside strings), so that no text of a part can end the marking early.
+    return f"{PART_START}{json_text(parts).replace('<', chr(92) + 'u003c')}{PART_END}"
+
+
+def split_parts(text: str) -> str | list[dict[str, Any]]:
+    """Text with packed parts as a list of parts in OpenAI's form; text without any unchanged."""
+    if PART_START not in text:
+        return text
+    parts: list[dict[str, Any]] = []
+    for i, piece in enumerate(_PARTS.split(text)):
+        if i % 2:
+            parts.extend(_unpacked(piece))
+        elif piece.strip():
+            parts.append({"type": "text", "text": piece})
+    return parts
+
+
+def _unpacked(piece: str) -> list[dict[str, Any]]:
+    # A packed value inside JSON strings was escaped once for each of them.
+    inside = piece
+    for _ in range(_MOST_STRINGS_AROUND):
+        try:
+            found = json.loads(inside)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            return cast("list[dict[str, Any]]", found) if isinstance(found, list) else [{"type": "text", "text": piece}]
+        try:
+            inside = json.loads(f'"{inside}"', strict=False)
+        except ValueError:
+            break
+    return [{"type": "text", "text": piece}]
 
 
 class Text(Type):

@@ -15,9 +15,9 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from ferrule.errors import InputError, ToolCallError, shown
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.convert import marked_parts, read_content, read_marked
-from ferrule.values.content.custom_type import Type
-from ferrule.values.content.parts import content_text
+from ferrule.values.content.parts import Type, content_text
 from ferrule.values.conversation.message import Message, Role, openai_message, tool_message
+from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
@@ -96,8 +96,6 @@ class History(Type):
 
     def add_tool_result(self, tool_call_id: str, content: Any) -> None:
         """Add the result of a call; `content` that is not text or parts is written as JSON."""
-        from ferrule.values.encoding.encode import json_text
-
         parts: list[Any] = list(cast("tuple[Any, ...]", content)) if isinstance(content, tuple) else [content]
         is_content = isinstance(content, str) or all(isinstance(part, Type) for part in parts)
         self.add_message("tool", content if is_content else json_text(cast("object", content)), tool_call_id=tool_call_id)
@@ -113,8 +111,6 @@ class History(Type):
         if all(result.call_id in made for result in found):
             self.messages += map(tool_message, found)
             return
-        from ferrule.values.encoding.encode import json_text
-
         shown_ = [{"name": result.name, "result": content_text(result.content)} for result in found]
         self.messages.append(Message("user", f"Results of your calls:\n{json_text(shown_)}"))
 

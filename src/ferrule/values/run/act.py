@@ -1,20 +1,7 @@
 """Acts: everything that a program asks of its driver.
 
-A program is a generator that yields acts and is sent their answers:
-
-| act | asks for | is answered with |
-|---|---|---|
-| `ReadConditions` | what holds for this execution; asked once, at the start | `Conditions`; never journalled |
-| `CallModel` | one model call | `Response` |
-| `RuleCalls` | what the policies say about calls | `list[Rule | None]`, in call order; journalled where a rule speaks |
-| `CallTools` | a batch of checked calls | `list[ToolResult]`, in call order |
-| `AskPerson` | decisions | `list[Decision]`, in question order |
-| `Once` | a value that must be the same in a replay | that value |
-| `CheckDue` | whether something is due | `bool`; journalled only where it is true |
-| `Tell` | observers informed | `None`; never journalled, silent in a replay |
-| `Within` | limits for this program and all it calls | `None`; never journalled |
-
-A test that answers acts by hand may send None for `ReadConditions`, `CheckDue`, `Tell` and `Within`.
+A program is a generator that yields acts and is sent their answers. A test that answers acts by hand may send None for `ReadConditions`,
+`CheckDue`, `Tell` and `Within`.
 """
 
 from __future__ import annotations
@@ -54,11 +41,11 @@ class Conditions(Record):
 
 
 class ReadConditions(Record):
-    """Read what holds for this execution."""
+    """Read what holds for this execution, once at the start: answered with `Conditions`. Never journalled."""
 
 
 class CallModel(Record):
-    """Ask a model."""
+    """Ask a model: answered with its `Response`."""
 
     request: Request
     lm: Any
@@ -70,7 +57,10 @@ class CallModel(Record):
 
 
 class RuleCalls(Record):
-    """Rule on calls before they run. A run that is resumed keeps the rulings on which it acted."""
+    """Rule on calls before they run: answered with a list of `Rule | None` in call order, journalled where a rule speaks.
+
+    A run that is resumed keeps the rulings on which it acted.
+    """
 
     calls: tuple[CheckedCall, ...]
     policies: tuple[Policy, ...]
@@ -80,13 +70,13 @@ class RuleCalls(Record):
 
 
 class CallTools(Record):
-    """Run checked calls: at once where the tools allow it."""
+    """Run checked calls, at once where the tools allow it: answered with a list of `ToolResult`s in call order."""
 
     calls: tuple[CheckedCall, ...]
 
 
 class AskPerson(Record):
-    """Ask a person. Without an answer the run is suspended here."""
+    """Ask a person: answered with a list of `Decision`s in question order. Without them the run is suspended here."""
 
     questions: tuple[Question, ...]
     denials: tuple[str | None, ...] = ()
@@ -94,27 +84,33 @@ class AskPerson(Record):
 
 
 class Once(Record):
-    """Compute a value now, and take it from the journal ever after: clocks, chance, reading what may change."""
+    """Compute a value now, and take it from the journal ever after: clocks, chance, reading what may change. Answered with the value."""
 
     make: Callable[[], Any]
     name: str = "once"
 
 
 class CheckDue(Record):
-    """Check whether something outside has made work due: a replay does that work again at the same place, and only there."""
+    """Check whether something outside has made work due: a replay does that work again at the same place, and only there.
+
+    Answered with a `bool`, journalled only where it is true.
+    """
 
     is_due: Callable[[], bool]
     name: str
 
 
 class Tell(Record):
-    """Inform observers."""
+    """Inform observers: answered with None. Never journalled, silent in a replay."""
 
     event: Event
 
 
 class Within(Record):
-    """Keep to limits from here on: where one is reached, `LimitReachedError` is raised in place of a model's answer."""
+    """Keep this program and all that it calls to limits: where one is reached, `LimitReachedError` is raised in place of a model's answer.
+
+    Answered with None; never journalled.
+    """
 
     limits: Any
     """Anything that fits `runs.limits.Limits`."""

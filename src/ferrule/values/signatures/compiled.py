@@ -20,16 +20,8 @@ class CompiledSignature:
     """The fields of one signature by role. Checks and schema are made on first use."""
 
     __slots__ = (
-        "_input_checks",
-        "_output_checks",
-        "_schema",
-        "content",
-        "inputs",
-        "instructions",
-        "kept",
-        "optional",
-        "outputs",
-        "own_instructions",
+        *("_input_checks", "_output_checks", "_schema"),
+        *("content", "inputs", "instructions", "kept", "optional", "outputs", "own_instructions"),
     )
 
     def __init__(self, fields: Mapping[str, FieldInfo], instructions: str | None) -> None:

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, NoReturn, Union
 
 from ferrule.errors import SignatureError, shown
-from ferrule.values.content.custom_type import Type
+from ferrule.values.content.parts import Type
 from ferrule.values.record import Record
 
 if typing.TYPE_CHECKING:

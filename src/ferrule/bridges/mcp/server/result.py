@@ -16,8 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
 from ferrule.tools.mcp.result import MCPResult
-from ferrule.values.content.custom_type import Type
-from ferrule.values.content.parts import Audio, File, Image, Text
+from ferrule.values.content.parts import Audio, File, Image, Text, Type
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.record import Record
 

@@ -178,7 +178,7 @@ def _has_fields(kind: Any) -> bool:
     from pydantic import BaseModel
     from typing_extensions import is_typeddict
 
-    from ferrule.values.content.custom_type import Type
+    from ferrule.values.content.parts import Type
 
     if not inspect.isclass(kind) or issubclass(kind, Type):
         return False

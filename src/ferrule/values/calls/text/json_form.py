@@ -22,17 +22,8 @@ _ARGUMENTS = (
     "function_args", "function_arguments", "kwargs", "parameter", "tool_parameters", "inputs", "argument", "function_arg",
 )  # fmt: skip
 _LISTS = (
-    "tool_calls",
-    "function_calls",
-    "calls",
-    "tool_uses",
-    "functions",
-    "actions",
-    "tools",
-    "tool_call",
-    "function_call",
-    "action",
-    "call",
+    *("tool_calls", "function_calls", "calls", "tool_uses", "functions", "actions", "tools"),
+    *("tool_call", "function_call", "action", "call"),
 )
 _RESULTS = ("result", "results", "output", "response", "observation", "content", "error", "return", "returns", "status")
 _TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null", "str", "int", "float", "bool", "list", "dict"})

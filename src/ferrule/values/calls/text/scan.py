@@ -66,18 +66,8 @@ class Scan:
     """The state of the pass: the calls found, and where a weak sign does not count."""
 
     __slots__ = (
-        "_effort",
-        "_example",
-        "_fence_close",
-        "_first",
-        "_forms",
-        "_last",
-        "_offers",
-        "_text",
-        "_unclosed",
-        "_weak_from",
-        "drafts",
-        "spans",
+        *("_effort", "_example", "_fence_close", "_first", "_forms", "_last", "_offers", "_text", "_unclosed", "_weak_from"),
+        *("drafts", "spans"),
     )
 
     def __init__(self, text: str, offers: OfferedTools) -> None:
