@@ -29,9 +29,11 @@ class _FieldWriter(Protocol):
 
     def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
         """See `Adapter`."""
+        ...
 
     def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
         """See `Adapter`."""
+        ...
 
 
 def demo_messages(writer: _FieldWriter, fields: Shown, demo: Any, index: int) -> list[Message]:

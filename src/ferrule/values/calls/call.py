@@ -310,12 +310,15 @@ class ToolSpec(Protocol):
     @property
     def declaration(self) -> dict[str, Any]:
         """The canonical `{"type": "function", "function": {...}}`. Shared: do not change it."""
+        ...
 
     def prepare(self, args: dict[str, Any]) -> CheckedArguments:
         """Coerce and check arguments; raises `ToolArgumentsError` with every problem."""
+        ...
 
     def with_context(self, arguments: CheckedArguments, context: Any, caller: Any) -> CheckedArguments:
         """Checked arguments with the values that the run fills in: a `Context`, a caller."""
+        ...
 
 
 class CheckedArguments(Record):

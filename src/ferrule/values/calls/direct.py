@@ -43,15 +43,19 @@ class Callee(Protocol):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run from sync code."""
+        ...
 
     def acall(self, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """Check the arguments and run without blocking the loop."""
+        ...
 
     def call_result(self, **kwargs: Any) -> Any:
         """As calling it, for the `ToolResult`."""
+        ...
 
     def acall_result(self, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """As `acall`, for the `ToolResult`."""
+        ...
 
 
 class Call(Protocol):
@@ -60,14 +64,17 @@ class Call(Protocol):
     @property
     def name(self) -> str:
         """The function's name."""
+        ...
 
     @property
     def args(self) -> dict[str, Any]:
         """Its arguments."""
+        ...
 
     @property
     def fault(self) -> Any:
         """Why it cannot run, or None."""
+        ...
 
 
 class Ended(NamedTuple):

@@ -113,9 +113,11 @@ class AnswerForm(Protocol):
     @property
     def schema(self) -> Mapping[str, Any]:
         """The JSON Schema of the object of outputs."""
+        ...
 
     def write(self, outputs: Mapping[str, Any]) -> str:
         """The text of an answer with these outputs."""
+        ...
 
 
 class Request(Changing):
@@ -184,6 +186,8 @@ class FieldReader(Protocol):
 
     def feed(self, text: str) -> Sequence[tuple[str, str]]:
         """Take the next piece of text; returns `(field name, piece of its value)` pairs that are certain."""
+        ...
 
     def finish(self) -> Sequence[tuple[str, str]]:
         """End the text; returns the pieces that were buffered because they might have become a marker."""
+        ...

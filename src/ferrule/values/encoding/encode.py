@@ -4,6 +4,9 @@ The fast path is pydantic's Rust serialiser. Values that it cannot write (lone s
 between processes (sets), are converted to plain ones first.
 """
 
+# Values of any type pass here.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import json

@@ -36,6 +36,7 @@ class OutputCheck(Protocol):
 
     def __call__(self, value: Any, *, is_value: bool = False) -> Any:
         """With `is_value`, a string is a JSON string; otherwise it is the text that a model wrote."""
+        ...
 
 
 def output_check(field: FieldInfo) -> OutputCheck:
