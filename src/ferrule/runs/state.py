@@ -69,12 +69,9 @@ class Frame(Changing):
     """Whether the driver of this frame blocks its thread while it waits; else it awaits."""
 
     def check(self) -> None:
-        """Before each act: raise `RunCancelledError` if the run was cancelled, or if nobody waits for this frame any more."""
-        life, run = self.life, self.run
-        if life.over or life.outer is not None:  # the usual frame is the run's own, and spares the walk
-            self.check_alive()
-        if run.cancelled or run.resuming or run.status != "running":
-            run.check()
+        """Before each act: raise `RunCancelledError` if the run was cancelled, or if this frame was abandoned."""
+        self.check_alive()
+        self.run.check()
 
     def check_alive(self) -> None:
         """Raise `RunCancelledError` if what this frame belongs to is over: a run that ended, a call that was given up."""

@@ -86,7 +86,9 @@ async def drive(frame: Frame, flow: Flow) -> Any:
 
 def _next(frame: Frame, flow: Flow, answer: Any) -> Act | _Finished:
     """Hand the flow its answer and get its next act; `StopIteration` from anything but the flow itself is not mistaken for its end."""
-    frame.check()
+    life, run = frame.life, frame.run
+    if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else there is nothing to check
+        frame.check()
     try:
         return _thrown(flow, answer) if type(answer) is _Failure else flow.send(answer)
     except StopIteration as end:

@@ -15,7 +15,6 @@ from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
     from ferrule.errors import ConfirmationRequired
-    from ferrule.runs.observers import CallPlace
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import CheckedCall
 
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
 def is_program(tool: Any) -> bool:
     """Whether a tool is a program (`program.as_tool()`): to call it again after a stop repeats nothing, as all it did is in the journal."""
     return getattr(tool.func, "is_program", False) is True
-
-
-def open_frame(frame: Frame, slot: str, checked: CheckedCall, place: CallPlace) -> Frame | None:
-    """The frame for a program that is called as a tool; None for functions: a program that one of them calls is a run of its own."""
-    return frame.tool_frame(slot, checked.tool.name, place) if is_program(checked.tool) else None
 
 
 def close_frame(frame: Frame, slot: str, inside: Frame, *, failed: bool) -> Entry | None:
@@ -60,11 +54,6 @@ def refuse_over_limit(slot: str, digest: str, checked: CheckedCall) -> Entry:
 def refuse(slot: str, digest: str, checked: CheckedCall, text: str) -> Entry:
     """The result of a call that is not run: an error with this text."""
     return Entry(slot, "result", digest, ToolResult(checked.call.name, text, checked.call.id, is_error=True))
-
-
-def with_timeout(frame: Frame, checked: CheckedCall) -> CheckedCall:
-    """The call with the timeout that the limits set for tools without one of their own; programs have none."""
-    return checked if frame.budget is None or is_program(checked.tool) else frame.budget.with_timeout(checked)
 
 
 def cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:

@@ -19,11 +19,9 @@ from ferrule.runs.driver.subprogram import (
     cannot_wait,
     close_frame,
     is_program,
-    open_frame,
     recount,
     refuse,
     refuse_over_limit,
-    with_timeout,
 )
 from ferrule.runs.journal.journal import Entry
 from ferrule.runs.observers import CallPlace, without_traces
@@ -202,10 +200,10 @@ async def _perform(
     frame: Frame, slot: str, checked: CheckedCall, *, database: Database | None = None, inputs: Inputs | None = None
 ) -> ToolResult:
     place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
-    inside = open_frame(frame, slot, checked, place)
+    inside = frame.tool_frame(slot, checked.tool.name, place) if is_program(checked.tool) else None
     blocks = frame.blocks or database is not None  # a transaction has a thread of its own
     try:
-        call = with_timeout(frame, checked)
+        call = checked if frame.budget is None or is_program(checked.tool) else frame.budget.with_timeout(checked)
         result = _invoke(place, inside, call) if blocks else await _ainvoke(place, inside, call)
         spent = close_frame(frame, slot, inside, failed=result.is_error) if inside is not None else None
         if spent is not None:
