@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import MissingContentError, RefusalError, shown
 from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.payload import Json, count_of, decode, mapping, no_answer, refuse_settings, text_of
+from ferrule.models.wires.payload import Json, count_of, decode, list_of, mapping, no_answer, refuse_settings, text_of
 from ferrule.values.calls.call import CallFault, ToolCall, call_at
 from ferrule.values.conversation.exchange import Request, Response, Shape, Usage
 from ferrule.values.conversation.message import Message, openai_content, safe_id, sent_message
@@ -43,11 +43,10 @@ def _head(request: Request, model: str, settings: Json, stream: bool, dialect: D
     for name, value in settings.items():
         if value is not None:
             head[dialect.names.get(name, name)] = value
-    if request.tools:
-        if request.tool_choice is not None:
-            head["tool_choice"] = _choice(request.tool_choice)
-        if request.parallel is not None:
-            head["parallel_tool_calls"] = request.parallel
+    if request.tool_choice is not None and request.tools:
+        head["tool_choice"] = _choice(request.tool_choice)
+    if request.parallel is not None and request.tools:
+        head["parallel_tool_calls"] = request.parallel
     if request.shape is not None:
         head["response_format"] = _format(request.shape)
     if stream:
@@ -160,33 +159,24 @@ def read(payload: Json | bytes) -> Response:
     body = decode(payload) if isinstance(payload, bytes) else payload
     if body.get("error"):
         raise payload_error(body)
-    choices = body.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None  # pyright: ignore[reportUnknownVariableType]
-    message = mapping(mapping(choice).get("message"))
+    choice = mapping(next(iter(list_of(body.get("choices"))), None))
+    message = mapping(choice.get("message"))
+    request_id, model, reason = text_of(body.get("id")), text_of(body.get("model")), text_of(choice.get("finish_reason"))
     if not message:
-        found = "no choices" if not choice else "a choice without a message"
-        raise MissingContentError(no_answer(found, body), request_id=text_of(body.get("id")), raw=body)
+        found = "a choice without a message" if choice else "no choices"
+        raise MissingContentError(no_answer(found, body), request_id=request_id, raw=body)
+    refusal, reasoning = text_of(message.get("refusal")), text_of(message.get("reasoning_content")) or text_of(message.get("reasoning"))
+    counts = mapping(body.get("usage"))
+    cached = mapping(counts.get("prompt_tokens_details")).get("cached_tokens") or counts.get("prompt_cache_hit_tokens")
+    usage = Usage(count_of(counts.get("prompt_tokens")), count_of(counts.get("completion_tokens")), count_of(cached), 1)
+    cost = float(counts["cost"]) if type(counts.get("cost")) in {int, float} else None
     text, thought = content_of(message.get("content"))
-    reasoning = text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")) or thought
+    extra = _extra(message)
     calls = _calls(message)
-    reason = text_of(mapping(choice).get("finish_reason"))
-    refusal = text_of(message.get("refusal"))
     if reason == "content_filter" and not text and not calls and not refusal:
-        msg = "the provider's content filter withheld the answer"
-        raise RefusalError(msg, request_id=text_of(body.get("id")))
-    usage = mapping(body.get("usage"))
-    return Response(
-        text,
-        calls,
-        reasoning,
-        "tool_calls" if reason == "function_call" else reason,
-        refusal,
-        _usage(usage),
-        text_of(body.get("model")),
-        _cost(usage.get("cost")),
-        _extra(message),
-        body,
-    )
+        raise RefusalError("the provider's content filter withheld the answer", request_id=request_id)
+    reason = "tool_calls" if reason == "function_call" else reason
+    return Response(text, calls, reasoning or thought, reason, refusal, usage, model, cost, extra, body)
 
 
 def content_of(content: Any) -> tuple[str | None, str | None]:
@@ -218,15 +208,6 @@ def _calls(message: Json) -> tuple[ToolCall, ...]:
     return (call_at(function, 0),) if isinstance(function, dict) else ()
 
 
-def _usage(usage: Json) -> Usage:
-    cached = mapping(usage.get("prompt_tokens_details")).get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
-    return Usage(count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens")), count_of(cached), 1)
-
-
-def _cost(value: Any) -> float | None:
-    return float(value) if type(value) in {int, float} else None
-
-
 def _extra(message: Json) -> Json | None:
     """What must go back with the message: OpenRouter's `reasoning_details`, Gemini's signature of a call in its `extra_content`."""
     kept: Json = {}
@@ -234,7 +215,7 @@ def _extra(message: Json) -> Json | None:
         kept["message"] = {"reasoning_details": message["reasoning_details"]}
     entries = message.get("tool_calls")
     if isinstance(entries, list):
-        found = [mapping(entry).get("extra_content") for entry in cast("list[Any]", entries)]
+        found = [entry.get("extra_content") if isinstance(entry, dict) else None for entry in cast("list[Any]", entries)]
         if any(found):
             kept["calls"] = {str(index): {"extra_content": each} for index, each in enumerate(found) if each}
     return {WIRE: kept} if kept else None
