@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ferrule import Predict, Prediction, ReAct, ScriptedLM, Tool, emit_event, progress
-from ferrule.cli.follow import follow_run
+from ferrule.cli.commands.ask import follow_run
 from ferrule.cli.screen import Screen, call_text
 from ferrule.values.run import event as events
 

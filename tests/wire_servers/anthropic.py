@@ -22,7 +22,7 @@ from ferrule.errors import (
 from ferrule.models.http.sse import event
 from ferrule.models.wires.anthropic.blocks import assistant_blocks, call_block, kind, read_blocks
 from ferrule.models.wires.payload import list_of, mapping, text_of
-from ferrule.testing.server.protocol import Received
+from ferrule.testing.server.openai_chat import Received
 from ferrule.values.content.parts import File, Image, Part, Text
 from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Delta, Request, Response, Shape
 from ferrule.values.conversation.message import Message, Messages

@@ -14,7 +14,7 @@ from ferrule.models.http.sse import event
 from ferrule.models.wires.gemini.parts import UNSIGNED, content_of, present, read_parts, turn_parts
 from ferrule.models.wires.payload import Json, list_of, mapping, text_of
 from ferrule.testing.server import openai_chat
-from ferrule.testing.server.protocol import Received
+from ferrule.testing.server.openai_chat import Received
 from ferrule.values.conversation.exchange import NO_TOOLS, Declarations, Delta, Request, Response, Shape
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.encoding.encode import json_text

@@ -14,7 +14,7 @@ from ferrule.models.wires.openai_chat.read_request import read_message, read_req
 from ferrule.models.wires.openai_responses.codec import OURS, WIRE, call_item, calls_in, extra_of, reasoning_in, text_in
 from ferrule.models.wires.payload import Json, list_of, mapping, text_of
 from ferrule.testing.server import openai_chat
-from ferrule.testing.server.protocol import Received
+from ferrule.testing.server.openai_chat import Received
 from ferrule.values.conversation.exchange import Delta, Response
 from ferrule.values.conversation.message import Message
 

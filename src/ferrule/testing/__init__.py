@@ -29,22 +29,18 @@ __all__ = [
     "serve",
 ]
 
-_MODELS = {
-    "AutoLM": "ferrule.testing.offline.model",
-    "OfflineLM": "ferrule.testing.offline.model",
-    "RecordLM": "ferrule.testing.replay",
-    "ReplayLM": "ferrule.testing.replay",
-    "ScriptedLM": "ferrule.testing.scripted",
-    "NetworkBlocked": "ferrule.testing.network",
-    "NetworkBlockedError": "ferrule.testing.network",
-    "Served": "ferrule.testing.server.server",
-    "block_network": "ferrule.testing.network",
-    "serve": "ferrule.testing.server.server",
+_HOMES = {
+    "network": ("NetworkBlocked", "NetworkBlockedError", "block_network"),
+    "offline.model": ("AutoLM", "OfflineLM"),
+    "replay": ("RecordLM", "ReplayLM"),
+    "scripted": ("ScriptedLM",),
+    "server.server": ("Served", "serve"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODELS:
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
         msg = f"module `ferrule.testing` has no attribute `{name}`"
         raise AttributeError(msg)
-    return getattr(import_module(_MODELS[name]), name)
+    return getattr(import_module(f"ferrule.testing.{home}"), name)

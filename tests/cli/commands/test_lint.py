@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ferrule.cli.commands import lint
+from ferrule.cli.commands import tools
 from ferrule.cli.main import main
 from ferrule.errors import ConfigurationError
 
@@ -92,13 +92,13 @@ def test_without_tools_the_demo_s_are_looked_at(capsys) -> None:
 
 
 def test_targets_are_each_taken_once_and_all_without_a_name() -> None:
-    assert lint.choose_targets([]) == ("openai-strict", "anthropic", "gemini")
-    assert lint.choose_targets(["gemini", "gemini"]) == ("gemini",)
+    assert tools.choose_targets([]) == ("openai-strict", "anthropic", "gemini")
+    assert tools.choose_targets(["gemini", "gemini"]) == ("gemini",)
     with pytest.raises(ConfigurationError, match="no target 'x'"):
-        lint.choose_targets(["x"])
+        tools.choose_targets(["x"])
 
 
 def test_tools_are_called_by_their_own_names(here) -> None:
     """A wire name is a provider's matter."""
     (here / "linted_here.py").write_text(TOOLS.replace("looser", "loser.of.codes"))
-    assert {tool for _, tool, _ in lint.find_losses(["linted_here"], ["gemini"])} == {"loser.of.codes"}
+    assert {tool for _, tool, _ in tools.find_losses(["linted_here"], ["gemini"])} == {"loser.of.codes"}

@@ -10,9 +10,7 @@ import typer
 from ferrule.cli.arguments import USAGE_ERRORS
 from ferrule.cli.commands import runs
 from ferrule.cli.commands.ask import ask_question
-from ferrule.cli.commands.lint import lint_tools
-from ferrule.cli.commands.serve import serve_tools
-from ferrule.cli.commands.tools import list_tools
+from ferrule.cli.commands.tools import lint_tools, list_tools, serve_tools
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.screen import say
 from ferrule.errors import FerruleError

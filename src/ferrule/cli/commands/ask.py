@@ -1,4 +1,4 @@
-"""The command `ferrule ask`."""
+"""The command `ferrule ask`, and `follow_run`: run a program, show its events, and ask the person when it waits."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from ferrule import settings
 from ferrule.cli import arguments as parse
 from ferrule.cli.commands.tools import JSON, MCP  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
-from ferrule.cli.follow import follow_run
 from ferrule.cli.prompt import ask_person
 from ferrule.cli.safe_text import one_line
 from ferrule.cli.screen import Screen, console_on, print_json, say
 from ferrule.errors import ConfigurationError, FerruleError
 from ferrule.programs.react import ReAct
+from ferrule.runs.stream import EventStream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ferrule.programs.module import Module
+    from ferrule.runs.run import Run
+    from ferrule.values.confirmation.question import Decision, Question
+    from ferrule.values.run.event import Event
     from ferrule.values.run.outcome import Prediction
 
 _RESERVED = ("trajectory", "usage", "reason")
@@ -82,6 +88,38 @@ def _run(agent: ReAct, values: dict[str, Any], *, as_json: bool) -> int:
         case _:
             kind = "" if run.error is None or isinstance(run.error, FerruleError) else f"{type(run.error).__name__}: "
             return say(f"The run failed. {kind}{run.error}", ExitCode.FAILED)
+
+
+def follow_run(
+    program: Module,
+    inputs: Mapping[str, Any],
+    *,
+    on_event: Callable[[Event], None],
+    ask: Callable[[Question], Decision | None] | None = None,
+) -> Run:
+    """Run until the run is `done` or `failed`, or `waiting` without a decision. Raises only interrupts; `run.error` holds other errors."""
+    stream = program.stream(**inputs)
+    run = stream.run
+    while True:
+        _consume(stream, on_event)
+        if run.status != "waiting" or ask is None:
+            return run
+        for question in run.pending:
+            decision = ask(question)
+            if decision is None:
+                return run
+            run.answer(decision)
+        stream = EventStream(run)
+
+
+def _consume(stream: EventStream, on_event: Callable[[Event], None]) -> None:
+    try:
+        for event in stream:
+            on_event(event)
+    except BaseException as error:
+        if error is stream.run.error and isinstance(error, Exception):
+            return
+        raise
 
 
 def _document(prediction: Prediction) -> dict[str, Any]:

@@ -1,19 +1,29 @@
-"""The command `ferrule tools`, and the arguments that commands share."""
+"""The commands about tools: `ferrule tools`, `ferrule lint`, `ferrule serve`; and the arguments that commands share."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from ferrule.cli import arguments as parse
+from ferrule.cli.arguments import find_program, load_tools, open_servers
 from ferrule.cli.exit_code import ExitCode
-from ferrule.cli.safe_text import printable
+from ferrule.cli.safe_text import one_line, printable
 from ferrule.cli.screen import console_on, print_json, say
+from ferrule.errors import ConfigurationError
+from ferrule.programs.module import Module
 from ferrule.tools.toolbox import Toolbox
+from ferrule.values.record import fields_of
+from ferrule.values.schema.lowering.lower import TARGETS, SchemaLoss, Target, lower_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
 
 PLACES = Annotated[list[str] | None, typer.Argument(help=".py files, folders, or module[:name]. Default: the demo's tools.")]
 MCP = Annotated[
@@ -21,12 +31,14 @@ MCP = Annotated[
     typer.Option("--mcp", help="An MCP server: a command line, a URL, or a JSON file with `mcpServers`. May be repeated."),
 ]
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else.")]
+Loss = tuple[Target, str, SchemaLoss]
+"""A target, the name of a tool, and what the tool's schema loses there."""
 
 
 def list_tools(places: PLACES = None, as_json: JSON = False, mcp: MCP = None) -> int:
     """List tools and the schemas of their arguments."""
-    with parse.open_servers(mcp or (), trusted=False) as servers:
-        own = parse.load_tools(places or ()) if places or not servers else []
+    with open_servers(mcp or (), trusted=False) as servers:
+        own = load_tools(places or ()) if places or not servers else []
         toolbox = Toolbox([*servers, *own])
         declarations = toolbox.declarations
         for server in servers:
@@ -45,3 +57,91 @@ def list_tools(places: PLACES = None, as_json: JSON = False, mcp: MCP = None) ->
 
 def _indent(text: str) -> str:
     return "\n".join(f"  {line}" if line else "" for line in text.split("\n"))
+
+
+def lint_tools(
+    places: PLACES = None,
+    target: Annotated[list[str] | None, typer.Option(help=f"{', '.join(TARGETS)}. May be repeated. Default: all.")] = None,
+    as_json: JSON = False,
+) -> int:
+    """Show what tools' schemas lose at a provider, per tool and path. Exit status: 0 if nothing is lost, 1 if something is."""
+    targets = choose_targets(target or ())
+    losses = find_losses(places or (), targets)
+    if as_json:
+        print_json([_as_dict(loss) for loss in losses])
+    else:
+        _print_losses(console_on(sys.stdout), losses, targets)
+    return ExitCode.FAILED if losses else ExitCode.DONE
+
+
+def choose_targets(names: Sequence[str]) -> tuple[Target, ...]:
+    """The targets with these names; all without names. Raises `ConfigurationError` for an unknown name."""
+    unknown = [name for name in names if name not in TARGETS]
+    if unknown:
+        msg = f"There is no target {unknown[0]!r}; there are: {', '.join(TARGETS)}."
+        raise ConfigurationError(msg)
+    return tuple(target for target in TARGETS if target in names or not names)
+
+
+def find_losses(places: Sequence[str], targets: Sequence[Target]) -> list[Loss]:
+    """What the tools of these places lose, target by target."""
+    toolbox = Toolbox(load_tools(places))
+    own_names = {tool.wire_name: tool.name for tool in toolbox}
+    return [
+        (target, own_names[name], loss)
+        for target in targets
+        for name, losses in lower_tools(toolbox.declarations, target).losses.items()
+        for loss in losses
+    ]
+
+
+def _as_dict(found: Loss) -> dict[str, Any]:
+    target, tool, loss = found
+    return {"target": target, "tool": tool, **fields_of(loss)}
+
+
+def _print_losses(console: Console, losses: Sequence[Loss], targets: Sequence[Target]) -> None:
+    for target in targets:
+        console.print(Text(target, "bold cyan"))
+        lines = [
+            f"  {printable(tool)}  {one_line(loss.path) or 'the whole'}  {loss.keyword}: {one_line(loss.lost)}"
+            for where, tool, loss in losses
+            if where == target
+        ]
+        for line in lines or ["  nothing is lost"]:
+            console.print(Text(line), soft_wrap=True)
+
+
+def serve_tools(  # noqa: PLR0917  one parameter an option
+    places: Annotated[
+        list[str] | None, typer.Argument(help=".py files, folders, module[:name], or file.py:program. Default: the demo's tools.")
+    ] = None,
+    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP instead of standard input and output.")] = False,
+    host: Annotated[str, typer.Option(help="The address to listen on with --http.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on with --http.")] = 8000,
+    allowed_host: Annotated[list[str] | None, typer.Option(help="A host name that requests may use. May be repeated.")] = None,
+    name: Annotated[str, typer.Option(help="The server's name.")] = "ferrule",
+    mask_errors: Annotated[bool, typer.Option("--mask-errors", help="Hide from clients why a tool failed.")] = False,
+) -> int:
+    """Serve tools and programs to MCP clients: over standard input and output, or with --http on a port."""
+    from ferrule.bridges.mcp.server.app import MCPApp
+
+    with redirect_stdout(sys.stderr):  # what the files print while they load
+        served = [each for place in places or () for each in _tools_or_program(place)] or load_tools(())
+    app = MCPApp(served, name=name, mask_errors=mask_errors)
+
+    def announce(address: str) -> None:
+        say(f"Serving {len(app.names)} tools on {address}. Ctrl-C ends it.")
+
+    app.run("http", host=host, port=port, allowed_hosts=allowed_host, on_listening=announce) if http else app.run()
+    return ExitCode.DONE
+
+
+def _tools_or_program(place: str) -> list[Any]:
+    """The tools of a place, or the program that `module:name` or `file.py:name` names."""
+    where, _, name = place.rpartition(":")
+    if where.endswith(".py"):
+        return [find_program(place)]
+    tools = load_tools([place])
+    named: object = getattr(sys.modules.get(where), name, None) if where else None
+    return [named] if isinstance(named, Module) else [*tools]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import venv
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.rule import Rule
@@ -12,9 +17,8 @@ from rich.text import Text
 
 from ferrule import settings
 from ferrule.cli.arguments import open_model
-from ferrule.cli.demo import mcp
+from ferrule.cli.commands.ask import follow_run
 from ferrule.cli.exit_code import ExitCode
-from ferrule.cli.follow import follow_run
 from ferrule.cli.safe_text import one_line
 from ferrule.cli.sample_tools import TOOLS
 from ferrule.cli.screen import Screen, console_on
@@ -40,6 +44,10 @@ QUESTIONS = (
     _Question("How many days are there between 2024-02-28 and 2026-03-03?", "days_between", "734"),
     _Question('Search the documents: what is a "trajectory"?', "search_documents", "step"),
 )
+_MCP_QUESTION = _Question("What is 12345679 * 81?", "calculate", "999999999")
+_MCP_PACKAGES = ("mcp-server-calculator==0.2.1", "mcp<2")
+"""A server of another project, and the version of the SDK that it needs. ferrule's own version stays separate."""
+_INSTALL_TIMEOUT_S = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +100,48 @@ def _called_tools(run: Run) -> tuple[str, ...]:
 def _ask_mcp_server(console: Console) -> list[_Answer]:
     """One more answer, with the tool of an MCP server; none if the server cannot be installed."""
     console.print(Rule(Text("A tool on an MCP server", "bold"), align="left"))
-    command, why_not = mcp.install_server()
+    command, why_not = install_mcp_server()
     if why_not:
         console.print(Text(f"(Skipped: {why_not}.)\n", "dim"))
         return []
     from ferrule.bridges.mcp.client.mcp_server import MCPServer
 
-    console.print(Text(f"{mcp.PACKAGES[0]} runs in its own process. The demo trusts its tools: they run without confirmation.\n", "dim"))
+    console.print(Text(f"{_MCP_PACKAGES[0]} runs in its own process. The demo trusts its tools: they run without confirmation.\n", "dim"))
     server = MCPServer.stdio(command, name="calculator", trust=True, confirm=False)
     try:
-        return [_ask(console, ReAct("question -> answer", [server], max_iters=5), _Question(mcp.QUESTION, mcp.TOOL, mcp.EXPECTED))]
+        return [_ask(console, ReAct("question -> answer", [server], max_iters=5), _MCP_QUESTION)]
     finally:
         server.close()
+
+
+def install_mcp_server() -> tuple[str, str]:
+    """Install it into a venv of its own; returns its command and an empty string, or an empty command and why there is none."""
+    if os.environ.get("FERRULE_DEMO_MCP") == "0":
+        return "", "FERRULE_DEMO_MCP is 0"
+    if find_spec("mcp") is None:
+        return "", "the MCP SDK is not installed: pip install 'ferrule[mcp]'"
+    if not Path("Makefile").is_file():
+        return "", "the demo installs the server only in a checkout"
+    folder = Path("build") / "demo-mcp"
+    command = folder / ("Scripts" if os.name == "nt" else "bin") / "mcp-server-calculator"
+    installed = folder / "ready"
+    if not installed.exists():
+        venv.create(folder, clear=True, with_pip=False)
+        # One attempt: without a network the demo must not wait.
+        options = ["install", "-qq", "--disable-pip-version-check", "--retries=0", "--timeout=10"]
+        try:
+            done = subprocess.run(  # noqa: S603  constant arguments
+                [sys.executable, "-m", "pip", "--python", str(command.with_name("python")), *options, *_MCP_PACKAGES],
+                capture_output=True,
+                check=False,
+                timeout=_INSTALL_TIMEOUT_S,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return "", f"the server could not be installed ({type(error).__name__})"
+        if done.returncode != 0:
+            return "", "the server could not be installed from the package index"
+        installed.touch()
+    return str(command.absolute()), ""
 
 
 def _print_summary(console: Console, answers: list[_Answer]) -> None:

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 from warnings import catch_warnings, simplefilter
 
-from ferrule.models.wires.payload import Json, mapping
+from ferrule.models.wires.payload import Json, count_of, list_of, mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,12 +60,12 @@ class _Maker:
         found = self._resolved(cast("Json", schema), 0)
         if "const" in found:
             return found["const"]
-        if _list(found.get("enum")):
+        if list_of(found.get("enum")):
             return found["enum"][0]
         if "default" in found and depth:
             return found["default"]
         for name in ("anyOf", "oneOf"):
-            if _list(found.get(name)):
+            if list_of(found.get(name)):
                 return self._chosen(found, found[name], depth)
         makers: dict[str, Callable[[], Any]] = {
             "object": lambda: self._object(found, depth),
@@ -86,7 +86,7 @@ class _Maker:
         if isinstance(reference, str) and hops < _DEEPEST:
             beside = {key: value for key, value in schema.items() if key != "$ref"}
             return self._resolved({**self._at(reference), **beside}, hops + 1)
-        if hops < _DEEPEST and _list(schema.get("allOf")):
+        if hops < _DEEPEST and list_of(schema.get("allOf")):
             merged: Json = {key: value for key, value in schema.items() if key != "allOf"}
             for part in schema["allOf"]:
                 merged = _merged(merged, self._resolved(mapping(part), hops + 1))
@@ -108,22 +108,22 @@ class _Maker:
 
     def _object(self, schema: Json, depth: int) -> Json:
         properties = mapping(schema.get("properties"))
-        names = [name for name in _list(schema.get("required")) if isinstance(name, str)]
-        least = _size(schema.get("minProperties"))
+        names = [name for name in list_of(schema.get("required")) if isinstance(name, str)]
+        least = count_of(schema.get("minProperties"))
         names += [name for name in properties if name not in names][: max(0, least - len(names))]
         names += [f"key{n}" for n in range(min(_MOST, max(0, least - len(names))))]
         extra = schema.get("additionalProperties")
         return {name: self.value(properties.get(name, extra if isinstance(extra, dict) else True), depth + 1) for name in names}
 
     def _array(self, schema: Json, depth: int) -> list[Any]:
-        fixed = _list(schema.get("prefixItems"))
-        least = _size(schema.get("minItems")) if "minItems" in schema else len(fixed)
+        fixed = list_of(schema.get("prefixItems"))
+        least = count_of(schema.get("minItems")) if "minItems" in schema else len(fixed)
         items = [self.value(fixed[n] if n < len(fixed) else schema.get("items", True), depth + 1) for n in range(min(least, _MOST))]
         return self._varied(schema, items) if schema.get("uniqueItems") else items
 
     def _varied(self, schema: Json, items: list[Any]) -> list[Any]:
         inner = self._resolved(mapping(schema.get("items")), 0)
-        if _list(inner.get("enum")):
+        if list_of(inner.get("enum")):
             return inner["enum"][: len(items)]
         return [f"{item}{n}" if isinstance(item, str) else item + n if type(item) in {int, float} else item for n, item in enumerate(items)]
 
@@ -133,17 +133,9 @@ def _merged(first: Json, second: Json) -> Json:
     if "properties" in first and "properties" in second:
         both["properties"] = {**mapping(first["properties"]), **mapping(second["properties"])}
     if "required" in first and "required" in second:
-        needed = _list(first["required"])
-        both["required"] = [*needed, *(name for name in _list(second["required"]) if name not in needed)]
+        needed = list_of(first["required"])
+        both["required"] = [*needed, *(name for name in list_of(second["required"]) if name not in needed)]
     return both
-
-
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _size(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
 
 
 def _kind(schema: Json) -> str:
@@ -198,7 +190,7 @@ def _string(schema: Json) -> str:
         made = _matching(pattern)
         if made is not None:
             return made
-    least, most = min(_size(schema.get("minLength")), _LONGEST), schema.get("maxLength")
+    least, most = min(count_of(schema.get("minLength")), _LONGEST), schema.get("maxLength")
     text = "text" * (least // len("text") + 1)
     return text[: max(least, min(len(text), int(most)))] if type(most) is int else text[: max(least, len("text"))]
 

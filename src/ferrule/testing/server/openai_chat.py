@@ -17,8 +17,8 @@ from ferrule.errors import (
 from ferrule.models.http.sse import event
 from ferrule.models.wires.openai_chat.read_request import read_request
 from ferrule.models.wires.payload import Json, mapping, text_of
-from ferrule.testing.server.protocol import Received
-from ferrule.values.conversation.exchange import Delta, Response
+from ferrule.values.conversation.exchange import Delta, Request, Response
+from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,8 +26,18 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import Usage
 
 
+class Received(Record):
+    """A request as it reached the server."""
+
+    request: Request
+    model: str | None = None
+    stream: bool = False
+    with_usage: bool = True
+    """Whether the client wants a stream to end with its token counts, where the protocol lets it choose."""
+
+
 def receive(body: Json, path: str) -> Received:
-    """The request in a body."""
+    """The request in a body; raises `InputError` that says where it is wrong."""
     del path
     options = mapping(body.get("stream_options"))
     return Received(read_request(body), text_of(body.get("model")), bool(body.get("stream")), bool(options.get("include_usage")))

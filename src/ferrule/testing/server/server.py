@@ -10,7 +10,7 @@ import socket
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.errors import FerruleError, InputError, shown
 from ferrule.models.hosted import LM
@@ -19,10 +19,35 @@ from ferrule.testing.server import openai_chat
 from ferrule.values.encoding.encode import json_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     from ferrule.models.model import Model
-    from ferrule.testing.server.protocol import ServerProtocol
+    from ferrule.models.wires.payload import Json
+    from ferrule.values.conversation.exchange import Delta, Response
+
+
+class ServerProtocol(Protocol):
+    """The server's side of one protocol. A module satisfies it, such as `openai_chat`."""
+
+    def receive(self, body: Json, path: str) -> openai_chat.Received:
+        """The request in a body; raises `InputError` that says where it is wrong."""
+        ...
+
+    def answer(self, response: Response, *, model: str) -> Json:
+        """A whole answer."""
+        ...
+
+    def events(self, items: Iterable[Delta | Response], *, model: str, with_usage: bool = False) -> Iterator[bytes]:
+        """A stream as server-sent events; calls come in pieces, as providers send them."""
+        ...
+
+    def error_body(self, error: FerruleError) -> tuple[int, Json]:
+        """Status and body for a model error or a bad request."""
+        ...
+
+    def error_event(self, body: Json) -> bytes:
+        """An error body as an event of a stream."""
+        ...
 
 
 class Served:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import mcp_servers
 import pytest
 
-from ferrule.cli.demo import mcp, tour
+from ferrule.cli.demo import tour
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def test_a_wrong_answer_fails(capsys, monkeypatch, change) -> None:
 
 
 def test_an_mcp_server_from_the_package_index_answers_one_more_question(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(mcp, "install_server", lambda: (mcp_servers.command("calculator")[0], ""))
+    monkeypatch.setattr(tour, "install_mcp_server", lambda: (mcp_servers.command("calculator")[0], ""))
     assert tour.run_tour() == 0
     out = capsys.readouterr().out
     assert "4 of 4 answers are right" in out
@@ -53,3 +54,25 @@ def test_it_runs_as_a_module() -> None:
     run = subprocess.run([sys.executable, "-W", "error", "-m", "ferrule.cli.demo"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stderr == ""
+
+
+@pytest.mark.parametrize("missing", ["choice", "sdk", "checkout"])
+def test_without_its_requirements_nothing_is_installed(missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("FERRULE_DEMO_MCP", raising=False)
+    monkeypatch.chdir(tmp_path)
+    if missing == "choice":
+        monkeypatch.setenv("FERRULE_DEMO_MCP", "0")
+    if missing == "sdk":
+        monkeypatch.setattr(tour, "find_spec", lambda _: None)
+    command, why_not = tour.install_mcp_server()
+    assert command == ""
+    assert {"choice": "FERRULE_DEMO_MCP", "sdk": "ferrule[mcp]", "checkout": "in a checkout"}[missing] in why_not
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_install_gives_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("FERRULE_DEMO_MCP", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Makefile").touch()
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1))
+    assert tour.install_mcp_server() == ("", "the server could not be installed from the package index")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ferrule import Module, ReAct, ScriptedLM, ToolStop, tool
-from ferrule.cli.follow import follow_run
+from ferrule.cli.commands.ask import follow_run
 from ferrule.values.run import event as events
 
 ran: list[str] = []
