@@ -42,8 +42,7 @@ def open_model(name: str | None, base_url: str | None) -> Generator[Model]:
         yield LM(name, base_url=base_url)
         return
     if base_url is not None:
-        msg = "`--base-url` needs the name of the model: add `--lm`."
-        raise ConfigurationError(msg)
+        raise ConfigurationError("`--base-url` needs the name of the model: add `--lm`.")
     from ferrule.testing import serve
     from ferrule.testing.offline.model import OfflineLM
 
@@ -88,8 +87,7 @@ def choose_adapter(name: str | None) -> tuple[Any, bool | None]:
 
             return XMLAdapter(), False
         case _:
-            msg = f"There is no adapter {name!r}; there are: {', '.join(ADAPTERS)}."
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"There is no adapter {name!r}; there are: {', '.join(ADAPTERS)}.")
 
 
 def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]) -> dict[str, Any]:
@@ -102,12 +100,10 @@ def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]
         name, sign, value = pair.partition("=")
         name = name.strip()
         if not sign or not name:
-            msg = f"`--input` takes name=value, found {pair!r}."
-            raise InputError(msg)
+            raise InputError(f"`--input` takes name=value, found {pair!r}.")
         if name in values:
             why = "is the question" if name == names[0] else "is repeated"
-            msg = f"The input `{name}` {why}: pass it once."
-            raise InputError(msg)
+            raise InputError(f"The input `{name}` {why}: pass it once.")
         field = signature.input_fields.get(name)
         values[name] = value if field is None else _parse_value(field.annotation, value)
     signature.check_inputs(values)
@@ -140,8 +136,7 @@ def _tools_of(place: str) -> list[Tool]:
         return _named(module, name, place)
     found = _tools_in(module)
     if not found:
-        msg = f"The module `{module_name}` has no tools: neither a `@tool` nor a public function of its own."
-        raise ToolLoadError(msg)
+        raise ToolLoadError(f"The module `{module_name}` has no tools: neither a `@tool` nor a public function of its own.")
     return found
 
 
@@ -157,13 +152,11 @@ def _tools_of_path(place: str) -> list[Tool]:
         return _tools_of_file(place)
     found, error = _run(partial(Tool.load, place))
     if isinstance(error, SystemExit):
-        msg = f"A file in {place} ended the process while it loaded: {_describe(error)}."
-        raise ToolLoadError(msg) from error
+        raise ToolLoadError(f"A file in {place} ended the process while it loaded: {_describe(error)}.") from error
     if error is not None:
         raise error
     if not found:
-        msg = f"The folder {place} has no tools: a tool is a function in a file of the same name."
-        raise ToolLoadError(msg)
+        raise ToolLoadError(f"The folder {place} has no tools: a tool is a function in a file of the same name.")
     return found
 
 
@@ -205,8 +198,7 @@ def find_program(place: str) -> Module:
     """The program at `module:attribute` or `file.py:attribute`."""
     where, _, name = place.rpartition(":")
     if not where or not name:
-        msg = f"Name the program as module:attribute or file.py:attribute; found {place!r}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"Name the program as module:attribute or file.py:attribute; found {place!r}.")
     if where.endswith(".py"):
         module, error = _run_file(where)
         if module is None:
@@ -216,8 +208,7 @@ def find_program(place: str) -> Module:
         module = _import(where, where)
     found: object = getattr(module, name, None)
     if not isinstance(found, Module):
-        msg = f"{place!r} is no program: found {shown(found)}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"{place!r} is no program: found {shown(found)}.")
     return found
 
 
@@ -228,8 +219,7 @@ def _import(name: str, place: str) -> ModuleType:
     module, error = _run(partial(import_module, name))
     if error is not None or module is None:
         why = f": {_describe(error)}" if error is not None else "."
-        msg = f"{place!r} is neither a file, nor a folder, nor a module that can be imported{why}"
-        raise ToolLoadError(msg) from error
+        raise ToolLoadError(f"{place!r} is neither a file, nor a folder, nor a module that can be imported{why}") from error
     return module
 
 

@@ -83,8 +83,7 @@ def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        msg = f"This edit cannot be read ({error}). Write: edit name=value other='two words'."
-        raise DecisionError(msg) from error
+        raise DecisionError(f"This edit cannot be read ({error}). Write: edit name=value other='two words'.") from error
 
 
 def read_edits(question: Question, words: Sequence[str]) -> dict[str, Any]:
@@ -93,8 +92,7 @@ def read_edits(question: Question, words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         name, sign, value = word.partition("=")
         if not sign or not name:
-            msg = f"This edit cannot be read at {word!r}. Write: edit name=value other='two words'."
-            raise DecisionError(msg)
+            raise DecisionError(f"This edit cannot be read at {word!r}. Write: edit name=value other='two words'.")
         is_text = isinstance(question.call.args.get(name), str) if question.kind != "input" else _is_text(question, name)
         found[name] = value if is_text else _json_or_text(value)
     return found

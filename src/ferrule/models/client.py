@@ -57,8 +57,7 @@ class ClientLM(BaseLM):
         self, client: Any, model: str, wire_name: str | None, capabilities: Capabilities | None, settings: Mapping[str, Any]
     ) -> None:
         if not isinstance(model, str) or not model:
-            msg = f'Which model? Name it as the client does: LM.from_client(client, model="..."), found {shown(model)}.'
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f'Which model? Name it as the client does: LM.from_client(client, model="..."), found {shown(model)}.')
         interface = _interface(client, wire_name)
         self._create = _attribute(client, interface.path)
         self._acreate = _attribute(client, interface.async_path) if interface.async_path else self._create
@@ -221,8 +220,7 @@ def _interface(client: Any, wire_name: str | None) -> _Interface:
     if fitting:
         return fitting[0]
     if found:
-        msg = f"`wire` of this client is one of {', '.join(each.wire for each in found)}, found {shown(wire_name)}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"`wire` of this client is one of {', '.join(each.wire for each in found)}, found {shown(wire_name)}.")
     msg = (
         f"A client is an `openai.OpenAI`, an `anthropic.Anthropic`, one of their async variants, or an object with the same `create`; "
         f"found {shown(client)}. For anything else, subclass `BaseLM`."
@@ -244,8 +242,7 @@ def _json_of(answer: Any) -> dict[str, Any]:
     """The JSON of an answer or a chunk, as its provider sent it."""
     body = body_of(answer)
     if not body:
-        msg = f"the client returned no answer: {shown(answer)}"
-        raise BadRequestError(msg)
+        raise BadRequestError(f"the client returned no answer: {shown(answer)}")
     return body
 
 

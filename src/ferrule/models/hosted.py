@@ -99,8 +99,7 @@ class LM(BaseLM):
         try:
             import litellm  # pyright: ignore[reportMissingImports]  an extra
         except ImportError as error:
-            msg = "This model needs litellm: pip install 'ferrule[litellm]'."
-            raise ConfigurationError(msg) from error
+            raise ConfigurationError("This model needs litellm: pip install 'ferrule[litellm]'.") from error
         return ClientLM(litellm, model, None, capabilities, settings)
 
     def complete(self, request: Request) -> Response:
@@ -208,8 +207,7 @@ _STRICT_TARGETS: Mapping[str, Target] = {"openai_chat": "openai-strict", "openai
 
 def _strict_target(wire: str) -> Target:
     if wire not in _STRICT_TARGETS:
-        msg = f"`strict_tools` is for {', '.join(_STRICT_TARGETS)}; the wire `{wire}` has no strict mode."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"`strict_tools` is for {', '.join(_STRICT_TARGETS)}; the wire `{wire}` has no strict mode.")
     return _STRICT_TARGETS[wire]
 
 

@@ -71,8 +71,7 @@ class BaseLM:
 
     def complete(self, request: Request) -> Response:
         """One answer. Subclasses write this method."""
-        msg = f"`{type(self).__name__}` must write `complete(self, request) -> Response`."
-        raise NotImplementedError(msg)
+        raise NotImplementedError(f"`{type(self).__name__}` must write `complete(self, request) -> Response`.")
 
     async def acomplete(self, request: Request) -> Response:
         """`complete` in a worker thread."""
@@ -113,8 +112,7 @@ class BaseLM:
 
     def _question(self, prompt: Any, messages: Any, settings: Mapping[str, Any]) -> Request:
         if (prompt is None) == (messages is None):
-            msg = "A model takes either a question or `messages=[...]`."
-            raise ConfigurationError(msg)
+            raise ConfigurationError("A model takes either a question or `messages=[...]`.")
         if isinstance(prompt, str):
             return Request(Messages([Message("user", prompt)]), settings={**self.settings, **settings})
         from ferrule.models.wires.openai_chat.read_request import read_messages
@@ -144,11 +142,9 @@ def as_model(lm: Any) -> Model:
     if isinstance(lm, BaseLM):
         return cast("Model", lm)
     if isinstance(lm, type):
-        msg = f"A model is an object, found the class `{lm.__name__}`: write `{lm.__name__}(...)`."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"A model is an object, found the class `{lm.__name__}`: write `{lm.__name__}(...)`.")
     if isinstance(lm, str):
-        msg = f"A model is an object, found its name: write `LM({lm!r})`."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"A model is an object, found its name: write `LM({lm!r})`.")
     if not callable(getattr(lm, "complete", None)):
         msg = f"A model has a method `complete(request) -> Response`, found {shown(lm)}. Subclass `BaseLM`, or use `LM('provider/model')`."
         raise ConfigurationError(msg)
@@ -205,8 +201,7 @@ def _check_answer(lm: Any, found: Any) -> Response:
 def _refuse_coroutine(found: Any, name: str) -> None:
     if callable(getattr(found, "close", None)) and hasattr(found, "__await__"):
         found.close()  # a coroutine that is never awaited would warn later, and elsewhere
-        msg = f"`{name}.complete` is async. Name it `acomplete`, and write a `complete` beside it."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"`{name}.complete` is async. Name it `acomplete`, and write a `complete` beside it.")
 
 
 def _normalize(answer: Any, name: str) -> Response:
@@ -219,8 +214,7 @@ def _normalize(answer: Any, name: str) -> Response:
 
     if is_answer(answer):
         return response_of(answer)
-    msg = f"`{name}.complete` must return a `Response`, found {shown(answer)}."
-    raise BadRequestError(msg)
+    raise BadRequestError(f"`{name}.complete` must return a `Response`, found {shown(answer)}.")
 
 
 def _text(response: Response) -> str:

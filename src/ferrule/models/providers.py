@@ -155,18 +155,15 @@ def choose(model: object, base_url: str | None, model_at_url: object, wire: str 
 
 def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[Provider, str]:
     if not isinstance(model, str) or not model.strip():
-        msg = f'The name of a model is a string such as "openai/gpt-5-mini", found {shown(model)}.'
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f'The name of a model is a string such as "openai/gpt-5-mini", found {shown(model)}.')
     if "://" in model:
         if base_url is not None:
             raise ConfigurationError("Two addresses: the first argument and `base_url`. Give one.")
         if not isinstance(model_at_url, str) or not model_at_url:
-            msg = f'Which model at {public(model)}? Name it: LM("{public(model)}", model="...").'
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f'Which model at {public(model)}? Name it: LM("{public(model)}", model="...").')
         return _at(model), model_at_url
     if model_at_url is not None:
-        msg = f"Two models: {model!r} and `model={shown(model_at_url)}`. Only an address takes `model=`."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"Two models: {model!r} and `model={shown(model_at_url)}`. Only an address takes `model=`.")
     name, slash, there = model.partition("/")
     provider = PROVIDERS.get(name)
     if provider is not None and there:
@@ -189,11 +186,9 @@ def address(base_url: str, path: str = "/chat/completions") -> str:
         parts = urlsplit(base_url)
         _ = parts.port  # raises if it is out of range, or no number
     except ValueError as error:
-        msg = f"{public(base_url)} is not an address: {error}."
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(f"{public(base_url)} is not an address: {error}.") from error
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        msg = f'A base URL looks like "https://host/v1", found {public(base_url)}.'
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f'A base URL looks like "https://host/v1", found {public(base_url)}.')
     if "@" in parts.netloc:
         raise ConfigurationError(f"A base URL holds no user or password ({public(base_url)}): give the key as `api_key`.")
     path, _, query = path.partition("?")
@@ -219,8 +214,7 @@ def check_settings(settings: Iterable[str]) -> None:
             msg = f"`{name}` is no setting of a request. Make a model with it, `LM(..., {name}=...)`, or give it to your own client."
             raise ConfigurationError(msg)
         if name in _ELSEWHERE:
-            msg = f"`{name}` is no setting of a model. {_ELSEWHERE[name]}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"`{name}` is no setting of a model. {_ELSEWHERE[name]}")
 
 
 def check_saved(settings: Iterable[str]) -> None:
@@ -236,8 +230,7 @@ def key_for(provider: Provider, key: str | None, *, needed: bool) -> str | None:
         found = next((name for name in variables if os.environ.get(name, "").strip()), None)
         if found is None:
             if needed and variables:
-                msg = f"No key for `{provider.name}`: set the environment variable {variables[0]}, or give `api_key=...`."
-                raise MissingKeyError(msg)
+                raise MissingKeyError(f"No key for `{provider.name}`: set the environment variable {variables[0]}, or give `api_key=...`.")
             return None
         where, key = f"The environment variable {found}", os.environ[found]
     if not isinstance(key, str):

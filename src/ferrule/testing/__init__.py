@@ -41,6 +41,5 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     home = next((home for home, names in _HOMES.items() if name in names), None)
     if home is None:
-        msg = f"module `ferrule.testing` has no attribute `{name}`"
-        raise AttributeError(msg)
+        raise AttributeError(f"module `ferrule.testing` has no attribute `{name}`")
     return getattr(import_module(f"ferrule.testing.{home}"), name)

@@ -104,8 +104,7 @@ class ReplayLM(LocalLM):
         if place >= len(answers):
             if not self._repeat:
                 found = f"{self._path} holds {len(answers)} answers to this request, and it was asked {place + 1} times"
-                msg = f"{found}. Record it again, or use `repeat=True`."
-                raise ScriptError(msg)
+                raise ScriptError(f"{found}. Record it again, or use `repeat=True`.")
             place = -1
         return answers[place]
 
@@ -219,6 +218,5 @@ def _read(path: Path) -> tuple[Json, list[Json]]:
         except (ValueError, KeyError, TypeError, AttributeError, FerruleError) as error:
             if number == len(lines):  # the recorder was killed in the middle of its last line
                 break
-            msg = f"Line {number} of {path} is not a recording: {shown(line)}."
-            raise ConfigurationError(msg) from error
+            raise ConfigurationError(f"Line {number} of {path} is not a recording: {shown(line)}.") from error
     return head, entries

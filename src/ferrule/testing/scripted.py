@@ -70,12 +70,10 @@ class ScriptedLM(LocalLM):
         from ferrule.values.calls.call import ToolCall, ToolCalls
 
         if isinstance(answers, (str, bytes, Mapping, ToolCall, ToolCalls, Response)) or not hasattr(answers, "__iter__"):
-            msg = f"`ScriptedLM` takes a list of answers, found {shown(cast('object', answers))}."
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"`ScriptedLM` takes a list of answers, found {shown(cast('object', answers))}.")
         items: list[Any] = list(answers)
         if by is not None and (items or not callable(by)):
-            msg = "`ScriptedLM` takes a list of answers or `by=function`, not both."
-            raise ConfigurationError(msg)
+            raise ConfigurationError("`ScriptedLM` takes a list of answers or `by=function`, not both.")
         numbers = _Numbers("call_")
         self._script = [_prepare(item, f"answers[{place}]", numbers) for place, item in enumerate(items)]
         self._by = by
@@ -111,8 +109,7 @@ class ScriptedLM(LocalLM):
         asked = self._place.asked
         if asked < len(self._script):
             left = self._script[asked]
-            msg = f"`ScriptedLM` was asked {asked} times and has {len(self._script)} answers; the next was {shown(left)}."
-            raise ScriptError(msg)
+            raise ScriptError(f"`ScriptedLM` was asked {asked} times and has {len(self._script)} answers; the next was {shown(left)}.")
 
     def __enter__(self) -> Self:
         return self
@@ -192,8 +189,7 @@ def _prepare(item: Any, where: str, numbers: _Numbers) -> Any:
                 msg = f"{where} is not an answer: {shown(item)}. An answer is {_KINDS}."  # pyright: ignore[reportUnknownArgumentType]
                 raise ConfigurationError(msg)
     except (ToolCallError, TypeError) as error:
-        msg = f"{where} is not an answer: {error} An answer is {_KINDS}."
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(f"{where} is not an answer: {error} An answer is {_KINDS}.") from error
 
 
 def _calling(entries: Sequence[Any], numbers: _Numbers) -> Response:
@@ -219,8 +215,7 @@ def _respond(answer: Any, request: Request) -> Response:
         if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
             raise answer
         answer = _prepare(answer(request), "what a function of the script returned", _numbers(request))
-    msg = f"a function of the script keeps returning functions: {shown(answer)}"
-    raise ConfigurationError(msg)
+    raise ConfigurationError(f"a function of the script keeps returning functions: {shown(answer)}")
 
 
 _DEEPEST = 10

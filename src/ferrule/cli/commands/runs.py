@@ -44,8 +44,7 @@ def list_runs(
 ) -> int:
     """List stored runs, the latest change first, with their questions."""
     if status is not None and status not in get_args(RunStatus):
-        msg = f"`--status` is one of {', '.join(get_args(RunStatus))}; found {status!r}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"`--status` is one of {', '.join(get_args(RunStatus))}; found {status!r}.")
     with _open_store(store) as opened:
         runs = opened.list(status=status)
     if as_json:
@@ -154,8 +153,7 @@ def _open_store(path: str) -> Generator[SQLiteStore]:
     from ferrule.runs.store.sqlite import SQLiteStore
 
     if not Path(path).is_file():
-        msg = f"There is no file {path!r}. Name the store with --store FILE."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"There is no file {path!r}. Name the store with --store FILE.")
     store = SQLiteStore(path)
     try:
         yield store

@@ -78,8 +78,7 @@ def choose_targets(names: Sequence[str]) -> tuple[Target, ...]:
     """The targets with these names; all without names. Raises `ConfigurationError` for an unknown name."""
     unknown = [name for name in names if name not in TARGETS]
     if unknown:
-        msg = f"There is no target {unknown[0]!r}; there are: {', '.join(TARGETS)}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"There is no target {unknown[0]!r}; there are: {', '.join(TARGETS)}.")
     return tuple(target for target in TARGETS if target in names or not names)
 
 

@@ -47,8 +47,7 @@ class Timeouts(Record):
     def __post_init__(self) -> None:
         for limit in (self.connect_s, self.read_s, self.total_s):
             if limit is not None and (isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit > 0):
-                msg = f"A timeout is a number of seconds above 0, or None to wait forever; found {shown(limit)}."
-                raise ConfigurationError(msg)
+                raise ConfigurationError(f"A timeout is a number of seconds above 0, or None to wait forever; found {shown(limit)}.")
 
     @property
     def next_bytes_s(self) -> float | None:

@@ -40,18 +40,10 @@ _OVERFLOW = re.compile(
     r"|exceeds? the (?:max|available context|model)[^.]*token|token count[^.]*exceeds|reduce the length of|context the overflows",
     re.IGNORECASE,
 )
-_REFUSAL_CODES = frozenset(
-    {
-        "content_filter",
-        "content_policy_violation",
-        "responsibleaipolicyviolation",
-        "moderation_blocked",
-        "safety",
-        "bio_policy",
-        "misalignment_policy_violation",
-        "image_content_policy_violation",
-    }
-)
+_REFUSAL_CODES = frozenset({
+    "content_filter", "content_policy_violation", "responsibleaipolicyviolation", "moderation_blocked", "safety", "bio_policy",
+    "misalignment_policy_violation", "image_content_policy_violation",
+})  # fmt: skip
 _REFUSAL = re.compile(
     r"content (?:management )?policy|content filter|flagged (?:by|as|for)|requires moderation|safety system", re.IGNORECASE
 )

@@ -89,8 +89,7 @@ class EventAssembly:
         """Raise `UnavailableError` unless the answer is complete."""
         if not ended:
             found = "after a part of the answer" if begun else "before any answer"
-            msg = f"the stream ended {found}: the connection broke or the server gave up. Ask again."
-            raise UnavailableError(msg)
+            raise UnavailableError(f"the stream ended {found}: the connection broke or the server gave up. Ask again.")
 
 
 class WholeAnswer:

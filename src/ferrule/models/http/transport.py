@@ -64,8 +64,7 @@ class HTTPTransport:
         max_retries: int = 2,
     ) -> None:
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
-            msg = f"`max_retries` is a whole number from 0, found {shown(max_retries)}."
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"`max_retries` is a whole number from 0, found {shown(max_retries)}.")
         self.url = url
         self.stream_url = stream_url or url
         self.provider = provider

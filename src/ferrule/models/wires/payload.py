@@ -36,8 +36,7 @@ def decode(body: bytes) -> Json:
     except ValueError:
         value = _decode_slowly(body)
     if not isinstance(value, dict):
-        msg = f"expected a JSON object, got {shown(value)}. {_ELSEWHERE}"
-        raise BadRequestError(msg)
+        raise BadRequestError(f"expected a JSON object, got {shown(value)}. {_ELSEWHERE}")
     return cast("Json", value)
 
 
@@ -45,16 +44,13 @@ def _decode_slowly(body: bytes) -> Any:
     """What the fast parser refuses: lone surrogates, which the slow one reads, and all that is not JSON."""
     text = body.decode("utf-8", "replace").strip()
     if not text:
-        msg = f"the answer is empty. Ask again. {_ELSEWHERE}"
-        raise BadRequestError(msg)
+        raise BadRequestError(f"the answer is empty. Ask again. {_ELSEWHERE}")
     if text.startswith("<"):
-        msg = f"expected JSON, got a page of HTML or XML: {shown(text)}. Is the base URL right? Most end in `/v1`."
-        raise BadRequestError(msg)
+        raise BadRequestError(f"expected JSON, got a page of HTML or XML: {shown(text)}. Is the base URL right? Most end in `/v1`.")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        msg = f"the answer is not JSON ({error}): {shown(text)}. If it was cut off, ask again. {_ELSEWHERE}"
-        raise BadRequestError(msg) from error
+        raise BadRequestError(f"the answer is not JSON ({error}): {shown(text)}. If it was cut off, ask again. {_ELSEWHERE}") from error
 
 
 def mapping(value: Any) -> Json:
@@ -80,8 +76,7 @@ def count_of(value: Any) -> int:
 def refuse_settings(names: Iterable[str]) -> None:
     """Raise `ConfigurationError` for settings that are fields of a request."""
     found = ", ".join(f"`{name}`" for name in sorted(names))
-    msg = f"{found}: the request says it, and no setting may. To force a field of the body, use `extra={{...}}`."
-    raise ConfigurationError(msg)
+    raise ConfigurationError(f"{found}: the request says it, and no setting may. To force a field of the body, use `extra={{...}}`.")
 
 
 def placeholder(part: Part, wire: str, place: str) -> str:

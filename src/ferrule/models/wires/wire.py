@@ -69,8 +69,7 @@ class Wire(Protocol):
 def wire(name: str) -> Wire:
     """The wire of that name."""
     if name not in WIRES:
-        msg = f"`wire` is one of {', '.join(WIRES)}, found {shown(name)}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"`wire` is one of {', '.join(WIRES)}, found {shown(name)}.")
     return cast("Wire", import_module(f"{WIRES[name]}.codec"))
 
 
@@ -96,8 +95,7 @@ def response_of(answer: Any) -> Response:
         return Response(answer, raw=answer)
     body = body_of(answer)
     if not body:
-        msg = f"this is no answer of a model: {shown(answer)}"
-        raise MissingContentError(msg, raw=answer)
+        raise MissingContentError(f"this is no answer of a model: {shown(answer)}", raw=answer)
     name = next((name for sign, name in _SIGNS.items() if sign in body), None)
     if name is None and isinstance(body.get("content"), list) and not any(key in body for key in _OF_MESSAGES[1:]):
         name = "anthropic"

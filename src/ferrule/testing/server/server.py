@@ -184,11 +184,9 @@ class _Conversation(BaseHTTPRequestHandler):
         try:
             parsed = json.loads(body)
         except (ValueError, RecursionError) as error:
-            msg = f"the body is no JSON: {error}"
-            raise InputError(msg) from error
+            raise InputError(f"the body is no JSON: {error}") from error
         if not isinstance(parsed, dict):
-            msg = f"a request is a JSON object, found {shown(parsed)}"
-            raise InputError(msg)
+            raise InputError(f"a request is a JSON object, found {shown(parsed)}")
         received = protocol.receive(cast("dict[str, Any]", parsed), self.path)
         self.server.bodies.append(cast("dict[str, Any]", parsed))
         self.server.raw.append(body)

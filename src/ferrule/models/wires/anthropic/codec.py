@@ -196,8 +196,7 @@ def _mark(settings: Json) -> bytes:
         case "5m" | "1h":
             return b',"cache_control":{"type":"ephemeral","ttl":"%b"}' % wish.encode()
         case _:
-            msg = f'`prompt_cache` is True, False, "5m" or "1h", found {shown(wish)}.'
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f'`prompt_cache` is True, False, "5m" or "1h", found {shown(wish)}.')
 
 
 def _system(message: Message) -> bytes:
@@ -250,19 +249,10 @@ def read(payload: Json | bytes) -> Response:
     text, thoughts, calls, extra = read_blocks(blocks)
     refusal = text_of(mapping(body.get("stop_details")).get("explanation")) if reason == "refusal" else None
     if reason == "refusal" and not text and not calls and not refusal:
-        msg = "the provider withheld the answer"
-        raise RefusalError(msg, request_id=text_of(body.get("id")))
-    return Response(
-        text,
-        calls,
-        thoughts,
-        _REASONS.get(reason, reason) if reason else None,
-        refusal,
-        _usage(mapping(body.get("usage"))),
-        text_of(body.get("model")),
-        extra=extra,
-        raw=body,
-    )
+        raise RefusalError("the provider withheld the answer", request_id=text_of(body.get("id")))
+    reason = _REASONS.get(reason, reason) if reason else None
+    usage = _usage(mapping(body.get("usage")))
+    return Response(text, calls, thoughts, reason, refusal, usage, text_of(body.get("model")), None, extra, body)
 
 
 def _usage(usage: Json) -> Usage:

@@ -122,8 +122,7 @@ def _choice(choice: str | Mapping[str, Any]) -> Json:
         return {"mode": _MODES[choice]}
     name = choice if isinstance(choice, str) else text_of(mapping(choice.get("function")).get("name"))
     if not name:
-        msg = f'`tool_choice` is "auto", "none", "required" or names one tool, found {shown(choice)}.'
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f'`tool_choice` is "auto", "none", "required" or names one tool, found {shown(choice)}.')
     return {"mode": "ANY", "allowedFunctionNames": [name]}
 
 
@@ -240,18 +239,8 @@ def read(payload: Json | bytes) -> Response:
         reason = "tool_calls"
     if not turn.text and not calls and reason not in {"stop", "length"}:
         raise _nothing(body, candidate, word)
-    return Response(
-        turn.text,
-        calls,
-        turn.reasoning,
-        reason,
-        None,
-        _usage(mapping(body.get("usageMetadata"))),
-        text_of(body.get("modelVersion")),
-        None,
-        turn.extra,
-        body,
-    )
+    usage, model = _usage(mapping(body.get("usageMetadata"))), text_of(body.get("modelVersion"))
+    return Response(turn.text, calls, turn.reasoning, reason, None, usage, model, None, turn.extra, body)
 
 
 def finish_of(candidate: Json) -> str | None:

@@ -215,7 +215,7 @@ def _extra(message: Json) -> Json | None:
         kept["message"] = {"reasoning_details": message["reasoning_details"]}
     entries = message.get("tool_calls")
     if isinstance(entries, list):
-        found = [entry.get("extra_content") if isinstance(entry, dict) else None for entry in cast("list[Any]", entries)]
+        found = [cast("Json", entry).get("extra_content") if isinstance(entry, dict) else None for entry in cast("list[Any]", entries)]
         if any(found):
             kept["calls"] = {str(index): {"extra_content": each} for index, each in enumerate(found) if each}
     return {WIRE: kept} if kept else None

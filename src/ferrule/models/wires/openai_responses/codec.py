@@ -80,11 +80,10 @@ def _head(request: Request, model: str, layers: tuple[Mapping[str, Any], ...], s
                 extra = value or {}
             else:
                 _put(head, *_PLACES.get(name, (name, "")), value)
-    if request.tools:
-        if request.tool_choice is not None:
-            head["tool_choice"] = _choice(request.tool_choice)
-        if request.parallel is not None:
-            head["parallel_tool_calls"] = request.parallel
+    if request.tool_choice is not None and request.tools:
+        head["tool_choice"] = _choice(request.tool_choice)
+    if request.parallel is not None and request.tools:
+        head["parallel_tool_calls"] = request.parallel
     if request.shape is not None:
         _put(head, "text", "format", _format(request.shape))
     if stream:
@@ -216,20 +215,9 @@ def read(payload: Json | bytes) -> Response:
     calls = calls_in(items)
     reason = _reason(status, body, is_calling=bool(calls))
     if reason == "content_filter" and not text and not calls and not refusal:
-        msg = "the provider's content filter withheld the answer"
-        raise RefusalError(msg, request_id=text_of(body.get("id")))
-    return Response(
-        text,
-        calls,
-        reasoning_in(items),
-        reason,
-        refusal,
-        _usage(mapping(body.get("usage"))),
-        text_of(body.get("model")),
-        None,
-        extra_of(items, is_stored=body.get("store") is True),
-        body,
-    )
+        raise RefusalError("the provider's content filter withheld the answer", request_id=text_of(body.get("id")))
+    usage, extra = _usage(mapping(body.get("usage"))), extra_of(items, is_stored=body.get("store") is True)
+    return Response(text, calls, reasoning_in(items), reason, refusal, usage, text_of(body.get("model")), None, extra, body)
 
 
 def error_of(error: Any) -> LMError:
