@@ -204,9 +204,10 @@ class _WithTools:
     def render(self, adapter: Adapter) -> Messages:
         return adapter.opening(self.signature, self.values, demos=self.demos, native=self.native).then(*self.tail)
 
-    def request(self) -> Request:
+    def request(self, messages: Messages | None = None) -> Request:
         tools = self.toolbox.declarations if self.native else NO_TOOLS
-        return self.asker.request(self.signature, self.render(self.asker.adapter), tools=tools)
+        shown = self.render(self.asker.adapter) if messages is None else messages
+        return self.asker.request(self.signature, shown, tools=tools)
 
     def outputs(self, fields: dict[str, Any], response: Response, *, with_calls: bool) -> dict[str, Any]:
         if not self.native_outputs:
@@ -290,12 +291,9 @@ class _Turns(_WithTools):
             new = self._messages(response, results, turn, news)
             self.tail += new
             messages = request.messages.then(*new)
-            request = self._with_other_tools(messages) if news else request.following(messages)
+            # In text the system message stays the same after a change of tools: a later message has the news.
+            request = self.request(messages) if news else request.following(messages)
         raise MaxTurnsReachedError(max_turns, calls)
-
-    def _with_other_tools(self, messages: Messages) -> Request:
-        """The next request after a change of tools. In text its system message stays the same: a later message has the news."""
-        return self.asker.request(self.signature, messages, tools=self.toolbox.declarations if self.native else NO_TOOLS)
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         """The outputs, or the calls under `_CALLS`."""

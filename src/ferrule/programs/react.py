@@ -87,8 +87,5 @@ class ReAct(Module):
         return run_react(self, inputs)
 
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
-        """The part of a trajectory to show when all of it no longer fits the model's context: all but the oldest step.
-
-        Override it to keep summaries.
-        """
+        """What to show of a trajectory too long for the model's context: all but the oldest step. Override it to keep summaries."""
         return type(trajectory)(trajectory.steps[1:])

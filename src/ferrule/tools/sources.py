@@ -144,7 +144,10 @@ def load_folder(
         files = sorted(each for each in place.glob("*.py") if not each.name.startswith("_"))
         found = [load_file(each, make, strict=strict) if _is_inside(each, place) else _linked(each, strict=strict) for each in files]
     tools = [each for each in found if each is not None]
-    _refuse_duplicates([name_of(each) for each in tools])
+    own_names = [name_of(each) for each in tools]
+    if twice := sorted({each for each in own_names if own_names.count(each) > 1}):
+        msg = f"Several files hold a tool named {', '.join(f'`{each}`' for each in twice)}."
+        raise DuplicateToolError(msg)
     return tools
 
 
@@ -204,10 +207,3 @@ def _failed(reason: str, *, strict: bool, quiet: bool = False, cause: BaseExcept
         raise ToolLoadError(reason) from cause
     if not quiet:
         warnings.warn(reason, UserWarning, stacklevel=4)
-
-
-def _refuse_duplicates(names: list[str]) -> None:
-    twice = sorted({each for each in names if names.count(each) > 1})
-    if twice:
-        msg = f"Several files hold a tool named {', '.join(f'`{each}`' for each in twice)}."
-        raise DuplicateToolError(msg)

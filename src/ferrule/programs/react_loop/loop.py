@@ -84,10 +84,7 @@ def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
     own = Toolbox.of(tools)
 
     def check(box: Toolbox) -> None:
-        every = (*box, *(box.shelf or ()))
-        _refuse_builtin_names(every)
-        if intention:
-            check_no_intention_argument(every)
+        _check_names((*box, *(box.shelf or ())), intention=intention)
 
     if isinstance(own, LiveToolbox):
         own.when_listed(check)
@@ -123,7 +120,7 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     signature = agent.react.signature
     own, given, tools = split_inputs(signature, inputs, (*_OWN, "limits"), agent.react.toolbox)
     if tools is not agent.react.toolbox:
-        _refuse_builtin_names(tools)
+        _check_names(tools, intention=False)
     values = signature.check_inputs(given)
     asker = yield from make_asker(agent.react.lm, agent.react.config, own, native=agent.native)
     limits: Limits = own.get("limits", agent.limits)
@@ -201,9 +198,7 @@ class _Loop:
         return ModuleContext(view, Trajectory(self.steps), dict(self.values), History(messages=said))
 
     def check(self, tools: Sequence[Tool]) -> None:
-        _refuse_builtin_names(tools)
-        if self.agent.intention:
-            check_no_intention_argument(tools)
+        _check_names(tools, intention=self.agent.intention)
 
     def flow(self, max_iters: int) -> Generator[Act, Any, tuple[dict[str, Any] | None, str | None]]:
         """The outputs, or None if they must be extracted; and why the loop ended, if not by `finish`."""
@@ -311,7 +306,7 @@ def _entries(step: Step, i: int) -> dict[str, Any]:
     return {f"{key}_{i}": step.entry(key) for key in ("thought", "tool_name", "tool_args", "observation")}
 
 
-def _refuse_builtin_names(own: Iterable[Tool]) -> None:
+def _check_names(own: Sequence[Tool] | Toolbox, *, intention: bool) -> None:
     for tool in own:
         if tool.name in {"finish", CLARIFY.name}:
             msg = (
@@ -319,3 +314,5 @@ def _refuse_builtin_names(own: Iterable[Tool]) -> None:
                 f"Give yours another: Tool(function, name=...)."
             )
             raise DuplicateToolError(msg)
+    if intention:
+        check_no_intention_argument(own)

@@ -1,9 +1,8 @@
 """Tools that change while a program runs.
 
-A flow with tools makes one `Host` for its run and passes it to its calls. A tool that returns a `@module_callback`
-(`tools/execution/tool_changes.py`) gets a `ModuleView`: the user's program as this run sees it. The changes that the callback makes to the
-view go into the call's result, as names and digests. At the end of the turn the flow applies the changes of all its results, in the order
-of the calls. A replay makes the same changes from the recorded results and runs no callback. The user's program is never changed.
+A flow with tools makes one `Host` for its run. A tool that returns a `@module_callback` (`tools/execution/tool_changes.py`) gets a
+`ModuleView`: the user's program as this run sees it; the program itself is never changed. The call's result has the changes, as names and
+digests. The flow applies them at the end of the turn, in the order of the calls; a replay does the same and runs no callback.
 """
 
 from __future__ import annotations

@@ -97,8 +97,7 @@ def instance_state(made: ToolDefinition, found: FunctionSpec) -> dict[str, Any]:
     wire = wire_name(made.name)
     state: dict[str, Any] = {each: getattr(made, each) for each in ("func", "name", *FLAGS)}
     state |= {"desc": made.description, "wire_name": wire, "_given": made, "_found": found, "_checker": None, "_declaration": None}
-    state |= {"mcp": made.mcp}
-    state["takes_context"] = bool(found.context) or found.caller
+    state |= {"mcp": made.mcp, "takes_context": bool(found.context) or found.caller}
     state["says_once"] = made.says_effect and made.effect == "once"
     for each in ("__name__", "__qualname__", "__module__", "__doc__"):
         value = getattr(made.func, each, None)
