@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.bridges.mcp.transport.redact import redact
 from ferrule.errors import ConfigurationError, FerruleError, MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
-from ferrule.values.record import Record
+from ferrule.values.record import Record, replace
 
 if TYPE_CHECKING:
     from ferrule.bridges.mcp.transport.messages import Note
@@ -44,6 +44,11 @@ class Attempt(Record, kw_only=True):
         """The subject of a message."""
         return f"`{self.tool}` of MCP server `{self.server}`" if self.tool else f"MCP server `{self.server}` ({self.phase})"
 
+    def facts(self, *, ran: bool | None = None) -> dict[str, Any]:
+        """The attributes of its error. `ran`: whether the server may have executed a call; by default, whether it was sent."""
+        found = self.may_have_run if ran is None or self.phase != "call" else ran
+        return {"server": self.server, "tool": self.tool, "phase": self.phase, "may_have_run": found}
+
 
 class MissingExtraError(ConfigurationError, ImportError):
     """The `mcp` package is not installed."""
@@ -59,29 +64,21 @@ def missing_extra(error: ImportError) -> ConfigurationError:
 def timeout_error(attempt: Attempt, seconds: float, detail: str = "") -> MCPTimeoutError:
     """The error for a request without an answer in time."""
     ran = " It may have been executed all the same." if attempt.may_have_run else ""
-    return MCPTimeoutError(
-        f"{attempt.subject} did not answer within {seconds:g} s.{ran}{_after(detail)}",
-        server=attempt.server, tool=attempt.tool, phase=attempt.phase, may_have_run=attempt.may_have_run,
-    )  # fmt: skip
+    return MCPTimeoutError(f"{attempt.subject} did not answer within {seconds:g} s.{ran}{_after(detail)}", **attempt.facts())
 
 
 def connection_error(attempt: Attempt, why: str, cause: BaseException | None = None) -> MCPConnectionError:
     """The error for a connection that is lost or cannot be made."""
     ran = {True: " The call may have been executed.", False: " The call was not sent.", None: ""}[attempt.may_have_run]
-    made = MCPConnectionError(
-        f"{attempt.subject}: {why}.{ran}", server=attempt.server, tool=attempt.tool, phase=attempt.phase, may_have_run=attempt.may_have_run
-    )
+    made = MCPConnectionError(f"{attempt.subject}: {why}.{ran}", **attempt.facts())
     made.__cause__ = cause
     return made
 
 
 def error_answer(attempt: Attempt, code: int, message: str, data: object = None, *, status: int | None = None) -> MCPProtocolError:
     """The error for a JSON-RPC error that the server sent."""
-    return MCPProtocolError(
-        f"{attempt.subject} answered with error {code}: {message}",
-        server=attempt.server, tool=attempt.tool, phase=attempt.phase, code=code, data=data, status=status,
-        may_have_run=None if attempt.phase != "call" else code not in _SURELY_NOT_RUN,
-    )  # fmt: skip
+    facts = attempt.facts(ran=code not in _SURELY_NOT_RUN)
+    return MCPProtocolError(f"{attempt.subject} answered with error {code}: {message}", code=code, data=data, status=status, **facts)
 
 
 def error_of_note(attempt: Attempt, note: Note, code: int, message: str, data: object) -> MCPError:
@@ -90,21 +87,15 @@ def error_of_note(attempt: Attempt, note: Note, code: int, message: str, data: o
         made: MCPError = error_answer(attempt, code, message, data, status=note.status)
     elif note.was_answered or (note.status is not None and note.status < _CLIENT_ERROR):
         http = f"HTTP {note.status}, " if note.status is not None else ""
-        made = MCPProtocolError(
-            f"{attempt.subject} answered with what is no answer: {http}{note.text or 'no body'}.",
-            server=attempt.server, tool=attempt.tool, phase=attempt.phase, status=note.status, may_have_run=attempt.may_have_run,
-        )  # fmt: skip
+        text = f"{attempt.subject} answered with what is no answer: {http}{note.text or 'no body'}."
+        made = MCPProtocolError(text, status=note.status, **attempt.facts())
     elif note.status is None:
-        attempt = Attempt(server=attempt.server, phase=attempt.phase, tool=attempt.tool, was_sent=note.was_sent)
-        return connection_error(attempt, f"the connection failed ({note.text})", note.cause)
+        return connection_error(replace(attempt, was_sent=note.was_sent), f"the connection failed ({note.text})", note.cause)
     else:
         why = _REJECTED.get(note.status, "it failed" if note.status >= _SERVER_ERROR else "it refused")
         wait = f" It may be asked again in {note.retry_after_s:g} s." if note.retry_after_s is not None else ""
-        made = MCPConnectionError(
-            f"{attempt.subject}: HTTP {note.status}, {why}.{wait}{_after(note.text)}",
-            server=attempt.server, tool=attempt.tool, phase=attempt.phase, status=note.status,
-            may_have_run=None if attempt.phase != "call" else note.status >= _SERVER_ERROR,
-        )  # fmt: skip
+        text = f"{attempt.subject}: HTTP {note.status}, {why}.{wait}{_after(note.text)}"
+        made = MCPConnectionError(text, status=note.status, **attempt.facts(ran=note.status >= _SERVER_ERROR))
     made.retry_after_s = note.retry_after_s
     return made
 
@@ -128,10 +119,8 @@ def opening_error(attempt: Attempt, cause: BaseException | None, note: Note | No
 
 def unsendable_error(attempt: Attempt, error: Exception) -> MCPProtocolError:
     """The error for arguments that JSON cannot hold."""
-    return MCPProtocolError(
-        f"{attempt.subject} was not asked: what it was to be given cannot be written as JSON ({str(error)[:200]}).",
-        server=attempt.server, tool=attempt.tool, phase=attempt.phase, may_have_run=False if attempt.phase == "call" else None,
-    )  # fmt: skip
+    text = f"{attempt.subject} was not asked: what it was to be given cannot be written as JSON ({str(error)[:200]})."
+    return MCPProtocolError(text, **attempt.facts(ran=False))
 
 
 def _after(detail: str) -> str:

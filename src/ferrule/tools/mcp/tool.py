@@ -140,12 +140,7 @@ def _fence(content: Content, source: str) -> Content:
 
 
 def mcp_tool_options(
-    entry: Any,
-    *,
-    caller: Caller | None = None,
-    server: str | None = None,
-    name: str | None = None,
-    rules: ConversionRules | None = None,
+    entry: Any, *, caller: Caller | None = None, server: str | None = None, name: str | None = None, rules: ConversionRules | None = None
 ) -> dict[str, Any]:
     """The arguments for `Tool(...)`. Without a `caller` the tool has no function until `connect_mcp_tools` gives it one.
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ferrule.bridges.mcp.client.core import Core
 from ferrule.bridges.mcp.client.offers import ServerInfo, ServerOffers, ServerTools
 from ferrule.bridges.mcp.client.options import ServerOptions, check_option, options_from
+from ferrule.bridges.mcp.client.pinning import Pins
 from ferrule.bridges.mcp.client.recording import ReplayLink
 from ferrule.bridges.mcp.spec import ServerSpec, name_of_command, name_of_url, read_servers_file, spec_from_state
-from ferrule.bridges.mcp.transport.shutdown import register_exit
+from ferrule.bridges.mcp.transport.stdio import register_exit
 from ferrule.concurrency.offload import background_loop, is_awaited_by_loop, run_async
 from ferrule.errors import ConfigurationError, MCPTimeoutError
-from ferrule.tools.mcp.pins import Pins, dump_pins
+from ferrule.values.record import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -132,7 +133,7 @@ class MCPServer(ServerOffers):
         """
         options = self.options.saved()
         pins = self.core.guard.now if self._cores else self._expected
-        extra = {"options": options, "pins": dump_pins(pins) if pins is not None else None}
+        extra = {"options": options, "pins": fields_of(pins) if pins is not None else None}
         return {**self.spec.dump_state(), **{key: value for key, value in extra.items() if value}}
 
     # -- identity -----------------------------------------------------------------------------------------------
@@ -270,9 +271,7 @@ class MCPServer(ServerOffers):
         if timeout_s is not None:
             check_option("timeout_s", timeout_s)
         core = self.core
-        return await self.there(
-            lambda: core.call(name, arguments, timeout_s=timeout_s, meta=meta, answers=answers, state=state),
-        )
+        return await self.there(lambda: core.call(name, arguments, timeout_s=timeout_s, meta=meta, answers=answers, state=state))
 
     def call(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
         """`acall` for sync code, also in a thread with a running loop."""

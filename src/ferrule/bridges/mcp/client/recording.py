@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ferrule import errors
 from ferrule.bridges.mcp.connection.handshake import Handshake
 from ferrule.errors import ConfigurationError, MCPError, MCPProtocolError, shown
 from ferrule.values.encoding.encode import json_text, jsonable
-from ferrule.values.record import Record, fields_of
+from ferrule.values.record import fields_of
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -61,14 +61,8 @@ class RecordingLink:
             file.writelines(f"{each}\n" for each in lines)
 
 
-class _ReplaySession(Record):
-    """Stands in for a session."""
-
-    handshake: Handshake
-
-
 class ReplayLink:
-    """A link without a server: answers from a recording, equal requests in their recorded order."""
+    """A link without a server, and its session: answers from a recording, equal requests in their recorded order."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         head, *lines = _read(path)
@@ -83,15 +77,14 @@ class ReplayLink:
     def forgive(self) -> None:
         """Does nothing."""
 
-    async def connected(self, *, anew: bool = False) -> Any:
-        """The stand-in of a session."""
-        del anew
-        return _ReplaySession(self.handshake)
+    async def connected(self) -> Self:
+        """The link itself stands in for a session."""
+        return self
 
-    async def connected_for(self, phase: str, tool: str | None, *, anew: bool = False) -> Any:
+    async def connected_for(self, phase: str, tool: str | None) -> Self:
         """As `connected`."""
-        del phase, tool, anew
-        return _ReplaySession(self.handshake)
+        del phase, tool
+        return self
 
     async def request(self, method: str, params: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
         """Returns the recorded result, or raises the recorded error; `MCPProtocolError` for a request that was not recorded."""

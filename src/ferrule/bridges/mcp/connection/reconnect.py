@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.bridges.mcp.connection.handshake import UNSUPPORTED_VERSION, Handshake, KnownEra
 from ferrule.bridges.mcp.connection.session import Session
 from ferrule.bridges.mcp.errors import Attempt, connection_error, missing_extra
-from ferrule.bridges.mcp.transport.shutdown import forget_connection, register_connection
+from ferrule.bridges.mcp.transport.stdio import forget_connection, register_connection
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.errors import MCPConnectionError, MCPError, MCPProtocolError
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
+import socket
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from ferrule.bridges.mcp.server.build import build_server
+from ferrule.bridges.mcp.errors import missing_extra
 from ferrule.bridges.mcp.server.call import CallRules, CallRunner
-from ferrule.bridges.mcp.server.http import http_app, listening_socket
+from ferrule.bridges.mcp.server.context import connection_of, set_log_level
 from ferrule.bridges.mcp.server.notifications import ChangeNotifier
+from ferrule.bridges.mcp.server.result import make_serializable
 from ferrule.bridges.mcp.server.stdio import streams
 from ferrule.bridges.mcp.server.tools import serve_one, served_tools
 from ferrule.errors import ConfigurationError, UnknownToolError, shown
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ferrule.bridges.mcp.server.notifications import ListKind
+    from ferrule.bridges.mcp.server.tools import ServedTool
 
 log = logging.getLogger("ferrule.mcp")
 
@@ -29,6 +33,10 @@ ServeTransport = Literal["stdio", "http"]
 
 _GRACE_S = 2
 """How long open streams may delay the end of an HTTP server. Clients that listen for changes never disconnect."""
+_LAST_PORT = 65535
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+"""Only these names are answered by default. Otherwise a web page could reach local tools by a name of its own (DNS rebinding;
+specification, "Streamable HTTP", security warning)."""
 
 
 class MCPApp:
@@ -58,7 +66,7 @@ class MCPApp:
         rules = CallRules(timeout_s=timeout_s, max_concurrency=max_concurrency, mask_errors=mask_errors, confirm=confirm)
         about = {"name": name, "version": version, "title": title, "instructions": instructions}
         self.name = name
-        self.server: Any = build_server(about, self._served, CallRunner(rules), self._changes, keys=state_keys, list_ttl_s=list_ttl_s)
+        self.server: Any = _build_server(about, self._served, CallRunner(rules), self._changes, keys=state_keys, list_ttl_s=list_ttl_s)
         """The SDK's low-level server, for resources, prompts and everything else it offers."""
 
     # -- tools ----------------------------------------------------------------------------------------------------
@@ -94,7 +102,7 @@ class MCPApp:
 
     def asgi(self, **options: Any) -> Any:
         """The ASGI application, for your own web server. Takes the HTTP options of `serve`."""
-        return http_app(self.server, **options)
+        return _http_app(self.server, **options)
 
     async def arun(self, transport: ServeTransport = "stdio", *, host: str = "127.0.0.1", port: int = 8000, **options: Any) -> None:
         """Serve until the client disconnects (stdio) or until cancelled (HTTP).
@@ -135,7 +143,7 @@ class MCPApp:
         import uvicorn
 
         app = self.asgi(host=host, **options)
-        with listening_socket(host, port) as taken:
+        with _listening_socket(host, port) as taken:
             if on_listening is not None:
                 on_listening(f"http://{host}:{taken.getsockname()[1]}{options.get('path', '/mcp')}")
             await uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_GRACE_S)).serve(sockets=[taken])
@@ -165,3 +173,159 @@ def serve(
     given = {"allowed_hosts": allowed_hosts, "allowed_origins": allowed_origins, "verify_token": verify_token}
     http = {name: value for name, value in given.items() if value is not None}  # over stdio they raise
     app.run(transport, host=host, port=port, **({"path": path} if transport == "http" else {}), **http)
+
+
+# -- the SDK's server ----------------------------------------------------------------------------------------------
+
+
+def _build_server(
+    about: Mapping[str, Any],
+    offered: Mapping[str, ServedTool],
+    calls: CallRunner,
+    changes: ChangeNotifier,
+    *,
+    keys: Sequence[str | bytes] | None,
+    list_ttl_s: float,
+) -> Any:
+    """An `mcp.server.Server` for all revisions. `about` holds its `name`, `version`, `title`, `instructions`; `offered` may change.
+
+    The tools check their arguments, not the SDK. The state of a question, which travels through the client, is sealed.
+    """
+    changing_server = _changing_server()
+    import mcp_types as types
+    from mcp.server import CacheHint
+    from mcp.server.caching import CACHEABLE_METHODS
+    from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+    from mcp.server.subscriptions import ListenHandler
+    from mcp.shared.exceptions import MCPError
+
+    async def list_tools(context: Any, params: Any) -> Any:
+        del context, params
+        return make_serializable(types.ListToolsResult(tools=[types.Tool.model_validate(each.entry) for each in list(offered.values())]))
+
+    async def call_tool(context: Any, params: Any) -> Any:
+        served = offered.get(params.name)
+        if served is None:
+            raise MCPError(types.INVALID_PARAMS, str(UnknownToolError(params.name, list(offered))))
+        try:
+            found = await calls.run(served, context, params)
+        except MCPError as error:
+            error.error = make_serializable(error.error)
+            raise
+        return make_serializable(types.CallToolResult.model_validate(found) if isinstance(found, dict) else found)
+
+    async def set_level(context: Any, params: Any) -> Any:
+        set_log_level(context, params.level)
+        return types.EmptyResult()
+
+    async def initialized(context: Any, params: Any) -> None:
+        del params
+        changes.add_session(connection_of(context))
+
+    def schema_of(name: str) -> dict[str, Any] | None:
+        return offered[name].entry["inputSchema"] if name in offered else None
+
+    hints: Any = dict.fromkeys(CACHEABLE_METHODS, CacheHint(ttl_ms=int(list_ttl_s * 1000)))
+    options: dict[str, Any] = dict(about)
+    server = changing_server(
+        **options,
+        cache_hints=hints,
+        get_tool_input_schema=schema_of,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_subscriptions_listen=ListenHandler(changes),
+    )
+    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
+    server.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
+    security = RequestStateSecurity(keys=list(keys)) if keys is not None else RequestStateSecurity.ephemeral()
+    server.middleware.append(RequestStateBoundary(security, default_audience=about["name"]))
+    return server
+
+
+def _changing_server() -> Any:
+    """A subclass of the SDK's server that declares changing lists. Raises an error that names the extra if the SDK is missing."""
+    try:
+        from mcp.server import NotificationOptions, Server
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from error
+
+    class ChangingServer(Server[Any]):
+        def create_initialization_options(self, notification_options: Any = None, *args: Any, **more: Any) -> Any:
+            # Transports pass no options, and the default declares that lists never change.
+            every = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+            return super().create_initialization_options(notification_options or every, *args, **more)
+
+    return ChangingServer
+
+
+# -- HTTP -----------------------------------------------------------------------------------------------------------
+
+
+def _http_app(
+    server: Any,
+    *,
+    host: str = "127.0.0.1",
+    path: str = "/mcp",
+    allowed_hosts: Sequence[str] | None = None,
+    allowed_origins: Sequence[str] | None = None,
+    verify_token: Callable[[str], Any] | None = None,
+    **more: Any,
+) -> Any:
+    """The ASGI application. `verify_token` checks each request: see `serve`. `more` goes to the SDK's `streamable_http_app`.
+
+    Raises `ConfigurationError` for a host that is not loopback, without `allowed_hosts`.
+    """
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    bare = host.strip("[]")
+    is_local = bare in {"127.0.0.1", "localhost", "::1"}
+    if not is_local and allowed_hosts is None:
+        msg = (
+            f"A server on `{host}` can be reached from outside. Say under which names, `allowed_hosts=['mcp.example.org']`, "
+            "and who may call, `verify_token=...`; or leave `host` at 127.0.0.1."
+        )
+        raise ConfigurationError(msg)
+    names = [*_LOOPBACK, *(allowed_hosts or ())]
+    origins = [f"http://{each}" for each in _LOOPBACK] if allowed_origins is None else list(allowed_origins)
+    security = TransportSecuritySettings(
+        allowed_hosts=[form for each in names for form in (each, f"{each}:*")],
+        allowed_origins=[form for each in origins for form in (each, f"{each}:*")],
+    )
+    keywords: dict[str, Any] = {"streamable_http_path": path, "transport_security": security, "host": host, **more}
+    if verify_token is None:
+        return server.streamable_http_app(**keywords)
+    return _with_tokens(server, verify_token, keywords)
+
+
+def _listening_socket(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises `ConfigurationError` if that fails, where the web server would exit the process."""
+    bare = host.strip("[]")
+    if not 0 <= port <= _LAST_PORT:
+        msg = f"Cannot listen on `{host}`, port {port}: ports go from 0 to {_LAST_PORT}."
+        raise ConfigurationError(msg)
+    try:
+        return socket.create_server((bare, port), family=socket.AF_INET6 if ":" in bare else socket.AF_INET)
+    except OSError as error:
+        msg = f"Cannot listen on `{host}`, port {port}: {error.strerror or error}."
+        raise ConfigurationError(msg) from error
+
+
+def _with_tokens(server: Any, verify_token: Callable[[str], Any], keywords: dict[str, Any]) -> Any:
+    from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+    from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend
+    from mcp.server.auth.provider import AccessToken
+    from starlette.middleware.authentication import AuthenticationMiddleware
+
+    class Verifier:
+        async def verify_token(self, token: str) -> Any:
+            found = verify_token(token)
+            found = await found if inspect.isawaitable(found) else found
+            if isinstance(found, AccessToken):
+                return found
+            return AccessToken(token=token, client_id=found if isinstance(found, str) else "client", scopes=[]) if found else None
+
+    verifier: Any = Verifier()
+    app = server.streamable_http_app(**keywords, token_verifier=verifier)
+    app.add_middleware(AuthContextMiddleware)  # the outermost is added last
+    app.add_middleware(AuthenticationMiddleware, backend=BearerAuthBackend(verifier))
+    return app

@@ -80,14 +80,11 @@ class EventSender:
         self._last: float = -1
         self._sender: asyncio.Task[None] | None = None
         self._is_over = False
-        self.each: tuple[Callable[[events.Event], None], ...] = (self._put,)
+        self.each: tuple[Callable[[events.Event], None], ...] = (self,)
         """The observers for a program that the tool calls."""
 
     def __call__(self, event: events.Event) -> None:
         """Send one event."""
-        self._put(event)
-
-    def _put(self, event: events.Event) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._accept, event)
 
@@ -152,7 +149,7 @@ class EventSender:
 
         request = self._request
         level: Any = event.name if event.name in LEVELS else "info"
-        least = LEVELS.index(_connection_state(request).get(_LOG_LEVEL, LEVELS[0]))
+        least = LEVELS.index(connection_of(request).state.get(_LOG_LEVEL, LEVELS[0]))
         if level not in allowed_log_levels(request.protocol_version, request.meta) or LEVELS.index(level) < least:
             return
         name = replace_surrogates(event.name)
@@ -167,11 +164,6 @@ def connection_of(request: Any) -> Any:
     return request.session._connection  # noqa: SLF001  a request's session does not outlive it, and has no public link to the connection
 
 
-def _connection_state(request: Any) -> dict[str, Any]:
-    """Data about a client, kept between its requests."""
-    return connection_of(request).state
-
-
 def set_log_level(request: Any, level: str) -> None:
     """Send this client no log messages below this level."""
-    _connection_state(request)[_LOG_LEVEL] = level
+    connection_of(request).state[_LOG_LEVEL] = level

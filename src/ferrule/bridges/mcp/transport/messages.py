@@ -126,12 +126,24 @@ def sendable(value: Any) -> Any:
 # -- watched streams ----------------------------------------------------------------------------------------------
 
 
-class WatchedReader:
-    """A stream to read from, which calls `ended` once when it ends."""
+class _Watched:
+    def __init__(self, stream: Any, watch: Callable[..., None]) -> None:
+        self._stream, self._watch = stream, watch
 
-    def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
-        self._stream = stream
-        self._ended = ended
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> Any:
+        return await self._stream.__aexit__(*error)
+
+
+class WatchedReader(_Watched):
+    """A stream to read from, which calls `watch()` once when it ends."""
 
     @property
     def last_context(self) -> Any:
@@ -142,10 +154,6 @@ class WatchedReader:
         """The next message."""
         return await self._stream.receive()
 
-    async def aclose(self) -> None:
-        """Close it."""
-        await self._stream.aclose()
-
     def __aiter__(self) -> Self:
         return self
 
@@ -153,38 +161,16 @@ class WatchedReader:
         try:
             return await self._stream.__anext__()
         except StopAsyncIteration:
-            self._ended()
+            self._watch()
             raise
 
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
 
-    async def __aexit__(self, *error: object) -> Any:
-        return await self._stream.__aexit__(*error)
-
-
-class WatchedWriter:
-    """A stream to write to, which calls `sent` with the id of each request."""
-
-    def __init__(self, stream: Any, sent: Callable[[Any], None]) -> None:
-        self._stream = stream
-        self._sent = sent
+class WatchedWriter(_Watched):
+    """A stream to write to, which calls `watch` with the id of each request."""
 
     async def send(self, item: Any, /) -> None:
         """Send one message."""
         number = getattr(item.message, "id", None)
         if number is not None and hasattr(item.message, "method"):  # no answer to the server, which has ids of its own
-            self._sent(number)  # before the write: one that is cancelled half way may have gone out
+            self._watch(number)  # before the write: one that is cancelled half way may have gone out
         await self._stream.send(item)
-
-    async def aclose(self) -> None:
-        """Close it."""
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> Any:
-        return await self._stream.__aexit__(*error)
