@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ferrule.tools.mcp.names import Prefix, unique_names
 from ferrule.tools.mcp.safety import MCPFinding, estimate_tokens, find_shadowing
-from ferrule.tools.mcp.tool import Caller, ConversionRules, RemoteCall, mcp_tool_options, rules_from
+from ferrule.tools.mcp.tool import Caller, ConversionRules, Prefix, RemoteCall, mcp_tool_options, rules_from, unique_names
 from ferrule.tools.tool import Tool
 from ferrule.values.record import replace
 

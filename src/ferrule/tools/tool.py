@@ -325,7 +325,7 @@ class Tool(attributes.ToolAttributes, Type):
             if self.mcp is None:
                 checker = Checker(self.name, self._found, build_parameters(self.name, self._found, self._given))
             else:
-                from ferrule.tools.mcp.tool import MCPChecker
+                from ferrule.tools.mcp.schema_check import MCPChecker
 
                 checker = MCPChecker(self.name, self.mcp.input_schema, lenient=getattr(self.func, "lenient", True))
             vars(self)["_checker"] = checker

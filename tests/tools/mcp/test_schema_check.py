@@ -3,8 +3,7 @@ import socket
 import pytest
 
 from ferrule.errors import ToolArgumentsError
-from ferrule.tools.mcp.schema_check import SchemaCheck, Validator
-from ferrule.tools.mcp.tool import MCPChecker, _shown_schema
+from ferrule.tools.mcp.schema_check import MCPChecker, SchemaCheck, Validator, _shown_schema
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 

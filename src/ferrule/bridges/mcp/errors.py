@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 CONNECTION_CLOSED = -32000  # the SDK's code for a lost connection; a server may send it too
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
-_UNAUTHORIZED, _FORBIDDEN, _TOO_MANY = 401, 403, 429
-_REJECTED = {
-    _UNAUTHORIZED: "it wants credentials, or does not take these",
-    _FORBIDDEN: "it does not allow this",
-    _TOO_MANY: "it was asked too often",
-}
+_REJECTED = {401: "it wants credentials, or does not take these", 403: "it does not allow this", 429: "it was asked too often"}
 _SURELY_NOT_RUN = frozenset({-32700, -32600, -32601, -32602, -32020, -32022})
 
 

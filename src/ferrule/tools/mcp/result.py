@@ -231,7 +231,8 @@ def _content(blocks: tuple[Block, ...], structured: Any, rules: ShowRules) -> Co
         parts.append(Text(text=json_text(_without_bytes(structured))))
     if blocks and not seen and not parts:
         parts.append(Text(text="(The result is for the user's eyes only.)"))
-    return content_of(_join([_clean(each) for each in _within(parts, rules.most_characters)]))
+    parts = _within(parts, rules.most_characters)
+    return content_of(_join([Text(text=scrub(each.text)) if isinstance(each, Text) else each for each in parts]))
 
 
 def _shows_structured(policy: Structured, repeats: str, *, has_blocks: bool) -> bool:
@@ -251,10 +252,6 @@ def _join(parts: list[Part]) -> list[Part]:
         Text(text=f"{each.text}\n") if isinstance(each, Text) and i + 1 < len(parts) and isinstance(parts[i + 1], Text) else each
         for i, each in enumerate(parts)
     ]
-
-
-def _clean(part: Part) -> Part:
-    return Text(text=scrub(part.text)) if isinstance(part, Text) else part
 
 
 def _repeated_by(structured: Any, blocks: tuple[Block, ...]) -> Literal["json", "blocks", ""]:

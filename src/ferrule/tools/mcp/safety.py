@@ -159,9 +159,6 @@ def fence_untrusted(text: str, source: str) -> str:
 
 def estimate_tokens(definitions: Iterable[MCPDefinition]) -> int:
     """About how many tokens the definitions take in a prompt: name, description and schema as JSON, four characters each."""
-    return sum(-(-len(_compact(each)) // _CHARACTERS_A_TOKEN) for each in definitions)
-
-
-def _compact(each: MCPDefinition) -> str:
-    shape = {"name": each.name, "description": each.description, "parameters": each.input_schema}
-    return json.dumps(shape, ensure_ascii=False, separators=(",", ":"), default=str)
+    shapes = ({"name": each.name, "description": each.description, "parameters": each.input_schema} for each in definitions)
+    texts = (json.dumps(each, ensure_ascii=False, separators=(",", ":"), default=str) for each in shapes)
+    return sum(-(-len(each) // _CHARACTERS_A_TOKEN) for each in texts)

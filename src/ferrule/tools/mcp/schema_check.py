@@ -14,13 +14,22 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import SchemaError, SchemaValidator, ValidationError
 
-from ferrule.tools.arguments.problems import explain_jsonschema
+from ferrule.tools.arguments.checker import Checker
+from ferrule.tools.arguments.nested import fit_numbers
+from ferrule.tools.arguments.problems import Problem, explain_jsonschema
+from ferrule.tools.definition.inspect_function import FunctionSpec
+from ferrule.tools.definition.parameters import Parameters
+from ferrule.tools.mcp.safety import scrub_schema
+from ferrule.values.calls.call import CheckedArguments
+from ferrule.values.encoding.encode import jsonable
 from ferrule.values.schema.fast_check import quick_check
 from ferrule.values.schema.nodes import Schema, is_list, is_object
+from ferrule.values.schema.words import shorten_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_DEEPEST = 100
 _OTHER_MEANING = re.compile(r"&&|--|~~|\[[^\]\\]*\[")
 """Syntax with another meaning than in ECMA 262: set operations and nested sets of characters."""
 
@@ -69,6 +78,63 @@ class SchemaCheck:
     @cached_property
     def _full(self) -> Validator:
         return Validator(self._schema)
+
+
+class MCPChecker(Checker):
+    """Checks the arguments of one tool against the schema that its server gave."""
+
+    def __init__(self, tool: str, schema: Schema, *, lenient: bool) -> None:
+        super().__init__(
+            tool, FunctionSpec(tool, "", (), extra=Any), Parameters(_shown_schema(schema), None, None, by_hand=True, names={}, open=True)
+        )
+        self._original = schema
+        self._lenient = lenient
+
+    def prepare(self, args: Any) -> CheckedArguments:
+        """Arguments that fit, repaired if `lenient`. Raises `ToolArgumentsError`."""
+        plain = args if isinstance(args, str) or args is None else jsonable(args)
+        given: Any = {} if plain is None else plain
+        found = self._attempt(given, []) if is_object(given) else [("", f"expected an object of arguments, got {shorten_json(given)}")]
+        if isinstance(found, CheckedArguments):
+            return found
+        if self._lenient:
+            return self._prepare_with_repairs(plain)
+        raise self._error(found)
+
+    def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
+        args, _ = fit_numbers(args, self.parameters.schema)  # a server may reject `7.0` as an integer
+        problems = self._schema_problems(args)
+        return problems or CheckedArguments((), args, args, tuple(dict.fromkeys(notes)))
+
+    def _schema_problems(self, payload: dict[str, Any]) -> list[Problem]:
+        if self._quick is not None and self._quick(payload):
+            return []
+        if _is_too_deep(payload):
+            return [("", "the arguments are nested too deeply")]
+        return explain_jsonschema(self._full(payload), self.parameters.schema)
+
+    @cached_property
+    def _full(self) -> Any:
+        return Validator(self._original)
+
+
+def _shown_schema(schema: Schema) -> Schema:
+    """The schema for a model: with `properties`, which providers require, and without invisible characters."""
+    shown = scrub_schema(schema)
+    return shown if "properties" in shown else {**shown, "properties": {}}
+
+
+def _is_too_deep(value: Any) -> bool:
+    layer = [value]
+    for _ in range(_DEEPEST):
+        inside = [each for outer in layer for each in (outer.values() if is_object(outer) else outer if is_list(outer) else ())]
+        layer = [each for each in inside if is_object(each) or is_list(each)]
+        if not layer:
+            return False
+    return True
+
+
+# -- references ----------------------------------------------------------------------------------------------------
 
 
 def _lenient_reference(follow: Any) -> Any:

@@ -6,31 +6,22 @@ server's definition whole. Nothing of the SDK is imported.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ferrule.errors import MCPConnectionError, MCPToolError, ToolDefinitionError, shown
-from ferrule.tools.arguments.checker import Checker
-from ferrule.tools.arguments.nested import fit_numbers
-from ferrule.tools.arguments.problems import Problem, explain_jsonschema
-from ferrule.tools.definition.inspect_function import FunctionSpec
+from ferrule.tools.definition.export import LONGEST, wire_name
 from ferrule.tools.definition.mcp import MCPDefinition, as_plain, read_definition
-from ferrule.tools.definition.parameters import Parameters
-from ferrule.tools.mcp.names import unique_names
 from ferrule.tools.mcp.result import MCPResult, ShowRules, asks_for_input, read_result
-from ferrule.tools.mcp.safety import fence_untrusted, scrub, scrub_schema
-from ferrule.tools.mcp.schema_check import Validator
-from ferrule.values.calls.call import CheckedArguments, ToolResult
+from ferrule.tools.mcp.safety import fence_untrusted, scrub
 from ferrule.values.content.parts import Text
-from ferrule.values.encoding.encode import jsonable
 from ferrule.values.record import Record, field, replace
-from ferrule.values.schema.nodes import Schema, is_list, is_object
-from ferrule.values.schema.words import shorten_json
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterable, Sequence
 
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.content.parts import Content
@@ -40,7 +31,9 @@ Confirm = bool | Callable[[MCPDefinition], bool | Callable[..., Any]] | Mapping[
 A function of the arguments may replace a bool."""
 OnInput = Callable[["RemoteCall", dict[str, Any], Mapping[str, Any]], "Awaitable[Any]"]
 """`(call, arguments, raw result)` to the result of the continued call. It may raise, so that a run waits for a person."""
-_DEEPEST = 100
+Prefix = Literal["auto"] | bool
+_DIGEST = 8
+_OTHER = re.compile(r"[^A-Za-z0-9_-]+")
 _NO_TASKS = "It can only be called as a task, which MCP clients on this SDK cannot do."
 
 
@@ -247,58 +240,67 @@ def plain_value(result: ToolResult) -> Any:
     return result.value.value if isinstance(result.value, MCPResult) else result.value
 
 
-# -- arguments ------------------------------------------------------------------------------------------------------
+# -- names ----------------------------------------------------------------------------------------------------------
 
 
-class MCPChecker(Checker):
-    """Checks the arguments of one tool against the schema that its server gave."""
+def unique_names(servers: Mapping[str, Sequence[str]], *, prefix: Prefix = "auto", taken: Iterable[str] = ()) -> dict[str, list[str]]:
+    """A name for each tool of each server, in the given order, which every provider accepts. Calls use the server's own name.
 
-    def __init__(self, tool: str, schema: Schema, *, lenient: bool) -> None:
-        super().__init__(
-            tool, FunctionSpec(tool, "", (), extra=Any), Parameters(_shown_schema(schema), None, None, by_hand=True, names={}, open=True)
-        )
-        self._original = schema
-        self._lenient = lenient
-
-    def prepare(self, args: Any) -> CheckedArguments:
-        """Arguments that fit, repaired if `lenient`. Raises `ToolArgumentsError`."""
-        plain = args if isinstance(args, str) or args is None else jsonable(args)
-        given: Any = {} if plain is None else plain
-        found = self._attempt(given, []) if is_object(given) else [("", f"expected an object of arguments, got {shorten_json(given)}")]
-        if isinstance(found, CheckedArguments):
-            return found
-        if self._lenient:
-            return self._prepare_with_repairs(plain)
-        raise self._error(found)
-
-    def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
-        args, _ = fit_numbers(args, self.parameters.schema)  # a server may reject `7.0` as an integer
-        problems = self._schema_problems(args)
-        return problems or CheckedArguments((), args, args, tuple(dict.fromkeys(notes)))
-
-    def _schema_problems(self, payload: dict[str, Any]) -> list[Problem]:
-        if self._quick is not None and self._quick(payload):
-            return []
-        if _is_too_deep(payload):
-            return [("", "the arguments are nested too deeply")]
-        return explain_jsonschema(self._full(payload), self.parameters.schema)
-
-    @cached_property
-    def _full(self) -> Any:
-        return Validator(self._original)
+    `auto` puts `server__` before every name that two servers share, or that is in `taken` (names of local tools, which stay), so that the
+    order of the servers does not matter. A name that is too long for providers, or still not unique, is cut and ends in a digest of server
+    and name.
+    """
+    used = {_wire(each) for each in taken}
+    counted: dict[str, int] = {}
+    for names in servers.values():
+        for name in dict.fromkeys(map(_wire, names)):
+            counted[name] = counted.get(name, 0) + 1
+    made: dict[str, list[str]] = {}
+    given: dict[tuple[str, str], str] = {}
+    for server in sorted(servers):
+        for name in sorted(set(servers[server])):
+            collides = counted[_wire(name)] > 1 or _wire(name) in used
+            wanted = f"{safe_server(server)}__{name}" if prefix is True or (prefix == "auto" and collides) else name
+            given[server, name] = _usable(wanted, server, name)
+    clashing = _clashing(given.values(), used)
+    for server, names in servers.items():
+        made[server] = [
+            _with_digest(given[server, name], server, name) if _wire(given[server, name]) in clashing else given[server, name]
+            for name in names
+        ]
+    return made
 
 
-def _shown_schema(schema: Schema) -> Schema:
-    """The schema for a model: with `properties`, which providers require, and without invisible characters."""
-    shown = scrub_schema(schema)
-    return shown if "properties" in shown else {**shown, "properties": {}}
+def _clashing(names: Iterable[str], used: set[str]) -> set[str]:
+    seen, twice = set(used), set[str]()
+    for name in map(_wire, names):
+        (twice if name in seen else seen).add(name)
+    return twice
 
 
-def _is_too_deep(value: Any) -> bool:
-    layer = [value]
-    for _ in range(_DEEPEST):
-        inside = [each for outer in layer for each in (outer.values() if is_object(outer) else outer if is_list(outer) else ())]
-        layer = [each for each in inside if is_object(each) or is_list(each)]
-        if not layer:
-            return False
-    return True
+def _usable(wanted: str, server: str, name: str) -> str:
+    """The name itself if providers accept it or a form of it; otherwise a safe one."""
+    try:
+        wire_name(wanted)
+    except ToolDefinitionError:
+        return _with_digest(wanted, server, name)
+    return wanted
+
+
+def _wire(name: str) -> str:
+    try:
+        return wire_name(name)
+    except ToolDefinitionError:
+        return name
+
+
+def _with_digest(wanted: str, server: str, name: str) -> str:
+    digest = hashlib.sha256(f"{server}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+    plain = _OTHER.sub("_", wanted)[: LONGEST - _DIGEST - 1].strip("_")
+    # A remaining `_x2f_` would be read as an escape, escaped again, and grow.
+    return f"{plain.replace('_x', '-x').replace('_dot_', '-dot-') or 'tool'}-{digest}"
+
+
+def safe_server(server: str) -> str:
+    """A server's name as the prefix of a tool's name."""
+    return _OTHER.sub("_", server).strip("_") or "server"

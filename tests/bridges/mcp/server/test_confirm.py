@@ -11,7 +11,7 @@ from mcp_talk import ERAS, call, refusal, talk, text
 
 import ferrule
 from ferrule import MCPApp, ReAct, ScriptedLM, Tool
-from ferrule.bridges.mcp.server import confirm as mcp_serve_confirm
+from ferrule.bridges.mcp.server import context as mcp_server_context
 
 types = pytest.importorskip("mcp_types", reason="needs the extra: pip install 'ferrule[mcp]'")
 
@@ -432,8 +432,8 @@ def test_consent_to_a_call_is_good_for_one() -> None:
 
 def test_what_was_answered_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """M80: of a ticket that is too old to be remembered it is taken that it was used."""
-    monkeypatch.setattr(mcp_serve_confirm, "_MOST_TICKETS", 3)
-    tickets = mcp_serve_confirm.Tickets()
+    monkeypatch.setattr(mcp_server_context, "_MOST_TICKETS", 3)
+    tickets = mcp_server_context.Tickets()
     never_used, *made = [tickets.new() for _ in range(6)]
     assert sorted(made) == made
     assert all(tickets.use(each) for each in reversed(made[:2]))

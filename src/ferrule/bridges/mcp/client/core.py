@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import settings
-from ferrule.bridges.mcp.client.listing import Catalog
-from ferrule.bridges.mcp.client.pinning import Guard
+from ferrule.bridges.mcp.client.listing import Catalog, Guard
 from ferrule.bridges.mcp.client.recording import RecordingLink, ReplayLink
 from ferrule.bridges.mcp.connection.callbacks import Hooks
 from ferrule.bridges.mcp.connection.channel import Endpoint

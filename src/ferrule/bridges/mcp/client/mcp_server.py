@@ -147,9 +147,10 @@ class MCPServer(ServerOffers):
         return f"MCPServer({self.spec!r})"
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, MCPServer) and (self.spec, self.options) == (other.spec, other.options) and self._same_live(other._live)
-        )
+        if not isinstance(other, MCPServer) or (self.spec, self.options) != (other.spec, other.options):
+            return False
+        live = other._live
+        return all(self._live.get(key) is live.get(key) for key in {*self._live, *live})
 
     def __copy__(self) -> Self:
         return self  # copies share one connection
@@ -159,9 +160,6 @@ class MCPServer(ServerOffers):
 
     def __reduce__(self) -> Any:
         return type(self), (self.spec, self.options, self._live)
-
-    def _same_live(self, live: Mapping[str, Any]) -> bool:
-        return all(self._live.get(key) is live.get(key) for key in {*self._live, *live})
 
     def __hash__(self) -> int:
         return hash((self.spec.name, self.spec.transport, self.spec.command, self.spec.url))
@@ -288,8 +286,8 @@ class MCPServer(ServerOffers):
         loop = background_loop()
         if asyncio.get_running_loop() is loop:
             return await make()
-        begun = asyncio.get_running_loop().create_future()
         here = asyncio.get_running_loop()
+        begun = here.create_future()
 
         async def run() -> R:
             here.call_soon_threadsafe(lambda: None if begun.done() else begun.set_result(None))

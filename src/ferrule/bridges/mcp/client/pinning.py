@@ -1,4 +1,4 @@
-"""Pinned tools of servers: the lock file `ferrule.lock`, and checking what a server lists against it.
+"""Pinned tools of servers: the lock file `ferrule.lock`.
 
 The file is JSON in a fixed order, to keep beside the code and read in a review: for each server its identity, and for each tool a hash and
 what was hashed.
@@ -7,123 +7,26 @@ what was hashed.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
-from urllib.parse import urlsplit
 
-from ferrule.bridges.mcp.client.listing import Dropped, Listing
-from ferrule.errors import ConfigurationError, MCPConnectionError, shown
-from ferrule.tools.mcp.safety import MCPFinding, scan_mcp_definition, scrub
+from ferrule.errors import ConfigurationError, shown
+from ferrule.tools.mcp.safety import scrub
 from ferrule.values.encoding.encode import json_text
-from ferrule.values.record import Record, replace
+from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ferrule.bridges.mcp.client.options import ServerOptions
-    from ferrule.bridges.mcp.connection.handshake import Handshake
-    from ferrule.bridges.mcp.spec import ServerSpec
     from ferrule.tools.definition.mcp import MCPDefinition
-
-log = logging.getLogger("ferrule.mcp")
 
 _VERSION = 1
 _PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 _writing = threading.Lock()
-
-
-class Guard:
-    """Checks the listings of one server."""
-
-    def __init__(self, spec: ServerSpec, options: ServerOptions) -> None:
-        self._spec, self._options = spec, options
-        self.now: Pins | None = None
-        """What would be pinned of the server as last listed."""
-        self.expected: Pins | None = None
-        """The pins in a saved program, used if there is no lock file."""
-        self._logged: set[MCPFinding] = set()
-        self.blocked: dict[str, str] = {}
-        """By tool: why a changed tool may not be called."""
-        self.findings: tuple[MCPFinding, ...] = ()
-        """Suspicious facts of the last listing."""
-        self.notes: dict[str, str] = {}
-        """By tool: why a person must confirm every call of it, whatever its hints say."""
-
-    def check(self, listing: Listing, handshake: Handshake | None) -> Listing:
-        """The listing to use. Pins a server that is not in the lock file yet.
-
-        Raises `MCPConnectionError` if another server than the pinned one answers and `pins="block"`; `ConfigurationError` for a file that
-        is no lock file.
-        """
-        name = self._spec.name
-        odd = [each for one in listing.definitions.values() for each in scan_mcp_definition(name, one, self._options.detector)]
-        drift = self._drift(listing, handshake)
-        self.findings = (*odd, *(MCPFinding(name, each.tool or None, str(each)) for each in drift))
-        for each in self.findings:
-            if each not in self._logged:
-                log.warning("MCP server `%s`: %s", name, each.what if each.tool is None else f"`{each.tool}`: {each.what}")
-        self._logged.update(self.findings)
-        return self._by_policy(listing, drift)
-
-    def pin(self) -> None:
-        """Pin what the server last listed."""
-        if self.now is not None:
-            if self._options.lock is not None:
-                _write_pins(self._options.lock, self._spec.name, self.now)
-            self.expected = self.now if self.expected is not None else None
-            self.blocked, self.notes = {}, {}
-
-    def _drift(self, listing: Listing, handshake: Handshake | None) -> list[Drift]:
-        self.now = _pins_of(_identity(self._spec, handshake), listing.definitions)
-        if self._options.lock is None:
-            return self.expected.drift(self.now) if self.expected is not None else []
-        pinned = _read_pins(self._options.lock, self._spec.name)
-        if pinned is None:
-            _write_pins(self._options.lock, self._spec.name, self.now)
-            return []
-        return pinned.drift(self.now)
-
-    def _by_policy(self, listing: Listing, drift: list[Drift]) -> Listing:
-        self.blocked, self.notes = {}, {}
-        other = next((each for each in drift if each.kind == "identity"), None)
-        changed = {each.tool: str(each) for each in drift if each.kind not in {"identity", "gone"}}
-        match self._options.pins:
-            case "warn":
-                return listing
-            case "confirm":
-                every = {} if other is None else dict.fromkeys(listing.definitions, str(other))
-                begin = f"The MCP server `{self._spec.name}` is not as it was pinned: "
-                self.notes = {name: f"{begin}{what}\n" for name, what in {**every, **changed}.items()}
-                return listing
-            case "block":
-                if other is not None:
-                    msg = f"The MCP server `{self._spec.name}` is not used: {other}\nIf that is right, pin it anew: `server.pin()`."
-                    raise MCPConnectionError(msg, server=self._spec.name, phase="pins", may_have_run=False)
-                self.blocked = changed
-                kept = {name: each for name, each in listing.definitions.items() if name not in changed}
-                dropped = (*listing.dropped, *(Dropped(name, what) for name, what in changed.items()))
-                return replace(listing, definitions=kept, dropped=dropped)
-
-
-def _identity(spec: ServerSpec, handshake: Handshake | None) -> dict[str, Any]:
-    """The identity of a server: its command or the origin of its address, and the name it gives itself. Without secrets."""
-    about: dict[str, Any] = {"transport": spec.transport}
-    if spec.transport == "stdio":
-        state = spec.dump_state()
-        about |= {"command": state["command"], "args": state["args"]}
-    elif spec.transport != "memory":
-        parts = urlsplit(spec.url)
-        about["origin"] = f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
-    about["name"] = handshake.server.get("name") if handshake is not None else None
-    return about
-
-
-# -- the lock file -------------------------------------------------------------------------------------------------
 
 
 class Drift(Record):
@@ -166,7 +69,7 @@ class Pins(Record):
         return [*found, *(Drift("gone", name) for name in gone)]
 
 
-def _pins_of(identity: Mapping[str, Any], definitions: Mapping[str, MCPDefinition]) -> Pins:
+def pins_of(identity: Mapping[str, Any], definitions: Mapping[str, MCPDefinition]) -> Pins:
     """The pins of a server as it is now."""
     tools: dict[str, dict[str, Any]] = {}
     for name in sorted(definitions):
@@ -180,7 +83,7 @@ def _hash_of(pinned: Mapping[str, Any]) -> str:
     return f"sha256:{sha256(json.dumps(pinned, sort_keys=True, ensure_ascii=False, default=str).encode()).hexdigest()}"
 
 
-def _read_pins(path: str | os.PathLike[str], server: str) -> Pins | None:
+def read_pins(path: str | os.PathLike[str], server: str) -> Pins | None:
     """The pins of a server in a lock file; None if the file or the server is missing.
 
     Raises `ConfigurationError` for a file that is no lock file, or whose hashes do not match.
@@ -200,7 +103,7 @@ def _read_pins(path: str | os.PathLike[str], server: str) -> Pins | None:
     return made
 
 
-def _write_pins(path: str | os.PathLike[str], server: str, pins: Pins) -> None:
+def write_pins(path: str | os.PathLike[str], server: str, pins: Pins) -> None:
     """Write a server's pins into a lock file, replacing its earlier ones."""
     place = Path(path)
     with _writing:

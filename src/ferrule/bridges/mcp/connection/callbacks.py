@@ -83,9 +83,12 @@ def callbacks(hooks: Hooks) -> dict[str, Any]:
         assert hooks.sample is not None  # noqa: S101  the same
         return await _answer("sample", hooks.sample(wire_form(params)), types.CreateMessageResult, no_answer)
 
-    async def roots(_: Any) -> Any:
+    async def listed_roots() -> dict[str, Any]:
         assert hooks.roots is not None  # noqa: S101  the same
-        return await _answer("roots", _rooted(hooks.roots()), types.ListRootsResult, no_answer)
+        return {"roots": await hooks.roots()}
+
+    async def roots(_: Any) -> Any:
+        return await _answer("roots", listed_roots(), types.ListRootsResult, no_answer)
 
     return {
         "message_handler": notified,
@@ -95,10 +98,6 @@ def callbacks(hooks: Hooks) -> dict[str, Any]:
         "list_roots_callback": roots if hooks.roots is not None else None,
         "client_info": types.Implementation.model_validate(client_info()),
     }
-
-
-async def _rooted(roots: Awaitable[list[dict[str, Any]]]) -> dict[str, Any]:
-    return {"roots": await roots}
 
 
 async def _answer(name: str, answer: Awaitable[dict[str, Any]], kind: Any, otherwise: Any) -> Any:

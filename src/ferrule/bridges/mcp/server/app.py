@@ -187,10 +187,7 @@ def _build_server(
     keys: Sequence[str | bytes] | None,
     list_ttl_s: float,
 ) -> Any:
-    """An `mcp.server.Server` for all revisions. `about` holds its `name`, `version`, `title`, `instructions`; `offered` may change.
-
-    The tools check their arguments, not the SDK. The state of a question, which travels through the client, is sealed.
-    """
+    """An `mcp.server.Server` for all revisions. `about` holds its `name`, `version`, `title`, `instructions`; `offered` may change."""
     changing_server = _changing_server()
     import mcp_types as types
     from mcp.server import CacheHint
@@ -222,13 +219,12 @@ def _build_server(
         del params
         changes.add_session(connection_of(context))
 
-    def schema_of(name: str) -> dict[str, Any] | None:
-        return offered[name].entry["inputSchema"] if name in offered else None
+    def schema_of(tool: str) -> dict[str, Any] | None:
+        return offered[tool].entry["inputSchema"] if tool in offered else None
 
     hints: Any = dict.fromkeys(CACHEABLE_METHODS, CacheHint(ttl_ms=int(list_ttl_s * 1000)))
-    options: dict[str, Any] = dict(about)
     server = changing_server(
-        **options,
+        **about,
         cache_hints=hints,
         get_tool_input_schema=schema_of,
         on_list_tools=list_tools,
@@ -237,6 +233,7 @@ def _build_server(
     )
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
     server.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
+    # Seals the state of a question, which travels through the client.
     security = RequestStateSecurity(keys=list(keys)) if keys is not None else RequestStateSecurity.ephemeral()
     server.middleware.append(RequestStateBoundary(security, default_audience=about["name"]))
     return server

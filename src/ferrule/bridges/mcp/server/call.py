@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ferrule import settings
-from ferrule.bridges.mcp.server.confirm import ANSWER, APPROVE, FORM, PersonAnswer, Tickets, ask_client, returned_state
-from ferrule.bridges.mcp.server.context import EventSender, MCPCall
+from ferrule.bridges.mcp.server.context import (
+    ANSWER,
+    APPROVE,
+    FORM,
+    EventSender,
+    MCPCall,
+    PersonAnswer,
+    Tickets,
+    ask_client,
+    returned_state,
+)
 from ferrule.bridges.mcp.server.result import error_result, wire_result
 from ferrule.errors import ConfirmationRequired, DecisionError, ToolArgumentsError, ToolRetry, ToolStop, ToolTimeoutError
 from ferrule.settings import Scope
