@@ -94,8 +94,7 @@ def __getattr__(name: str) -> Any:
     if name in renamed:
         return renamed[name]
     if home is None:
-        msg = f"ferrule has no `{name}`."
-        raise AttributeError(msg)
+        raise AttributeError(f"ferrule has no `{name}`.")
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value

@@ -143,22 +143,18 @@ class entered:  # noqa: N801  reads like the function it is; a class costs a thi
 def _checked(changes: dict[str, Any]) -> dict[str, Any]:
     unknown = sorted(changes.keys() - _NAMES)
     if unknown:
-        msg = f"There is no setting {', '.join(map(repr, unknown))}. Settings are: {', '.join(sorted(_NAMES))}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"There is no setting {', '.join(map(repr, unknown))}. Settings are: {', '.join(sorted(_NAMES))}.")
     if "callbacks" in changes:
         callbacks = changes["callbacks"]
         if not isinstance(callbacks, (list, tuple)):
-            msg = f"`callbacks` takes a list, found {shown(callbacks)}."
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"`callbacks` takes a list, found {shown(callbacks)}.")
         changes = {**changes, "callbacks": tuple(callbacks)}  # pyright: ignore[reportUnknownArgumentType]
     workers = changes.get("max_workers")
     if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-        msg = f"`max_workers` is a whole number from 1, or None; found {shown(workers)}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"`max_workers` is a whole number from 1, or None; found {shown(workers)}.")
     for name, (meant, given) in _NO_CLASSES.items():
         if isinstance(changes.get(name), type):
-            msg = f"`{name}` takes {meant} class: configure({name}={changes[name].__name__}({given}))."
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"`{name}` takes {meant} class: configure({name}={changes[name].__name__}({given})).")
     _check_limits(changes.get("limits"))
     _check_policy(changes.get("policy"))
     _check_lm(changes.get("lm"))
@@ -168,20 +164,17 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
 
 def _check_limits(limits: Any) -> None:
     if limits is not None and not hasattr(limits, "are_shared"):
-        msg = f"`limits` takes `Limits(...)`, found {shown(limits)}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"`limits` takes `Limits(...)`, found {shown(limits)}.")
 
 
 def _check_policy(policy: Any) -> None:
     if policy is not None and not hasattr(policy, "rule_for"):
-        msg = f"`policy` takes a `Policy([allow(...), ask(...), deny(...)])`, found {shown(policy)}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"`policy` takes a `Policy([allow(...), ask(...), deny(...)])`, found {shown(policy)}.")
 
 
 def _check_lm(lm: Any) -> None:
     if isinstance(lm, str):
-        msg = f"`lm` takes a model, not its name: configure(lm=LM({lm!r}))."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"`lm` takes a model, not its name: configure(lm=LM({lm!r})).")
 
 
 def _check_adapter(adapter: Any) -> None:
@@ -189,8 +182,7 @@ def _check_adapter(adapter: Any) -> None:
     missing = [name for name in _OF_ADAPTERS if adapter is not None and not hasattr(adapter, name)]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
-        msg = f"`adapter` takes an adapter, such as `JSONAdapter()`; found {shown(adapter)}, which has no {names}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"`adapter` takes an adapter, such as `JSONAdapter()`; found {shown(adapter)}, which has no {names}.")
 
 
 class _View(ModuleType):
@@ -198,8 +190,7 @@ class _View(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _NAMES:
-            msg = f"Settings are set with `configure({name}=...)` or, for a block, `with context({name}=...)`."
-            raise AttributeError(msg)
+            raise AttributeError(f"Settings are set with `configure({name}=...)` or, for a block, `with context({name}=...)`.")
         super().__setattr__(name, value)
 
 
@@ -210,5 +201,4 @@ def __getattr__(name: str) -> Any:
     """Read a setting in force as an attribute of this module: `ferrule.settings.lm`."""
     if name in _NAMES:
         return getattr(current(), name)
-    msg = f"There is no setting `{name}`. Settings are: {', '.join(sorted(_NAMES))}."
-    raise AttributeError(msg)
+    raise AttributeError(f"There is no setting `{name}`. Settings are: {', '.join(sorted(_NAMES))}.")

@@ -69,21 +69,17 @@ class Adapter(ABC):
 
     def __init__(self, *, use_native_function_calling: bool | None = None, fallback: Adapter | None = None, repairs: int = 1) -> None:
         if use_native_function_calling not in {None, True, False}:
-            msg = f"`use_native_function_calling` is True, False or None, found {shown(use_native_function_calling)}."
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"`use_native_function_calling` is True, False or None, found {shown(use_native_function_calling)}.")
         if fallback is not None and not isinstance(fallback, Adapter):
-            msg = f"`fallback` is an adapter or None, found {shown(fallback)}."
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"`fallback` is an adapter or None, found {shown(fallback)}.")
         if not isinstance(repairs, int) or isinstance(repairs, bool) or repairs < 0:
-            msg = f"`repairs` is a whole number of at least 0, found {shown(repairs)}."
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"`repairs` is a whole number of at least 0, found {shown(repairs)}.")
         for name, value in (("use_native_function_calling", use_native_function_calling), ("fallback", fallback), ("repairs", repairs)):
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         del value
-        msg = f"An adapter is immutable (`{name}`): create another one."
-        raise AttributeError(msg)
+        raise AttributeError(f"An adapter is immutable (`{name}`): create another one.")
 
     def _settings(self) -> tuple[Any, ...]:
         return (self.use_native_function_calling, self.fallback, self.repairs)

@@ -41,8 +41,7 @@ def demo_messages(writer: _FieldWriter, fields: Shown, demo: Any, index: int) ->
     values = _mapping(demo)
     if values is None or not values.keys() & {*fields.inputs, *fields.outputs, fields.calls}:
         names = ", ".join(f"`{name}`" for name in (*fields.inputs, *fields.outputs))
-        msg = f"Demo {index} cannot be rendered: a demo is a mapping with some of the fields {names}, found {shown(demo)}."
-        raise InputError(msg)
+        raise InputError(f"Demo {index} cannot be rendered: a demo is a mapping with some of the fields {names}, found {shown(demo)}.")
     before: list[Message] = []
     for name in fields.histories:
         before += history_messages(writer, fields, values.get(name))
@@ -80,8 +79,7 @@ def _calls(fields: Shown, values: Mapping[str, Any], where: str) -> tuple[ToolCa
     try:
         found = read_calls(given, ToolCalls).tool_calls
     except ValueError as error:
-        msg = f"`{fields.calls}` of an earlier turn ({where}) cannot be rendered: {error}"
-        raise InputError(msg) from error
+        raise InputError(f"`{fields.calls}` of an earlier turn ({where}) cannot be rendered: {error}") from error
     return tuple([call.with_id(f"{where}_{k}") for k, call in enumerate(found) if call.fault is None])
 
 

@@ -289,8 +289,7 @@ def run_blocking(coroutine: Coroutine[Any, Any, R]) -> R:
     except StopIteration as end:
         return end.value
     coroutine.close()
-    msg = f"`{coroutine.__qualname__}` awaited something, and no event loop runs it."
-    raise RuntimeError(msg)
+    raise RuntimeError(f"`{coroutine.__qualname__}` awaited something, and no event loop runs it.")
 
 
 def background_loop() -> asyncio.AbstractEventLoop:

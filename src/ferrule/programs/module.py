@@ -51,8 +51,7 @@ class Module:
     def flow(self, /, *args: Any, **inputs: Any) -> Flow:
         """The program as a generator of acts."""
         del args, inputs
-        msg = f"`{self.name}` has no `flow`; it is written as `forward`."
-        raise NotImplementedError(msg)
+        raise NotImplementedError(f"`{self.name}` has no `flow`; it is written as `forward`.")
 
     def forward(self, /, *args: Any, **inputs: Any) -> Any:
         """The program in plain Python. If the program is a flow, this runs it."""
@@ -64,8 +63,7 @@ class Module:
 
     def _as_flow(self) -> Any:
         if type(self).flow is Module.flow:
-            msg = f"`{self.name}` has neither `forward` nor `flow`: write one of them."
-            raise NotImplementedError(msg)
+            raise NotImplementedError(f"`{self.name}` has neither `forward` nor `flow`: write one of them.")
         return _FlowOnly(self)
 
     # -- calling ---------------------------------------------------------------------------------------------
@@ -201,8 +199,7 @@ class Module:
         """The model of all predictors inside; raises `ConfigurationError` if they differ."""
         found = {id(predictor.lm): predictor.lm for predictor in self.predictors()}
         if len(found) != 1:
-            msg = f"`{self.name}` has {len(found)} different models: read the `lm` of each of its predictors."
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"`{self.name}` has {len(found)} different models: read the `lm` of each of its predictors.")
         return next(iter(found.values()))
 
     def deepcopy(self) -> Self:

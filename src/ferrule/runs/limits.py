@@ -59,8 +59,7 @@ class Limits(Record, kw_only=True):
                 continue
             form = "number above 0" if name in _AMOUNTS else "whole number of at least 1"
             if not (_is_amount(value) if name in _AMOUNTS else _is_count(value)):
-                msg = f"`{name}` in Limits must be a {form}, found {value!r}."
-                raise ConfigurationError(msg)
+                raise ConfigurationError(f"`{name}` in Limits must be a {form}, found {value!r}.")
 
     @property
     def are_shared(self) -> bool:

@@ -52,8 +52,7 @@ class Run(RunState):
             raise self.confirmation()
         if self.error is not None:
             raise self.error.with_traceback(self.trace)
-        msg = f"The run is {self.status}; it has no prediction yet."
-        raise RunError(msg)
+        raise RunError(f"The run is {self.status}; it has no prediction yet.")
 
     @property
     def trajectory(self) -> Trajectory:
@@ -158,8 +157,7 @@ class Run(RunState):
         from ferrule.values.encoding.encode import json_text
 
         if self.executing:
-            msg = f"The run {self.id} is executing; wait until it rests."
-            raise RunError(msg)
+            raise RunError(f"The run {self.id} is executing; wait until it rests.")
         return json_text({**head_form(self, inputs_form(self)), "journal": [entry_form(entry) for entry in self.journal.entries]})
 
     @classmethod

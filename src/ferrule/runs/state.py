@@ -78,8 +78,7 @@ class Frame(Changing):
         life: Execution | CallPlace | None = self.life
         while life is not None:
             if life.over:
-                msg = f"This belongs to an execution of the run {self.run.id}, or to a call in it, that is over."
-                raise RunCancelledError(msg)
+                raise RunCancelledError(f"This belongs to an execution of the run {self.run.id}, or to a call in it, that is over.")
             life = life.outer
 
     def write(self, entry: Entry) -> Awaitable[None]:
@@ -152,8 +151,7 @@ def snapshot(value: Any) -> Any:
     try:
         return _copied(value)
     except RecursionError:
-        msg = "An input holds itself, or is nested too deeply to be kept for a replay."
-        raise InputError(msg) from None
+        raise InputError("An input holds itself, or is nested too deeply to be kept for a replay.") from None
 
 
 def _copied(value: Any) -> Any:
@@ -247,8 +245,7 @@ class RunState:
         """Make ready for an execution, the first or a further one; returns its root frame. `within` is the tool call that starts it."""
         with _BEGINNING:
             if self.executing or self.status == "done":
-                msg = f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}."
-                raise RunError(msg)
+                raise RunError(f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}.")
             self.executing = True
         self.status, self.error, self.trace, self.pending, self.steps = "running", None, None, (), []
         budget = within.frame.budget if within and within.frame else None
@@ -264,8 +261,7 @@ class RunState:
     def check(self) -> None:
         """Before each act: raise if the run was cancelled from elsewhere, and say so when a replay has come to its end."""
         if self.cancelled or self.status != "running":  # the second: a branch that nobody waited for outlives its run
-            msg = f"The run {self.id} {'was cancelled' if self.cancelled else f'is {self.status} already'}."
-            raise RunCancelledError(msg)
+            raise RunCancelledError(f"The run {self.id} {'was cancelled' if self.cancelled else f'is {self.status} already'}.")
         if self.resuming and not self.journal.replaying:
             self.resuming = False
             if self.tell is not None:

@@ -103,11 +103,9 @@ class EventStream:
 
     def _claim(self) -> None:
         if self._started:
-            msg = "A stream can be iterated once; start another with `program.stream(...)`."
-            raise RunError(msg)
+            raise RunError("A stream can be iterated once; start another with `program.stream(...)`.")
         if self._closed and self.run.status != "running":  # a run that begins says itself that it was cancelled
-            msg = "This stream was closed before it was iterated: the run did not go on."
-            raise RunCancelledError(msg)
+            raise RunCancelledError("This stream was closed before it was iterated: the run did not go on.")
         self._started = True
 
     def __iter__(self) -> Iterator[Event]:

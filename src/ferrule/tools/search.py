@@ -33,8 +33,7 @@ def defer_tools(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | No
     own = _OWN_NAMES if on_load is None else _OWN_NAMES[:2]
     clashing = [each for each in own if each in box]
     if clashing:
-        msg = f"`{clashing[0]}` is the name of a deferred tool and of its replacement. Give the tool another name."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"`{clashing[0]}` is the name of a deferred tool and of its replacement. Give the tool another name.")
 
     def search_tools(query: str = "") -> str:
         """Find tools by words of their name and description. Without words, the first of all tools. Gives names with one line each."""

@@ -62,8 +62,7 @@ def tool_parts(thing: Any) -> dict[str, Any]:
 def langchain_parts(tool: Any) -> dict[str, Any]:
     """The arguments of `Tool(...)` for a LangChain tool. Injected arguments, which LangChain fills itself, are not in the schema."""
     if not is_langchain_tool(tool):
-        msg = f"`Tool.from_langchain` takes a LangChain `BaseTool`, found {shown(tool)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"`Tool.from_langchain` takes a LangChain `BaseTool`, found {shown(tool)}.")
     return {"func": _runner(tool), "name": tool.name, "description": tool.description or "", "schema": _schema(tool)}
 
 
@@ -132,12 +131,10 @@ def load_folder(
     if names is None and not place.is_dir():
         file = place if place.suffix == ".py" else place.with_name(f"{place.name}.py") if place.name else place
         if not file.is_file():
-            msg = f"There is neither a folder `{place}` nor a file `{file}` to load tools from."
-            raise ToolLoadError(msg)
+            raise ToolLoadError(f"There is neither a folder `{place}` nor a file `{file}` to load tools from.")
         found = [load_file(file, make, strict=True)]
     elif not place.is_dir():
-        msg = f"There is no folder `{place}` to load tools from."
-        raise ToolLoadError(msg)
+        raise ToolLoadError(f"There is no folder `{place}` to load tools from.")
     elif names is not None:
         found = [load_file(each, make, strict=True) for each in _named(place, [names] if not isinstance(names, (list, tuple)) else names)]
     else:
@@ -146,8 +143,7 @@ def load_folder(
     tools = [each for each in found if each is not None]
     own_names = [name_of(each) for each in tools]
     if twice := sorted({each for each in own_names if own_names.count(each) > 1}):
-        msg = f"Several files hold a tool named {', '.join(f'`{each}`' for each in twice)}."
-        raise DuplicateToolError(msg)
+        raise DuplicateToolError(f"Several files hold a tool named {', '.join(f'`{each}`' for each in twice)}.")
     return tools
 
 
@@ -160,8 +156,7 @@ def load_module(path: str | Path, name: str) -> ModuleType:
     place = Path(path).resolve()
     spec = importlib.util.spec_from_file_location(name, place)
     if spec is None or spec.loader is None:
-        msg = f"`{place.name}` is no Python file."
-        raise ToolLoadError(msg)
+        raise ToolLoadError(f"`{place.name}` is no Python file.")
     module = importlib.util.module_from_spec(spec)
     before = sys.modules.get(name)
     sys.modules[name] = module
@@ -179,18 +174,15 @@ def _named(folder: Path, names: Sequence[Any]) -> list[Path]:
     files: list[Path] = []
     for name in names:
         if not isinstance(name, str) or not name or Path(name).name != name or "\\" in name:  # pyright: ignore[reportUnnecessaryIsInstance]
-            msg = f"{shown(name)} is no name of a tool's file: give the bare name, without a folder."
-            raise ToolLoadError(msg)
+            raise ToolLoadError(f"{shown(name)} is no name of a tool's file: give the bare name, without a folder.")
         files.append(folder / (name if name.endswith(".py") else f"{name}.py"))
     absent = [each.stem for each in files if not each.is_file()]
     if absent:
         there = ", ".join(sorted(each.stem for each in folder.glob("*.py") if not each.name.startswith("_"))) or "none"
-        msg = f"There is no tool {', '.join(f'`{each}`' for each in absent)} in `{folder}`. There are: {there}."
-        raise ToolLoadError(msg)
+        raise ToolLoadError(f"There is no tool {', '.join(f'`{each}`' for each in absent)} in `{folder}`. There are: {there}.")
     outside = [each.stem for each in files if not _is_inside(each, folder)]
     if outside:
-        msg = f"{', '.join(f'`{each}`' for each in outside)} in `{folder}` is a link to a place outside; load it from there."
-        raise ToolLoadError(msg)
+        raise ToolLoadError(f"{', '.join(f'`{each}`' for each in outside)} in `{folder}` is a link to a place outside; load it from there.")
     return files
 
 

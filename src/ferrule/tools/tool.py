@@ -146,8 +146,7 @@ class Tool(attributes.ToolAttributes, Type):
     ) -> None:
         options = dict(locals())
         if keywords:
-            msg = f"`Tool` has no option {', '.join(f'`{each}`' for each in keywords)}."
-            raise ToolDefinitionError(msg)
+            raise ToolDefinitionError(f"`Tool` has no option {', '.join(f'`{each}`' for each in keywords)}.")
         made, found = define_tool((func_or_name, *positional) if positional or func_or_name is not None else (), options)
         # `BaseModel.__init__` would build a validator, and run it on fields that are computed only when they are read.
         object.__setattr__(self, "__dict__", attributes.instance_state(made, found))

@@ -281,11 +281,9 @@ def _searched(
 ) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
     """The tools that stay offered, and those put on the shelf."""
     if search != "bm25":
-        msg = f'`search` is "bm25" or None, found {shown(search)}.'
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f'`search` is "bm25" or None, found {shown(search)}.')
     if isinstance(keep, str):
-        msg = f"`keep` is a list of names, found {shown(keep)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"`keep` is a list of names, found {shown(keep)}.")
     every = _make_shelf(offered)
     kept: set[str] = set()
     for pattern in keep:

@@ -212,8 +212,7 @@ class Log(Sequence[T], Generic[T]):
         if isinstance(index, slice):
             return self._items[: self._length][index]
         if not -self._length <= index < self._length:
-            msg = f"index {index} is outside a log of {self._length}"
-            raise IndexError(msg)
+            raise IndexError(f"index {index} is outside a log of {self._length}")
         return self._items[index if index >= 0 else self._length + index]
 
     def __iter__(self) -> Iterator[T]:

@@ -134,8 +134,7 @@ def read_servers_file(source: str | PathLike[str] | Mapping[str, Any]) -> dict[s
     whole: Any = source if not isinstance(source, str) and hasattr(source, "keys") else _read_json(Path(cast("Any", source)))
     servers: Any = whole.get("mcpServers", whole.get("servers"))
     if not isinstance(servers, dict):
-        msg = f'A file of MCP servers is {{"mcpServers": {{name: {{...}}}}}}; found the keys {shown(list(whole))}.'
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f'A file of MCP servers is {{"mcpServers": {{name: {{...}}}}}}; found the keys {shown(list(whole))}.')
     return {name: each for name, each in cast("dict[str, Any]", servers).items() if not _is_off(each)}
 
 
@@ -147,12 +146,10 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        msg = f"The file of MCP servers {str(path)!r} cannot be read: {error}."
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(f"The file of MCP servers {str(path)!r} cannot be read: {error}.") from error
     if isinstance(found, dict):
         return cast("dict[str, Any]", found)
-    msg = f"The file of MCP servers {str(path)!r} must hold an object, found {type(found).__name__}."
-    raise ConfigurationError(msg)
+    raise ConfigurationError(f"The file of MCP servers {str(path)!r} must hold an object, found {type(found).__name__}.")
 
 
 def _texts(name: str, what: str, given: Any) -> list[str]:
@@ -160,8 +157,7 @@ def _texts(name: str, what: str, given: Any) -> list[str]:
         return []
     if isinstance(given, list | tuple):
         return [str(each) for each in cast("Iterable[Any]", given)]
-    msg = f"`{what}` of MCP server `{name}` must be a list of texts, found {type(given).__name__}."
-    raise ConfigurationError(msg)
+    raise ConfigurationError(f"`{what}` of MCP server `{name}` must be a list of texts, found {type(given).__name__}.")
 
 
 def _pairs(name: str, what: str, given: Any) -> dict[str, str]:
@@ -169,8 +165,7 @@ def _pairs(name: str, what: str, given: Any) -> dict[str, str]:
         return {}
     if isinstance(given, dict):
         return {str(key): str(value) for key, value in cast("dict[Any, Any]", given).items()}
-    msg = f"`{what}` of MCP server `{name}` must map names to texts, found {type(given).__name__}."
-    raise ConfigurationError(msg)
+    raise ConfigurationError(f"`{what}` of MCP server `{name}` must map names to texts, found {type(given).__name__}.")
 
 
 def _reader(environ: Mapping[str, str], missing: list[str]) -> Callable[[str], str]:

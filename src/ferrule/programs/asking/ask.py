@@ -193,8 +193,7 @@ def split_inputs(
 def check_positive(name: str, value: int) -> int:
     """The most turns or steps of a run; raises `ConfigurationError` for anything but a whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
-        msg = f"`{name}` must be a whole number of at least 1, found {value!r}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"`{name}` must be a whole number of at least 1, found {value!r}.")
     return value
 
 
@@ -214,8 +213,7 @@ def _config_of_call(config: Any) -> Mapping[str, Any]:
     if config is None:
         return {}
     if not isinstance(config, Mapping):
-        msg = f"`config` takes a mapping of settings by name, such as `{{'temperature': 0}}`; found {shown(config)}."
-        raise InputError(msg)
+        raise InputError(f"`config` takes a mapping of settings by name, such as `{{'temperature': 0}}`; found {shown(config)}.")
     return cast("Mapping[str, Any]", config)
 
 
@@ -328,8 +326,7 @@ class _RefusingTools(BaseLM):
 
     def _for(self, request: Request) -> Any:
         if request.tools:
-            msg = f"`{self.name}` does not support tools: it said so before, and was not asked again"
-            raise BadRequestError(msg)
+            raise BadRequestError(f"`{self.name}` does not support tools: it said so before, and was not asked again")
         return self._lm
 
 

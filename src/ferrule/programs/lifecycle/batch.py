@@ -127,8 +127,7 @@ def _items(inputs: Iterable[Mapping[str, Any]], *, return_exceptions: bool) -> l
     found = cast("object", inputs)  # users pass anything
     if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
         hint = " Write `[{...}]` for a batch of one." if isinstance(found, Mapping) else ""
-        msg = f"`batch` takes a list of mappings of inputs by name, found {shown(cast('object', found))}.{hint}"
-        raise InputError(msg)
+        raise InputError(f"`batch` takes a list of mappings of inputs by name, found {shown(cast('object', found))}.{hint}")
     items = [_item(index, one) for index, one in enumerate(cast("Iterable[object]", found))]
     fault = next((item for item in items if isinstance(item, InputError)), None)
     if fault is not None and not return_exceptions:
@@ -155,6 +154,5 @@ def _workers(max_concurrency: int | None) -> int:
     if max_concurrency is None:
         return settings.current().max_workers or _DEFAULT_CONCURRENCY
     if max_concurrency < 1:
-        msg = f"`max_concurrency` must be at least 1, found {max_concurrency!r}."
-        raise ValueError(msg)
+        raise ValueError(f"`max_concurrency` must be at least 1, found {max_concurrency!r}.")
     return max_concurrency

@@ -93,8 +93,7 @@ def _decided_run(program: Any, given: Any, inputs: Mapping[str, Any]) -> Run:
     run = state.run
     if run.program is not program:
         if program_fingerprint(program) != program_fingerprint(run.program):
-            msg = f"The run {run.id} belongs to another program than this `{program.name}`: the signature or the tools differ."
-            raise RunError(msg)
+            raise RunError(f"The run {run.id} belongs to another program than this `{program.name}`: the signature or the tools differ.")
         run.program = program
     for name, value in inputs.items():
         if name not in run.inputs or run.inputs[name] != value:

@@ -84,8 +84,7 @@ def read_program(program: _HasPredictors, path: str | Path, *, tools: Iterable[A
     try:
         state = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
-        msg = f"{Path(path).name} is not a saved program: {error}."
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(f"{Path(path).name} is not a saved program: {error}.") from error
     load_state(program, state, tools=tools)
 
 
@@ -107,8 +106,7 @@ def _check(state: Any) -> _State:
         found = TypeAdapter(_State).validate_python(state)
     except ValidationError as error:
         where = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}" for each in error.errors()[:3])
-        msg = f"This is not the state of a program ({where}): found {shown(state)}."
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(f"This is not the state of a program ({where}): found {shown(state)}.") from error
     if found["ferrule"] != _VERSION:
         msg = f"This state has version {found['ferrule']!r}; this ferrule reads version {_VERSION}. Save the program again."
         raise ConfigurationError(msg)

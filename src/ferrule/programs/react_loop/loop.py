@@ -68,8 +68,7 @@ def check_signature(signature: type[Signature] | str) -> type[Signature]:
         is_no_history = name == "history" and field.annotation is not History
         if name in {"trajectory", *_OWN} or name.startswith("next_") or is_no_history:
             why = "`ReAct` uses it itself" if name != "history" else "it is kept for the conversation: give it the type `History`"
-            msg = f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name."
-            raise SignatureError(msg)
+            raise SignatureError(f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name.")
     if "trajectory" in found.output_fields:
         msg = (
             "An output of a ReAct agent cannot be called `trajectory`: its prediction holds the steps taken under that name. "

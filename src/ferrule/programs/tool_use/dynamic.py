@@ -175,8 +175,7 @@ class Host:
         """The flow that these tools belong to. Raises `RunCancelledError` after its end."""
         owner = self._owner()
         if owner is None:
-            msg = "The program that these tools belong to has ended; its tools can no longer be changed."
-            raise RunCancelledError(msg)
+            raise RunCancelledError("The program that these tools belong to has ended; its tools can no longer be changed.")
         return owner
 
     def context(self) -> ModuleContext:

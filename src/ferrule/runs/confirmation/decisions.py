@@ -96,8 +96,7 @@ def _stored_question(store: Store, question_id: str) -> tuple[str, Question]:
         for question in each.questions:
             if question.id == question_id:
                 return each.id, question
-    msg = f"No run in this store waits with a question {question_id!r}."
-    raise DecisionError(msg)
+    raise DecisionError(f"No run in this store waits with a question {question_id!r}.")
 
 
 _Response = tuple[Literal["approve", "edit", "deny", "reply"], Any]
@@ -144,13 +143,11 @@ def _first(run: RunState, question_id: str) -> Decision | None:
 def refuse_malformed(decision: Any) -> None:
     """Raise `DecisionError` for what no program could use: whatever is accepted is journalled."""
     if not isinstance(decision, Decision):
-        msg = f"A decision comes from a question: question.approve(), .deny(), .reply(text); found {shown(decision)}."
-        raise DecisionError(msg)
+        raise DecisionError(f"A decision comes from a question: question.approve(), .deny(), .reply(text); found {shown(decision)}.")
     args: Any = decision.args
     named = isinstance(args, dict) and all(isinstance(name, str) for name in cast("dict[Any, Any]", args))
     if decision.kind not in {"approve", "edit", "deny", "reply"} or not isinstance(decision.text, str) or not named:  # pyright: ignore[reportUnnecessaryIsInstance]
-        msg = f"A decision has one of the four kinds, a text, and arguments by name; found {shown(decision)}."
-        raise DecisionError(msg)
+        raise DecisionError(f"A decision has one of the four kinds, a text, and arguments by name; found {shown(decision)}.")
     if bool(decision.args) != (decision.kind == "edit") or (decision.grant is not None and decision.kind != "approve"):
         msg = f"An edit changes arguments and nothing else does; only an approval comes with a grant; found {shown(decision)}."
         raise DecisionError(msg)
@@ -167,13 +164,11 @@ def put_decision(run: RunState, decision: Decision) -> None:
             if first == decision:
                 return
             who = f" by {first.by}" if first.by else ""
-            msg = f"Question {asked!r} is decided already{who}: {first.status}."
-            raise DecisionError(msg)
+            raise DecisionError(f"Question {asked!r} is decided already{who}: {first.status}.")
         question = next((each for each in run.pending if each.id == asked), None) if run.status == "waiting" else None
         if question is None:
             waiting = ", ".join(each.id for each in run.pending)
-            msg = f"No question {asked!r} waits in this run; waiting are: {waiting or 'none'}."
-            raise DecisionError(msg)
+            raise DecisionError(f"No question {asked!r} waits in this run; waiting are: {waiting or 'none'}.")
         decision = accept(question, decision, now=time())
         if run.kept is not None:
             run.kept.store.decide(run.id, decision)
@@ -187,11 +182,9 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     Raises `DecisionError` if it comes too late, was made on something else, or is no decision on a question of this kind.
     """
     if question.expires_at is not None and now > question.expires_at:
-        msg = f"Question {question.id!r} is decided already: nobody decided in time, so the call counts as denied."
-        raise DecisionError(msg)
+        raise DecisionError(f"Question {question.id!r} is decided already: nobody decided in time, so the call counts as denied.")
     if decision.shown not in {"", question.digest}:
-        msg = f"This decision was made on something else than question {question.id!r} shows; look at it again."
-        raise DecisionError(msg)
+        raise DecisionError(f"This decision was made on something else than question {question.id!r} shows; look at it again.")
     if question.kind == "input":
         _refuse_misfit(question, decision)
     if decision.kind == "edit":
@@ -205,8 +198,7 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
 def plain_decision(decision: Decision) -> Decision:
     """A decision of nothing but JSON data: what runs is what is kept, whatever becomes of the objects it was made of."""
     if any(hasattr(each, "get_secret_value") for each in decision.args.values()):
-        msg = "An edit is kept with its run, where a secret would be masked: give the value itself as text."
-        raise DecisionError(msg)
+        raise DecisionError("An edit is kept with its run, where a secret would be masked: give the value itself as text.")
     from ferrule.runs.journal.encode import parse_object, read_decision, record_form
 
     return read_decision(parse_object(json_text(record_form(decision)), "a decision"))
@@ -215,16 +207,14 @@ def plain_decision(decision: Decision) -> Decision:
 def _refuse_misfit(question: Question, decision: Decision) -> None:
     """Raise `DecisionError` for values that the form of an `input` question does not take."""
     if decision.kind in {"approve", "edit"}:
-        msg = f"Question {question.id!r} asks for input: answer it with question.fill({{...}}), or deny it."
-        raise DecisionError(msg)
+        raise DecisionError(f"Question {question.id!r} asks for input: answer it with question.fill({{...}}), or deny it.")
     if decision.kind == "deny" or question.form is None:
         return
     from ferrule.tools.mcp.schema_check import SchemaCheck
 
     problems = SchemaCheck(dict(question.form))(read_form(question.form, decision.text))
     if problems:
-        msg = f"This does not fit what the server asks for: {'; '.join(problems)}. It takes {describe_form(question.form)}."
-        raise DecisionError(msg)
+        raise DecisionError(f"This does not fit what the server asks for: {'; '.join(problems)}. It takes {describe_form(question.form)}.")
 
 
 def decided_ids(run: RunState) -> frozenset[str]:
@@ -259,8 +249,7 @@ def revoke_grant(run: RunState, grant_id: str, *, by: str = "") -> None:
     """End a grant; raises `DecisionError` if there is none of this id."""
     known: Mapping[str, Grant] = open_grants(run)
     if grant_id not in known:
-        msg = f"There is no grant {grant_id!r} in this run; there are: {', '.join(known) or 'none'}."
-        raise DecisionError(msg)
+        raise DecisionError(f"There is no grant {grant_id!r} in this run; there are: {', '.join(known) or 'none'}.")
     ended = Decision(f"revoke:{grant_id}", "revoke", by=by, via="api", at=time())
     run.decisions.append(ended)
     run.answers[ended.question_id] = ended  # no question takes it: there it is kept with the run

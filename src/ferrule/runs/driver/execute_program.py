@@ -66,6 +66,5 @@ def _inside_call() -> settings.Scope | None:
 
 def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Flow:
     if args:
-        msg = f"`{program.name}` takes its inputs by name, found {shown(args)}: write {program.name}(...)(name=value)."
-        raise InputError(msg)
+        raise InputError(f"`{program.name}` takes its inputs by name, found {shown(args)}: write {program.name}(...)(name=value).")
     return program.flow(**inputs)

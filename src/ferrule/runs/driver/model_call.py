@@ -114,8 +114,7 @@ class _Deltas:
 
     def whole(self) -> Response:
         if self._response is None:
-            msg = "the stream ended without a whole response; a model's `stream` must yield a `Response` last"
-            raise BadRequestError(msg)
+            raise BadRequestError("the stream ended without a whole response; a model's `stream` must yield a `Response` last")
         return self._response
 
 

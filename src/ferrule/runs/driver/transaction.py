@@ -92,8 +92,7 @@ class Database:
 
     def _refuse_late(self) -> None:
         if self._is_over:
-            msg = "The call that this connection belonged to is over; what it would write now would belong to no result."
-            raise ToolError(msg)
+            raise ToolError("The call that this connection belonged to is over; what it would write now would belong to no result.")
         if self.undone:
             raise ToolError(UNDONE)
 

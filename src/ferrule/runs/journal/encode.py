@@ -51,15 +51,13 @@ def read_entry(line: Any) -> Entry:
     """An entry out of its line, or of the data in it; raises `StoreError` for what is none, or is of a newer version."""
     form = cast("dict[str, Any]", line) if isinstance(line, dict) else parse_object(line, "an entry of a journal")
     if form.get("v") != _VERSION:
-        msg = f"This journal entry has version {form.get('v')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule."
-        raise StoreError(msg)
+        raise StoreError(f"This journal entry has version {form.get('v')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
     try:
         kind = form["kind"]
         read = _READERS.get(kind)
         return Entry(form["slot"], kind, form["digest"], read(form["value"]) if read is not None else form["value"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        msg = f"This is no entry of a journal ({type(error).__name__}: {error}): found {shown(form)}."
-        raise StoreError(msg) from error
+        raise StoreError(f"This is no entry of a journal ({type(error).__name__}: {error}): found {shown(form)}.") from error
 
 
 def parse_object(text: Any, what: str) -> dict[str, Any]:
@@ -67,11 +65,9 @@ def parse_object(text: Any, what: str) -> dict[str, Any]:
     try:
         found = json.loads(text) if isinstance(text, str) else None  # not bytes, which may be a pickle
     except ValueError as error:
-        msg = f"This is not {what}, which is JSON text: found {shown(text)}."
-        raise StoreError(msg) from error
+        raise StoreError(f"This is not {what}, which is JSON text: found {shown(text)}.") from error
     if not isinstance(found, dict):
-        msg = f"This is not {what}, which is a JSON object: found {shown(text)}."
-        raise StoreError(msg)
+        raise StoreError(f"This is not {what}, which is a JSON object: found {shown(text)}.")
     return cast("dict[str, Any]", found)
 
 

@@ -120,8 +120,7 @@ class Journal:
         """Claim the call at a slot for this execution, before it begins; raises `RunError` where it was claimed already."""
         claim = object()
         if self._dispatched.setdefault(slot, claim) is not claim:
-            msg = f"The call at {slot} was begun in this execution already; it does not run a second time."
-            raise RunError(msg)
+            raise RunError(f"The call at {slot} was begun in this execution already; it does not run a second time.")
 
     def close_frame(self, path: str, *, unfinished: bool = False) -> None:
         """Called when a frame inside the run ended: `finished` for what lies below its path. One that failed leaves what it leaves."""

@@ -73,11 +73,9 @@ def head_form(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
 def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool) -> Mapping[str, Any]:
     """A head that this ferrule can read and that is of this program, or `StoreError`; `ReplayMismatchError` shows what differs."""
     if head.get("ferrule_run") != _VERSION:
-        msg = f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule."
-        raise StoreError(msg)
+        raise StoreError(f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
     if head.get("redacted"):
-        msg = f"The run {head['id']} was redacted: neither its inputs nor its journal are there any more."
-        raise StoreError(msg)
+        raise StoreError(f"The run {head['id']} was redacted: neither its inputs nor its journal are there any more.")
     now = program_fingerprint(program)
     if not migrate and head["fingerprint"] != now:
         then, now = _different(head["fingerprint"], now)
@@ -270,8 +268,7 @@ def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str
 def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
     tool = tools.get(form["name"])
     if tool is None:
-        msg = f"The run was started with the tool `{form['name']}` as an input. Pass it: Run.load(..., tools=[...])."
-        raise RunError(msg)
+        raise RunError(f"The run was started with the tool `{form['name']}` as an input. Pass it: Run.load(..., tools=[...]).")
     if (now := _digest(tool.declaration)) != form["digest"]:
         raise ReplayMismatchError("start, in the inputs", f"tool `{tool.name}` {form['digest']}", f"tool `{tool.name}` {now}")
     return tool
@@ -287,8 +284,7 @@ def _reader(program: Program, name: str | int) -> Callable[[Any], Any]:
     names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
     kind = get_type_hints(method).get(names[name] if isinstance(name, int) and name < len(names) else str(name))
     if kind is None:
-        msg = f"`{program.name}` declares no type for `{name}`."
-        raise RunError(msg)
+        raise RunError(f"`{program.name}` declares no type for `{name}`.")
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind).validate_python

@@ -79,8 +79,7 @@ class SQLiteStore:
         token = secrets.randbits(62)  # never one that a deleted run of this id had: whoever still works on that one writes nothing here
         with self._file.writing() as db:
             if db.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone() is not None:
-                msg = f"The store {self.path!r} has a run {run_id!r} already. Load it, or choose another `run_id`."
-                raise StoreError(msg)
+                raise StoreError(f"The store {self.path!r} has a run {run_id!r} already. Load it, or choose another `run_id`.")
             db.execute(
                 "INSERT INTO runs (id, program, status, created_at, updated_at, questions, head, owner, until, token) "
                 "VALUES (?, ?, 'running', ?, ?, '[]', ?, ?, ?, ?)",
@@ -168,8 +167,7 @@ class SQLiteStore:
             msg = f"The run {lease.run_id!r} {'was deleted' if row is None else 'was taken over by another process'}; nothing was written."
             raise StoreError(msg)
         if row[1] != owner_name():  # after a fork both processes know the token
-            msg = f"The run {lease.run_id!r} is leased to {row[1] or 'nobody'}, not to this process; nothing was written."
-            raise StoreError(msg)
+            raise StoreError(f"The run {lease.run_id!r} is leased to {row[1] or 'nobody'}, not to this process; nothing was written.")
         return bool(row[2]), row[3] * _MOST_ENTRIES
 
     # -- entries -------------------------------------------------------------------------------------------------
@@ -215,8 +213,7 @@ class SQLiteStore:
     def _row(self, db: sqlite3.Connection, run_id: str, columns: str) -> Any:
         row = db.execute(f"SELECT {columns} FROM runs WHERE id = ?", (run_id,)).fetchone()  # noqa: S608  columns are written above
         if row is None:
-            msg = f"The store {self.path!r} has no run {run_id!r}."
-            raise StoreError(msg)
+            raise StoreError(f"The store {self.path!r} has no run {run_id!r}.")
         return row
 
     def _stored(self, db: sqlite3.Connection, run_id: str, after: int, status: str) -> Stored:
@@ -246,12 +243,10 @@ class SQLiteStore:
                 if first == decision:
                     return
                 who = f" by {first.by}" if first.by else ""
-                msg = f"Question {question_id!r} is decided already{who}: {first.status}."
-                raise DecisionError(msg)
+                raise DecisionError(f"Question {question_id!r} is decided already{who}: {first.status}.")
             if question_id not in waiting:
                 there = f"waiting are: {', '.join(waiting) or 'none'}" if status == "waiting" else f"it is {status}"
-                msg = f"No question {question_id!r} waits in the run {run_id!r}; {there}."
-                raise DecisionError(msg)
+                raise DecisionError(f"No question {question_id!r} waits in the run {run_id!r}; {there}.")
             made = accept(read_question(waiting[question_id]), decision, now=self._clock())
             text = json_text(record_form(made))
             db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, 0)", (run_id, question_id, text, self._clock()))
@@ -261,8 +256,7 @@ class SQLiteStore:
         with self._file.writing() as db:
             status, owner = self._row(db, run_id, "status, owner")
             if status in {"done", "failed"} and owner is None:
-                msg = f"The run {run_id!r} is {status} already."
-                raise StoreError(msg)
+                raise StoreError(f"The run {run_id!r} is {status} already.")
             if owner is None or is_dead(owner):
                 self._cancel(db, run_id)
             else:
@@ -312,8 +306,7 @@ class SQLiteStore:
         with self._file.writing() as db:
             status, head = self._row(db, run_id, "status, head")
             if status in {"running", "waiting"}:
-                msg = f"The run {run_id!r} is {status}; cancel it before you redact it."
-                raise StoreError(msg)
+                raise StoreError(f"The run {run_id!r} is {status}; cancel it before you redact it.")
             form = parse_object(head, "the head of a run")
             bare = json_text({**form, "args": [], "inputs": {}, "questions": [], "answers": [], "error": None, "redacted": True})
             self._empty(db, run_id)

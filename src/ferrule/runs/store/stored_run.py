@@ -81,16 +81,14 @@ class StoredRun:
         head = parse_object(stored.head, "the head of a run")
         if head["key"] != run.key.hex() or head.get("redacted"):
             self.store.release(stored.lease, status=stored.status, head=stored.head)
-            msg = f"The run {run.id} was {'redacted' if head.get('redacted') else 'deleted, and another one has its id'}."
-            raise StoreError(msg)
+            raise StoreError(f"The run {run.id} was {'redacted' if head.get('redacted') else 'deleted, and another one has its id'}.")
         if stored.status == "cancelled" != run.status or stored.status == "done":
             self.store.release(stored.lease, status=stored.status, head=stored.head)
             if stored.status == "cancelled":
                 run.status = "cancelled"
                 msg = f"The run {run.id} was cancelled from elsewhere; nothing was done. To go on all the same, resume it once more."
                 raise RunCancelledError(msg)
-            msg = f"The run {run.id} was carried to its end elsewhere. Load it for its prediction."
-            raise RunError(msg)
+            raise RunError(f"The run {run.id} was carried to its end elsewhere. Load it for its prediction.")
         self._lease = stored.lease
         self._given = {name: head[name] for name in ("args", "inputs")}
         self._waiting_head = stored.head if stored.status == "waiting" else None
@@ -155,8 +153,7 @@ class StoredRun:
         if self._broken is not None:
             raise self._broken
         if self._lease is None:
-            msg = f"The run {self._run.id} is at rest; what came of {entry.slot} later is not kept."
-            raise StoreError(msg)
+            raise StoreError(f"The run {self._run.id} is at rest; what came of {entry.slot} later is not kept.")
         consumes = entry.value.question_id if entry.kind == "decision" else None
         return self._lease, entry_text(entry), {"starts": entry.kind == "begun", "consumes": consumes}
 
@@ -167,14 +164,12 @@ class StoredRun:
             return
         self._run.cancel()
         if entry.kind == "begun":
-            msg = f"The run {self._run.id} was cancelled."
-            raise RunCancelledError(msg)
+            raise RunCancelledError(f"The run {self._run.id} was cancelled.")
 
     def transaction(self) -> AbstractContextManager[Any]:
         """See `Store.transaction`."""
         if self._lease is None:
-            msg = f"The run {self._run.id} is at rest."
-            raise StoreError(msg)
+            raise StoreError(f"The run {self._run.id} is at rest.")
         return self.store.transaction(self._lease)
 
 

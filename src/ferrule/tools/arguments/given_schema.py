@@ -34,8 +34,7 @@ def build_validator(tool: str, schema: Schema) -> Any:
     try:
         kind.check_schema(schema)
     except SchemaError as error:
-        msg = f"The schema of `{tool}` cannot be used: {error.message}."
-        raise ToolDefinitionError(msg) from error
+        raise ToolDefinitionError(f"The schema of `{tool}` cannot be used: {error.message}.") from error
     return kind(schema)
 
 

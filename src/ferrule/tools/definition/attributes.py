@@ -126,8 +126,7 @@ def late_attribute(name: str, given: ToolDefinition, found: FunctionSpec, parame
         own = {each.name: description_in(field_of(each)) or docs.get(each.name) for each in found.parameters}
         texts = {each: said for each, said in given.args.items() if isinstance(said, str)}
         return {each: text for each, text in {**own, **texts, **given.arg_desc}.items() if text}
-    msg = f"`Tool` has no attribute `{name}`."
-    raise AttributeError(msg)
+    raise AttributeError(f"`Tool` has no attribute `{name}`.")
 
 
 def constructor_arguments(given: ToolDefinition) -> dict[str, Any]:
@@ -151,13 +150,11 @@ def importable_name(tool: Any) -> str | None:
 def bind_positional(tool: str, order: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """All arguments by name. Raises `TypeError` as Python does."""
     if len(args) > len(order):
-        msg = f"{tool}() takes {len(order)} positional arguments but {len(args)} were given"
-        raise TypeError(msg)
+        raise TypeError(f"{tool}() takes {len(order)} positional arguments but {len(args)} were given")
     named = dict(zip(order, args, strict=False))
     twice = [name for name in named if name in kwargs]
     if twice:
-        msg = f"{tool}() got multiple values for argument {twice[0]!r}"
-        raise TypeError(msg)
+        raise TypeError(f"{tool}() got multiple values for argument {twice[0]!r}")
     return {**named, **kwargs}
 
 

@@ -78,8 +78,7 @@ def define_tool(positional: tuple[Any, ...], options: Mapping[str, Any]) -> tupl
         function, require_confirmation = asking.__wrapped__, require_confirmation or True
     own_name = given["name"] if given["name"] is not None else name_of(function) if function is not None else ""
     if not isinstance(own_name, str) or not own_name:
-        msg = f"A tool needs a name; {shown(function)} has none. Give one: Tool(function, name=...)."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"A tool needs a name; {shown(function)} has none. Give one: Tool(function, name=...).")
     text = _description(own_name, given["description"], given["desc"])
     single, whole = _by_hand(own_name, given["args"], schema, function)
     types = _mapping(own_name, "arg_types", given["arg_types"])
@@ -118,30 +117,25 @@ def _name_positional(positional: tuple[Any, ...], options: Mapping[str, Any]) ->
     """The options with the arguments given by position, in the order that the first of them selects."""
     order = _NAME_FIRST if positional and isinstance(positional[0], str) else _FUNCTION_FIRST
     if len(positional) > len(order):
-        msg = f"`Tool` takes at most {len(order)} arguments by position ({', '.join(order)}), found {len(positional)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"`Tool` takes at most {len(order)} arguments by position ({', '.join(order)}), found {len(positional)}.")
     found = dict(zip(order, positional, strict=False))
     twice = sorted(name for name in found if options[name] is not None)
     if twice:
-        msg = f"`Tool` was given {', '.join(f'`{each}`' for each in twice)} twice: once by position and once by name."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"`Tool` was given {', '.join(f'`{each}`' for each in twice)} twice: once by position and once by name.")
     return {**options, **found}
 
 
 def _function(func: Any, also: Any, schema: Any, name: Any) -> tuple[Callable[..., Any] | None, bool]:
     if func is not None and also is not None:
-        msg = "`Tool` was given a function twice: as `func` and as `callable`."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError("`Tool` was given a function twice: as `func` and as `callable`.")
     function = func if func is not None else also
     if function is None:
         if schema is None:
             which = f" for {shown(name)}" if name else ""
-            msg = f"`Tool` needs a function, or, for a tool that lives elsewhere, `schema=`; found neither{which}."
-            raise ToolDefinitionError(msg)
+            raise ToolDefinitionError(f"`Tool` needs a function, or, for a tool that lives elsewhere, `schema=`; found neither{which}.")
         return None, True
     if not _is_callable(function):
-        msg = f"A tool is made of a function or another callable, found {shown(function)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"A tool is made of a function or another callable, found {shown(function)}.")
     return function, func is None
 
 
@@ -155,16 +149,14 @@ def _description(name: str, description: Any, desc: Any) -> str | None:
         raise ToolDefinitionError(msg)
     text = description if description is not None else desc
     if text is not None and not isinstance(text, str):
-        msg = f"The description of `{name}` must be text, found {shown(text)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"The description of `{name}` must be text, found {shown(text)}.")
     return text
 
 
 def _by_hand(name: str, args: Any, schema: Any, function: Any) -> tuple[dict[str, str | Schema], Schema | None]:
     """`args` and `schema` as single parameters, and as a schema of all."""
     if schema is not None and args is not None:
-        msg = f"`{name}` was given both `args` and `schema`: give one."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"`{name}` was given both `args` and `schema`: give one.")
     if schema is not None:
         return {}, _checked_object(name, copy.deepcopy(schema))
     single: dict[str, Any] = copy.deepcopy(_mapping(name, "args", args))
@@ -188,12 +180,10 @@ def _names(function: Any) -> frozenset[str]:
 
 def _checked_object(name: str, schema: Any) -> Schema:
     if not is_object(schema) or schema.get("type", "object") != "object":
-        msg = f"`schema` of `{name}` must be the JSON schema of an object, found {shown(schema)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"`schema` of `{name}` must be the JSON schema of an object, found {shown(schema)}.")
     check_schema(f"`{name}`", schema)
     if not is_object(schema.get("properties", {})):
-        msg = f"`properties` in the schema of `{name}` must be an object."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"`properties` in the schema of `{name}` must be an object.")
     return schema
 
 
@@ -206,8 +196,7 @@ def check_schema(where: str, schema: Schema) -> None:
             continue
         problem = _problem(node, schema) if is_object(node) else f"is no schema: {shown(node)}"
         if problem:
-            msg = f"The schema of {where} cannot be used: {path or 'it'} {problem}."
-            raise ToolDefinitionError(msg)
+            raise ToolDefinitionError(f"The schema of {where} cannot be used: {path or 'it'} {problem}.")
         waiting.extend((f"{path}/{place}" if path else place, each) for place, each in children(node))
 
 
@@ -247,8 +236,7 @@ def _mapping(name: str, what: str, value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     if not _is_mapping(value) or not all(isinstance(each, str) for each in value):
-        msg = f"`{what}` of `{name}` must be a dict by parameter name, found {shown(value)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"`{what}` of `{name}` must be a dict by parameter name, found {shown(value)}.")
     return dict(value)
 
 
@@ -260,22 +248,19 @@ def _texts(name: str, what: str, value: Any) -> dict[str, str]:
     found = _mapping(name, what, value)
     for parameter, text in found.items():
         if not isinstance(text, str):
-            msg = f"`{what}` of `{name}` says {shown(text)} of `{parameter}`, which must be text."
-            raise ToolDefinitionError(msg)
+            raise ToolDefinitionError(f"`{what}` of `{name}` says {shown(text)} of `{parameter}`, which must be text.")
     return found
 
 
 def _one_of(name: str, what: str, value: Any, known: tuple[str, ...]) -> str:
     if value not in known:
-        msg = f"`{what}` of `{name}` must be one of {', '.join(map(repr, known))}, found {shown(value)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"`{what}` of `{name}` must be one of {', '.join(map(repr, known))}, found {shown(value)}.")
     return value
 
 
 def _reconcile(name: str, reconcile: Any) -> Callable[..., Any] | None:
     if reconcile is not None and not callable(reconcile):
-        msg = f"`reconcile` of `{name}` is called with the call's key and its arguments; found {shown(reconcile)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"`reconcile` of `{name}` is called with the call's key and its arguments; found {shown(reconcile)}.")
     return reconcile
 
 

@@ -38,8 +38,7 @@ def wire_name(name: str) -> str:
     if _SAFE.fullmatch(name) and len(name) <= LONGEST and not _ESCAPE.search(name):
         return name
     if not name.strip() or not name.isprintable():
-        msg = f"{shown(name)} cannot be a tool's name: it must have letters that can be printed, and no line breaks."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"{shown(name)} cannot be a tool's name: it must have letters that can be printed, and no line breaks.")
     made = "".join(each if _SAFE.fullmatch(each) else _escape(each) for each in name)
     if own_name(made) != name:  # the name itself looks like an escape somewhere
         made = "".join(each if _SAFE.fullmatch(each) and each != "_" else _escape(each) for each in name)

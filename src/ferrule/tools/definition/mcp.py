@@ -69,14 +69,12 @@ def read_definition(entry: Any) -> MCPDefinition:
         return entry
     name = _field(entry, "name")
     if not isinstance(name, str) or not name.strip():
-        msg = f"An MCP tool has a name and an `inputSchema`, found {shown(entry)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"An MCP tool has a name and an `inputSchema`, found {shown(entry)}.")
     where = f"The MCP tool {shown(name)} cannot be used:"
     annotations = _mapping(where, "annotations", _field(entry, "annotations"))
     for hint in _HINTS:
         if (annotations or {}).get(hint) not in (None, True, False):
-            msg = f"{where} its annotation `{hint}` must be true or false, found {shown((annotations or {})[hint])}."
-            raise ToolDefinitionError(msg)
+            raise ToolDefinitionError(f"{where} its annotation `{hint}` must be true or false, found {shown((annotations or {})[hint])}.")
     title = _text(where, "title", _field(entry, "title"))
     own_title: Any = (annotations or {}).get("title")
     return MCPDefinition(
@@ -125,8 +123,7 @@ def _field(entry: Any, *names: str) -> Any:
 
 def _text(where: str, what: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
-        msg = f"{where} its {what} must be text, found {shown(value)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"{where} its {what} must be text, found {shown(value)}.")
     return value
 
 
@@ -135,8 +132,7 @@ def _mapping(where: str, what: str, value: Any) -> dict[str, Any] | None:
     if plain is None:
         return None
     if not isinstance(plain, Mapping):
-        msg = f"{where} its `{what}` must be an object, found {shown(value)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"{where} its `{what}` must be an object, found {shown(value)}.")
     return _own(where, dict(cast("Mapping[str, Any]", plain)))
 
 
@@ -148,13 +144,11 @@ def _icons(value: Any) -> list[dict[str, Any]] | None:
 
 def _input_schema(where: str, schema: Any) -> Schema:
     if not is_object(schema) or schema.get("type") != "object":
-        msg = f'{where} its `inputSchema` must be a JSON schema with `"type": "object"`, found {shown(schema)}.'
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f'{where} its `inputSchema` must be a JSON schema with `"type": "object"`, found {shown(schema)}.')
     properties = schema.get("properties", {})
     problem = schema_problem(schema) if is_object(properties) else f"`properties` must be an object, found {shown(properties)}"
     if problem:
-        msg = f"{where} its `inputSchema` is no JSON schema: {problem}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"{where} its `inputSchema` is no JSON schema: {problem}.")
     return _own(where, schema)
 
 
@@ -163,8 +157,7 @@ def _output_schema(where: str, schema: Any) -> Schema | None:
         return None
     problem = schema_problem(schema) if is_object(schema) else f"found {shown(schema)}"
     if problem:
-        msg = f"{where} its `outputSchema` is no JSON schema: {problem}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"{where} its `outputSchema` is no JSON schema: {problem}.")
     return _own(where, schema)
 
 
@@ -172,8 +165,7 @@ def _own(where: str, value: Any) -> Any:
     try:
         return copy.deepcopy(value)
     except RecursionError:
-        msg = f"{where} it is nested too deeply."
-        raise ToolDefinitionError(msg) from None
+        raise ToolDefinitionError(f"{where} it is nested too deeply.") from None
 
 
 def schema_problem(schema: Schema) -> str:

@@ -103,10 +103,8 @@ def decide_directly(decision: Decision) -> None:
     if decision.kind == "edit":
         edit_arguments(asked.checked, decision.args, asked.prepare)
     if decision.grant is not None:
-        msg = "A grant applies to a run, and this call was made outside any run: approve each call."
-        raise DecisionError(msg)
+        raise DecisionError("A grant applies to a run, and this call was made outside any run: approve each call.")
     with _lock:
         if asked.decision is not None and asked.decision != decision:
-            msg = f"Question {decision.question_id!r} is decided already: {asked.decision.status}."
-            raise DecisionError(msg)
+            raise DecisionError(f"Question {decision.question_id!r} is decided already: {asked.decision.status}.")
         asked.decision = asked.decision or replace(decision, args=dict(decision.args))

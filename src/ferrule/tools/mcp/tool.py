@@ -187,8 +187,7 @@ def rules_from(options: dict[str, Any]) -> ConversionRules:
     shows = {key: value for key, value in options.items() if key in ShowRules.__record_fields__}
     unknown = sorted(options.keys() - ours.keys() - shows.keys())
     if unknown:
-        msg = f"Tools of an MCP server take no option {', '.join(f'`{each}`' for each in unknown)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"Tools of an MCP server take no option {', '.join(f'`{each}`' for each in unknown)}.")
     made = ConversionRules(**ours)
     return replace(made, show=replace(made.show, **shows)) if shows else made
 

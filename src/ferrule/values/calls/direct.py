@@ -99,18 +99,15 @@ def by_name(functions: Functions) -> Mapping[str, Callable[..., Any]]:
     if isinstance(functions, Mapping):
         return cast("Mapping[str, Callable[..., Any]]", functions)
     if isinstance(functions, str) or callable(functions) or not isinstance(functions, Iterable):
-        msg = f"Pass the functions as a dict by name, or as a list of tools; found {shown(functions)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"Pass the functions as a dict by name, or as a list of tools; found {shown(functions)}.")
     found: dict[str, Callable[..., Any]] = {}
     for each in cast("Iterable[Any]", functions):
         name = each.name if _is_tool(each) else getattr(each, "__name__", None)
         if not callable(each) or not isinstance(name, str):
-            msg = f"A list of functions holds tools and named functions; found {shown(cast('object', each))}."
-            raise ToolDefinitionError(msg)
+            raise ToolDefinitionError(f"A list of functions holds tools and named functions; found {shown(cast('object', each))}.")
         for known in (name, getattr(each, "wire_name", name)):
             if found.setdefault(known, each) is not each:
-                msg = f"Two of the functions are named `{known}`."
-                raise DuplicateToolError(msg)
+                raise DuplicateToolError(f"Two of the functions are named `{known}`.")
     return found
 
 
@@ -147,8 +144,7 @@ def _find_function(call: Call, functions: Functions) -> Callable[..., Any]:
     if function is None:
         raise UnknownToolError(call.name, [str(each) for each in known])
     if not callable(function):
-        msg = f"`{call.name}` stands for {shown(cast('object', function))}, which cannot be called."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"`{call.name}` stands for {shown(cast('object', function))}, which cannot be called.")
     return function
 
 

@@ -93,8 +93,7 @@ def ask(
 ) -> Rule:
     """Such calls need a person's decision. After `expires_s` seconds without one they count as denied."""
     if expires_s is not None and not expires_s > 0:
-        msg = f"`expires_s` is a number of seconds above 0, found {expires_s!r}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"`expires_s` is a number of seconds above 0, found {expires_s!r}.")
     return Rule("ask", tool, {**args, **(where or {})}, reason, expires_s)
 
 
@@ -116,11 +115,9 @@ class Policy(Record):
     def __post_init__(self) -> None:
         for each in cast("Sequence[Any]", self.rules):
             if not isinstance(each, Rule):
-                msg = f"A policy is made of `allow(...)`, `ask(...)` and `deny(...)`, found {shown(each)}."
-                raise ConfigurationError(msg)
+                raise ConfigurationError(f"A policy is made of `allow(...)`, `ask(...)` and `deny(...)`, found {shown(each)}.")
         if self.otherwise is not None and self.otherwise not in _STRICTNESS:
-            msg = f"`otherwise` is 'allow', 'ask', 'deny' or None, found {self.otherwise!r}."
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"`otherwise` is 'allow', 'ask', 'deny' or None, found {self.otherwise!r}.")
 
     def rule_for(self, tool: str, args: Mapping[str, Any]) -> Rule | None:
         """The rule that counts for a call, or None, which leaves it to the tool."""
@@ -168,8 +165,7 @@ class Grant(Record):
             msg = f"A grant is for the 'same' arguments, 'any', or patterns by name, and for 1 or more calls; found {self!r}."
             raise ConfigurationError(msg)
         if isinstance(self.args, Mapping) and any(callable(each) for each in self.args.values()):
-            msg = "A grant is stored with its run as JSON: its arguments are patterns and values, not functions."
-            raise ConfigurationError(msg)
+            raise ConfigurationError("A grant is stored with its run as JSON: its arguments are patterns and values, not functions.")
 
     def covers(self, tool: str, fingerprint: str, args: Mapping[str, Any], *, inside: str = "") -> bool:
         """Whether the grant applies to this call, apart from `calls` and `until`."""

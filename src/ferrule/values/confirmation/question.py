@@ -89,8 +89,7 @@ class Question(Record):
             return self.fill(edits or agree_to_form(self.form))
         if edits:
             if always is not None:
-                msg = "An approval with changed arguments is for this call alone: pass `always=` without changes."
-                raise DecisionError(msg)
+                raise DecisionError("An approval with changed arguments is for this call alone: pass `always=` without changes.")
             return self.edit(edits)
         return Decision(self.id, "approve", shown=self.digest, grant=self.bound(always) if always is not None else None)
 
@@ -99,8 +98,7 @@ class Question(Record):
         from ferrule.values.confirmation.policy import arguments_digest
 
         if self.kind != "confirm":
-            msg = "A grant is for calls that ask before they run; this question is about one call alone."
-            raise DecisionError(msg)
+            raise DecisionError("A grant is for calls that ask before they run; this question is about one call alone.")
         same = arguments_digest(self.call.args)
         return replace(grant, tool=self.call.name, fingerprint=self.fingerprint, inside=self.inside, same=same)
 
@@ -112,14 +110,11 @@ class Question(Record):
         if self.kind == "input":
             return self.fill(args)
         if not args:
-            msg = "The edit changes nothing. Approve the call, or deny it."
-            raise DecisionError(msg)
+            raise DecisionError("The edit changes nothing. Approve the call, or deny it.")
         if self.kind == "unknown":
-            msg = "This call may have run already: approve it to run it (again), give its result as a reply, or deny it."
-            raise DecisionError(msg)
+            raise DecisionError("This call may have run already: approve it to run it (again), give its result as a reply, or deny it.")
         if self.kind == "clarify":
-            msg = "The model asks a question, and no call waits: answer it with `reply(text)`."
-            raise DecisionError(msg)
+            raise DecisionError("The model asks a question, and no call waits: answer it with `reply(text)`.")
         return Decision(self.id, "edit", args=dict(args), shown=self.digest)
 
     def fill(self, content: Mapping[str, Any] | None = None) -> Decision:
@@ -128,8 +123,7 @@ class Question(Record):
         Raises `DecisionError` for a question of another kind. Values that do not fit the form are refused by `Run.answer`.
         """
         if self.kind != "input":
-            msg = "Only a question of the kind `input` has a form to fill; approve, edit, deny or reply to this one."
-            raise DecisionError(msg)
+            raise DecisionError("Only a question of the kind `input` has a form to fill; approve, edit, deny or reply to this one.")
         return self.reply(json_text(fill_form(self.form, content or {})))
 
     def deny(self, reason: str = "") -> Decision:
@@ -176,8 +170,7 @@ class Question(Record):
             form = cast("Mapping[str, Any]", edit)
             args: Any = form.get("args", {})
             if form.keys() - {"name", "args"} or not isinstance(args, Mapping):
-                msg = f'An edit is {{"edit": {{"name": ..., "args": {{...}}}}}}; found {shown(dict(said))}.'
-                raise DecisionError(msg)
+                raise DecisionError(f'An edit is {{"edit": {{"name": ..., "args": {{...}}}}}}; found {shown(dict(said))}.')
             if form.get("name", self.call.name) != self.call.name:
                 msg = f"An edit changes arguments, not the tool: the question is about `{self.call.name}`, the edit names {form['name']!r}."
                 raise DecisionError(msg)
@@ -263,8 +256,7 @@ def read_form(form: Form, said: str) -> dict[str, Any]:
         return cast("dict[str, Any]", found)
     wanted = [name for name, schema in form_fields(form).items() if "default" not in schema] or list(form_fields(form))
     if len(wanted) != 1:
-        msg = f"This form takes a JSON object with {describe_form(form)}; found {shown(said)}."
-        raise DecisionError(msg)
+        raise DecisionError(f"This form takes a JSON object with {describe_form(form)}; found {shown(said)}.")
     is_text = form_fields(form)[wanted[0]].get("type") == "string"
     return {wanted[0]: said if is_text or found is None else found}
 

@@ -53,8 +53,7 @@ def read_content(value: Any) -> Content:
     if isinstance(value, _PARTS):
         return content_of([value])
     if not isinstance(value, (list, tuple)):
-        msg = f"The content of a message must be a string or a list of parts, found {shown(value)}."
-        raise InputError(msg)
+        raise InputError(f"The content of a message must be a string or a list of parts, found {shown(value)}.")
     return content_of(read_part(each) for each in cast("list[Any]", value))
 
 
@@ -80,8 +79,7 @@ def read_part(value: Any) -> Part:
             case _:
                 pass
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        msg = f"Invalid part of a message ({type(error).__name__}: {error}): {shown(cast('object', value))}."
-        raise InputError(msg) from error
+        raise InputError(f"Invalid part of a message ({type(error).__name__}: {error}): {shown(cast('object', value))}.") from error
     msg = f"A part of a message must have the type 'text', 'image_url', 'input_audio' or 'file'; found {shown(cast('object', value))}."
     raise InputError(msg)
 
@@ -162,8 +160,7 @@ def _read_mark(mark: Any, fields: dict[str, Any]) -> Any:
         return _KINDS[mark](**fields)
     found = cast("list[Any]", mark) if isinstance(mark, list) and not fields else []
     if not found:
-        msg = "no marked part"
-        raise TypeError(msg)
+        raise TypeError("no marked part")
     parts = [read_part(each) for each in found]
     return parts[0] if len(parts) == 1 else parts
 

@@ -157,8 +157,7 @@ class _Media(Type):
         """Check that the part has exactly one of `data` and `url`."""
         del context
         if (self.data is None) == (self.url is None):
-            msg = f"`{type(self).__name__}` takes exactly one of `data` (base64) and `url`."
-            raise ValueError(msg)
+            raise ValueError(f"`{type(self).__name__}` takes exactly one of `data` (base64) and `url`.")
 
     @classmethod
     def from_bytes(cls, content: bytes, media_type: str) -> Self:

@@ -53,8 +53,7 @@ class History(Type):
         entries = list(cast("Iterable[Any]", given))
         for i, entry in enumerate(entries):
             if not isinstance(entry, (Mapping, Message)):
-                msg = f"message {i} is neither a mapping nor a `Message`: {shown(entry)}"
-                raise ValueError(msg)  # noqa: TRY004  as above
+                raise ValueError(f"message {i} is neither a mapping nor a `Message`: {shown(entry)}")  # noqa: TRY004  as above
         return [read_marked(entry) if isinstance(entry, dict) else entry for entry in entries]
 
     # -- writing --------------------------------------------------------------------------------------------------
@@ -76,8 +75,7 @@ class History(Type):
             self.messages.append(added)
             return
         if role not in _ROLES:
-            msg = f"The role of a message must be one of {', '.join(sorted(_ROLES))}; found {shown(role)}."
-            raise InputError(msg)
+            raise InputError(f"The role of a message must be one of {', '.join(sorted(_ROLES))}; found {shown(role)}.")
         calls = [each.format() if isinstance(each, ToolCall) else each for each in tool_calls or ()]
         entry = {"role": role, "content": content, **({"tool_calls": calls} if calls else {})}
         message = _read({**entry, **({"tool_call_id": tool_call_id} if tool_call_id is not None else {})}, len(self.messages))
@@ -182,8 +180,7 @@ def _read(entry: Any, index: int) -> Message:
     try:
         calls = tuple(ToolCall.read(each) for each in entry.get("tool_calls") or ())
     except (ToolCallError, TypeError) as error:
-        msg = f"Message {index} of the history has invalid calls: {error}"
-        raise InputError(msg) from error
+        raise InputError(f"Message {index} of the history has invalid calls: {error}") from error
     calls = tuple(call if call.id else call.with_id(f"call_{index}_{i}") for i, call in enumerate(calls))
     extra = {key: entry[key] for key in _EXTRA_FIELDS if entry.get(key) is not None}
     message = Message(role, read_content(entry.get("content")), calls, entry.get("tool_call_id"))
@@ -212,5 +209,4 @@ def _check_results(messages: list[Message]) -> None:
         waiting = {call.id or "": call.name for call in message.tool_calls}
     if waiting:
         calls = ", ".join(f"`{name}` ({call_id})" for call_id, name in waiting.items())
-        msg = f"The history has calls without a result: {calls}. Add each with `add_tool_result(id, content)`."
-        raise InputError(msg)
+        raise InputError(f"The history has calls without a result: {calls}. Add each with `add_tool_result(id, content)`.")

@@ -39,8 +39,7 @@ def read_loosely(text: str) -> tuple[Any, tuple[str, ...]]:
     if rest and closer and not rest.replace(closer, "").strip():
         return cast("Any", value), (*reader.repairs, "extra_closing_brace")
     if rest:
-        msg = f"after a complete value there is more, at character {len(text) - len(rest)}: {shown(rest, 60)}"
-        raise ValueError(msg)
+        raise ValueError(f"after a complete value there is more, at character {len(text) - len(rest)}: {shown(rest, 60)}")
     return cast("Any", value), tuple(reader.repairs)
 
 
@@ -78,8 +77,7 @@ class LooseReader:
     def value(self, at: int, depth: int) -> tuple[Any, int]:
         """The value at a position, and the position after it; raises `ValueError` if there is none."""
         if depth > _DEEPEST:
-            msg = "nested too deeply"
-            raise ValueError(msg)
+            raise ValueError("nested too deeply")
         opener = self.text[at : at + 1]
         if opener == "{":
             return self._object(at + 1, depth + 1)

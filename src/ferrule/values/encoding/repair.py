@@ -49,8 +49,7 @@ def strict_json(text: str) -> Any:
         try:
             return json.loads(text)
         except RecursionError:
-            msg = "nested too deeply"
-            raise ValueError(msg) from None
+            raise ValueError("nested too deeply") from None
 
 
 def read_arguments(text: str, *, tool: str = "") -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -154,8 +154,7 @@ class Prediction(Mapping[str, Any]):
             if name in _FURTHER:
                 return getattr(self, f"_{name}")
         known = ", ".join(self._outputs) if not name.startswith("_") else ""
-        msg = f"`{name}` is not an output of this prediction; its outputs are: {known or 'none'}."
-        raise AttributeError(msg)
+        raise AttributeError(f"`{name}` is not an output of this prediction; its outputs are: {known or 'none'}.")
 
     def _make_history(self) -> History:
         if self._history is None:

@@ -58,8 +58,7 @@ class CompiledSignature:
         if checks is None:
             checks = self._input_checks = {name: _make_check(name, field, input_check) for name, field in self.inputs.items()}
         if not isinstance(given, Mapping):
-            msg = f"Pass the inputs of `{signature}` as a mapping by name; found {type(given).__name__}."
-            raise InputError(msg)
+            raise InputError(f"Pass the inputs of `{signature}` as a mapping by name; found {type(given).__name__}.")
         problems = [self._unknown(name) for name in given if name not in checks]
         checked: dict[str, Any] = {}
         for name, check in checks.items():
@@ -76,8 +75,7 @@ class CompiledSignature:
                 problems.append(f"`{name}` {error}")
         if problems:
             takes = ", ".join(f"`{name}`" for name in checks) or "none"
-            msg = f"Wrong inputs for `{signature}`: {'; '.join(problems)}. Its inputs are: {takes}."
-            raise InputError(msg)
+            raise InputError(f"Wrong inputs for `{signature}`: {'; '.join(problems)}. Its inputs are: {takes}.")
         return checked
 
     def _unknown(self, name: Any) -> str:
@@ -107,8 +105,7 @@ def compile_signature(cls: Any) -> CompiledSignature:
     """Compile a signature's class; raises `SignatureError` for invalid fields."""
     if not cls.__pydantic_fields_complete__ and not cls.model_rebuild(raise_errors=False):
         unknown = [name for name, field in cls.__pydantic_fields__.items() if not field._complete]  # noqa: SLF001
-        msg = f"`{cls.__name__}`: the type of {', '.join(f'`{name}`' for name in unknown)} contains an undefined name."
-        raise SignatureError(msg)
+        raise SignatureError(f"`{cls.__name__}`: the type of {', '.join(f'`{name}`' for name in unknown)} contains an undefined name.")
     fields: dict[str, FieldInfo] = cls.__pydantic_fields__
     for name, field in fields.items():
         if role_of(field) is None:

@@ -38,12 +38,10 @@ def OutputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, descript
 
 def _declared(role: str, default: Any, desc: str | None, description: str | None, more: dict[str, Any]) -> Any:
     if desc is not None and description is not None and desc != description:
-        msg = f"Pass one of `desc` and `description`; found both: {shown(desc)} and {shown(description)}."
-        raise SignatureError(msg)
+        raise SignatureError(f"Pass one of `desc` and `description`; found both: {shown(desc)} and {shown(description)}.")
     said = desc if desc is not None else description
     if said is not None and not isinstance(said, str):
-        msg = f"`desc` of a field must be a string, found {shown(said)}."
-        raise SignatureError(msg)
+        raise SignatureError(f"`desc` of a field must be a string, found {shown(said)}.")
     extra: dict[str, Any] = {**(more.pop("json_schema_extra", None) or {})}
     extra.update({name: more.pop(name) for name in ("prefix", "format", "parser") if name in more})
     extra.update({_ROLE: role, "desc": said or ""})
@@ -216,8 +214,7 @@ def check_name(signature: str, name: str, reserved: frozenset[str]) -> None:
         why = "`Signature` uses the name"
     else:
         return
-    msg = f"`{signature}` cannot have a field {name!r}: {why}."
-    raise SignatureError(msg)
+    raise SignatureError(f"`{signature}` cannot have a field {name!r}: {why}.")
 
 
 def inherited_instructions(bases: tuple[type, ...], namespace: Mapping[str, Any]) -> str | None:

@@ -54,8 +54,7 @@ def _check_text(adapter: TypeAdapter[Any] | None) -> OutputCheck:
         if type(value) is not str and not isinstance(value, str):
             # As in a chat answer: a bare number in a JSON answer is the same text.
             if not isinstance(value, (bool, int, float)):
-                msg = f"should be a text, got {kind_of(value)}"
-                raise ValueError(msg)
+                raise ValueError(f"should be a text, got {kind_of(value)}")
             value = json_text(value)
         if adapter is None:
             return value
@@ -106,8 +105,7 @@ class _Typed:
     def __call__(self, value: Any, *, is_value: bool = False) -> Any:
         if self._no_booleans and _is_boolean(value):
             if not self._takes_text:
-                msg = f"should be a number, got {shown(value)}"
-                raise ValueError(msg)
+                raise ValueError(f"should be a number, got {shown(value)}")
             value = value if isinstance(value, str) else json_text(value)
         if is_value or not isinstance(value, str):
             return self._of_value(value)

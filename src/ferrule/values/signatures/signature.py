@@ -82,15 +82,13 @@ class SignatureType(ModelMetaclass):
                 # Annotations as text that name types local to a function: pydantic looks for them this many frames up.
                 made.model_rebuild(raise_errors=False, _parent_namespace_depth=3)
         except PydanticUserError as error:
-            msg = f"`{name}` is not a valid signature: {str(error).splitlines()[0]}"
-            raise SignatureError(msg) from error
+            raise SignatureError(f"`{name}` is not a valid signature: {str(error).splitlines()[0]}") from error
         made.__instructions__ = derived[0] if derived else None if is_root else inherited_instructions(bases, namespace)
         made.__plan__ = None
         if made.__pydantic_fields_complete__ and not is_root:
             made.__plan__ = compile_signature(made)
             if made.__plan__.inputs and not made.__plan__.outputs and not derived:
-                msg = f"`{name}` has no outputs. Give it at least one `OutputField()`."
-                raise SignatureError(msg)
+                raise SignatureError(f"`{name}` has no outputs. Give it at least one `OutputField()`.")
         return made
 
     @overload
@@ -157,8 +155,7 @@ class SignatureType(ModelMetaclass):
         """Coerce one output, from a value or a text (`is_value`: a string is a value first). Raises `ValueError` for a model."""
         check = (cls.__plan__ or cls.plan).output_checks.get(name)
         if check is None:
-            msg = f"there is no output `{name}`; the outputs are: {', '.join(cls.plan.outputs) or 'none'}"
-            raise ValueError(msg)
+            raise ValueError(f"there is no output `{name}`; the outputs are: {', '.join(cls.plan.outputs) or 'none'}")
         return check(value, is_value=is_value)
 
     def output_schema(cls) -> dict[str, Any]:
@@ -182,8 +179,7 @@ class SignatureType(ModelMetaclass):
     def with_instructions(cls, instructions: str) -> type[Signature]:
         """A copy with other instructions."""
         if not isinstance(instructions, str):
-            msg = f"`instructions` must be a string, found {shown(instructions)}."
-            raise SignatureError(msg)
+            raise SignatureError(f"`instructions` must be a string, found {shown(instructions)}.")
         return _made(cls, cls.fields, instructions)
 
     def append(cls, name: str, field: Any, type_: Any = None) -> type[Signature]:
@@ -198,16 +194,13 @@ class SignatureType(ModelMetaclass):
         """A copy with one more field at a position among those of its role. A negative index counts from the end; -1 is the end."""
         role = role_of(field) if isinstance(field, FieldInfo) else None
         if role is None:
-            msg = f"Field `{name}` must be made by `InputField()` or `OutputField()`, found {shown(field)}."
-            raise SignatureError(msg)
+            raise SignatureError(f"Field `{name}` must be made by `InputField()` or `OutputField()`, found {shown(field)}.")
         if name in cls.fields:
-            msg = f"`{cls.__name__}` has a field `{name}` already. Choose another name, or use `with_updated_fields`."
-            raise SignatureError(msg)
+            raise SignatureError(f"`{cls.__name__}` has a field `{name}` already. Choose another name, or use `with_updated_fields`.")
         mine = list((cls.input_fields if role == "input" else cls.output_fields).items())
         at = index if index >= 0 else len(mine) + 1 + index
         if not 0 <= at <= len(mine) and index != sys.maxsize:
-            msg = f"Field `{name}` cannot stand at {index}: `{cls.__name__}` has {len(mine)} {role}s."
-            raise SignatureError(msg)
+            raise SignatureError(f"Field `{name}` cannot stand at {index}: `{cls.__name__}` has {len(mine)} {role}s.")
         annotation = type_ if type_ is not None else field.annotation if field.annotation is not None else str
         mine.insert(at, (name, cast("Any", copy_field(field, annotation=annotation, untyped=is_untyped(field)))))
         others = cls.output_fields if role == "input" else cls.input_fields
@@ -224,8 +217,7 @@ class SignatureType(ModelMetaclass):
     def with_updated_fields(cls, name: str, type_: Any = None, **changes: Any) -> type[Signature]:
         """A copy with another type or declaration (`desc`, `default`, ...) of one field."""
         if name not in cls.fields:
-            msg = f"`{cls.__name__}` has no field `{name}`; it has: {', '.join(cls.fields) or 'none'}."
-            raise SignatureError(msg)
+            raise SignatureError(f"`{cls.__name__}` has no field `{name}`; it has: {', '.join(cls.fields) or 'none'}.")
         changed: Any = copy_field(cls.fields[name], annotation=type_, keep_bounds=False, **changes)
         return _made(cls, {**cls.fields, name: changed}, cls.plan.own_instructions)
 
@@ -254,8 +246,7 @@ class SignatureType(ModelMetaclass):
         saved = {entry["name"]: entry.get("desc") for entry in state.get("fields", ())}
         if saved.keys() != cls.fields.keys():
             differ = ", ".join(f"`{name}`" for name in sorted(saved.keys() ^ cls.fields.keys()))
-            msg = f"The saved state belongs to another signature than `{cls.__name__}`: they differ in {differ}."
-            raise SignatureError(msg)
+            raise SignatureError(f"The saved state belongs to another signature than `{cls.__name__}`: they differ in {differ}.")
         updated = {name: copy_field(field, desc=saved[name]) for name, field in cls.fields.items()}
         given = state.get("instructions")
         return _made(cls, updated, given if given != cls.instructions else cls.plan.own_instructions)
@@ -282,8 +273,7 @@ def as_signature(thing: Any, instructions: str | None = None, *, custom_types: M
     """A signature from a signature, its string form, or a mapping of fields."""
     if isinstance(thing, SignatureType):
         if thing is Signature:
-            msg = "`Signature` itself has no fields: subclass it, or write `Signature('question -> answer')`."
-            raise SignatureError(msg)
+            raise SignatureError("`Signature` itself has no fields: subclass it, or write `Signature('question -> answer')`.")
         found = cast("type[Signature]", thing)
         return found if instructions is None else found.with_instructions(instructions)
     return _from_form(thing, instructions, custom_types=custom_types)
@@ -293,8 +283,7 @@ def _from_form(signature: Any, instructions: str | None = None, *, custom_types:
     if isinstance(signature, SignatureType):
         return as_signature(signature, instructions)
     if instructions is not None and not isinstance(instructions, str):
-        msg = f"`instructions` must be a string, found {shown(instructions)}."
-        raise SignatureError(msg)
+        raise SignatureError(f"`instructions` must be a string, found {shown(instructions)}.")
     fields: dict[str, Any] = {}
     if isinstance(signature, str):
         from ferrule.values.signatures.text_form import MISSING, read_signature
@@ -317,8 +306,7 @@ def _from_form(signature: Any, instructions: str | None = None, *, custom_types:
         raise SignatureError(msg)
     made = _made(Signature, fields, instructions, "StringSignature")
     if not made.output_fields:
-        msg = f"A signature needs at least one output after `->`; found {shown(cast('object', signature))}."
-        raise SignatureError(msg)
+        raise SignatureError(f"A signature needs at least one output after `->`; found {shown(cast('object', signature))}.")
     return made
 
 

@@ -52,8 +52,7 @@ def read_signature(text: str, custom_types: Mapping[str, Any] | None = None) -> 
     sides = list(_split(text, "->"))
     if len(sides) != 2:  # noqa: PLR2004  inputs and outputs
         found = "no `->`" if len(sides) < 2 else f"{len(sides) - 1} of them"  # noqa: PLR2004
-        msg = f"Write a signature as `inputs -> outputs` with one `->`; found {found} in {shown(text)}."
-        raise SignatureError(msg)
+        raise SignatureError(f"Write a signature as `inputs -> outputs` with one `->`; found {found} in {shown(text)}.")
     fields = [
         _field(piece, role, text, custom_types or {})
         for side, role in zip(sides, ("input", "output"), strict=True)
@@ -64,8 +63,7 @@ def read_signature(text: str, custom_types: Mapping[str, Any] | None = None) -> 
     for field in fields:
         if field.name in seen:
             where = f"twice among the {field.role}s" if seen[field.name] == field.role else "as an input and as an output"
-            msg = f"Field `{field.name}` appears {where} of the signature {shown(text)}. Give each field its own name."
-            raise SignatureError(msg)
+            raise SignatureError(f"Field `{field.name}` appears {where} of the signature {shown(text)}. Give each field its own name.")
         seen[field.name] = field.role
     return fields
 
@@ -103,8 +101,7 @@ def _field(piece: str, role: str, text: str, custom_types: Mapping[str, Any]) ->
         msg = f"{shown(name)} is not a valid name for an {role} of the signature {shown(text)}: it must be a Python identifier."
         raise SignatureError(msg)
     if colon and not annotation.strip():
-        msg = f"Field `{name}` of the signature {shown(text)} has a `:` without a type."
-        raise SignatureError(msg)
+        raise SignatureError(f"Field `{name}` of the signature {shown(text)} has a `:` without a type.")
     default = _default(name, "=".join(defaults), text) if defaults else MISSING
     if not colon:
         return TextField(name, role, str, is_untyped=True, default=default)
@@ -137,8 +134,7 @@ class _Resolver:
             self.refuse(f"{shown(written)} is not a type: {error}")
 
     def refuse(self, why: str) -> NoReturn:
-        msg = f"Field `{self.field}`: {why}."
-        raise SignatureError(msg)
+        raise SignatureError(f"Field `{self.field}`: {why}.")
 
     def of(self, node: ast.expr) -> Any:
         match node:

@@ -82,8 +82,7 @@ class MCPServer(ServerOffers):
     ) -> Self:
         """A server reached by streamable HTTP. `auth` is an `httpx2.Auth` (the SDK's OAuth among them), `http_client` an `AsyncClient`."""
         if http_client is not None and (headers or auth is not None):
-            msg = "An `http_client` brings its own headers and auth. Pass them to the client, not to `MCPServer.http`."
-            raise ConfigurationError(msg)
+            raise ConfigurationError("An `http_client` brings its own headers and auth. Pass them to the client, not to `MCPServer.http`.")
         spec = ServerSpec(name=name or name_of_url(url), transport="http", url=url, headers=dict(headers or {}))
         return cls(spec, options_from(options), {"auth": auth, "http_client": http_client})
 
@@ -117,8 +116,7 @@ class MCPServer(ServerOffers):
     def from_state(cls, state: Mapping[str, Any], name: str = "", **options: Any) -> Self:
         """A server from `dump_state`, or from one entry of a file. Its variables must be set in the environment."""
         if not hasattr(state, "get"):
-            msg = f"An MCP server is a mapping with a `command` or a `url`, found {type(state).__name__}."
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"An MCP server is a mapping with a `command` or a `url`, found {type(state).__name__}.")
         spec = spec_from_state(state, name)
         spec.expanded()
         made = cls(spec, options_from({**(state.get("options") or {}), **options}))
@@ -320,8 +318,7 @@ def mcp(where: str, args: Sequence[str] = (), **options: Any) -> MCPServer:
         return MCPServer.http(text, **options)
     words = [*shlex.split(text), *args]
     if not words:
-        msg = "`mcp(...)` takes a command line or an address, found an empty text."
-        raise ConfigurationError(msg)
+        raise ConfigurationError("`mcp(...)` takes a command line or an address, found an empty text.")
     return MCPServer.stdio(words[0], words[1:], **options)
 
 

@@ -124,8 +124,7 @@ def check_option(name: str, value: Any) -> None:
     """Raises `ConfigurationError` for a value of the wrong kind."""
     fits, wanted, may_be_none = _WANTED[name]
     if not (fits(value) or (value is None and may_be_none)):
-        msg = f"`{name}` of an MCP server must be {wanted}{' or None' if may_be_none else ''}, found {shown(value)}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"`{name}` of an MCP server must be {wanted}{' or None' if may_be_none else ''}, found {shown(value)}.")
 
 
 def _is_seconds(value: Any) -> bool:

@@ -122,9 +122,7 @@ def _read(path: str | PathLike[str]) -> list[dict[str, Any]]:
     try:
         lines = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError) as error:
-        msg = f"{Path(path).name} is no recording of an MCP server: {error}."
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(f"{Path(path).name} is no recording of an MCP server: {error}.") from error
     if not lines or lines[0].get("ferrule_mcp") != _VERSION:
-        msg = f"{Path(path).name} is no recording of an MCP server of version {_VERSION}: found {shown(lines[:1])}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"{Path(path).name} is no recording of an MCP server of version {_VERSION}: found {shown(lines[:1])}.")
     return lines

@@ -106,8 +106,7 @@ class Clocks:
             if not answering.cancelled():
                 return answering.result()
             if otherwise is None:
-                msg = "The call that asked was given up."
-                raise MCPError(msg)
+                raise MCPError("The call that asked was given up.")
             return otherwise
 
         return answer

@@ -120,15 +120,13 @@ class MCPApp:
                 await self._over_http(host, port, **options)
             case _:
                 if isinstance(transport, str):
-                    msg = f"`transport` is 'stdio' or 'http', found {shown(transport)}."
-                    raise ConfigurationError(msg)
+                    raise ConfigurationError(f"`transport` is 'stdio' or 'http', found {shown(transport)}.")
                 assert_never(transport)
 
     def run(self, transport: ServeTransport = "stdio", **options: Any) -> None:
         """`arun` for sync code."""
         if asyncio._get_running_loop() is not None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the public one raises instead
-            msg = "An event loop is running in this thread: `await app.arun(...)` serves on it."
-            raise ConfigurationError(msg)
+            raise ConfigurationError("An event loop is running in this thread: `await app.arun(...)` serves on it.")
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(self.arun(transport, **options))
 
@@ -298,13 +296,11 @@ def _listening_socket(host: str, port: int) -> socket.socket:
     """A listening socket. Raises `ConfigurationError` if that fails, where the web server would exit the process."""
     bare = host.strip("[]")
     if not 0 <= port <= _LAST_PORT:
-        msg = f"Cannot listen on `{host}`, port {port}: ports go from 0 to {_LAST_PORT}."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"Cannot listen on `{host}`, port {port}: ports go from 0 to {_LAST_PORT}.")
     try:
         return socket.create_server((bare, port), family=socket.AF_INET6 if ":" in bare else socket.AF_INET)
     except OSError as error:
-        msg = f"Cannot listen on `{host}`, port {port}: {error.strerror or error}."
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(f"Cannot listen on `{host}`, port {port}: {error.strerror or error}.") from error
 
 
 def _with_tokens(server: Any, verify_token: Callable[[str], Any], keywords: dict[str, Any]) -> Any:

@@ -57,8 +57,7 @@ def served_tools(things: Any) -> dict[str, ServedTool]:
     elif isinstance(things, Iterable) and not isinstance(things, (str, bytes)):
         named = ((None, each) for each in cast("Iterable[Any]", things))
     else:
-        msg = f"A server takes a list of tools and programs, or a mapping of names to them; found {shown(things)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"A server takes a list of tools and programs, or a mapping of names to them; found {shown(things)}.")
     found: dict[str, ServedTool] = {}
     for name, thing in named:
         one = serve_one(thing, name)
@@ -86,8 +85,7 @@ def serve_one(thing: Any, name: str | None = None) -> ServedTool:
     wanted = name if name is not None else tool.name
     on_wire = wanted if _WIRE_NAME.fullmatch(wanted) else tool.wire_name
     if not _WIRE_NAME.fullmatch(on_wire) or (name is not None and on_wire != name):
-        msg = f"The name of an MCP tool has 1 to 128 letters, digits, `_`, `-` and `.`; found {shown(wanted)}."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"The name of an MCP tool has 1 to 128 letters, digits, `_`, `-` and `.`; found {shown(wanted)}.")
     _ = tool.parameters  # raises now for a bad schema, not on the first request
     return ServedTool(on_wire, tool, output)
 

@@ -253,8 +253,7 @@ def _refuse_other_origin(url: str, endpoint: str) -> None:
 
     here, there = urlsplit(url), urlsplit(urljoin(url, endpoint))
     if (here.scheme, here.netloc) != (there.scheme, there.netloc):
-        msg = f"the server wants messages sent to another origin, {there.scheme}://{there.hostname}"
-        raise httpx2.SSEError(msg)
+        raise httpx2.SSEError(f"the server wants messages sent to another origin, {there.scheme}://{there.hostname}")
 
 
 # -- connecting ---------------------------------------------------------------------------------------------------
@@ -264,8 +263,7 @@ def refuse_plain_http(url: str, name: str, *, allowed: bool) -> None:
     """Raises `ConfigurationError` for an address that is neither https nor this machine, unless `allowed`."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        msg = f"The address of MCP server `{name}` must be a http(s) URL."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"The address of MCP server `{name}` must be a http(s) URL.")
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK and not allowed:
         msg = (
             f"MCP server `{name}` uses plain http at {parts.hostname}: everything sent, tokens too, can be read on the way. "
