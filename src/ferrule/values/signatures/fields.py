@@ -128,7 +128,7 @@ def input_check(field: FieldInfo) -> InputCheck | None:
     """The check of an input's values; None if any value is accepted."""
     if is_untyped(field) or (field.annotation is Any and not field.metadata):
         return None
-    return quick_check(field, _check_given) if is_plain(field.annotation) and not field.metadata else _check_given(field)
+    return quick_field_check(field, _check_given) if is_plain(field.annotation) and not field.metadata else _check_given(field)
 
 
 def _check_given(field: FieldInfo) -> InputCheck:
@@ -143,7 +143,7 @@ def _check_given(field: FieldInfo) -> InputCheck:
     return check
 
 
-def quick_check(field: FieldInfo, make: Callable[[FieldInfo], Callable[..., Any]]) -> Callable[..., Any]:
+def quick_field_check(field: FieldInfo, make: Callable[[FieldInfo], Callable[..., Any]]) -> Callable[..., Any]:
     """Accepts values of exactly the field's type. The first other value makes the full check, which costs a process 20 ms."""
     kind: Any = field.annotation
     made: list[Callable[..., Any]] = []

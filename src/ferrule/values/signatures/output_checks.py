@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from ferrule.errors import shown
 from ferrule.values.encoding.encode import is_plain, json_bytes, json_text
 from ferrule.values.encoding.repair import kind_of, read_json, strict_json
-from ferrule.values.signatures.fields import adapter_of, explained, quick_check
+from ferrule.values.signatures.fields import adapter_of, explained, quick_field_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def output_check(field: FieldInfo) -> OutputCheck:
         return _check_text(adapter_of(field) if field.metadata else None)
     if field.annotation is Any and not field.metadata:
         return _check_anything
-    return quick_check(field, _Typed) if is_plain(field.annotation) and not field.metadata else _Typed(field)
+    return quick_field_check(field, _Typed) if is_plain(field.annotation) and not field.metadata else _Typed(field)
 
 
 def _check_text(adapter: TypeAdapter[Any] | None) -> OutputCheck:
