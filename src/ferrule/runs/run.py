@@ -14,7 +14,7 @@ from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, RunError, StoreError
 from ferrule.runs.confirmation.decisions import open_grants, put_decision, register, revoke_grant
-from ferrule.runs.driver.execute_program import aperform, perform
+from ferrule.runs.driver.drive import aperform, perform
 from ferrule.runs.journal.journal import Journal, replayed_only
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Observers

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ToolDefinitionError
-from ferrule.runs.driver.execute_program import aperform_as_tool, perform_as_tool
+from ferrule.runs.driver.drive import aperform_as_tool, perform_as_tool
 from ferrule.tools.tool import Tool
 from ferrule.values.run.outcome import Prediction
 from ferrule.values.signatures.signature import Signature

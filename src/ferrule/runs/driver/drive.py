@@ -1,21 +1,25 @@
-"""The two drivers: the only code that calls models, tools and people for a program.
+"""The driver: the only code that calls models, tools and people for a program.
 
-`drive` and `adrive` carry a flow: act in, answer out. They differ only in how they wait; what they know of acts is shared. A live answer is
-journalled before the program sees it; a recorded one is handed back without a word.
+`perform` and `aperform` execute a program in a frame of a run: a `forward` as plain Python, a flow by `drive`, which takes each act and
+sends its answer. A live answer is journalled before the program sees it; a recorded one is returned silently. `frame.blocks` says how the
+steps wait: by blocking this thread, or by awaiting.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 from ferrule import settings
-from ferrule.errors import LimitReachedError, LMError
+from ferrule.concurrency import offload
+from ferrule.errors import InputError, LimitReachedError, LMError, shown
 from ferrule.runs.confirmation.policy import rule_calls
 from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.questions import decide
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.journal import Entry
 from ferrule.runs.limits import Budget
+from ferrule.runs.observers import cancellable
 from ferrule.values.record import Changing
 from ferrule.values.run import event as events
 from ferrule.values.run.act import (
@@ -34,6 +38,9 @@ from ferrule.values.run.act import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ferrule.runs.protocols import Program
     from ferrule.runs.state import Frame
     from ferrule.values.conversation.exchange import Response
 
@@ -53,6 +60,57 @@ class _Failure(Changing):
 
     entry: Entry
     recorded: bool
+
+
+def perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+    """Execute a program in a frame of a run."""
+    frame.check()
+    if program.is_flow:
+        frame.blocks = True
+        return offload.run_blocking(drive(frame, _flow(program, args, inputs)))
+    if program.is_only_async:
+        return offload.run_async(cancellable(frame.life, program.aforward(*args, **inputs)))
+    return program.forward(*args, **inputs)
+
+
+async def aperform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+    """`perform` on this event loop; a program with a `forward` alone runs it in a worker thread."""
+    frame.check()
+    if program.is_flow:
+        frame.blocks = False
+        return await drive(frame, _flow(program, args, inputs))
+    if program.is_async:
+        return await program.aforward(*args, **inputs)
+    return await offload.in_worker_thread(partial(program.forward, *args, **inputs))
+
+
+def perform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
+    """Execute a program that is called as a tool: in the frame that the driver made for this call, else as a direct call of the program."""
+    inside = _inside_call()
+    if inside is None:
+        return program(**inputs)
+    with settings.entered(inside):
+        return perform(inside.frame, program, (), inputs)
+
+
+async def aperform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
+    """`perform_as_tool` on this event loop."""
+    inside = _inside_call()
+    if inside is None:
+        return await program.acall(**inputs)
+    with settings.entered(inside):
+        return await aperform(inside.frame, program, (), inputs)
+
+
+def _inside_call() -> settings.Scope | None:
+    here = settings.scope()
+    return settings.Scope(here.overrides, here.frame) if here.call is not None and here.frame is not None else None
+
+
+def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Flow:
+    if args:
+        raise InputError(f"`{program.name}` takes its inputs by name, found {shown(args)}: write {program.name}(...)(name=value).")
+    return program.flow(**inputs)
 
 
 async def drive(frame: Frame, flow: Flow) -> Any:
