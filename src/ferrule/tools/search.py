@@ -1,5 +1,6 @@
-"""Many tools behind two: `search_tools` lists names with one line each, `load_tool` returns one description and schema.
+"""`defer_tools`: the model finds tools by search and loads them, so that a prompt need not list them all.
 
+`search_tools` lists names with one line each; `load_tool` returns one description and schema.
 A loaded tool is passed to `on_load`, so that a run can offer it from its next turn on. Without `on_load` there is a third tool,
 `call_tool`, which passes calls on, with the loaded tool's checks and confirmation.
 """
@@ -71,7 +72,7 @@ def summary(tool: Tool) -> str:
 
 
 def _find(box: Toolbox, query: str) -> list[Tool]:
-    """The tools with the most words, best first; a word in the name counts twice. All tools if there are no words."""
+    """The tools that match the most words, best first; a word in the name counts twice. All tools if there are no words."""
     words = set(_WORD.findall(query.lower()))
     if not words:
         return list(box.tools)

@@ -1,6 +1,6 @@
 """Named repairs of arguments that a validator refused.
 
-A repair is made only where the schema refuses the type of a value and admits the type that the value clearly stands for; a doubtful value
+A repair converts a value only if the schema refuses its type and admits the type that it spells (`"7"`, `"[1]"`); a doubtful value
 stays, and is refused. No repair drops anything that the model wrote, so cut JSON is never completed.
 """
 
@@ -31,7 +31,7 @@ _LONGEST = 1_000_000
 
 
 def decode_object(value: Any, notes: list[str]) -> Any:
-    """All arguments as an object: None and blank text are none, JSON text is decoded."""
+    """All arguments as an object. None and blank text give an empty one; JSON text is decoded."""
     if value is None:
         return {}
     if isinstance(value, str):
@@ -61,7 +61,7 @@ def unwrap(args: dict[str, Any], tool: str, notes: list[str]) -> dict[str, Any] 
 
 
 def repair(args: dict[str, Any], schema: Schema, notes: list[str]) -> dict[str, Any]:
-    """Convert every value that stands for a value of another type."""
+    """Convert every value that spells a value of another type; `_NOTES` names the repairs."""
     made: dict[str, Any] = {}
     properties: Schema = schema.get("properties", {})
     more: Any = schema.get("additionalProperties")
@@ -105,7 +105,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _is_one_of(value: Any, wanted: frozenset[str]) -> bool:
-    if isinstance(value, float) and value - value != 0.0:  # `1e999`: the message quotes the text
+    if isinstance(value, float) and value - value != 0.0:  # `1e999`: the problem that follows shows the text that the model wrote
         return False
     return fits_type(value, wanted)
 
@@ -137,7 +137,7 @@ _NOTES = {
 
 
 def _repair_value(value: Any, schemas: list[Any], root: Schema, notes: list[str], depth: int) -> Any:
-    """Repair a value against the schemas of which it must fit one."""
+    """Repair a value that must fit one of these schemas."""
     spread = [each for schema in schemas for each in alternatives(schema, root)]
     admitted: set[str] = set()
     for each in spread:

@@ -1,7 +1,7 @@
 """Messages of a conversation, and the append-only log of them.
 
-A message is rendered once. `Message.json`, its OpenAI chat form, is the canonical form: the wires join it, and the digest of a log is
-chained over it. Other wires keep their own form on the message too.
+A message is rendered once. `Message.json`, its OpenAI chat form, is the canonical form: its wire joins these bytes, and the digest of a
+log is chained over them. Other wires keep their own form on the message too.
 """
 
 from __future__ import annotations

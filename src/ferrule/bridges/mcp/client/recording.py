@@ -62,7 +62,7 @@ class RecordingLink:
 
 
 class ReplayLink:
-    """A link without a server, and its session: answers from a recording, equal requests in their recorded order."""
+    """Stands in for a link and its session: answers from a recording, equal requests in their recorded order."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         head, *lines = _read(path)
@@ -75,7 +75,7 @@ class ReplayLink:
             self._answers.setdefault(_key(each["method"], each["params"]), deque()).append(each)
 
     def forgive(self) -> None:
-        """Does nothing."""
+        """Does nothing: a recording has no failures to forget."""
 
     async def connected(self) -> Self:
         """The link itself stands in for a session."""

@@ -57,11 +57,12 @@ def result_block(message: Message) -> Json:
 
 
 def assistant_blocks(message: Message) -> list[Json]:
-    """An answer to send back: its own blocks if the provider needs them, with the message's present calls."""
+    """An answer to send back: the provider's own blocks if it needs them, with the calls that the message holds now."""
     text = plain_text(message, "answers")
     calls = [(call.id, call_block(call)) for call in message.tool_calls]
     came = [block for each in list_of(mapping((message.extra or {}).get(WIRE)).get("content")) if (block := mapping(each))]
     if text != "".join([text_of(block.get("text")) or "" for block in came if kind(block) == "text"]):
+        # The text was edited: of the provider's blocks, only the signed thoughts still hold.
         came = [block for block in came if kind(block) in {"thinking", "redacted_thinking"}]
         came += [{"type": "text", "text": text}]
     blocks: list[Json] = []
@@ -80,8 +81,8 @@ def assistant_blocks(message: Message) -> list[Json]:
 def read_blocks(blocks: Sequence[Json]) -> tuple[str | None, str | None, tuple[ToolCall, ...], Json | None]:
     """Text, thoughts and calls of an answer, and what must go back with it: `Message.extra`.
 
-    Back go all its blocks in order, where there is more than plain text and calls: signed thoughts, the provider's own tools, citations.
-    The arguments of calls are left out, as the message holds them.
+    An answer with more than plain text and calls (signed thoughts, the provider's own tools, citations) goes back with all its blocks in
+    order, except the arguments of calls, which the message holds.
     """
     texts = [text_of(block.get("text")) or "" for block in blocks if kind(block) == "text"]
     thoughts = [text_of(block.get("thinking")) or "" for block in blocks if kind(block) == "thinking"]
@@ -95,7 +96,7 @@ def read_blocks(blocks: Sequence[Json]) -> tuple[str | None, str | None, tuple[T
 
 
 def call_block(call: ToolCall) -> Json:
-    """A call for the provider: arguments that are no JSON object are wrapped in one, other characters of a name are replaced."""
+    """A call for the provider. Arguments that are no JSON object are wrapped in one; characters that a name may not have are replaced."""
     arguments: Json = {UNREADABLE: call.arguments_text} if call.fault else call.args
     return {"type": "tool_use", "id": safe_id(call.id), "name": safe_name(call.name), "input": arguments}
 
@@ -123,8 +124,8 @@ def _media(part: Image | File) -> Json | None:
         source: Json = {"type": "url", "url": part.url}
         if isinstance(part, Image):
             return {"type": "image", "source": source}
-        is_paper = media_type in {"application/pdf", "application/octet-stream"}  # the second is the default type of a file
-        return {"type": "document", "source": source, **title} if is_paper else None
+        is_document = media_type in {"application/pdf", "application/octet-stream"}  # the second is the default type of a file
+        return {"type": "document", "source": source, **title} if is_document else None
     if media_type in _PICTURES:
         return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
     if media_type == "application/pdf":

@@ -1,7 +1,8 @@
 """Find the tool calls that a model wrote as text.
 
-The forms are not tied to models. A call is announced by a tag, a special token, a fence or a line of its own, and consists of JSON, a name
-and JSON, Python, or tags. The weaker the announcement, the better the arguments must fit the tool: mentioning a tool does not call it.
+The forms are not tied to models. A tag, a special token, a fence or a line of its own announces a call. The call itself is JSON, a name
+followed by JSON, Python, or tags. The weaker the announcement, the better the arguments must fit the tool: mentioning a tool does not
+call it.
 """
 
 from __future__ import annotations
