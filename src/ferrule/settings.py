@@ -1,9 +1,9 @@
-"""Settings, and the one ContextVar of the house.
+"""Settings, and ferrule's one ContextVar.
 
-`configure(...)` sets them for the whole process, `with context(...)` for a block, its tasks and its worker threads. Neither an environment
-variable nor another thread's block ever changes them. A program reads them once, when it is called.
+`configure(...)` sets them for the whole process, `with context(...)` for a block, its tasks and its worker threads. Environment variables
+and other threads' blocks never change them. A program reads them once, when it is called.
 
-The same ContextVar also carries the frame (the run that is going on here, if any): nested programs and tools find it there.
+The same ContextVar also carries the frame (of the run that executes here, if any) to nested programs and tools.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class Settings:
     """One consistent set of settings."""
 
     lm: Any = None
-    """The model programs ask, unless they have their own."""
+    """The model for programs without their own."""
     adapter: Any = None
-    """The adapter programs speak through; None means `ChatAdapter(use_native_function_calling=None)`."""
+    """The adapter for programs without their own; None means `ChatAdapter(use_native_function_calling=None)`."""
     allow_tool_async_sync_conversion: bool = False
     """Whether `tool(...)` of an async tool runs it on the background loop instead of raising."""
     callbacks: tuple[Any, ...] = ()
     """Objects with `on_module_start`, `on_tool_end` and so on, or plain functions of one event."""
     max_workers: int | None = None
-    """How many runs `batch` carries at once when not told; None means 8."""
+    """Default number of concurrent runs in `batch`; None means 8."""
     limits: Any = None
-    """What a run may spend in all (`runs.limits.Limits`); None for as much as it likes."""
+    """Bounds on each run (`runs.limits.Limits`); None for no limit."""
     policy: Any = None
-    """Rules for calls that models make (`values.policy.Policy`): allowed, asked about, or denied; None leaves it to each tool."""
+    """Rules that allow, ask about or deny calls made by models (`values.policy.Policy`); None leaves it to each tool."""
 
 
 class Scope:
-    """What holds here and now. Made for every call of a tool, and not changed after."""
+    """The settings, frame and tool call in force. Created for every tool call and never changed."""
 
     __slots__ = ("call", "frame", "overrides")
 
@@ -57,7 +57,7 @@ class Scope:
         self.frame = frame
         """The frame of the run whose `forward` is executing here, or None."""
         self.call = call
-        """The tool call that is executing here (see `runs.observe`), or None."""
+        """The tool call that is executing here (see `runs.observers`), or None."""
 
 
 _OF_ADAPTERS = ("opening", "request", "read", "repairs")
@@ -70,7 +70,7 @@ _NO_CLASSES = {
     "lm": ("a model, not its", "..."),
     "adapter": ("an adapter, not its", ""),
 }
-"""Settings that are objects, with what is said where their class is given."""
+"""Settings that are objects, with the error text for passing their class."""
 _nowhere = Scope()
 _scope: ContextVar[Scope] = ContextVar("ferrule_scope", default=_nowhere)
 _configured = Settings()
@@ -94,33 +94,33 @@ def context(**changes: Any) -> Generator[None]:
 
 
 def current() -> Settings:
-    """The settings that hold here."""
+    """The settings in force here."""
     overrides = _scope.get().overrides
     return replace(_configured, **overrides) if overrides else _configured
 
 
 def setting(name: str) -> Any:
-    """One setting that holds here: what is read at every step is not worth a set of all."""
+    """One setting in force here, without the cost of building all of them at every step."""
     overrides = _scope.get().overrides
     return overrides[name] if name in overrides else getattr(_configured, name)
 
 
 def frozen(here: Settings) -> dict[str, Any]:
-    """Settings as overrides that hold them all fast, whatever `configure` does meanwhile."""
+    """Settings as overrides for all of them, so that a later `configure` does not change them."""
     return dict(zip(_ORDER, _all_of(here), strict=True))
 
 
 def scope() -> Scope:
-    """What holds here: settings, frame, tool call."""
+    """The scope in force here: settings, frame, tool call."""
     return _scope.get()
 
 
 def enter(here: Scope) -> None:
-    """Put another scope in force for the rest of this context: for a context that was copied for one call."""
+    """Put another scope in force for the rest of this context, which must be a copy made for one call."""
     _scope.set(here)
 
 
-class entered:  # noqa: N801  reads like the function it is; a class costs a third of `@contextmanager`, once a call
+class entered:  # noqa: N801  used like a function; a class costs a third of `@contextmanager`, at every call
     """Put another scope in force for a block."""
 
     __slots__ = ("_here", "_token")
@@ -132,9 +132,9 @@ class entered:  # noqa: N801  reads like the function it is; a class costs a thi
         self._token: Token[Scope] = _scope.set(self._here)
 
     def __exit__(self, *_: object) -> None:
-        # A block inside a generator may be left in another context than it was entered in (an async fixture, a stream that was given
-        # up). There it never held, and there is nothing to put back.
-        try:  # noqa: SIM105  `suppress` costs more than all else here
+        # A block inside a generator may be left in another context than it was entered in (an async fixture, an abandoned stream).
+        # The scope was never in force there, so there is nothing to restore.
+        try:  # noqa: SIM105  `suppress` costs more than the rest of this method
             _scope.reset(self._token)
         except ValueError:
             pass
@@ -178,7 +178,7 @@ def _check_lm(lm: Any) -> None:
 
 
 def _check_adapter(adapter: Any) -> None:
-    # By what every program asks of one: adapters live on a floor above, and a user's own need not be a subclass.
+    # By the methods that programs use: adapters live in a layer above, and a user's adapter need not be a subclass.
     missing = [name for name in _OF_ADAPTERS if adapter is not None and not hasattr(adapter, name)]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
@@ -186,7 +186,7 @@ def _check_adapter(adapter: Any) -> None:
 
 
 class _View(ModuleType):
-    """The module itself, which shows the settings: what is assigned to it would only hide them."""
+    """The module's class: it refuses assignments, which would hide the settings."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _NAMES:

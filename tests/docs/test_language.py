@@ -13,7 +13,7 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 PHRASES = re.compile(
     r"\b(nobody|whoever|is told|are told|what came of|told of|what cannot be|what was not|counts for nothing)\b", re.IGNORECASE
 )
-NOT_YET = 56
+NOT_YET = 1
 """How many docstrings and comments of the source still hold such a phrase, at most. The number only falls."""
 
 

@@ -1,7 +1,7 @@
-"""Awaiting for a limited time: what does not end when it is cancelled is left behind.
+"""Await with a time limit: a tool that ignores its cancellation is left behind.
 
-In: something awaitable and seconds. Out: what it returned in time, or `ToolTimeoutError`. It runs as a task of its own, as nobody can take
-leave of what is awaited in one's own: a coroutine may refuse to be cancelled, or take its time over it.
+In: an awaitable and seconds. Out: its result, or `ToolTimeoutError`. The awaitable runs as a separate task, because a task cannot abandon
+a coroutine that it awaits itself: the coroutine may refuse cancellation, or take long over it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 GRACE_S = 0.5
-"""What is cancelled has so long to tidy up: an error told meanwhile would come while a well-behaved tool still works."""
+"""Time a cancelled tool has to clean up before an error is raised: a well-behaved tool may still be working."""
 STUBBORN = " It may still be running: it did not end when it was cancelled."
 
 _left: set[asyncio.Task[Any]] = set()
-"""Tasks that were left behind. A loop holds its tasks weakly: without this they might be collected in their middle."""
+"""Tasks left behind. An event loop holds its tasks weakly: without this reference they could be garbage-collected while they run."""
 
 
 async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str) -> R:
-    """Await for `left_s` seconds of a limit of `timeout_s`; raises `ToolTimeoutError` when they are over, whatever the tool does.
+    """Await for the remaining `left_s` seconds of a limit of `timeout_s`; then raise `ToolTimeoutError`, whatever the tool does.
 
-    Where the caller is cancelled, so is the tool. It is waited for, until its time is up, and what it says then does not count.
+    If the caller is cancelled, the tool is cancelled too. The caller then waits for it until the time is up and ignores its result.
     """
     import asyncio
 
     ends = time.monotonic() + left_s
     work = _Work(value)
-    task = asyncio.create_task(work.done(), name=f"{TOOL_TASK}{name}")  # in a copy of the context: what the tool sets there is gone with it
+    task = asyncio.create_task(work.done(), name=f"{TOOL_TASK}{name}")  # in a copy of the context: variables the tool sets are discarded
     try:
         await asyncio.wait((task,), timeout=max(left_s, 0))
         if not task.done():
@@ -51,25 +51,25 @@ async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str
     if not task.done() or work.ended > ends:
         raise ToolTimeoutError(name, timeout_s, because="" if task.done() else STUBBORN) from work.error
     try:
-        task.result()  # raises only where the loop was ended before it began
+        task.result()  # raises only if the loop ended before the task began
         return work.result()
     finally:
-        del work, task  # else an error holds this frame, and this frame the error
+        del work, task  # breaks a reference cycle between an error and this frame
 
 
 async def _over(task: asyncio.Task[Any], ends: float) -> None:
-    """Wait for a task that was cancelled, however often the caller is cancelled meanwhile: it may be tidying up."""
+    """Wait for a cancelled task, even if the caller is cancelled again meanwhile: the task may be cleaning up."""
     import asyncio
 
     while not task.done() and (left_s := ends - time.monotonic()) > 0:
         try:
             await asyncio.wait((task,), timeout=left_s)
-        except asyncio.CancelledError:  # the first one is on its way already
+        except asyncio.CancelledError:  # the first cancellation is already being raised
             continue
 
 
 class _Work:
-    """The awaiting of a value, and what came of it. It raises nothing: an interrupt in a task of its own would end the loop."""
+    """Awaits a value and keeps its result or error. Raises nothing: an interrupt raised in a separate task would end the loop."""
 
     __slots__ = ("_is_left", "_value", "ended", "error", "value")
 
@@ -81,15 +81,15 @@ class _Work:
         self.error: BaseException | None = None
 
     async def done(self) -> None:
-        """Wait until it is over."""
+        """Await the value and store its result or error."""
         try:
             self.value = await self
-        except BaseException as error:  # noqa: BLE001  handed to whoever waits, who raises it again
+        except BaseException as error:  # noqa: BLE001  passed to the waiting caller, which raises it again
             self.error = error
         self.ended = time.monotonic()
 
     def result(self) -> Any:
-        """What it returned; raises what it raised."""
+        """The value's result; raises its error."""
         error, self.error = self.error, None
         if error is None:
             return self.value
@@ -99,22 +99,22 @@ class _Work:
             del error
 
     def leave(self, task: asyncio.Task[Any]) -> None:
-        """Nobody waits any more for a task that is not done."""
+        """Abandon a task that is not done."""
         if not task.done():
             self._is_left = True
             _left.add(task)
             task.add_done_callback(_left.discard)
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        # Passes on what the loop sends. What was left behind ends at the next cancel, also where it would refuse: else `asyncio.run`,
-        # which cancels what is still there and waits for it, would never return.
+        # Passes on what the loop sends. An abandoned coroutine ends at the next cancel, even if it would refuse: else `asyncio.run`,
+        # which cancels all remaining tasks and waits for them, would never return.
         work = _plain(self._value).__await__()
         try:
             waits_for = next(work)
             while True:
                 try:
                     sent: Any = yield waits_for
-                except BaseException as error:  # the tool's: it is told of it
+                except BaseException as error:  # raised inside the tool, which may handle it
                     if self._is_left:
                         work.close()
                         raise

@@ -1,9 +1,9 @@
-"""Where work goes that may not run here: the bounded pool of worker threads, and the one background event loop.
+"""Run work elsewhere: in the bounded pool of worker threads, or on the one background event loop.
 
 Threads are daemons: a tool that hangs never keeps the process from ending. Work always runs with the caller's context variables.
 
-What keeps it from waiting for itself: a worker that waits for other work steps aside, so that another thread may take its place; a thread
-that is stuck in abandoned work is not counted; and work for whose end the background loop itself is waiting gets a loop of its own.
+Three rules prevent deadlock: a worker that waits for other work lets another thread take its place; a thread stuck in abandoned work is
+not counted; and work that the background loop itself waits for gets a separate loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ferrule.concurrency.pool import REACTS_WITHIN_S, Errand, Job, ThreadPool, Timed, here
 from ferrule.errors import ToolTimeoutError
 
-if TYPE_CHECKING:  # asyncio and its kin take as long to import as pydantic: they come when there is something to do for them
+if TYPE_CHECKING:  # asyncio takes as long to import as pydantic: it is imported when first needed
     import asyncio
     from collections.abc import Awaitable, Callable, Coroutine
     from concurrent.futures import Future
@@ -26,14 +26,14 @@ if TYPE_CHECKING:  # asyncio and its kin take as long to import as pydantic: the
 R = TypeVar("R")
 
 POOL_SIZE = 32
-"""At most this many tools run in threads at once, over all runs of the process."""
+"""Maximum number of tools running in threads at once, over all runs of the process."""
 _HELPS_AFTER_S = 0.05
 STUCK_S = 300.0
-"""A call with a time limit that waits for a thread is given up when no other work began for so long: limits run from a call's begin."""
+"""A queued call with a time limit fails if no other work began for this long: its own limit starts only when it begins."""
 _TELLS_WITHIN_S = 5.0
-"""A loop that reacts tells of a time limit so soon after it, or something else keeps it."""
+"""A responsive loop reports a passed time limit within this time; otherwise it is blocked."""
 _WARNS_AFTER_S = 1.0
-"""Sync code that waits so long for something async asks whether the loop is blocked."""
+"""After waiting this long for async work, sync code checks whether the loop is blocked."""
 _BLOCKED = "blocks ferrule's event loop, as `time.sleep` does: async tools have to wait with `await`."
 
 
@@ -58,17 +58,17 @@ _loop_lock = threading.Lock()
 
 
 def in_worker() -> bool:
-    """Whether this thread is one of the pool's. What runs here must not wait for the pool."""
+    """Whether this thread belongs to the pool. Code running here must not wait for the pool."""
     return here.worker
 
 
 def is_awaited_by_loop() -> bool:
-    """Whether the background loop stands still until this thread is done: waiting for it here would never end."""
+    """Whether the background loop is blocked until this thread is done: waiting for it here would deadlock."""
     return here.on_loop or here.loop_waits
 
 
 def inherit_loop_wait() -> Callable[[], None]:
-    """What a thread calls first that somebody here starts and waits for: it then waits for the background loop no more than this thread."""
+    """A function for a new thread to call first, if this thread waits for it: the new thread then avoids the background loop as well."""
     waits = is_awaited_by_loop()
 
     def begin() -> None:
@@ -78,7 +78,7 @@ def inherit_loop_wait() -> Callable[[], None]:
 
 
 def submit(function: Callable[[], R]) -> Future[R]:
-    """Run a function in the pool. A future that is cancelled in time is never run."""
+    """Run a function in the pool. If its future is cancelled before it begins, it never runs."""
     future, _ = _submit(function)
     return future
 
@@ -105,7 +105,7 @@ def _submit(function: Callable[[], R]) -> tuple[Future[R], Job]:
 
 
 def result_or_run(future: Future[R], function: Callable[[], R]) -> R:
-    """What came of work that was submitted. What does not begin in a moment is done here: every worker may be waiting for this thread."""
+    """The result of submitted work. Work that does not begin at once runs in this thread: every worker may be waiting for this thread."""
     from concurrent.futures import wait
 
     while not future.running() and not wait((future,), _HELPS_AFTER_S).done:
@@ -115,9 +115,9 @@ def result_or_run(future: Future[R], function: Callable[[], R]) -> R:
 
 
 def run_with_timeout(function: Callable[[], R], timeout_s: float, name: str, *, left_s: float | None = None) -> R:
-    """Run a function in the pool and wait at most `timeout_s` seconds from its begin, or what is left of them.
+    """Run a function in the pool and wait at most `timeout_s` seconds from its start, or the remaining `left_s`.
 
-    Raises `ToolTimeoutError` and leaves the thread behind.
+    Raises `ToolTimeoutError` and abandons the thread.
     """
     begun = threading.Event()
     work = Timed(function, timeout_s if left_s is None else left_s, begun.set)
@@ -133,7 +133,7 @@ def run_with_timeout(function: Callable[[], R], timeout_s: float, name: str, *, 
         except ToolTimeoutError:
             raise
         except TimeoutError as late:
-            if future.done():  # just now; or it was the function that raised a TimeoutError
+            if future.done():  # just finished; or the function itself raised a TimeoutError
                 return future.result()
             raise ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job)) from late
         except BaseException:
@@ -148,9 +148,9 @@ def _never_begun(name: str, timeout_s: float, job: Job) -> ToolTimeoutError:
 
 
 async def in_worker_thread(function: Callable[[], R], *, timeout_s: float | None = None, name: str = "", left_s: float | None = None) -> R:
-    """Run a function in the pool without blocking the loop. Cancelling stops the waiting, not the thread; what has not begun never will.
+    """Run a function in the pool without blocking the loop. Cancelling stops the waiting, not the thread; unstarted work never runs.
 
-    The limit is that of `run_with_timeout`.
+    The time limit works as in `run_with_timeout`.
     """
     import asyncio
 
@@ -160,14 +160,14 @@ async def in_worker_thread(function: Callable[[], R], *, timeout_s: float | None
     def tell(future: asyncio.Future[Any], value: Any = None, error: BaseException | None = None) -> None:
         try:
             loop.call_soon_threadsafe(_wake, future, value, error)
-        except RuntimeError:  # the loop was closed meanwhile: nobody waits any more
+        except RuntimeError:  # the loop was closed meanwhile: no caller is waiting
             return
 
     begun: asyncio.Future[None] = loop.create_future()
     limit_s = timeout_s if left_s is None else left_s
     work = function if limit_s is None else Timed(function, limit_s, partial(tell, begun))
     job = Job(work, partial(tell, waiter), loop_waits=here.loop_waits)
-    with Aside():  # of use where a worker runs a loop of its own
+    with Aside():  # needed if a worker runs its own loop
         _pool.put(job)
         try:
             if timeout_s is None or not isinstance(work, Timed):
@@ -187,7 +187,7 @@ async def in_worker_thread(function: Callable[[], R], *, timeout_s: float | None
 
 
 async def _is_begun(begun: asyncio.Future[None]) -> bool:
-    """Wait for the begin of what is in the queue; False where the pool is stuck."""
+    """Wait until the queued work begins; False if the pool is stuck."""
     import asyncio
 
     taken = _pool.taken
@@ -199,7 +199,7 @@ async def _is_begun(begun: asyncio.Future[None]) -> bool:
 
 
 async def run_or_cancel(function: Callable[[], R]) -> R:
-    """`in_worker_thread`; where this task is cancelled meanwhile, the work is over when that is raised, or it never begins."""
+    """`in_worker_thread`, but a cancellation is raised only once the work has ended, or will never begin."""
     import asyncio
 
     claim, cancelled = threading.Lock(), None
@@ -221,7 +221,7 @@ def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) 
         return
     if error is None:
         waiter.set_result(value)
-    elif isinstance(error, (StopIteration, GeneratorExit)):  # asyncio refuses the one in a future; the other would close whoever awaits it
+    elif isinstance(error, (StopIteration, GeneratorExit)):  # a future refuses the first; the second would close its awaiter
         refused = RuntimeError(f"the function raised {error!r}")
         refused.__cause__ = error
         waiter.set_exception(refused)
@@ -230,9 +230,9 @@ def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) 
 
 
 def run_async(awaitable: Awaitable[R], *, name: str = "") -> R:
-    """Wait, from sync code, for something async: it runs on the background loop, also where another loop runs in this thread.
+    """Wait for an awaitable from sync code. It runs on the background loop, even if another loop runs in this thread.
 
-    `name` is the tool that is awaited, if it is one. A `RuntimeWarning` names a tool that blocks the loop meanwhile.
+    `name` is the awaited tool, if any. A `RuntimeWarning` names a tool that blocks the loop meanwhile.
     """
     with Aside():
         errand = Errand(lambda: awaitable, None if is_awaited_by_loop() else background_loop(), name)
@@ -241,7 +241,7 @@ def run_async(awaitable: Awaitable[R], *, name: str = "") -> R:
                 try:
                     return errand.future.result(_WARNS_AFTER_S)
                 except TimeoutError:
-                    if errand.future.done():  # just now; or it raised a TimeoutError itself
+                    if errand.future.done():  # just finished; or it raised a TimeoutError itself
                         return errand.future.result()
                 if not errand.is_reacted_to():
                     _warn_of_blocker(errand)
@@ -256,10 +256,10 @@ def _warn_of_blocker(errand: Errand[Any]) -> None:
 
 
 def run_async_within(make: Callable[[], Awaitable[R]], left_s: float, timeout_s: float, name: str) -> R:
-    """`run_async` of what `make` makes on the loop and what sees there to its time limit (`deadline.within`).
+    """`run_async` with a time limit: `make` is called on the loop, and its awaitable enforces the limit (`deadline.within`).
 
-    Where that loop is blocked, perhaps by this very work, a `RuntimeWarning` names the tool that blocks it, and `ToolTimeoutError` is
-    raised from here. What did not begin by then never will.
+    If the loop is blocked, perhaps by this very work, a `RuntimeWarning` names the blocking tool, and this function raises
+    `ToolTimeoutError`. Work that has not begun by then never runs.
     """
     from concurrent.futures import wait
 
@@ -283,7 +283,7 @@ def run_async_within(make: Callable[[], Awaitable[R]], left_s: float, timeout_s:
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine that never suspends, as everything in it blocks instead: no event loop takes part."""
+    """Run a coroutine that never suspends, because everything in it blocks: no event loop is needed."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -311,7 +311,7 @@ def _spin(loop: asyncio.AbstractEventLoop) -> None:
     while not loop.is_closed():
         try:
             loop.run_forever()
-        except (KeyboardInterrupt, SystemExit):  # raised in a task of somebody's: all others go on
+        except (KeyboardInterrupt, SystemExit):  # raised in one task: all others continue
             continue
 
 

@@ -1,4 +1,4 @@
-"""What `offload` is made of: jobs and the pool of threads that do them, errands to event loops, what a thread knows of itself.
+"""The parts of `offload`: jobs and their thread pool, errands to event loops, and per-thread state.
 
 Threads are daemons: a tool that hangs never keeps the process from ending.
 """
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 REACTS_WITHIN_S = 0.5
-"""A background loop that does nothing for so long although it is asked to is blocked, by sync code in something async."""
+"""A background loop that does not respond for this long counts as blocked by sync code in an async function."""
 
 _WAITING, _RUNNING, _OVER = range(3)
 
 
 class Job:
-    """One piece of work and where its result goes."""
+    """One piece of work and the function that receives its result."""
 
     __slots__ = ("context", "function", "loop_waits", "settle", "state")
 
@@ -36,12 +36,12 @@ class Job:
         self.settle = settle
         self.context: Context = copy_context()
         self.loop_waits = loop_waits
-        """Whether the background loop does nothing until this is done."""
+        """Whether the background loop is blocked until this is done."""
         self.state = _WAITING
 
 
 class ThreadPool:
-    """Daemon threads over one queue, started as they are needed."""
+    """Daemon threads over one queue, started on demand."""
 
     def __init__(self, size: int) -> None:
         from queue import SimpleQueue
@@ -53,12 +53,12 @@ class ThreadPool:
         self._idle = 0
         """Threads without work; below zero, jobs without a thread."""
         self.is_forked = False
-        """Whether this is the parent's pool, seen from a forked child: a thread of it that forked has nothing more to do."""
+        """Whether this is the parent's pool, seen from a forked child: a pool thread that forked has no more work."""
         self.taken = 0
-        """How many jobs began so far: where that stands still and jobs wait, every thread is busy."""
+        """How many jobs have begun so far: if the number stays the same while jobs wait, every thread is busy."""
 
     def put(self, job: Job) -> None:
-        """Have a job done as soon as a thread is free; raises `RuntimeError` where the system has no thread for it."""
+        """Queue a job for the next free thread; raises `RuntimeError` if the system cannot start a thread."""
         with self._lock:
             self._jobs.put(job)
             self._idle -= 1
@@ -69,7 +69,7 @@ class ThreadPool:
                 raise
 
     def abandon(self, job: Job) -> bool:
-        """Give up waiting for a job: one that waits itself is never run, and the thread of one that runs is not counted any more.
+        """Give up waiting for a job: a queued job never runs; a running job's thread is no longer counted.
 
         Returns whether it was running.
         """
@@ -81,7 +81,7 @@ class ThreadPool:
             return was == _RUNNING
 
     def widen(self, by: int) -> None:
-        """Let `by` more threads run while a worker itself waits for one."""
+        """Allow `by` more threads while a worker waits for other work."""
         with self._lock:
             self._limit += by
             self._start()
@@ -90,7 +90,7 @@ class ThreadPool:
         while self._idle < 0 and self._threads < self._limit:
             try:
                 threading.Thread(target=self._work, name=f"ferrule-worker-{self._threads + 1}", daemon=True).start()
-            except RuntimeError:  # the system gives no more threads: those there are will have to do
+            except RuntimeError:  # the system starts no more threads: use the existing ones
                 if self._threads == 0:
                     raise
                 return
@@ -102,7 +102,7 @@ class ThreadPool:
         while True:
             job = self._jobs.get()
             with self._lock:
-                if job.state == _OVER:  # nobody waits any more
+                if job.state == _OVER:  # no caller is waiting
                     self._idle += 1
                     continue
                 job.state = _RUNNING
@@ -111,9 +111,9 @@ class ThreadPool:
             here.loop_waits = job.loop_waits
             try:
                 value = job.context.run(job.function)
-            except BaseException as raised:  # noqa: BLE001  handed to whoever waits, who raises it again
+            except BaseException as raised:  # noqa: BLE001  passed to the waiting caller, which raises it again
                 error = raised
-            if self.is_forked:  # its locks may be held by threads that are no more
+            if self.is_forked:  # its locks may be held by threads that no longer exist
                 return
             job.settle(value, error)
             with self._lock:
@@ -128,9 +128,9 @@ class ThreadPool:
 
 
 class _Here(threading.local):
-    worker = False  # this thread is one of the pool's
-    on_loop = False  # it is the background loop's: while sync code waits here, that loop stands still
-    loop_waits = False  # the background loop stands still until this thread is done
+    worker = False  # this thread belongs to the pool
+    on_loop = False  # it runs the background loop: while sync code waits here, that loop is blocked
+    loop_waits = False  # the background loop is blocked until this thread is done
 
 
 here = _Here()
@@ -139,7 +139,7 @@ TOOL_TASK = "ferrule tool "
 
 
 class Timed(Generic[R]):
-    """Work whose limit runs from its begin, not from when it was put in the queue."""
+    """Work whose time limit starts when it begins, not when it is queued."""
 
     __slots__ = ("_function", "_tell", "ends", "limit_s")
 
@@ -148,18 +148,18 @@ class Timed(Generic[R]):
         self.limit_s, self.ends = limit_s, 0.0
 
     def __call__(self) -> R:
-        """Begin."""
+        """Start the clock and call the function."""
         self.ends = time.monotonic() + self.limit_s
         self._tell()
         return self._function()
 
     def left_s(self) -> float:
-        """Seconds until its time is up, once it began."""
+        """Seconds left of its time limit, once it began."""
         return max(self.ends - time.monotonic(), 0)
 
 
 class Errand(Generic[R]):
-    """Something async that sync code waits for: on the background loop or, where that cannot come to it, alone on a loop of its own."""
+    """An awaitable that sync code waits for: on the background loop or, if that is blocked, on a separate loop."""
 
     __slots__ = ("_loop", "_make", "_name", "_task", "future")
 
@@ -177,7 +177,7 @@ class Errand(Generic[R]):
             return
         try:
             threading.Thread(target=context.run, args=(self._alone,), name="ferrule-loop-once", daemon=True).start()
-        except RuntimeError:  # the system gives no more threads
+        except RuntimeError:  # the system starts no more threads
             self._loop.close()
             raise
 
@@ -210,7 +210,7 @@ class Errand(Generic[R]):
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 if not self.future.set_running_or_notify_cancel():
-                    runner.get_loop()  # made here, so that it is closed here
+                    runner.get_loop()  # created here, so that it is closed here
                     return
                 self._end(runner, made())  # before the runner is closed, which waits for threads that the loop has started
         except BaseException as error:  # noqa: BLE001  handed to the waiting thread
@@ -224,7 +224,7 @@ class Errand(Generic[R]):
             self.future.set_exception(error)
 
     def cancel(self) -> None:
-        """Interrupted while waiting (Ctrl-C): do not leave the coroutine running."""
+        """Cancel the coroutine after an interrupt (Ctrl-C), so that it does not keep running."""
         if not self.future.done():
             with suppress(RuntimeError):  # that loop has just ended
                 self._loop.call_soon_threadsafe(self._stop)
@@ -234,16 +234,16 @@ class Errand(Generic[R]):
             self._task.cancel()
 
     def is_reacted_to(self) -> bool:
-        """Whether the loop still does what it is asked."""
+        """Whether the loop still responds."""
         answered = threading.Event()
         try:
             self._loop.call_soon_threadsafe(answered.set)
-        except RuntimeError:  # it has just ended, and this with it
+        except RuntimeError:  # the loop has just ended, and the errand with it
             return True
         return answered.wait(REACTS_WITHIN_S)
 
     def blocker(self) -> str:
-        """The name of the async tool that keeps the loop from reacting; empty if it is not known."""
+        """The name of the async tool that blocks the loop; empty if unknown."""
         import asyncio
 
         task = asyncio.current_task(self._loop)
@@ -257,7 +257,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-def _after_fork() -> None:  # the child's one thread is none of ours, whatever it was in its parent
+def _after_fork() -> None:  # the child's only thread is not a pool thread, even if it was one in the parent
     here.__dict__.clear()
 
 

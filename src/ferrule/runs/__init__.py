@@ -1,1 +1,1 @@
-"""Drivers, journal, events: the floor that acts."""
+"""Execution of runs: drivers, journal, stores, observers."""

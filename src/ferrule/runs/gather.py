@@ -1,4 +1,4 @@
-"""`gather`: several programs at once inside a `forward`, each with a place of its own in the journal."""
+"""`gather`: several programs at once inside a `forward`, each with its own slots in the journal."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 async def gather(*branches: Awaitable[Any]) -> list[Any]:
-    """Like `asyncio.gather(a.acall(...), b.acall(...))`, results in order, and fit to be replayed: branches may even be equal.
+    """Like `asyncio.gather(a.acall(...), b.acall(...))`, with results in order, but replayable even if branches are equal.
 
-    Every branch goes as far as it can: if some wait for a person, all their questions are pending together. Otherwise the first error, in
-    the order of the branches, is raised after all have ended.
+    Every branch runs as far as it can: if some wait for a person, all their questions are pending together. Otherwise the first error, in
+    branch order, is raised after all have ended.
     """
     import asyncio
 

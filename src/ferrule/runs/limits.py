@@ -1,7 +1,7 @@
-"""`Limits`: the bounds of a run; and `Budget`: how much of them is spent.
+"""`Limits`: the bounds of a run. `Budget`: how much of them is spent.
 
-Budgets form a chain from the inside out: what a program spends is spent in every budget around it, and the innermost limit that is reached
-counts. Counts come from acts, so a replay counts the same again. The clock does not: where a limit was reached, that is journalled.
+Budgets form a chain from the inside out: a program's spending counts in every budget around it, and the innermost reached limit applies.
+Counts come from acts, so a replay counts the same again. Time does not, so reaching a limit is journalled.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
 _COUNTS = ("steps", "tool_calls", "tokens")
 _AMOUNTS = ("cost", "wall_s", "tool_s")
 SHARED = (*_COUNTS, *_AMOUNTS)
-"""The bounds that hold for a program and all it calls together."""
+"""The bounds on a program together with everything it calls."""
 _shared_of = attrgetter(*SHARED)
 _NONE_SHARED = (None,) * len(SHARED)
 
 
 class Limits(Record, kw_only=True):
-    """How far a program may go, and with it all that it calls: `ReAct(..., limits=)`, `agent(..., limits=)`, or the setting `limits`.
+    """Bounds on a program together with everything it calls: `ReAct(..., limits=)`, `agent(..., limits=)`, or the setting `limits`.
 
-    Where a limit is reached no further model call is made, but for an agent's last one, which extracts an answer from what is there;
-    `prediction.reason` then names the limit. A program that cannot do so raises `LimitReachedError`. None means no limit.
+    Once a limit is reached, no further model call is made, except an agent's last one, which extracts an answer from the steps so far;
+    `prediction.reason` then names the limit. Other programs raise `LimitReachedError`. None means no limit.
     """
 
     steps: int | None = None
     """Turns of all loops together."""
     tool_calls: int | None = None
-    """Calls of tools. Those of one turn that are over it are not run, and the model is told so."""
+    """Tool calls. Calls of one turn beyond the limit are not run; the model gets an error result for each."""
     tokens: int | None = None
     """Input and output tokens of all model calls."""
     cost: float | None = None
-    """What the providers say the calls cost, in their unit. Models that do not say it cost nothing here."""
+    """Cost of the calls as reported by the providers, in their unit. Models that report no cost count as 0."""
     wall_s: float | None = None
-    """Seconds one execution may take. Time in which the run waits for a person does not count; a resumed run begins at 0."""
+    """Seconds one execution may take. Waiting for a person does not count; a resumed run starts at 0."""
     tool_s: float | None = None
-    """Seconds one call of a tool may take that has no `timeout_s` of its own. Programs as tools have none."""
+    """Seconds one tool call may take if the tool sets no `timeout_s`. Does not apply to programs as tools."""
     same_error: int = 5
-    """Bad steps of the model in a row (no such tool, bad arguments, an unreadable answer) before the run is stopped."""
+    """Consecutive bad steps of the model (unknown tool, bad arguments, unparseable answer) before the run stops."""
     observation_chars: int = 100_000
-    """A longer result of a tool is shown to the model with its middle cut out; the trajectory keeps it whole."""
+    """Longer tool results are shown to the model with the middle cut out; the trajectory keeps them whole."""
 
     def __post_init__(self) -> None:
         for name, value in fields_of(self).items():
@@ -63,7 +63,7 @@ class Limits(Record, kw_only=True):
 
     @property
     def are_shared(self) -> bool:
-        """Whether there is a bound that what a program calls has a part in."""
+        """Whether any bound is shared with the programs and tools that a program calls."""
         return _shared_of(self) != _NONE_SHARED
 
 
@@ -81,12 +81,12 @@ _counting = threading.Lock()
 
 
 def clock() -> float:
-    """Seconds of a clock that only goes forward; a test puts its own in place."""
+    """Seconds of a monotonic clock; tests replace it."""
     return time.monotonic()
 
 
 class Budget:
-    """Limits, and what was spent of them."""
+    """Limits, and how much of them is spent."""
 
     __slots__ = ("_began", "_timed", "cost", "limits", "outer", "steps", "tokens", "tool_calls")
 
@@ -107,7 +107,7 @@ class Budget:
             each = each.outer
 
     def spend(self, *, steps: int = 0, tool_calls: int = 0, tokens: int = 0, cost: float = 0.0) -> None:
-        """Count something done, here and further out."""
+        """Count spending here and in every budget around this one."""
         with _counting:
             for each in self._chain():
                 each.steps += steps
@@ -120,11 +120,11 @@ class Budget:
         self.spend(tokens=response.usage.total_tokens, cost=response.cost or 0.0)
 
     def spent(self) -> dict[str, Any]:
-        """What was spent here, as JSON, for `spend`."""
+        """The spending here, as JSON, for `spend`."""
         return {"steps": self.steps, "tool_calls": self.tool_calls, "tokens": self.tokens, "cost": self.cost}
 
     def take_calls(self, wanted: int) -> int:
-        """How many of so many tool calls may run; they are counted."""
+        """How many of the `wanted` tool calls may run. Those are counted."""
         with _counting:
             allowed = wanted
             for each in self._chain():
@@ -135,7 +135,7 @@ class Budget:
         return allowed
 
     def reached(self) -> LimitReachedError | None:
-        """The first limit that is reached, from the inside out."""
+        """The innermost limit that is reached, or None."""
         for each in self._chain():
             limits = each.limits
             spent: Mapping[str, float] = {"steps": each.steps, "tool_calls": each.tool_calls, "tokens": each.tokens, "cost": each.cost}
@@ -148,7 +148,7 @@ class Budget:
         return None
 
     def with_timeout(self, checked: CheckedCall) -> CheckedCall:
-        """The call with `tool_s` as its timeout, where its tool has none."""
+        """The call with `tool_s` as its timeout, if its tool has none."""
         limits = [each.limits.tool_s for each in self._chain() if each.limits.tool_s is not None]
         tool: Any = checked.tool
         if not limits or tool.timeout_s is not None:

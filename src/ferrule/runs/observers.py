@@ -1,7 +1,7 @@
-"""Observers: who is told what goes on, and the wall that keeps them from changing it.
+"""Observers: receive a run's events, behind a wall that keeps their errors out of the run.
 
-In: events. Out: calls of callbacks. One of the two places where any exception is caught: an observer that fails is reported as a warning,
-and the run goes on as if it had not been there.
+In: events. Out: calls of callbacks. One of the two places that catch any exception: a failing observer causes a warning, and the run
+continues unaffected.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Observer = Callable[[events.Event], None]
 R = TypeVar("R")
 
 exchanges: deque[tuple[Any, Request, Response | str]] = deque(maxlen=100)
-"""The latest model calls of the process, for `inspect_history`: `(model, request, response)`; of a call that failed, its error as text."""
+"""The latest model calls of the process, for `inspect_history`: `(model, request, response)`; for a failed call, its error as text."""
 
 
 class Observers:
-    """Tells every observer of a run, one event at a time."""
+    """Sends events to every observer of a run, one at a time."""
 
     __slots__ = ("_lock", "each", "parent_id", "run_id")
 
@@ -45,13 +45,13 @@ class Observers:
         self.parent_id = parent_id
 
     def inside(self, call_id: str) -> Observers:
-        """The same observers, told of what goes on inside one tool call of the run."""
+        """The same observers, for events inside one tool call of the run."""
         inner = Observers((), run_id=self.run_id, parent_id=call_id)
         inner.each, inner._lock = self.each, self._lock
         return inner
 
     def __call__(self, event: events.Event) -> None:
-        """Tell one event to all."""
+        """Send one event to all observers."""
         event.run_id, event.parent_id = self.run_id, self.parent_id
         with self._lock:
             for observer in self.each:
@@ -67,7 +67,7 @@ def _observer(one: Any) -> Observer:
 
 
 class _Hooks:
-    """A callback object with `on_module_start(call_id, instance, inputs)` and its like (DSPy's form), as an observer."""
+    """Adapts a callback object with `on_module_start(call_id, instance, inputs)` and similar methods (DSPy's form) to an observer."""
 
     __slots__ = ("_one",)
 
@@ -107,20 +107,20 @@ class _Hooks:
 
 
 class Execution(Changing):
-    """One execution of a run. What it started and nobody waits for any more (a thread, say) sees here that it is over."""
+    """One execution of a run. Abandoned work, such as a thread, checks here whether the execution is over."""
 
     outer: Any = None
     """The tool call inside which this run was started; None for an outermost one."""
     over: bool = False
     left: bool = False
-    """Whether its stream was left: then what sync code waits for here is cancelled, and that is the run's own cancellation."""
+    """Whether its stream was left: then awaitables that sync code waits for are cancelled, and that counts as cancelling the run."""
     awaited: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
-    """What sync code waits for, on the background loop."""
+    """Tasks on the background loop that sync code waits for."""
 
 
 async def cancellable(life: Any, value: Awaitable[R]) -> R:
-    """Await something that sync code waits for, within reach of whoever leaves the stream of the run, or of one around it."""
-    import asyncio  # late: sync tools alone have no use for it
+    """Await a value for sync code; leaving the stream of this run, or of a run around it, cancels the waiting."""
+    import asyncio  # imported late: sync tools do not need it
 
     around: list[Execution] = []
     while life is not None:
@@ -131,7 +131,7 @@ async def cancellable(life: Any, value: Awaitable[R]) -> R:
     for each in around:
         each.awaited.add(task)
     try:
-        if any(each.left for each in around):  # just now: what did not begin does not begin
+        if any(each.left for each in around):  # left just now: do not begin
             if inspect.iscoroutine(value):
                 value.close()
             raise asyncio.CancelledError
@@ -148,26 +148,26 @@ class CallPlace(Changing):
     call_id: str
     run_id: str
     frame: Any = None
-    """The `Frame` that made the call (`state.py` stands on this module): programs inside the tool share its budget, and end with it."""
+    """The `Frame` that made the call (untyped: `state.py` imports this module): programs inside the tool share its budget and its end."""
     over: bool = False
-    """Whether the call ended: also where its thread goes on, after a timeout."""
+    """Whether the call ended, even if its thread still runs after a timeout."""
     slot: str = ""
     checked: CheckedCall | None = None
     db: Any = None
-    """What the tool writes through, in a transaction of the store, where it is transactional."""
+    """The database of a transactional tool, inside a transaction of the store."""
     inputs: Any = None
-    """What the server that the tool lives on asks a person during the call (`inputs.py`); None for local tools."""
+    """Questions of the tool's server to a person during the call (`elicitation.py`); None for local tools."""
     direct_calls: int = 0
-    """How many tools that take a `Context` its function has called by hand."""
+    """How many tools that take a `Context` the tool's function has called directly."""
 
     @property
     def outer(self) -> Any:
-        """The execution, or the call of a program, that made this call."""
+        """The execution or program call that made this call."""
         return self.frame.life if self.frame is not None else None
 
     @property
     def caller(self) -> Any:
-        """The program that calls; None for a direct call."""
+        """The calling program; None for a direct call."""
         return self.frame.run.program if self.frame is not None else None
 
     def cancellable(self, value: Awaitable[R]) -> Awaitable[R]:
@@ -175,7 +175,7 @@ class CallPlace(Changing):
         return cancellable(self, value)
 
     def context(self, tool: ToolSpec, arguments: CheckedArguments) -> Context[Any]:
-        """What the tool is given: of this call, or of one that its function makes to another tool by hand."""
+        """The tool's `Context`: for this call, or for a call that its function makes directly to another tool."""
         slot, db = self.slot, self.db
         if self.checked is None or self.checked.arguments is not arguments:
             slot, db = f"{slot}>{self.direct_calls}", None
@@ -197,14 +197,14 @@ class CallPlace(Changing):
         return self.over or (self.frame is not None and self.frame.run.cancelled)
 
     def progress(self, message: str, done: float | None, total: float | None) -> None:
-        """Tell the run's observers how far the call is."""
+        """Report the call's progress to the run's observers."""
         if self.tell is not None:
             self.tell(events.CallProgress(self.call_id, message, done, total))
 
 
 def without_traces(error: BaseException) -> None:
-    """Take the tracebacks off an error, and off those it came of: each keeps all callers alive, with everything that they hold."""
-    seen = {id(sys.exception())}  # what the caller is dealing with, in an `except` around the run, is the caller's own
+    """Remove the tracebacks of an error and its causes: each traceback keeps all callers' frames and their objects alive."""
+    seen = {id(sys.exception())}  # an error that the caller handles, in an `except` around the run, keeps its traceback
     todo: list[BaseException | None] = [error]
     while todo:
         each = todo.pop()
@@ -218,7 +218,7 @@ def without_traces(error: BaseException) -> None:
 
 
 def progress(message: str = "", *, done: float | None = None, total: float | None = None) -> None:
-    """From inside a tool: tell the run's observers how far the call is. Outside a run it does nothing."""
+    """From inside a tool: report the call's progress to the run's observers. Does nothing outside a run."""
     place = settings.scope().call
     if place is not None:
         place.progress(message, done, total)
@@ -231,7 +231,7 @@ def is_cancelled() -> bool:
 
 
 def emit_event(name: str, payload: Any = None) -> None:
-    """From inside a tool or a program: tell the run's observers anything. Outside a run it does nothing."""
+    """From inside a tool or a program: send a custom event to the run's observers. Does nothing outside a run."""
     here = settings.scope()
     tell = here.call.tell if here.call is not None else here.frame.tell if here.frame is not None else None
     if tell is not None:

@@ -1,8 +1,8 @@
-"""`Store`: where runs are kept, as a port.
+"""The protocols that runs depend on: `Store`, `Program`, `Persistence`.
 
-A store knows nothing of programs. It keeps texts (the head of a run, the entries of its journal, decisions), and who may write: a *lease*
-is the right to write to one run, and its token is checked at every write. So a process that was thought dead and comes back finds its
-next write refused, and two processes never write to one run.
+A store knows nothing of programs. It keeps texts (the head of a run, the entries of its journal, decisions) and leases: a *lease* is the
+right to write to one run, and its token is checked at every write. So if a process believed dead comes back, its next write is refused,
+and two processes never write to one run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class Lease(Record):
-    """The right to write to one run, until another one takes it."""
+    """The right to write to one run, until another process takes it."""
 
     run_id: str
     token: int
-    """Grows with every lease of the run, from a number that no other run of its id began at: the fencing token."""
+    """The fencing token: grows with every lease of the run, from a start that no other run with this id had."""
 
 
 class Stored(Record):
@@ -34,7 +34,7 @@ class Stored(Record):
     head: str
     entries: list[str]
     decisions: list[str]
-    """Those made and not yet taken up by the run."""
+    """Decisions that the run has not used yet."""
     lease: Lease | None = None
 
 
@@ -45,34 +45,34 @@ class Summary(Record, kw_only=True):
     program: str
     status: str
     created_at: float
-    """Seconds since 1970, as all times here."""
+    """Seconds since 1970, like all times here."""
     updated_at: float
     questions: tuple[Question, ...] = ()
-    """What waits for a person."""
+    """Questions that wait for a person."""
     error: str | None = None
     recoveries: int = 0
-    """How many times the run was taken over from a process that died, without having come to a rest since."""
+    """How many times the run was taken over from a dead process since it last came to rest."""
     leased: bool = False
-    """Whether a process is at work on it right now."""
+    """Whether a process is executing it right now."""
     decided: tuple[str, ...] = field(default_factory=tuple[str, ...])
-    """Ids of the questions that are decided, and wait for the run to be resumed."""
+    """Ids of the decided questions, if the run is not resumed yet."""
 
 
 class Store(Protocol):
-    """Keeps runs. Every method raises `StoreError` where it cannot do its work, and then has changed nothing."""
+    """Keeps runs. A method that fails raises `StoreError` and changes nothing."""
 
     def create(self, run_id: str, *, program: str, head: str) -> Lease:
-        """Keep a new run, and lease it. Raises `StoreError` if there is one of that id."""
+        """Keep a new run and lease it. Raises `StoreError` if the id exists."""
         ...
 
     def take(self, run_id: str, *, after: int) -> Stored:
-        """Lease a run: its entries from number `after` on. Raises `StoreError` while another process is at work on it."""
+        """Lease a run; returns it with its entries from number `after` on. Raises `StoreError` while another process executes it."""
         ...
 
     def append(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
-        """Write one entry, durable on return. False if the run was cancelled meanwhile: then one that `starts` an effect is not written.
+        """Write one entry, durable on return. False if the run was cancelled meanwhile: an entry that `starts` an effect is not written.
 
-        `consumes` is the id of the question whose decision the entry takes up. Raises `StoreError` if the lease was lost.
+        `consumes` is the id of the question whose decision the entry uses. Raises `StoreError` if the lease was lost.
         """
         ...
 
@@ -83,49 +83,49 @@ class Store(Protocol):
     def transaction(self, lease: Lease) -> AbstractContextManager[Any]:
         """A connection whose changes are committed together with the entries written inside the block, or not at all.
 
-        `ctx.db` uses its `execute`, `executemany`, `in_transaction` and (from another thread) `interrupt`: those of `sqlite3.Connection`.
+        `ctx.db` uses its `execute`, `executemany`, `in_transaction` and (from another thread) `interrupt`, as in `sqlite3.Connection`.
         """
         ...
 
     def release(self, lease: Lease, *, status: str, head: str) -> None:
-        """Give the lease back: the run came to a rest."""
+        """Give the lease back, when the run comes to rest."""
         ...
 
     def load(self, run_id: str) -> Stored:
-        """A run, to be read."""
+        """Read a run without leasing it."""
         ...
 
     def decide(self, run_id: str, decision: Decision) -> None:
-        """Put a `Decision` on a waiting question. Raises `DecisionError` if none of that id waits, or it is decided."""
+        """Record a `Decision` on a waiting question. Raises `DecisionError` if no such question waits, or it is decided."""
         ...
 
     def cancel(self, run_id: str) -> None:
-        """Cancel a run: before its next step, or at once if nobody is at work on it; then its questions and open decisions are gone."""
+        """Cancel a run: before its next step, or at once if no process executes it. Its questions and unused decisions are then deleted."""
         ...
 
     def list(self, *, status: str | None = None, limit: int | None = None) -> list[Summary]:
-        """Runs, those changed last first."""
+        """Runs, most recently changed first."""
         ...
 
     def delete(self, run_id: str) -> None:
-        """Remove a run with all that is kept of it."""
+        """Remove a run and all its data."""
         ...
 
     def redact(self, run_id: str) -> None:
-        """Remove inputs, journal, questions and decisions of a run that ended; that it was, and how it ended, stays."""
+        """Remove inputs, journal, questions and decisions of an ended run; the record that it ran, and its status, stay."""
         ...
 
     def prune(self, *, older_than_s: float, statuses: Iterable[str] = ("done", "failed", "cancelled")) -> int:
-        """Delete runs of these statuses that did not change for so long; returns how many."""
+        """Delete runs with these statuses that have not changed for `older_than_s`; returns how many."""
         ...
 
 
 class Program(Protocol):
-    """What a run needs of a program: a flow of acts, or a plain `forward`."""
+    """The part of a program that a run uses: a flow of acts, or a plain `forward`."""
 
     @property
     def is_flow(self) -> bool:
-        """Whether `flow` yields acts; else `forward` and `aforward` are plain Python."""
+        """Whether `flow` yields acts; otherwise `forward` and `aforward` are plain Python."""
         ...
 
     @property
@@ -140,7 +140,7 @@ class Program(Protocol):
 
     @property
     def name(self) -> str:
-        """What journals and events call it."""
+        """The name in journals and events."""
         ...
 
     def flow(self, *args: Any, **inputs: Any) -> Flow:
@@ -167,9 +167,9 @@ class Persistence(Protocol):
         ...
 
     def open(self) -> None:
-        """Lease the run, before an execution."""
+        """Lease the run before an execution."""
         ...
 
     def close(self) -> None:
-        """Write down how it rests, and give the lease back."""
+        """Store the run's state at rest and give the lease back."""
         ...

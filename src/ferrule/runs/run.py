@@ -1,6 +1,6 @@
-"""`Run`: one execution of a program as a value; and `execute`, which carries it as far as it goes.
+"""`Run`: one execution of a program as a value; and `execute`, which runs it until it ends or waits.
 
-Executing a run again replays its journal into a fresh execution of the program and goes on where it stopped.
+Executing a run again replays its journal into a fresh execution of the program and continues where it stopped.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Run(RunState):
 
     @property
     def messages(self) -> Messages:
-        """The conversation so far: of an unfinished run, what its program itself asked last in this process."""
+        """The conversation so far; for an unfinished run, the latest request of its own program in this process."""
         self._ensure_outcome()
         found = getattr(self.outcome, "messages", None)
         return found if isinstance(found, Messages) else self.said or Messages()
@@ -80,26 +80,26 @@ class Run(RunState):
         return ConfirmationRequired(first.text, confirmation_id=first.id, tool_call=first.call, run=self)
 
     def answer(self, decision: Decision) -> None:
-        """Put one decision on a pending question; the same one once more is passed over.
+        """Record one decision on a pending question; repeating the same decision has no effect.
 
-        Raises `DecisionError` if there is no such question, it is decided otherwise, its time is over, or the decision makes no sense.
+        Raises `DecisionError` if the question does not exist, has another decision, or has expired, or if the decision is invalid.
         """
         put_decision(self, decision)
 
     @property
     def grants(self) -> dict[str, Grant]:
-        """The grants that still hold (see `Grant`), by the id of the question each was given with; `calls` is how many are left."""
+        """The valid grants (see `Grant`), by the id of the question each was given with; `calls` is how many remain."""
         return open_grants(self)
 
     def revoke(self, grant_id: str, *, by: str = "") -> None:
-        """End a grant: later calls are asked about again. Raises `DecisionError` if there is none of this id.
+        """End a grant: later calls ask again. Raises `DecisionError` for an unknown id.
 
-        It holds at once here; a store is told when the run next comes to a rest.
+        Takes effect here at once; a store is updated when the run next comes to rest.
         """
         revoke_grant(self, grant_id, by=by)
 
     def resume(self) -> Run:
-        """Go on: replay what is journalled, then act. Returns this run, which may wait again."""
+        """Continue the run: replay the journal, then act. Returns this run, which may wait again."""
         self.goes_on(resumed=True)
         execute(self)
         return self
@@ -110,10 +110,10 @@ class Run(RunState):
         await aexecute(self)
         return self
 
-    # -- kept, and on paper ----------------------------------------------------------------------------------
+    # -- stores and JSON -------------------------------------------------------------------------------------
 
     def keep(self, store: Store) -> None:
-        """Keep this run in a store from its next execution on. Called by `program.start(store=...)`."""
+        """Keep this run in a store, starting with its next execution. Called by `program.start(store=...)`."""
         from ferrule.runs.store.stored_run import StoredRun
 
         self.kept = StoredRun(store, self, is_new=True)
@@ -122,10 +122,10 @@ class Run(RunState):
     def load(
         cls, store: Store, run_id: str, program: Program, *, tools: Iterable[Any] = (), migrate: bool = False, deps: Any = None
     ) -> Run:  # fmt: skip
-        """A run out of a store, in any process; `resume()` goes on with it. Nothing is executed here.
+        """Load a run from a store, in any process; `resume()` continues it. Nothing is executed here.
 
         `program` must be the one the run was started with: another signature or tool raises `ReplayMismatchError`, which shows both sides;
-        `migrate=True` tries all the same. `tools` are those that were passed as inputs, or loaded by the run.
+        `migrate=True` skips this check. `tools` are the tools that were passed as inputs or loaded by the run.
         Raises `StoreError` if there is no such run.
         """
         from ferrule.runs.journal.encode import parse_object, read_decision
@@ -133,7 +133,7 @@ class Run(RunState):
 
         stored = store.load(run_id)
         head = {**parse_object(stored.head, "the head of a run"), "status": stored.status}
-        if stored.status != "waiting":  # what it waited for before it went on, and was cut off
+        if stored.status != "waiting":  # the run had resumed and was interrupted: its questions are outdated
             head["questions"] = []
         run = cls._from_head(head, stored.entries, program, tools, migrate=migrate)
         revoked = {key: each for key, each in run.answers.items() if each.kind == "revoke"}
@@ -147,11 +147,11 @@ class Run(RunState):
 
     @staticmethod
     def list(store: Store, *, status: str | None = None) -> builtins.list[Summary]:
-        """The runs of a store, those changed last first: ids, status, and what waits for a person."""
+        """The runs of a store, most recently changed first: ids, status, and pending questions."""
         return store.list(status=status)
 
     def to_json(self) -> str:
-        """The whole run as one JSON document, from which `Run.from_json` makes an equal one. Raises `RunError` while it executes."""
+        """The whole run as one JSON document; `Run.from_json` restores an equal run. Raises `RunError` while it executes."""
         from ferrule.runs.journal.encode import entry_form
         from ferrule.runs.store.document import head_form, inputs_form
         from ferrule.values.encoding.encode import json_text
@@ -162,7 +162,7 @@ class Run(RunState):
 
     @classmethod
     def from_json(cls, text: str, program: Program, *, tools: Iterable[Any] = (), migrate: bool = False, deps: Any = None) -> Run:
-        """A run out of `to_json`; what `program`, `tools` and `migrate` mean, see `load`."""
+        """Restore a run from `to_json`. For `program`, `tools` and `migrate`, see `load`."""
         from ferrule.runs.journal.encode import parse_object
 
         head = parse_object(text, "a run")
@@ -187,17 +187,17 @@ class Run(RunState):
         return run
 
     def _ensure_outcome(self) -> None:
-        """A run that was done when it was loaded: what it returned is made of its journal when it is first asked for.
+        """Rebuild the result of a run that was done when loaded, by a replay of its journal at the first access.
 
-        Raises what keeps the program from going the same way again: no model configured (none is asked), or another one.
+        Raises an error if the replay cannot follow the journal: no model configured (none is called), or another model.
         """
         unread = self.unread
         if unread is None:
             return
-        # A replay may need the background loop: that loop does not wait for another thread's replay, but makes one of its own.
+        # A replay may need the background loop: so that loop never waits for another thread's replay, but runs a separate one.
         is_alone = unread.acquire(blocking=not offload.is_awaited_by_loop())
         try:
-            if self.unread is not None:  # no other thread made it meanwhile
+            if self.unread is not None:  # no other thread rebuilt it meanwhile
                 self._rebuild_outcome()
         finally:
             if is_alone:
@@ -208,7 +208,7 @@ class Run(RunState):
         again.key, again.deps, again.extra_tools = self.key, self.deps, self.extra_tools
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
         again.journal = Journal(self.journal.entries, replayed_only)
-        with settings.entered(Scope(settings.scope().overrides)):  # whoever reads it, in a tool perhaps, pays nothing for it
+        with settings.entered(Scope(settings.scope().overrides)):  # a reader, perhaps inside a tool, is not charged for the replay
             execute(again, is_silent=True)
         if again.error is not None:
             raise again.error
@@ -220,10 +220,10 @@ class Run(RunState):
 
 
 def execute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False, is_silent: bool = False) -> None:
-    """Carry a run as far as it goes in this thread. How it ended stands in `run.status`; only interrupts are raised.
+    """Execute a run in this thread until it ends or waits. The outcome is in `run.status`; only interrupts are raised.
 
-    `is_silent`: nobody is told, for it is only read, and all of it was told before.
-    Raises `RunError` where it cannot even begin: it is executing or done, or its store cannot be written, or another process has it.
+    `is_silent`: send no events, because this replay only reads, and its events were sent before.
+    Raises `RunError` if it cannot begin: it is executing or done, its store cannot be written, or another process holds it.
     """
     offload.run_blocking(_execute(run, observers, wants_deltas=wants_deltas, is_silent=is_silent, blocks=True))
 
@@ -253,7 +253,7 @@ async def _execute(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, 
             if run.kept is not None and not blocks and not isinstance(run.error, GeneratorExit):
                 await offload.run_or_cancel(partial(_release, run))
         finally:
-            _release(run)  # here, where no thread came to it
+            _release(run)  # here, if no thread did it
             _announce_end(run)
 
 
@@ -263,14 +263,14 @@ async def _aopen(run: Run, kept: Persistence) -> None:
     try:
         await offload.run_or_cancel(kept.open)
     except asyncio.CancelledError as error:
-        if kept.is_open:  # by a thread, which is not stopped: what it leased is given back
+        if kept.is_open:  # opened by a thread that cannot be stopped: give its lease back
             run.stopped(error)
             await offload.run_or_cancel(partial(_release, run))
         raise
 
 
 def call_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
-    """Execute a program and return what it returns: inside the run that executes here (a child frame of it), else as a run of its own."""
+    """Execute a program and return its result: in a child frame of the run that executes here, otherwise as a separate run."""
     frame = _running_frame()
     if frame is None:
         run = Run(program, args, inputs)
@@ -309,7 +309,7 @@ def _running_frame() -> Frame | None:
 def _begin(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool = False) -> Scope:
     here = settings.current()
     outer = settings.scope().call
-    # A program that a tool calls tells whoever listens to the tool's run.
+    # A program called by a tool reports to the observers of the tool's run.
     told = () if is_silent else (*(outer.tell.each if outer is not None and outer.tell is not None else here.callbacks), *observers)
     tell = Observers(told, run_id=run.id, parent_id=outer.call_id if outer is not None else "") if told else None
     frame = run.begin(tell, wants_deltas=wants_deltas, within=outer)
@@ -321,13 +321,13 @@ def _begin(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_silen
 
 
 def _release(run: Run) -> None:
-    """The run came to a rest: where it is kept, that is written down."""
+    """Store the run's state and release it, if it is kept in a store."""
     if run.kept is None:
         return
     try:
         run.kept.close()
     except StoreError as error:
-        # Every answer is on disk; that the run rests is not. So it counts as crashed, and resuming it finds the same end.
+        # Every answer is on disk, but the final status is not. So the run counts as crashed, and resuming it reaches the same end.
         if not _is_interrupted(run):
             run.error, run.status = run.error or error, "failed"
 
@@ -337,7 +337,7 @@ def _announce_end(run: Run) -> None:
     if run.tell is not None:
         run.tell(events.RunFinished(prediction=run.outcome) if run.status == "done" else events.RunFinished(error=error))
     if error is not None and _is_interrupted(run):
-        raise error  # KeyboardInterrupt, CancelledError, SystemExit: the run is resumable, and the interrupt goes on
+        raise error  # KeyboardInterrupt, CancelledError, SystemExit: the run is resumable, and the interrupt propagates
 
 
 def _is_interrupted(run: Run) -> bool:

@@ -1,6 +1,6 @@
-"""What a run is made of while it executes: its state and its frames.
+"""The state and the frames of a run while it executes.
 
-The drivers work on these; `run.py` puts the doors on top that people use.
+The driver works on these; `run.py` adds the public methods.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.message import Messages
 
 _BEGINNING = threading.RLock()
-"""May be taken twice by one thread: where memory is tidied up under it, a stream that nobody holds any more cancels its run."""
+"""Reentrant: garbage collection while it is held may finalize an unreferenced stream, which cancels its run."""
 _COUNTING = threading.Lock()
-"""Programs that run at once count in the frame around them, from threads of their own."""
+"""Concurrent programs add to the frame around them from separate threads."""
 RunStatus = Literal["running", "waiting", "done", "failed", "cancelled"]
 
 
@@ -48,25 +48,25 @@ class Frame(Changing):
     path: str = ""
     acts: int = 0
     tokens: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
-    """Input, output, cached, and model calls so far: added up in place, as every call adds to it."""
+    """Input, output and cached tokens, and model calls so far, summed in place at every call."""
     children: dict[str, int] = field(default_factory=dict[str, int])
-    """How many children of one key were started here."""
+    """How many children of each key were started here."""
     active: dict[str, str] = field(default_factory=dict[str, str])
-    """Keys of children that are executing right now, with their paths."""
+    """Keys of the children executing right now, with their paths."""
     life: Execution | CallPlace = field(default_factory=Execution)
-    """The execution, or the call of a program as a tool, that this frame ends with."""
+    """The execution, or the call of a program as a tool, whose end ends this frame."""
     tell: Observers | None = None
     budget: Budget | None = None
-    """What is left of the limits that hold here; None where there are none."""
+    """The budget that holds here; None without limits."""
 
     last_calls: int = -1
-    """Model calls that may still be made after a limit was reached, so that the program can make an end; -1 as long as none was."""
+    """Model calls left for the program to finish after a limit was reached; -1 before that."""
     live: bool = True
-    """Whether the latest act was answered now: then what the program tells of it was not told before."""
+    """Whether the latest act was answered live: then its events have not been sent before."""
     outer: Frame | None = None
-    """The frame inside which this one is: what is spent here is spent there."""
+    """The enclosing frame: spending here counts there too."""
     blocks: bool = True
-    """Whether the driver of this frame blocks its thread while it waits; else it awaits."""
+    """Whether the driver of this frame blocks its thread while it waits; otherwise it awaits."""
 
     def check(self) -> None:
         """Before each act: raise `RunCancelledError` if the run was cancelled, or if this frame was abandoned."""
@@ -74,7 +74,7 @@ class Frame(Changing):
         self.run.check()
 
     def check_alive(self) -> None:
-        """Raise `RunCancelledError` if what this frame belongs to is over: a run that ended, a call that was given up."""
+        """Raise `RunCancelledError` if this frame's run has ended or its call was abandoned."""
         life: Execution | CallPlace | None = self.life
         while life is not None:
             if life.over:
@@ -92,7 +92,7 @@ class Frame(Changing):
         return f"{self.path}{at}"
 
     def child(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Frame:
-        """A frame for a program called from inside this one: named by program, inputs, and which call of these it is."""
+        """A frame for a program called from inside this one: named by program, inputs, and the number of the call with these."""
         key = f"{program.name}:{sha256(json_bytes((args, dict(inputs)))).hexdigest()[:12]}"
         if key in self.active:
             msg = (
@@ -106,7 +106,7 @@ class Frame(Changing):
         return self.inner(path)
 
     def branches(self, count: int) -> list[Frame]:
-        """Frames for branches that run at once: named by which `gather` of this frame it is, and their place in it."""
+        """Frames for concurrent branches: named by the number of the `gather` in this frame and their position in it."""
         which = self.children.get("gather", 0)
         self.children["gather"] = which + 1
         return [self.inner(f"{self.path}gather#{which}.{i}/") for i in range(count)]
@@ -117,13 +117,13 @@ class Frame(Changing):
         return Frame(self.run, path, life=self.life, tell=self.tell, budget=self.budget, live=live, outer=self)
 
     def tool_frame(self, slot: str, name: str, place: CallPlace) -> Frame:
-        """A frame for a program that is called as the tool `name`: its place in the journal is below the call's."""
+        """A frame for a program called as the tool `name`: its slots are below the call's slot."""
         tell = self.tell.inside(place.call_id) if self.tell is not None else None
         live = not self.run.journal.has_begun(slot)
         return Frame(self.run, f"{slot}/{name}/", life=place, tell=tell, budget=Budget(outer=self.budget), live=live, outer=self)
 
     def add_usage(self, usage: Usage) -> None:
-        """Count tokens, here and in every frame around this one: of a run that is cut short, what was spent inside counts too."""
+        """Count tokens, here and in every frame around this one, so that an interrupted run counts its inner spending too."""
         frame: Frame | None = self
         with _COUNTING:
             while frame is not None:
@@ -147,7 +147,7 @@ class Frame(Changing):
 
 
 def snapshot(value: Any) -> Any:
-    """A value as it is now: containers are copied, down to what is in them. Raises `InputError` for one that holds itself."""
+    """A snapshot of a value: containers are copied recursively. Raises `InputError` for a container that contains itself."""
     try:
         return _copied(value)
     except RecursionError:
@@ -163,13 +163,13 @@ def _copied(value: Any) -> Any:
 
 
 def _is_cancellation(error: BaseException) -> bool:
-    import asyncio  # late: whatever is cancelled has it loaded
+    import asyncio  # imported late: a cancelled task has loaded it already
 
     return isinstance(error, asyncio.CancelledError)
 
 
 def _checked_id(given: Any) -> str:
-    """An id that any store can write; raises `InputError` for another one."""
+    """Check that any store can write an id; raises `InputError` otherwise."""
     try:
         if given.encode():
             return given
@@ -193,7 +193,7 @@ class RunState:
         self.id = chance[:16].hex() if run_id is None else _checked_id(run_id)
         self.program = program
         self.args = args
-        # What a flow was given is replayed: a list or a history that its caller goes on changing must not change it.
+        # A flow's inputs are replayed: later changes by the caller to a list or a history must not affect them.
         self.inputs = {name: snapshot(value) for name, value in inputs.items()} if program.is_flow else dict(inputs)
         self.journal = Journal()
         self.status: RunStatus = "running"
@@ -202,20 +202,20 @@ class RunState:
         self.error: BaseException | None = None
         self.cancelled = False
         self.executing = False
-        """Whether a driver is at work on it: one at a time, or an approved call would run twice."""
+        """Whether a driver is executing it: only one at a time, or an approved call would run twice."""
         self.resuming = False
         self.steps: list[Step] = []
         self.root: Frame | None = None
-        """The frame of the execution that is going on. Let go of with its end: a run and its frame hold each other, and memory is then
-        given back at once, without waiting for the garbage collector."""
+        """The frame of the current execution. Dropped when it ends: a run and its frame reference each other, and dropping one frees
+        memory at once, without the garbage collector."""
         self.said: Messages | None = None
-        """What the program itself asked a model last."""
+        """The program's own latest model request."""
         self.tokens: list[int] = [0, 0, 0, 0]
-        """Those of the latest execution's frame; a thread that it left behind may still count in them."""
+        """The counts of the latest execution's frame; an abandoned thread may still add to them."""
         self.unread: Any = None
-        """There as long as the run was done when it was loaded, and what it returned is not made of its journal yet."""
+        """Set while a run that was done when loaded has not been replayed yet to rebuild its result."""
         self.trace: TracebackType | None = None
-        """Where the error was raised; every time it is raised again, Python writes the place of that into the error itself."""
+        """The traceback of the original raise; each re-raise changes the error's own traceback."""
         self.tell: Observers | None = None
         self.wants_deltas = False
         self.decisions: list[Decision] = []
@@ -223,26 +223,26 @@ class RunState:
         self.tally = Tally()
         self.answers: dict[str, Decision] = {}
         self.key = chance[16:]
-        """Makes the ids of this run's questions; kept with it."""
+        """Secret from which the ids of this run's questions are made; kept with the run."""
         self.deps: Any = None
-        """What tools get beside their arguments (`Context.deps`); never kept."""
+        """Dependencies passed to tools (`Context.deps`); never stored."""
         self.kept: Persistence | None = None
-        """The run's place in a store; None for one that lives in memory only."""
+        """The run's place in a store; None for a run in memory only."""
         self.outcome: Any = None
         """What the program returned."""
         self.extra_tools: tuple[Any, ...] = ()
-        """Tools that were handed to `Run.load`: where those are found that the run had loaded (`programs/tool_use/dynamic.py`)."""
+        """Tools passed to `Run.load`, to look up the tools that the run had loaded (`programs/tool_use/dynamic.py`)."""
 
     def question_id(self, slot: str) -> str:
-        """An id for the question at a slot: not to be guessed, and the same in every replay of this run."""
+        """An id for the question at a slot: unguessable, and the same in every replay of this run."""
         return hmac.new(self.key, slot.encode(), sha256).hexdigest()[:20]
 
     def decision(self, question_id: str) -> Decision | None:
-        """Take the decision on a question: it can be had once."""
+        """Take the decision on a question. It can be taken once."""
         return self.answers.pop(question_id, None)
 
     def begin(self, tell: Observers | None, *, wants_deltas: bool, within: CallPlace | None = None) -> Frame:
-        """Make ready for an execution, the first or a further one; returns its root frame. `within` is the tool call that starts it."""
+        """Prepare for the first or a later execution; returns its root frame. `within` is the tool call that starts it."""
         with _BEGINNING:
             if self.executing or self.status == "done":
                 raise RunError(f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}.")
@@ -259,8 +259,8 @@ class RunState:
         return root
 
     def check(self) -> None:
-        """Before each act: raise if the run was cancelled from elsewhere, and say so when a replay has come to its end."""
-        if self.cancelled or self.status != "running":  # the second: a branch that nobody waited for outlives its run
+        """Before each act: raise if the run was cancelled from elsewhere; send an event when a replay has ended."""
+        if self.cancelled or self.status != "running":  # the second: an unawaited branch outlives its run
             raise RunCancelledError(f"The run {self.id} {'was cancelled' if self.cancelled else f'is {self.status} already'}.")
         if self.resuming and not self.journal.replaying:
             self.resuming = False
@@ -268,7 +268,7 @@ class RunState:
                 self.tell(events.Resumed(Trajectory(self.steps)))
 
     def cancel(self) -> None:
-        """Stop before the next act; a run that waits for a person stops waiting. What was done is in the journal: `resume()` goes on."""
+        """Stop before the next act; a run that waits for a person stops waiting. The journal is kept: `resume()` continues the run."""
         self.cancelled = True
         with _BEGINNING:
             if self.executing or self.status != "waiting":
@@ -280,16 +280,16 @@ class RunState:
             self.kept.store.cancel(self.id)
 
     def goes_on(self, *, resumed: bool = False) -> None:
-        """Before an execution: a cancellation of an earlier one is over, and one that comes from now on holds.
+        """Before an execution: clear the cancellation of an earlier execution; later cancellations apply to this one.
 
-        One of a run that did not begin yet holds as well, unless somebody resumes it.
+        A cancellation before the first execution also applies, unless the run is resumed.
         """
         with _BEGINNING:
             if not self.executing and (resumed or self.status != "running"):
                 self.cancelled = False
 
     def _forget_untaken(self) -> None:
-        """A decision that nothing was done on yet does not outlive a cancellation: what it allowed is asked about again."""
+        """Drop unused decisions after a cancellation: their questions are asked again."""
         untaken = {key for key, each in self.answers.items() if each.kind != "revoke"}
         self.answers = {key: each for key, each in self.answers.items() if key not in untaken}
         self.decisions = [each for each in self.decisions if each.question_id not in untaken]
@@ -311,7 +311,7 @@ class RunState:
     def stopped(self, error: BaseException) -> None:
         """The execution ended without a prediction."""
         life = self.root.life if self.root is not None else None
-        if isinstance(life, Execution) and life.left and _is_cancellation(error):  # the run's own: nobody's task is cancelled
+        if isinstance(life, Execution) and life.left and _is_cancellation(error):  # the run was cancelled, not the caller's task
             error = RunCancelledError(f"The run {self.id} was cancelled: its stream was left.")
         self._end()
         if isinstance(error, Suspended):

@@ -1,7 +1,7 @@
-"""`EventStream`: a run's events as they come, for `for` and for `async for`.
+"""`EventStream`: a run's events as they happen, for `for` and `async for`.
 
-Iterated with `for`, the run executes in a thread of its own and events arrive through a queue; with `async for`, as a task on this loop.
-Leaving the loop early, or the `with` block, cancels the run; what it did so far is in its journal.
+With `for`, the run executes in a separate thread and events arrive through a queue; with `async for`, it is a task on this event loop.
+Leaving the iteration or the `with` block early cancels the run; its journal keeps the acts so far.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
 
 
 _GRACE_S = 5.0
-"""How long leaving a stream waits for async tools that do not end when they are cancelled."""
+"""How long closing a stream waits for async tools that ignore their cancellation."""
 
 
 class EventStream:
-    """Iterate it once; afterwards `.prediction` is what the program returned (or raises what the run raised)."""
+    """Iterate it once; afterwards `.prediction` is the program's result (or raises the run's error)."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self._started = self._closed = False
         self._task: asyncio.Task[None] | None = None
-        """The run, where it is iterated with `async for`."""
+        """The task of the run, if iterated with `async for`."""
 
     @property
     def prediction(self) -> Any:
-        """What the program returned; see `Run.prediction`. Executes the rest of the run first where nobody iterated to its end."""
+        """The program's result; see `Run.prediction`. Executes the rest of the run first if the iteration did not finish."""
         if not self._started and not (self._closed and self.run.status != "running"):
             for _ in self:
                 pass
         return self.run.prediction
 
     def close(self) -> None:
-        """Cancel the run if it is still going on, with the async tools that run, and wait until those are over; a sync tool is left behind.
+        """Cancel the run and its running async tools if it has not ended, and wait for those tools; a sync tool is left behind.
 
-        Waits for a few seconds at most, and not at all in a tool or an observer of the run itself: it would wait for itself.
+        Waits a few seconds at most, and not at all in a tool or an observer of the run itself, which would wait for itself.
         """
         ending = self._cancel_tasks()
         task = self._task
@@ -60,7 +60,7 @@ class EventStream:
             wait(ending, _GRACE_S)
 
     async def aclose(self) -> None:
-        """`close` without blocking the loop; the run itself is over when this returns."""
+        """`close` without blocking the loop; the run has ended when this returns."""
         ending = self._cancel_tasks()
         if self._task is not None:
             await _stop(self._task)
@@ -70,7 +70,7 @@ class EventStream:
             await asyncio.wait([asyncio.ensure_future(asyncio.wrap_future(each)) for each in ending], timeout=_GRACE_S)
 
     def _cancel_tasks(self) -> list[Future[None]]:
-        """Cancel what goes on; returns what ends with the async tools that sync code waits for."""
+        """Cancel all running work; returns futures that end with the async tools that sync code waits for."""
         self._closed = True
         if self.run.status == "running":
             self.run.cancel()
@@ -81,11 +81,11 @@ class EventStream:
 
         life.left = True
         ending: list[Future[None]] = []
-        for task in list(life.awaited):  # all are cancelled before any is waited for: one may wait for another
+        for task in list(life.awaited):  # cancel all before waiting for any: one may wait for another
             stopping = _stop(task)
             try:
                 ending.append(asyncio.run_coroutine_threadsafe(stopping, task.get_loop()))
-            except RuntimeError:  # that loop has ended, and the tool with it
+            except RuntimeError:  # the loop has ended, and the tool with it
                 stopping.close()
         return ending
 
@@ -104,7 +104,7 @@ class EventStream:
     def _claim(self) -> None:
         if self._started:
             raise RunError("A stream can be iterated once; start another with `program.stream(...)`.")
-        if self._closed and self.run.status != "running":  # a run that begins says itself that it was cancelled
+        if self._closed and self.run.status != "running":  # a run that begins raises its own cancellation error
             raise RunCancelledError("This stream was closed before it was iterated: the run did not go on.")
         self._started = True
 
@@ -152,18 +152,18 @@ class EventStream:
                 yield event
         finally:
             await self.aclose()
-        if not task.cancelled() and (error := task.exception()) is not None:  # it could not even begin, or was interrupted
+        if not task.cancelled() and (error := task.exception()) is not None:  # it could not begin, or was interrupted
             raise error
         self._raise_failure()
 
     def _raise_failure(self) -> None:
-        # A stream that simply ended would hide that the run failed; a run that waits for a person ended well.
+        # A stream that just ended would hide a failed run; a run that waits for a person did not fail.
         if self.run.error is not None:
             raise self.run.error.with_traceback(self.run.trace)
 
 
 def _from_any_thread(put: Callable[[Event], None]) -> Callable[[Event], None]:
-    """Sync tools tell their progress from worker threads; an asyncio queue may be touched by its own thread only."""
+    """Make `put` thread-safe: sync tools report progress from worker threads, but only the loop's thread may use an asyncio queue."""
     import asyncio
 
     loop, home = asyncio.get_running_loop(), threading.get_ident()
@@ -172,14 +172,14 @@ def _from_any_thread(put: Callable[[Event], None]) -> Callable[[Event], None]:
         if threading.get_ident() == home:
             put(event)
         else:
-            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            with suppress(RuntimeError):  # the loop is closed: no listener is left
                 loop.call_soon_threadsafe(put, event)
 
     return tell
 
 
 def _is_within(run: Run) -> bool:
-    """Whether this code is a part of the run: a tool of it, a program in it, or an observer."""
+    """Whether this code runs inside the run: in its tool, program, or observer."""
     here = settings.scope()
     life = here.call if here.call is not None else here.frame.life if here.frame is not None else None
     while life is not None:
@@ -190,11 +190,11 @@ def _is_within(run: Run) -> bool:
 
 
 async def _stop(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and wait until it is over, whatever it says."""
+    """Cancel a task and wait until it ends, ignoring its error."""
     import asyncio
 
     if not task.done():
         task.cancel()
     await asyncio.wait((task,))
     if not task.cancelled():
-        task.exception()  # seen; otherwise the loop would complain of it
+        task.exception()  # marks the error as retrieved; otherwise the loop would log it

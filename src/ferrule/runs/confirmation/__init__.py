@@ -1,1 +1,1 @@
-"""Questions of a run, and who decides them."""
+"""Questions of a run and the decisions on them."""

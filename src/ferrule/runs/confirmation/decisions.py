@@ -1,7 +1,6 @@
-"""Decisions from wherever they come, and the grants given along with them.
+"""Decisions on questions, and the grants given with them.
 
-In: the id of a question, or a decision on one. Out: the decision put on its run, in the form in which it is kept; grants, with what is left
-of them.
+In: a question's id, or a decision on it. Out: the decision, recorded on its run in its stored form; grants with their remaining calls.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ if TYPE_CHECKING:
     from ferrule.values.confirmation.policy import Grant
 
 _waiting: WeakValueDictionary[str, RunState] = WeakValueDictionary()
-"""The runs of this process by the ids of their questions, for as long as somebody holds them."""
+"""The runs of this process by the ids of their questions, held weakly."""
 
 _deciding = threading.Lock()
-"""Held while a decision is put: of two people who press at once, one is told that the other was first."""
+"""Held while a decision is recorded: if two people decide at once, the second gets an error."""
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------
 
 
 def register(run: RunState, questions: Iterable[Question]) -> None:
-    """A run waits for these: `respond_to_confirmation` finds it by their ids."""
+    """Register a run under the ids of its questions, so that `respond_to_confirmation` finds it."""
     for question in questions:
         _waiting[question.id] = run
 
@@ -50,11 +49,11 @@ def respond_to_confirmation(
     by: str = "",
     via: str = "api",
 ) -> None:
-    """Decide on a question by its id: of a run of this process, of a direct call of a tool, or with `store` of any run kept there.
+    """Decide on a question by its id: of a run of this process, of a direct tool call, or (with `store`) of any stored run.
 
-    Without a `status`, a mapping as `data` edits the arguments, `approved=False` denies with `data` as the reason. Nothing runs here: the
-    run goes on with `run.resume()` or `agent.resume(...)`, a direct call when it is made again. Raises `DecisionError` for an id that was
-    never given, for what contradicts itself, and for a second decision that differs from the first.
+    Without a `status`, a mapping as `data` edits the arguments, and `approved=False` denies with `data` as the reason. Nothing runs here:
+    continue the run with `run.resume()` or `agent.resume(...)`; repeat a direct call. Raises `DecisionError` for an unknown id, for
+    contradictory arguments, and for a second decision that differs from the first.
     """
     said = _parse_response(approved, data, status)
     if store is not None:
@@ -80,7 +79,7 @@ def respond_to_confirmation(
 
 
 def get_confirmation_status(confirmation_id: str) -> DecisionStatus | None:
-    """How a question of this process stands: "pending", "approved", "rejected", "edited" or "feedback"; None for an id nobody was given."""
+    """The status of a question of this process: "pending", "approved", "rejected", "edited" or "feedback"; None for an unknown id."""
     direct = asked_directly(confirmation_id)
     if direct is not None:
         return direct[1].status if direct[1] is not None else "pending"
@@ -136,12 +135,12 @@ def _decision(question: Question, said: _Response) -> Decision:
 
 
 def _first(run: RunState, question_id: str) -> Decision | None:
-    """What was decided on a question, if anything was."""
+    """The decision on a question, or None."""
     return run.tally.first(run.decisions, question_id)
 
 
 def refuse_malformed(decision: Any) -> None:
-    """Raise `DecisionError` for what no program could use: whatever is accepted is journalled."""
+    """Raise `DecisionError` for a malformed decision, because every accepted decision is journalled."""
     if not isinstance(decision, Decision):
         raise DecisionError(f"A decision comes from a question: question.approve(), .deny(), .reply(text); found {shown(decision)}.")
     args: Any = decision.args
@@ -154,7 +153,7 @@ def refuse_malformed(decision: Any) -> None:
 
 
 def put_decision(run: RunState, decision: Decision) -> None:
-    """Put a decision on a pending question of a run; see `Run.answer`."""
+    """Record a decision on a pending question of a run; see `Run.answer`."""
     refuse_malformed(decision)
     decision = plain_decision(decision)
     asked = decision.question_id
@@ -177,9 +176,9 @@ def put_decision(run: RunState, decision: Decision) -> None:
 
 
 def accept(question: Question, decision: Decision, *, now: float) -> Decision:
-    """A decision on a waiting question, with its time by the clock of who takes it, and as it comes back from its JSON.
+    """Check a decision on a waiting question; return it with the receiver's time, in the form read back from JSON.
 
-    Raises `DecisionError` if it comes too late, was made on something else, or is no decision on a question of this kind.
+    Raises `DecisionError` if it comes too late, was made on another question, or does not fit this kind of question.
     """
     if question.expires_at is not None and now > question.expires_at:
         raise DecisionError(f"Question {question.id!r} is decided already: nobody decided in time, so the call counts as denied.")
@@ -188,7 +187,7 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     if question.kind == "input":
         _refuse_misfit(question, decision)
     if decision.kind == "edit":
-        question.edit(decision.args)  # refuses where there is nothing to edit
+        question.edit(decision.args)  # raises if there is nothing to edit
     if decision.grant is not None and decision.grant != question.bound(decision.grant):
         msg = f"This grant was given for another call than question {question.id!r} is about: `approve(always=...)` fills it in."
         raise DecisionError(msg)
@@ -196,7 +195,7 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
 
 
 def plain_decision(decision: Decision) -> Decision:
-    """A decision of nothing but JSON data: what runs is what is kept, whatever becomes of the objects it was made of."""
+    """The decision as plain JSON data: later changes to the caller's objects cannot make the call differ from the record."""
     if any(hasattr(each, "get_secret_value") for each in decision.args.values()):
         raise DecisionError("An edit is kept with its run, where a secret would be masked: give the value itself as text.")
     from ferrule.runs.journal.encode import parse_object, read_decision, record_form
@@ -205,7 +204,7 @@ def plain_decision(decision: Decision) -> Decision:
 
 
 def _refuse_misfit(question: Question, decision: Decision) -> None:
-    """Raise `DecisionError` for values that the form of an `input` question does not take."""
+    """Raise `DecisionError` for values that the form of an `input` question does not accept."""
     if decision.kind in {"approve", "edit"}:
         raise DecisionError(f"Question {question.id!r} asks for input: answer it with question.fill({{...}}), or deny it.")
     if decision.kind == "deny" or question.form is None:
@@ -218,7 +217,7 @@ def _refuse_misfit(question: Question, decision: Decision) -> None:
 
 
 def decided_ids(run: RunState) -> frozenset[str]:
-    """The ids of questions of a run on which a decision is put, here or in its store, and not yet taken up."""
+    """The ids of a run's questions that have a decision, here or in its store, that the run has not yet used."""
     from ferrule.runs.journal.encode import parse_object, read_decision
 
     kept = run.kept.store.load(run.id).decisions if run.kept is not None else ()
@@ -230,13 +229,13 @@ def decided_ids(run: RunState) -> frozenset[str]:
 
 
 def open_grants(run: RunState) -> dict[str, Grant]:
-    """The grants of a run that still hold, by the id of the question each was given with; `calls` is how many are left."""
+    """The valid grants of a run, by the id of the question each was given with; `calls` is how many remain."""
     now = time()
     return {key: grant for key, grant in run.tally.grants(run.decisions).items() if grant.until is None or now < grant.until}
 
 
 def decide_by_grant(run: RunState, question: Question) -> Decision | None:
-    """The approval that a grant gives, if one covers the call."""
+    """The approval by a grant, if one covers the call."""
     for key, grant in open_grants(run).items() if run.decisions else ():
         if question.kind == "confirm" and grant.covers(
             question.call.name, question.fingerprint, question.call.args, inside=question.inside
@@ -252,4 +251,4 @@ def revoke_grant(run: RunState, grant_id: str, *, by: str = "") -> None:
         raise DecisionError(f"There is no grant {grant_id!r} in this run; there are: {', '.join(known) or 'none'}.")
     ended = Decision(f"revoke:{grant_id}", "revoke", by=by, via="api", at=time())
     run.decisions.append(ended)
-    run.answers[ended.question_id] = ended  # no question takes it: there it is kept with the run
+    run.answers[ended.question_id] = ended  # no question uses it: stored here, it is saved with the run

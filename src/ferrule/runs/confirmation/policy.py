@@ -1,7 +1,7 @@
-"""Rulings on calls before they run: each runs, is asked about, or is denied.
+"""Rulings on calls before they run: run, ask, or deny.
 
-In: the act `RuleCalls`. Out: a rule for each call, kept in the journal. A resumed run therefore takes the same way: what was asked stays
-asked, whatever a policy or a tool says by now.
+In: the act `RuleCalls`. Out: a rule for each call, recorded in the journal. A resumed run therefore takes the same path: a question
+stays a question, even if the policy or the tool has changed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 _STRICTNESS = {"allow": 0, "ask": 2, "deny": 3}
 _UNRULED = 1
 Rulings = list["Rule | None"]
-"""One for each call; None for a call that runs because no rule speaks of it."""
+"""One rule for each call; None for a call that runs because no rule matches it."""
 
 
 async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
     """Rule on calls.
 
-    Where a question was asked, or a later act of the program was answered, the recorded rulings hold. Before that, a resumed run is ruled
-    anew, and of the two rulings the stricter counts.
+    Once a question was asked, or a later act of the program was answered, the recorded rulings hold. Before that, a resumed run is ruled
+    again, and the stricter of the two rulings applies.
     """
     journal = frame.run.journal
-    # Beside the acts, not among them: a policy that comes or goes while a run waits must not move their places.
+    # Beside the acts, not among them: a policy added or removed while a run waits must not shift their slots.
     slot = f"{frame.path}{frame.acts}p"
     digest = f"policy {json_text([[each.tool.name, each.arguments.shown] for each in act.calls])}"
     recorded: Rulings | None = None
@@ -38,7 +38,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
         if journal.has(slot) and (entry := journal.take(slot, "once", digest)) is not None:
             recorded = [_read(each) for each in entry.value]
         if journal.ahead(frame.path, frame.acts) is not None:
-            return recorded if recorded is not None else [None] * len(act.calls)  # without a record they ran unasked
+            return recorded if recorded is not None else [None] * len(act.calls)  # without a record they ran without a question
         if recorded is not None and any(each is not None and each.verdict == "ask" for each in recorded):
             return recorded
     rules = [rule_for(act.policies, each.tool.name, each.arguments.shown) for each in act.calls]

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 _LAST_CALLS = 4
-"""An extracting call, one to repair its answer and one more, and one by the fallback adapter."""
+"""An extraction call, two calls to repair its answer, and one by the fallback adapter."""
 
 
 class _Finished(Changing):
@@ -56,7 +56,7 @@ class _Finished(Changing):
 
 
 class _Failure(Changing):
-    """A model call that failed, on its way into the flow. Journalled only if the flow knows what to do: else a resumed run asks again."""
+    """A failed model call, to be raised in the flow. Journalled only if the flow handles it: else a resumed run calls the model again."""
 
     entry: Entry
     recorded: bool
@@ -74,7 +74,7 @@ def perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mappi
 
 
 async def aperform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
-    """`perform` on this event loop; a program with a `forward` alone runs it in a worker thread."""
+    """`perform` on this event loop; a program with only a `forward` runs in a worker thread."""
     frame.check()
     if program.is_flow:
         frame.blocks = False
@@ -85,7 +85,7 @@ async def aperform(frame: Frame, program: Program, args: tuple[Any, ...], inputs
 
 
 def perform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
-    """Execute a program that is called as a tool: in the frame that the driver made for this call, else as a direct call of the program."""
+    """Execute a program called as a tool: in the frame that the driver made for this call, otherwise as a direct call."""
     inside = _inside_call()
     if inside is None:
         return program(**inputs)
@@ -114,7 +114,7 @@ def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) ->
 
 
 async def drive(frame: Frame, flow: Flow) -> Any:
-    """Run a flow to its end; raises `Suspended` where a question has no answer."""
+    """Run a flow to its end; raises `Suspended` if a question has no answer."""
     answer: Any = None
     try:
         while True:
@@ -143,7 +143,7 @@ async def drive(frame: Frame, flow: Flow) -> Any:
 
 
 def _next(frame: Frame, flow: Flow, answer: Any) -> Act | _Finished:
-    """Hand the flow its answer and get its next act; `StopIteration` from anything but the flow itself is not mistaken for its end."""
+    """Send the flow its answer and get its next act; only the flow's own `StopIteration` counts as its end."""
     life, run = frame.life, frame.run
     if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else there is nothing to check
         frame.check()
@@ -158,7 +158,7 @@ def _thrown(flow: Flow, failure: _Failure) -> Act:
 
 
 def _recorded(frame: Frame, act: CallModel) -> tuple[str, str, Response | _Failure | None]:
-    """The act's slot and digest, and what the journal answers, if it does."""
+    """The act's slot and digest, and the recorded answer, if any."""
     slot = frame.slot()
     digest = act.request.digest
     if not frame.path:
@@ -181,7 +181,7 @@ def _recorded(frame: Frame, act: CallModel) -> tuple[str, str, Response | _Failu
 
 
 def _over_limit(frame: Frame, slot: str, digest: str) -> _Failure | None:
-    """A limit that is reached, in place of a live answer. A program that goes on from it has a few calls left, to make an end."""
+    """The failure for a reached limit, in place of a live answer. A program that handles it has a few calls left to finish."""
     if frame.last_calls > 0:
         frame.last_calls -= 1
         return None
@@ -193,7 +193,7 @@ def _over_limit(frame: Frame, slot: str, digest: str) -> _Failure | None:
 
 
 def _making_an_end(frame: Frame) -> None:
-    if frame.last_calls < 0:  # once: a program that does not make an end is told of the limit at every call from then on
+    if frame.last_calls < 0:  # once: if the program does not finish, every further call fails with the limit
         frame.last_calls = _LAST_CALLS
 
 
@@ -213,7 +213,7 @@ def _tell(frame: Frame, event: events.Event) -> None:
             frame.budget.spend(steps=1)
         if not frame.path:
             frame.run.steps.append(event.step)
-    # Live here, though another branch may still be replayed; or replayed to the end.
+    # This frame is live, though another branch may still be replaying; or the replay has ended.
     if frame.tell is not None and (frame.live or not frame.run.journal.replaying):
         frame.tell(event)
 
@@ -238,7 +238,7 @@ async def _answer(frame: Frame, act: ReadConditions | RuleCalls | AskPerson | Ch
 
 
 async def _check_due(frame: Frame, act: CheckDue) -> bool:
-    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}t"  # beside the acts: it moves none of them
+    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}t"  # beside the acts: it shifts none of their slots
     if journal.replaying:
         if journal.has(slot):
             return journal.take(slot, "once", act.name) is not None

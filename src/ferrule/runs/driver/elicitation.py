@@ -1,9 +1,8 @@
-"""What an MCP server wants to know from a person in the middle of a call.
+"""Questions that an MCP server asks a person during a call (elicitation).
 
-In: the questions of one call, as the protocol words them (elicitation). Out: the answers that people gave, or a run that waits. A call that
-waits has no result: what was asked, and what the server wants back to go on from there, stands in the journal at the slot of the call, with
-`?i1` behind it, and what a person said at `?i1.0`. When the run goes on, the call is made again with the answers. How it is made, and how
-the server is told, is the business of whoever makes it (`bridges/mcp/client/elicitation.py`); here nothing of MCP is imported.
+In: the questions of one call, in the protocol's form. Out: people's answers, or a waiting run. A waiting call has no result: its questions
+and the server's state are journalled at the slot of the call plus `?i1`, a person's answer at `?i1.0`. When the run resumes, the call is
+made again with the answers. `bridges/mcp/client/elicitation.py` makes the call and answers the server; this module imports nothing of MCP.
 """
 
 from __future__ import annotations
@@ -29,31 +28,31 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import CheckedCall
 
 MOST_ROUNDS = 10
-"""How often one call may come back with questions."""
+"""How often one call may return with questions."""
 
 
 class _Round(Changing):
-    """What one execution of the call came back with."""
+    """The questions that one execution of the call returned with."""
 
     questions: dict[str, dict[str, Any]]
     """Parameters of `elicitation/create`, by the server's key."""
     goes_on: bool = False
-    """Whether the server goes on from where it was; else it starts again, and asks again."""
+    """Whether the server continues from its state; otherwise it starts again and asks again."""
     state: Any = None
-    """What the server wants back, word for word."""
+    """The server's state, returned to it unchanged."""
     answered: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What was answered without a person."""
+    """Answers given without a person."""
     expires_at: float | None = None
     decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
 
     def form(self) -> dict[str, Any]:
-        """As the journal has it."""
+        """The journal's form."""
         kept = ("questions", "goes_on", "state", "answered", "expires_at")
         return {name: getattr(self, name) for name in kept}
 
 
 class Inputs:
-    """The questions of one call, and what was answered."""
+    """The questions of one call and their answers."""
 
     def __init__(self, frame: Frame, slot: str, digest: str, checked: CheckedCall) -> None:
         self._frame = frame
@@ -63,21 +62,21 @@ class Inputs:
         self._rounds: list[_Round] = []
         self._used: set[int] = set()
         self.wanted: _Round | None = None
-        """What this execution of the call came back with, if it did."""
+        """The questions that this execution of the call returned with, if any."""
 
-    # -- for whoever makes the call -----------------------------------------------------------------------------
+    # -- for the maker of the call ------------------------------------------------------------------------------
 
     def continuation(self) -> tuple[dict[str, Any] | None, Any]:
-        """The answers by the server's keys, and its state, with which the call goes on; `(None, None)` where it starts."""
+        """The answers by the server's keys, and its state, to continue the call with; `(None, None)` for a new call."""
         last = self._rounds[-1] if self._rounds else None
         if last is None or not last.goes_on:
             return None, None
         return {**last.answered, **{key: _response(params, last.decisions[key]) for key, params in last.questions.items()}}, last.state
 
     def pushed(self, params: Mapping[str, Any], expires_s: float | None = None) -> dict[str, Any]:
-        """The answer to a question that the server asks while the call runs: what a person said to the same question before.
+        """A person's earlier answer to a question that the server asks while the call runs.
 
-        Nobody has yet: then it is `cancel`, and the call is to end in `wait`.
+        Without an earlier answer it returns `cancel`, and the caller must end the call with `wait`.
         """
         asked = _identity(params)
         for at, each in enumerate(self._rounds):
@@ -89,12 +88,12 @@ class Inputs:
         return {"action": "cancel"}
 
     def want(self, questions: Mapping[str, Any], *, state: Any, answered: Mapping[str, Any], expires_s: float | None = None) -> None:
-        """Note what a server asks by the result of the call; `state` and `answered` go back to it with the answers."""
+        """Note the questions in a call's result; `state` and `answered` are returned to the server with the answers."""
         asked = {key: dict(params) for key, params in questions.items()}
         self.wanted = _Round(asked, goes_on=True, state=state, answered=dict(answered), expires_at=_ends(expires_s))
 
     def wait(self) -> NoReturn:
-        """Let the run wait for what is wanted. Raises `MCPProtocolError` where the server has asked too often."""
+        """Suspend the run until the questions are answered. Raises `MCPProtocolError` if the server has asked too often."""
         server, original = mcp_origin(self._checked.tool)
         if len(self._rounds) >= MOST_ROUNDS:
             msg = f"`{original}` of the MCP server `{server}` came back with questions {MOST_ROUNDS} times."
@@ -105,7 +104,7 @@ class Inputs:
     # -- for the driver -----------------------------------------------------------------------------------------
 
     async def record(self) -> None:
-        """Write down what is wanted, before the run waits; a question that is asked for the first time is told."""
+        """Journal the questions before the run waits; observers see each question once, when it is first asked."""
         run, wanted = self._frame.run, self.wanted
         if wanted is None:
             return
@@ -118,7 +117,7 @@ class Inputs:
                 self._frame.tell(events.QuestionAsked(question))
 
     async def replay(self) -> None:
-        """Read what earlier executions of the call asked, and what was decided; raises `Suspended` with what is not decided."""
+        """Read the questions of earlier executions of the call and their decisions; raises `Suspended` with the undecided ones."""
         journal, number = self._frame.run.journal, 1
         while journal.has(slot := f"{self._slot}?i{number}"):
             entry = journal.take(slot, "once", self._digest)
@@ -140,7 +139,7 @@ class Inputs:
         run = self._frame.run
         entry = run.journal.take(slot, "decision", question.digest) if run.journal.has(slot) else None
         if entry is not None:
-            run.tally.note(run.decisions, entry.value)  # after a crash that left only the journal
+            run.tally.note(run.decisions, entry.value)  # after a crash, when only the journal is left
             return entry.value
         decision, ends = run.decision(question.id), question.expires_at
         if ends is not None and ((decision.at if decision is not None else None) or time()) > ends:
@@ -182,14 +181,14 @@ class Inputs:
 
 
 async def open_inputs(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Inputs:
-    """What was asked and answered at a slot so far, before the call is made (again).
+    """The questions and answers at a slot so far, before the call is made (again).
 
-    Raises `Suspended` where a person has not answered yet.
+    Raises `Suspended` if a person has not answered yet.
     """
     found = Inputs(frame, slot, digest, checked)
     if frame.run.journal.is_paused(slot):
         number = 1
-        while frame.run.journal.has(f"{slot}?{number}"):  # an earlier crash in this call, which was decided on
+        while frame.run.journal.has(f"{slot}?{number}"):  # an earlier crash in this call, already decided
             frame.run.journal.take(f"{slot}?{number}", "decision", f"unknown {digest}")
             number += 1
     await found.replay()
@@ -201,7 +200,7 @@ def _identity(params: Mapping[str, Any]) -> str:
 
 
 def _response(params: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
-    """A decision as the protocol has it."""
+    """A decision in the protocol's form."""
     if decision.via == "expiry":
         return {"action": "cancel"}
     if decision.kind == "deny":

@@ -1,4 +1,4 @@
-"""One model call, made live: whole or streamed, told to observers, journalled."""
+"""One live model call: whole or streamed, reported to observers, journalled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def call_model(frame: Frame, slot: str, digest: str, act: CallModel) -> Response:
-    """Ask the model; returns its response as the journal has it, where every call has an id of its own."""
+    """Call the model; returns the response as journalled, with a unique id for every tool call."""
     tell, lm = frame.tell, act.lm
     if tell is not None:
         tell(events.ModelCalled(slot, act.request, lm, act.attempt))
@@ -34,7 +34,7 @@ async def call_model(frame: Frame, slot: str, digest: str, act: CallModel) -> Re
         else:
             response = answer_of(lm, lm.complete(act.request) if frame.blocks else await lm.acomplete(act.request))
     except BaseException as error:
-        # As text: an error holds its traceback, and with it every frame of the program, as long as the exchange is kept.
+        # As text: an error object would keep its traceback, and with it every frame of the program, alive in the history.
         exchanges.append((lm, act.request, f"{type(error).__name__}: {error}"))
         if tell is not None:
             tell(events.ModelAnswered(slot, error=error))
@@ -42,7 +42,7 @@ async def call_model(frame: Frame, slot: str, digest: str, act: CallModel) -> Re
     if tell is not None:
         tell(events.ModelAnswered(slot, response))
     response = _with_ids(response, slot)
-    frame.check_alive()  # a response that arrives after the run ended is not the run's
+    frame.check_alive()  # a response that arrives after the run ended is discarded
     entry = Entry(slot, "model", digest, response)
     if frame.blocks:
         frame.run.journal.add(entry)
@@ -69,7 +69,7 @@ async def _stream(frame: Frame, tell: Observers, slot: str, act: CallModel) -> R
 
 
 def _with_ids(response: Response, slot: str) -> Response:
-    """Ids from the position, so that a replay in another process gives the same ones; the provider's own are kept where they are unique."""
+    """Give calls ids from their position, so that a replay in another process gives the same ids; unique ids of the provider are kept."""
     made = response.tool_calls
     if not made or (len(made) == 1 and made[0].id):
         return response
@@ -83,7 +83,7 @@ def _with_ids(response: Response, slot: str) -> Response:
 
 
 class _Deltas:
-    """Tells the pieces of one streamed answer and keeps its end."""
+    """Reports the pieces of one streamed answer and keeps its final response."""
 
     def __init__(self, frame: Frame, tell: Observers, slot: str, act: CallModel) -> None:
         self._frame = frame
@@ -100,7 +100,7 @@ class _Deltas:
             self._tell_fields(self._reader.finish() if self._reader is not None else ())
             return
         if not isinstance(item, Delta):  # pyright: ignore[reportUnnecessaryIsInstance]  models of users yield anything
-            answer_of(self._lm, item)  # it is none, and the error says so
+            answer_of(self._lm, item)  # raises: the item is not a response
             return
         if item.reasoning:
             self._tell(events.ThoughtDelta(self._slot, item.reasoning))

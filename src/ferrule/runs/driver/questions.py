@@ -1,7 +1,7 @@
-"""Questions to a person: a decision that was made is taken, one that was not suspends the run.
+"""Questions to a person: a decision is used if there is one; otherwise the run is suspended.
 
-A decision holds for the question as it was shown. Its id is made of the question's place in the run and of its digest (the tool's
-definition, the arguments), so that one on another question is not found here; each is taken once.
+A decision holds for the question as it was shown. Its id is made of the question's slot in the run and its digest (the tool's
+definition, the arguments), so that a decision on another question is not found here. Each decision is used once.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from ferrule.values.run.act import AskPerson
 
 _GRANTING = threading.Lock()
-"""Held while a grant is looked for and used: branches that run at once must not use its last call twice."""
+"""Held while a grant is looked up and used: concurrent branches must not use its last call twice."""
 
 
 async def decide(frame: Frame, act: AskPerson) -> list[Decision]:
-    """One decision a question, in their order; raises `Suspended` with those that have none yet."""
+    """One decision per question, in order; raises `Suspended` with the undecided questions."""
     run, slot = frame.run, frame.slot()
     found: list[Decision] = []
     waiting: list[Question] = []
@@ -64,14 +64,14 @@ async def decide(frame: Frame, act: AskPerson) -> list[Decision]:
 
 
 async def _decision(frame: Frame, question: Question, at: str, digest: str, denial: str | None) -> Decision | None:
-    """The decision on a question, taken and journalled; None where there is none. `denial` is why the rules decide it."""
+    """Use and journal the decision on a question; None if there is none. `denial` is the reason if the rules deny it."""
     run = frame.run
     decision = run.decision(question.id)
     ends = question.expires_at
     if ends is not None and ((decision.at if decision is not None else None) or time()) > ends:
         decision = Decision(question.id, "deny", "Nobody decided in time.", shown=question.digest, via="expiry", at=time())
     if decision is not None and decision.shown and decision.shown != question.digest:
-        decision = None  # made on something else
+        decision = None  # made on another question
     if denial is not None:
         decision = Decision(question.id, "deny", denial, shown=question.digest, via="policy", at=time())
     if decision is not None:
@@ -86,7 +86,7 @@ async def _decision(frame: Frame, question: Question, at: str, digest: str, deni
 
 
 def _use_grant(run: RunState, question: Question, at: str, digest: str) -> Decision | None:
-    # In a thread that may block: branches that run at once must not use the last call of a grant twice.
+    # In a thread that may block: concurrent branches must not use the last call of a grant twice.
     with _GRANTING:
         decision = decide_by_grant(run, question)
         if decision is not None:
@@ -96,7 +96,7 @@ def _use_grant(run: RunState, question: Question, at: str, digest: str) -> Decis
 
 
 def _is_void(run: RunState, entry: Entry, bare: Question) -> bool:
-    """Whether a recorded decision was made on another definition of the tool, and nothing was done on it yet: then it is asked again."""
+    """Whether a recorded decision was made on another tool definition and not acted on yet: then the question is asked again."""
     shown = entry.value.shown
     if not shown or shown == bare.digest:
         return False

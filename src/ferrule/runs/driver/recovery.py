@@ -1,7 +1,7 @@
-"""What calls do to the world, and what is done where a stop hides whether they did it.
+"""Recovery of interrupted calls: what to do when a crash hides whether a call took effect.
 
-In: calls that an earlier execution of the run began, of which the journal has no result. Out: for each a result that was found out, leave
-to run it (again), or a question to a person. A call that may not be repeated is never run a second time without asking.
+In: calls that an earlier execution of the run began and that have no result in the journal. Out: for each call a reconciled result,
+permission to run it (again), or a question to a person. A call that may not be repeated never runs a second time without asking.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ferrule.runs.state import Frame
 
 REPEATABLE = frozenset({"read", "idempotent", "transactional"})
-"""Effects that a call may have twice: nothing, the same by its key, or none at all as what was half done was undone."""
+"""Effects that allow a repeat: no effect, an effect made idempotent by its key, or a transaction that was rolled back."""
 _NOBODY_KNOWS = (
     "It is not known whether this call was carried out: the process stopped after it began and before its result was written down. "
     "It was not run again."
@@ -31,17 +31,17 @@ _NOBODY_KNOWS = (
 
 
 class CutOff(Record):
-    """A call that an earlier execution began and did not finish."""
+    """A call that an earlier execution began but did not finish."""
 
     slot: str
     digest: str
     checked: CheckedCall
     begun: tuple[Entry, ...]
-    """What was written each time it began, oldest first."""
+    """The entry written each time it began, oldest first."""
 
     @property
     def may_repeat(self) -> bool:
-        """Whether it may run again unasked: by what the tool says now, and by what it said when it began."""
+        """Whether it may run again without asking: both the tool's effect now and the effect recorded when it began must allow it."""
         then: Any = self.begun[-1].value
         return (
             self.checked.tool.effect in REPEATABLE and isinstance(then, dict) and cast("dict[str, Any]", then).get("effect") in REPEATABLE
@@ -49,7 +49,7 @@ class CutOff(Record):
 
 
 def begun_entry(run_id: str, slot: str, digest: str, checked: CheckedCall) -> Entry:
-    """The entry that says that a call begins: with its effect, if that is not `once`, and with its key, if anybody learns of it."""
+    """The entry that records the start of a call: with its effect, unless `once`, and its key, if the tool receives one."""
     tool = checked.tool
     if tool.takes_context or tool.reconcile is not None:
         return Entry(slot, "begun", digest, {"key": key_of(run_id, slot, tool.name, checked.arguments.shown), "effect": tool.effect})
@@ -57,7 +57,7 @@ def begun_entry(run_id: str, slot: str, digest: str, checked: CheckedCall) -> En
 
 
 def reconcile_call(run_id: str, left: CutOff) -> CheckedCall | None:
-    """The tool's `reconcile=` as a call to run: with the key, then the tool's arguments by name. None where the tool has none."""
+    """The tool's `reconcile=` as a call to run: with the key, then the tool's arguments by name. None if the tool has none."""
     tool = left.checked.tool
     if tool.reconcile is None:
         return None
@@ -68,7 +68,7 @@ def reconcile_call(run_id: str, left: CutOff) -> CheckedCall | None:
 
 
 class _Reconciling(Record):
-    """As much of a tool as running one needs."""
+    """The fields of a tool needed to run it."""
 
     name: str
     func: Any
@@ -77,9 +77,9 @@ class _Reconciling(Record):
 
 
 async def settle(frame: Frame, left: CutOff, found: ToolResult | None) -> ToolResult | Question | None:
-    """What becomes of a call that was left: its result; the question that waits for a person; None to run it.
+    """Decide on an interrupted call: its result; the question to a person; or None to run it.
 
-    `found` is what the tool's `reconcile=` said: one that fails, or does not know, leaves it to `effect=` and `unknown=`.
+    `found` is the result of the tool's `reconcile=`. If that fails or does not know, `effect=` and `unknown=` decide.
     """
     decisions = [_recorded(frame, left, k) for k in range(1, len(left.begun) + 1)]
     if found is not None and not found.is_error and not _is(found.value, Unknown):
@@ -114,7 +114,7 @@ def _recorded(frame: Frame, left: CutOff, number: int) -> Entry | None:
 
 
 async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | Question | None:
-    """What a person decided about it; the question while they have not. It is another question each time the call was begun."""
+    """The outcome of a person's decision, or the question if undecided. Each start of the call makes a new question."""
     run, call = frame.run, left.checked.call
     if entry is None:
         slot, digest = _decision_slot(left, len(left.begun))
@@ -137,7 +137,7 @@ async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | 
             return None
         case "reply":
             return ToolResult(call.name, entry.value.text, call.id)
-        case _:  # a denial; and an edit made by hand, as the call that may have run is the one that was shown
+        case _:  # a denial; also an edit made by hand, because the call that may have run is the one shown
             reason = f" A person says: {entry.value.text}" if entry.value.text else ""
             return ToolResult(call.name, _NOBODY_KNOWS + reason, call.id, is_error=True)
 

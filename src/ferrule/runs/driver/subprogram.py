@@ -1,7 +1,7 @@
-"""A program called as a tool: a frame of the same run below the call, so that it may wait, survive and be counted.
+"""A program called as a tool: a frame of the same run below the call, so that it can wait, be resumed and be counted.
 
-In: a call that is about to run. Out: the frame for what goes on inside it, and, when it ended, its spending on record at the slot of the
-call, with `.spent` behind it: a replay takes the result alone and does not go inside again.
+In: a call that is about to run. Out: the frame for the program inside it and, when it ends, a record of its spending at the slot of the
+call plus `.spent`: a replay uses the result alone and does not execute the program again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def is_program(tool: Any) -> bool:
-    """Whether a tool is a program (`program.as_tool()`): to call it again after a stop repeats nothing, as all it did is in the journal."""
+    """Whether a tool is a program (`program.as_tool()`): calling it again after a crash repeats nothing, as the journal has its acts."""
     return getattr(tool.func, "is_program", False) is True
 
 
 def close_frame(frame: Frame, slot: str, inside: Frame, *, failed: bool) -> Entry | None:
-    """The program ended, with a result. Returns what it spent, to be written down before the result is; None where it is already."""
+    """Close the frame of a program that returned. Returns its spending, to be journalled before the result; None if already journalled."""
     journal = frame.run.journal
     journal.close_frame(inside.path, unfinished=failed)
     if journal.take(f"{slot}.spent", "once", "spent") is not None:
@@ -35,7 +35,7 @@ def close_frame(frame: Frame, slot: str, inside: Frame, *, failed: bool) -> Entr
 
 
 def recount(frame: Frame, slot: str) -> None:
-    """Count again, in a replay, what a program spent whose result was taken from the journal."""
+    """Count, in a replay, the spending of a program whose result came from the journal."""
     entry = frame.run.journal.take(f"{slot}.spent", "once", "spent")
     if entry is None:
         return
@@ -57,7 +57,7 @@ def refuse(slot: str, digest: str, checked: CheckedCall, text: str) -> Entry:
 
 
 def cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:
-    """What to raise where a function called a program that waits: the function would have to run a second time to go on."""
+    """The error if a function called a program that waits: resuming would require running the function a second time."""
     name = checked.tool.name
     return RunError(
         f"`{name}` called the program `{error.run.program.name}`, which waits for a person ({error.question!r}). A function cannot wait in "

@@ -1,7 +1,7 @@
-"""A batch of checked calls, run: begun and result journalled for each, results in call order.
+"""Run a batch of checked calls: start and result of each are journalled; results are in call order.
 
 One call runs in place. Several run at once: async tools as tasks, sync tools in the bounded pool, tools with `concurrent=False` one by one.
-Inside a worker of the pool everything runs in place, so that the pool cannot wait for itself.
+Inside a pool worker everything runs in place, so that the pool cannot wait for itself.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
         results[at] = await _run(frame, slot, checked)
     elif live or waiting:
         await _run_together(frame, live, results, waiting)
-    return results  # pyright: ignore[reportReturnType]  every place is filled by now
+    return results  # pyright: ignore[reportReturnType]  every result is set by now
 
 
 async def _run_together(frame: Frame, live: list[Live], results: list[ToolResult | None], waiting: dict[int, Suspended]) -> None:
     async def fill(at: int, slot: str, checked: CheckedCall) -> None:
         try:
             results[at] = await _run(frame, slot, checked)
-        except Suspended as asking:  # the others go on: only this one waits
+        except Suspended as asking:  # the others continue: only this one waits
             waiting[at] = asking
 
     if frame.blocks:
@@ -103,7 +103,7 @@ async def _fill_in_tasks(
             own = asyncio.current_task()
             if own is not None and own.cancelling():
                 raise
-            # The tool itself raised it: this call was not cancelled, and a task group would take it for done.
+            # Raised by the tool itself: this call was not cancelled, but a task group would treat it as done.
             result = failure(checked.call, error)
             await frame.write(Entry(slot, "result", _digest(checked), result))
             results[at] = _report(frame, checked, result)
@@ -113,7 +113,7 @@ async def _fill_in_tasks(
             if not checked.tool.concurrent:
                 await task(at, slot, checked)
 
-    # A `ToolStop` in one call ends the run: the group cancels the others and waits for them, so that none is left behind.
+    # A `ToolStop` in one call ends the run: the group cancels the other calls and waits for them.
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(one_by_one())
@@ -125,7 +125,7 @@ async def _fill_in_tasks(
 
 
 def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, CutOff]], list[Entry]]:
-    """The recorded results (None for others), the calls to run, those that a crash cut off, and the results of refused ones to journal."""
+    """The recorded results (None for others), the calls to run, the calls a crash interrupted, and the refusals to journal."""
     journal, slot = frame.run.journal, frame.slot()
     results: list[ToolResult | None] = []
     live: list[Live] = []
@@ -153,7 +153,7 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
 
 
 async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
-    """Sort the calls that an earlier execution left: those with a result, those to run, and (returned) those a person is asked about."""
+    """Sort the calls that an earlier execution left unfinished: with a result, to run, or (returned) waiting for a person."""
     waiting: dict[int, Suspended] = {}
     for at, each in left:
         found: ToolResult | None = None
@@ -182,7 +182,7 @@ async def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
         return _transact(frame, slot, checked) if frame.blocks else await _transact_in_thread(frame, slot, checked)
     inputs = None
     if getattr(checked.tool, "mcp", None) is not None:
-        from ferrule.runs.driver.elicitation import open_inputs  # late, as `Database` below: few tools need it
+        from ferrule.runs.driver.elicitation import open_inputs  # imported late, like `Database` below: few tools need it
 
         inputs = await open_inputs(frame, slot, _digest(checked), checked)
     journal, (digest, entry) = frame.run.journal, _claim(frame, slot, checked)
@@ -190,7 +190,7 @@ async def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
         journal.add(entry) if frame.blocks else await journal.aadd(entry)
         _report_start(frame, checked)
     result = await _perform(frame, slot, checked, inputs=inputs)
-    frame.check_alive()  # the thread of a call that was abandoned: its result is not the run's
+    frame.check_alive()  # in the thread of an abandoned call: its result is discarded
     entry = Entry(slot, "result", digest, result)
     journal.add(entry) if frame.blocks else await journal.aadd(entry)
     return _report(frame, checked, result)
@@ -201,7 +201,7 @@ async def _perform(
 ) -> ToolResult:
     place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
     inside = frame.tool_frame(slot, checked.tool.name, place) if is_program(checked.tool) else None
-    blocks = frame.blocks or database is not None  # a transaction has a thread of its own
+    blocks = frame.blocks or database is not None  # a transaction has its own thread
     try:
         call = checked if frame.budget is None or is_program(checked.tool) else frame.budget.with_timeout(checked)
         result = _invoke(place, inside, call) if blocks else await _ainvoke(place, inside, call)
@@ -233,13 +233,13 @@ async def _ainvoke(place: CallPlace, inside: Frame | None, checked: CheckedCall)
 
 
 def _run_in_scope(here: settings.Scope, checked: CheckedCall) -> ToolResult:
-    # This is a copy of the caller's context: what is set in it, here or by the tool, is gone after the call.
+    # This is a copy of the caller's context: variables set here or by the tool are discarded after the call.
     settings.enter(here)
     return run_call(checked)
 
 
 def _transact(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
-    """What the tool writes and its result are committed together; where it fails, what it wrote is undone."""
+    """Commit the tool's writes together with its result; if the tool fails, roll its writes back."""
     from ferrule.runs.driver.transaction import UNDONE, Database, transactions
 
     where = transactions(frame.run, checked.tool)
@@ -266,15 +266,15 @@ def _transact(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     return _report(frame, checked, result)
 
 
-class _Undone(Exception):  # noqa: N818  a way out of the transaction, seen by nobody
-    """The tool failed: its transaction is not to be committed."""
+class _Undone(Exception):  # noqa: N818  leaves the transaction; never reaches the caller
+    """The tool failed: its transaction must be rolled back."""
 
     def __init__(self, result: ToolResult) -> None:
         self.result = result
 
 
 async def _transact_in_thread(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
-    """In a worker thread, as it holds the database. Cancelling waits: it is either committed or undone before anybody may run it again."""
+    """Run in a worker thread, since it holds the database. Cancelling waits until it is committed or rolled back, before any retry."""
     import asyncio
 
     work = asyncio.ensure_future(offload.in_worker_thread(partial(_transact, frame, slot, checked)))
@@ -288,11 +288,11 @@ async def _transact_in_thread(frame: Frame, slot: str, checked: CheckedCall) -> 
 
 
 def _claim(frame: Frame, slot: str, checked: CheckedCall) -> tuple[str, Entry | None]:
-    """The call's digest, and the entry to write before it runs. A call is claimed here, and can be once in an execution."""
+    """Claim a call, once per execution; returns its digest and the entry to write before it runs."""
     frame.check()
     digest = _digest(checked)
     if frame.run.journal.has_begun(slot) and is_program(checked.tool):
-        return digest, None  # it goes on inside, where it stopped
+        return digest, None  # the program inside continues where it stopped
     frame.run.journal.dispatch(slot)
     return digest, begun_entry(frame.run.id, slot, digest, checked)
 

@@ -1,8 +1,8 @@
-"""What `ctx.db` is: a transaction of the run's store, open to one call for as long as that call goes on.
+"""`ctx.db`: a transaction of the run's store, open to one call while that call runs.
 
-In: the connection of a transaction that the run commits together with the call's result, or undoes. Invariant: nothing that the call
-writes is kept without its result, nor its result without what it wrote. So no statement runs in part beside the transaction: not one of a
-thread that was given up after a timeout, and not one behind a statement that has undone the transaction (`INSERT OR ROLLBACK`).
+In: the connection of a transaction that the run commits together with the call's result, or rolls back. Invariant: the call's writes and
+its result are kept together or not at all. So no statement runs outside the transaction: neither from a thread abandoned after a timeout,
+nor after a statement that rolled the transaction back (`INSERT OR ROLLBACK`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _AT_ONCE = 1000
-"""How many rows of `executemany` go to the connection in one piece."""
+"""How many rows of `executemany` go to the connection at once."""
 _A_MOMENT_S = 0.05
 
 
@@ -33,16 +33,16 @@ class Transactions(Protocol):
     """The `sink` of a journal whose store lets tools write through its own connection."""
 
     def __call__(self, entry: Entry) -> None:
-        """Keep one entry; inside a transaction of this thread, as a part of it."""
+        """Store one entry; inside a transaction of this thread, as a part of it."""
         ...
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """The connection, for a block: committed when it ends, undone when it raises. `StoreError` where it cannot be committed."""
+        """The connection, for a block: committed when it ends, rolled back when it raises. Raises `StoreError` if the commit fails."""
         ...
 
 
 def transactions(run: RunState, tool: ToolSpec) -> Transactions:
-    """Where a transactional tool writes; raises `ConfigurationError` for a run that is kept nowhere."""
+    """The run's sink for a transactional tool; raises `ConfigurationError` for a run without a store."""
     sink: Any = run.journal.sink
     if not hasattr(sink, "transaction"):
         msg = f"`{tool.name}` is transactional: it needs a run with a store, program.start(store=SQLiteStore(...), ...)."
@@ -51,26 +51,26 @@ def transactions(run: RunState, tool: ToolSpec) -> Transactions:
 
 
 class Database:
-    """The connection as a tool has it. Made inside of the transaction, and ended (`end`) before that is committed or undone."""
+    """The connection as the tool sees it. Created inside the transaction; `end` is called before the commit or rollback."""
 
     __slots__ = ("_connection", "_is_over", "_using", "undone")
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._is_over = False
-        self._using = threading.RLock()  # held by whoever is at work on the connection; again, where a parameter's adapter is itself a user
+        self._using = threading.RLock()  # held while the connection is in use; reentrant, because a parameter's adapter may use it too
         self.undone = False
-        """Whether a statement has undone the transaction: what was written before it is gone, and nothing is written after it."""
+        """Whether a statement rolled the transaction back: earlier writes are lost, and later writes are refused."""
 
     def execute(self, sql: str, parameters: Any = ()) -> Rows:
-        """Run one statement; returns its rows. Raises `ToolError` for one that would end the transaction."""
+        """Run one statement; returns its rows. Raises `ToolError` for a statement that would end the transaction."""
         return Rows(self, self.do(self._connection.execute, _allowed(sql), parameters))
 
     def executemany(self, sql: str, parameters: Iterable[Any]) -> Rows:
-        """Run one statement for each of many sets of parameters, which may come from a generator; returns no rows, but their count."""
+        """Run one statement for each set of parameters, which may come from a generator; returns the row count, but no rows."""
         count, given = 0, self._given(parameters)
         while True:
-            some = list(islice(given, _AT_ONCE))  # a generator is the tool's own code, and may take its time: nobody waits for it
+            some = list(islice(given, _AT_ONCE))  # outside the lock: a generator is the tool's code and may be slow
             cursor = self.do(self._connection.executemany, _allowed(sql), some)
             count += max(cursor.rowcount, 0)
             if len(some) < _AT_ONCE:
@@ -82,7 +82,7 @@ class Database:
             yield each
 
     def do(self, work: Callable[..., R], *given: Any) -> R:
-        """Do one thing with the connection, unless the call is over. Raises `ToolError` then, and where the transaction was undone."""
+        """Use the connection for one operation. Raises `ToolError` if the call is over or the transaction was rolled back."""
         with self._using:
             self._refuse_late()
             try:
@@ -97,7 +97,7 @@ class Database:
             raise ToolError(UNDONE)
 
     def end(self) -> None:
-        """The call is over. A statement that still runs, in a thread that was given up, is stopped and waited for; none comes after it."""
+        """End the call's access. A statement still running in an abandoned thread is interrupted and waited for; later ones are refused."""
         self._is_over = True
         while not self._using.acquire(timeout=_A_MOMENT_S):
             self._connection.interrupt()
@@ -105,7 +105,7 @@ class Database:
 
 
 class Rows:
-    """What a statement found, read while the call goes on: a cursor without a way to the connection."""
+    """The rows of a statement, readable while the call runs: a cursor without access to the connection."""
 
     __slots__ = ("_cursor", "_database", "rowcount")
 
@@ -113,28 +113,28 @@ class Rows:
         self._database = database
         self._cursor = cursor
         self.rowcount: int = cursor.rowcount if rowcount is None else rowcount
-        """How many rows were changed; -1 for a statement that changes none."""
+        """How many rows changed; -1 for a statement that changes none."""
 
     @property
     def lastrowid(self) -> int | None:
-        """The id of the row that was inserted last."""
+        """The id of the last inserted row."""
         return self._cursor.lastrowid
 
     @property
     def description(self) -> Any:
-        """The names of the columns, each as the first of seven; None for a statement without rows."""
+        """The column names, each the first item of a 7-tuple; None for a statement without rows."""
         return self._cursor.description
 
     def fetchone(self) -> Any:
-        """The next row; None where there are no more."""
+        """The next row; None if there are no more."""
         return self._database.do(self._cursor.fetchone)
 
     def fetchmany(self, size: int = 1) -> list[Any]:
-        """The next `size` rows, or as many as there are."""
+        """The next `size` rows, or fewer at the end."""
         return self._database.do(self._cursor.fetchmany, size)
 
     def fetchall(self) -> list[Any]:
-        """All rows that are left."""
+        """All remaining rows."""
         return self._database.do(self._cursor.fetchall)
 
     def __iter__(self) -> Iterator[Any]:
@@ -154,7 +154,7 @@ def _allowed(sql: str) -> str:
     return sql
 
 
-# SQLite passes over a byte order mark, too.
+# SQLite skips a byte order mark, too.
 _ENDS = re.compile(
     r"(?is)(?:\s|\ufeff|--[^\n]*(?:\n|$)|/\*.*?\*/|;)*"
     r"(?:begin|commit|end|rollback|savepoint|release|attach|detach|pragma|vacuum)\b"

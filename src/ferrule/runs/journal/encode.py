@@ -1,8 +1,8 @@
 """Journal entries, decisions and questions as JSON, and back.
 
-One entry is one JSON object on one line: `{"v": 1, "slot", "kind", "digest", "value"}`. There is no pickle and no class name that would be
-imported: what a value becomes is settled by the entry's kind. Left out are what only the process that was there can hold: a response's
-`raw`, a result's `value` and `error`, the `raw` of a model's error. A newer version is refused by name.
+One entry is one JSON object on one line: `{"v": 1, "slot", "kind", "digest", "value"}`. Nothing is pickled and no class is imported by
+name: the entry's kind determines the value's type. Objects of the recording process are left out: a response's `raw`, a result's `value`
+and `error`, the `raw` of a model error. A newer version raises an error that names it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FACTS = ("provider", "status", "request_id", "retry_after_s")
 
 
 def entry_text(entry: Entry) -> str:
-    """One entry as a line of JSON. Raises `RunError` for a value that JSON would change, as a replay would then differ."""
+    """One entry as a line of JSON. Raises `RunError` for a value that JSON would change, because the replay would differ."""
     return json_text(entry_form(entry))
 
 
@@ -48,7 +48,7 @@ def entry_form(entry: Entry) -> dict[str, Any]:
 
 
 def read_entry(line: Any) -> Entry:
-    """An entry out of its line, or of the data in it; raises `StoreError` for what is none, or is of a newer version."""
+    """Parse an entry from its line or its JSON data; raises `StoreError` if it is malformed or of a newer version."""
     form = cast("dict[str, Any]", line) if isinstance(line, dict) else parse_object(line, "an entry of a journal")
     if form.get("v") != _VERSION:
         raise StoreError(f"This journal entry has version {form.get('v')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
@@ -61,7 +61,7 @@ def read_entry(line: Any) -> Entry:
 
 
 def parse_object(text: Any, what: str) -> dict[str, Any]:
-    """A JSON object; raises `StoreError` that says what it should have been."""
+    """Parse a JSON object; raises `StoreError` with `what` was expected."""
     try:
         found = json.loads(text) if isinstance(text, str) else None  # not bytes, which may be a pickle
     except ValueError as error:
@@ -117,7 +117,7 @@ def _call_form(call: ToolCall) -> dict[str, Any]:
 
 
 def _read_call(form: Mapping[str, Any]) -> ToolCall:
-    """A call out of `_call_form`."""
+    """Read a call from `_call_form`."""
     fault, repairs = form.get("fault"), form.get("repairs")
     read: dict[str, Any] = {"fault": CallFault(**fault) if fault is not None else None, "repairs": tuple(repairs or ())}
     return ToolCall.unchecked(**{**form, **read})
@@ -145,19 +145,19 @@ def _read_result(form: dict[str, Any]) -> ToolResult:
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:
-    """What can be kept of an error: its class, its text, and for a model's error what the provider said."""
+    """The storable part of an error: its class, its text, and for a model error the provider's details."""
     known = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _LM_ERRORS), None)
     facts = {name: value for name in _FACTS if (value := getattr(error, name, None)) is not None} if known else {}
     return {"type": known or type(error).__name__, "text": str(error), **facts}
 
 
 def read_error(facts: Mapping[str, Any]) -> BaseException:
-    """The error again: a model's error as its class, any other as a `RunError` that names its class."""
+    """Rebuild an error: a model error as its class, any other as a `RunError` that names the class."""
     kind = _LM_ERRORS.get(facts["type"])
     if kind is None:
         plain = _PLAIN_ERRORS.get(facts["type"])
         return plain(facts["text"]) if plain is not None else RunError(f"{facts['type']}: {facts['text']}")
-    # Its text is whole already: the class would put provider and status around it once more.
+    # The text is already complete: the class would add provider and status a second time.
     error = kind.__new__(kind, facts["text"])
     error.__dict__.update({"raw": None, **{name: facts.get(name) for name in _FACTS}})
     return error
@@ -172,12 +172,12 @@ def record_form(record: Record) -> dict[str, Any]:
 
 
 def read_decision(form: Mapping[str, Any]) -> Decision:
-    """A decision out of `record_form`."""
+    """Read a decision from `record_form`."""
     return Decision(**form)
 
 
 def read_question(form: Mapping[str, Any]) -> Question:
-    """A question out of `record_form`."""
+    """Read a question from `record_form`."""
     read: dict[str, Any] = {**form, "call": _read_call(form["call"])}
     return Question(**read)
 

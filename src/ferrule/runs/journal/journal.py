@@ -1,8 +1,8 @@
-"""The journal of a run: every answer its driver got, by position.
+"""The journal of a run: every answer to its driver, by position.
 
 Invariant: an act is answered either from the journal or live, and every live answer is in the journal before the program sees it.
 A slot names an act by position: the frame's path and the act's number in it (`3`, `qa#0/1`), a call in a batch by one more number
-(`3.0`). So the same program over the same journal asks at the same slots, whatever the driver, the process or the day.
+(`3.0`). So the same program with the same journal uses the same slots, in any driver, in any process, at any time.
 """
 
 from __future__ import annotations
@@ -29,45 +29,45 @@ class Entry(Changing):
     slot: str
     kind: EntryKind
     digest: str
-    """What was asked, in a form that is equal when the question is equal."""
+    """A digest of the question: equal questions have equal digests."""
     value: Any = None
     """The answer: `Response`, the error itself, `ToolResult`, `Decision`, or any JSON value."""
 
 
 Sink = Callable[[Entry], None]
-"""Makes one entry durable before it returns. May have an `async def later(entry)`, which does the same without blocking the loop."""
+"""Makes one entry durable before it returns. An optional `async def later(entry)` does the same without blocking the loop."""
 
 
 class Journal:
-    """Entries in the order they were written; `take` hands recorded answers back during a replay."""
+    """Entries in the order they were written; `take` returns recorded answers during a replay."""
 
     __slots__ = ("_begun", "_by_frame", "_dispatched", "_looking", "_paused", "_unread", "entries", "sink")
 
     def __init__(self, entries: Iterable[Entry] = (), sink: Sink | None = None) -> None:
         self.entries: list[Entry] = list(entries)
         self.sink = sink
-        """What makes an entry durable; None keeps entries in memory only."""
+        """Makes each entry durable; None keeps entries in memory only."""
         self._unread: dict[str, Entry] = {}
         self._begun: dict[str, list[Entry]] = {}
         self._paused: set[str] = set()
         self._dispatched: dict[str, object] = {}
         self._by_frame: dict[str, list[tuple[int, str]]] | None = None
-        """The acts that were left when somebody first looked ahead, by the path of their frame: number and slot, in order."""
+        """The unread acts at the first look ahead, by the path of their frame: number and slot, in order."""
         self._looking = threading.Lock()
 
     def add(self, entry: Entry) -> None:
-        """Write one entry: durable when this returns. Raises `StoreError` if it cannot be, and then it is not in the journal."""
+        """Write one entry: durable when this returns. If that fails, raises `StoreError` and the entry is not in the journal."""
         if self.sink is not None:
             self.sink(entry)
         self.entries.append(entry)
 
     async def aadd(self, entry: Entry) -> None:
-        """`add` without blocking the event loop. Cancelled, it waits for what is being written: the journal knows what the store has."""
+        """`add` without blocking the event loop. If cancelled, it waits for the current write, so that journal and store agree."""
         later = getattr(self.sink, "later", None) if self.sink is not None else None
         if later is None:
             self.add(entry)
             return
-        import asyncio  # late: a run without a store has no use for it
+        import asyncio  # imported late: a run without a store does not need it
 
         writing = asyncio.ensure_future(later(entry))
         try:
@@ -80,14 +80,14 @@ class Journal:
         self.entries.append(entry)
 
     async def write(self, entry: Entry, *, blocks: bool) -> None:
-        """`add`, or `aadd` where the caller must not block its thread."""
+        """`add`, or `aadd` if the caller must not block its thread."""
         if blocks or self.sink is None:
             self.add(entry)
         else:
             await self.aadd(entry)
 
     def rewind(self) -> None:
-        """Start a replay: every answer written so far is there to be taken, once."""
+        """Start a replay: every answer written so far can be taken once."""
         if not self.entries and not self._dispatched:  # the first execution of most runs
             return
         done = {entry.slot for entry in self.entries if entry.kind == "result"}
@@ -101,29 +101,29 @@ class Journal:
                 self._paused.discard(entry.slot)
             elif entry.kind == "once" and (asked := _ASKED.fullmatch(entry.slot)) is not None:
                 self._paused.add(asked[1])
-        # What a program did that was called as a tool is not asked for again once that call has its result.
+        # A program called as a tool is not replayed once its call has a result.
         self._unread = {entry.slot: entry for entry in self.entries if entry.kind != "begun" and not _below_any(entry.slot, done)}
 
     def has_begun(self, slot: str) -> bool:
-        """Whether the call at a slot was begun in an earlier execution."""
+        """Whether an earlier execution began the call at a slot."""
         return slot in self._begun
 
     def is_paused(self, slot: str) -> bool:
-        """Whether the call at a slot was left with a question to a person (`inputs.py`), and not by a crash."""
+        """Whether the call at a slot stopped with a question to a person (`elicitation.py`), not in a crash."""
         return slot in self._paused
 
     def take_begun(self, slot: str) -> tuple[Entry, ...]:
-        """What earlier executions wrote when they began the call at a slot, oldest first: it can be had once."""
+        """Take the entries of earlier executions that began the call at a slot, oldest first. They can be taken once."""
         return tuple(self._begun.pop(slot, ()))
 
     def dispatch(self, slot: str) -> None:
-        """Claim the call at a slot for this execution, before it begins; raises `RunError` where it was claimed already."""
+        """Claim the call at a slot for this execution, before it begins; raises `RunError` if it is already claimed."""
         claim = object()
         if self._dispatched.setdefault(slot, claim) is not claim:
             raise RunError(f"The call at {slot} was begun in this execution already; it does not run a second time.")
 
     def close_frame(self, path: str, *, unfinished: bool = False) -> None:
-        """Called when a frame inside the run ended: `finished` for what lies below its path. One that failed leaves what it leaves."""
+        """Called when a frame inside the run ends: `check_finished` for the slots below it. A failed frame may leave answers unread."""
         for slot, entry in [each for each in list(self._unread.items()) if each[0].startswith(path)]:
             if not unfinished:
                 raise ReplayMismatchError(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
@@ -131,11 +131,11 @@ class Journal:
 
     @property
     def replaying(self) -> bool:
-        """Whether recorded answers are left that the program has not asked for again."""
+        """Whether there are recorded answers that the program has not taken yet."""
         return bool(self._unread)
 
     def take(self, slot: str, kind: EntryKind, digest: str) -> Entry | None:
-        """The answer recorded at a slot, or None where there is none yet; raises `ReplayMismatchError` if it answers another question."""
+        """The answer recorded at a slot, or None; raises `ReplayMismatchError` if it answers another question."""
         if not self._unread:
             return None
         entry = self._unread.pop(slot, None)
@@ -148,37 +148,37 @@ class Journal:
         return entry
 
     def has(self, slot: str) -> bool:
-        """Whether an answer is recorded at a slot, and not yet taken."""
+        """Whether there is an untaken answer at a slot."""
         return slot in self._unread
 
     def ahead(self, path: str, act: int) -> Entry | None:
-        """An answer that is left of a frame's act of this number or a later one: as long as there is one, the frame is replaying."""
+        """An untaken answer to this act of a frame or a later one: while there is one, the frame is replaying."""
         with self._looking:
             if self._by_frame is None:
                 self._by_frame = self._acts_left()
             acts = self._by_frame.get(path, [])
-            while acts and acts[-1][1] not in self._unread:  # each is let go once: a replay of n steps looks n times, not n * n
+            while acts and acts[-1][1] not in self._unread:  # each is dropped once: a replay of n steps takes n looks, not n * n
                 acts.pop()
             last, slot = acts[-1] if acts else (-1, "")
             return self._unread.get(slot) if last >= act else None
 
     def _acts_left(self) -> dict[str, list[tuple[int, str]]]:
         found: dict[str, list[tuple[int, str]]] = {}
-        for slot, entry in list(self._unread.items()):  # a copy: other branches of the run take theirs meanwhile, from other threads
+        for slot, entry in list(self._unread.items()):  # a copy: other branches take answers meanwhile, from other threads
             path = _path_of(slot)
             act = _act_of(slot, path)
-            if act >= 0 and (entry.kind != "once" or not slot.endswith("?")):  # that a question was asked (`3.0?`) is no answer
+            if act >= 0 and (entry.kind != "once" or not slot.endswith("?")):  # a record of a question (`3.0?`) is not an answer
                 found.setdefault(path, []).append((act, slot))
         for acts in found.values():
             acts.sort()
         return found
 
     def _refuse_gap(self, slot: str, found: str) -> None:
-        # Acts of a frame come one after another: where a later one was answered, an earlier one that was not is no act of that program.
+        # Acts of a frame come in order: an unanswered act before an answered one means that the program has changed.
         path = _path_of(slot)
         act = _act_of(slot, path)
         later = self.ahead(path, act + 1)
-        if later is not None:  # of several the next one is shown
+        if later is not None:  # of several, show the next one
             left = [each for number, each in self._acts_left().get(path, ()) if number > act]
             later = self._unread.get(left[0], later) if left else later
         if later is None and "." in slot[len(path) :] and (alone := self._unread.get(f"{path}{act}")) is not None:
@@ -187,16 +187,16 @@ class Journal:
             raise ReplayMismatchError(slot, f"{later.kind} {later.digest} at {later.slot}", found)
 
     def check_finished(self) -> None:
-        """Called when the program returned: recorded answers that it did not ask for again mean that it changed."""
+        """Called when the program returned: untaken answers mean that the program has changed."""
         if self._unread:
             slot, entry = next(iter(self._unread.items()))
             raise ReplayMismatchError(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
 
     def __eq__(self, other: object) -> bool:
-        """By slot: calls of one turn may end, and so be written, in any order."""
+        """Compare by slot: calls of one turn may end, and be written, in any order."""
         return isinstance(other, Journal) and _by_slot(self) == _by_slot(other)
 
-    __hash__ = None  # pyright: ignore[reportAssignmentType]  compared by content, and grows
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  mutable and compared by content
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -206,12 +206,12 @@ class Journal:
 
 
 def replayed_only(entry: Entry) -> None:
-    """The sink of a run that was done when it was loaded: it is replayed to its end, and must not do anything anew."""
+    """The sink of a run that was done when loaded: it is replayed to its end and must not perform new acts."""
     raise ReplayMismatchError(entry.slot, "the end of a run that is done", f"{entry.kind} {entry.digest}")
 
 
 def _below_any(slot: str, done: set[str]) -> bool:
-    if "?" in slot and slot.partition("?")[0] in done:  # what a person decided about a call that a crash had cut off
+    if "?" in slot and slot.partition("?")[0] in done:  # a person's decision about a call that a crash interrupted
         return True
     at = slot.find("/")
     while at >= 0:
@@ -222,12 +222,12 @@ def _below_any(slot: str, done: set[str]) -> bool:
 
 
 def _path_of(slot: str) -> str:
-    """The path of the frame that an act or a call belongs to."""
+    """The path of the frame of an act or a call."""
     return slot[: slot.rfind("/") + 1]
 
 
 def _act_of(slot: str, path: str) -> int:
-    """The number of the act at a slot of this very frame; -1 for a slot of another one."""
+    """The act's number if the slot belongs to this frame; -1 otherwise."""
     found = _ACT.fullmatch(slot, len(path)) if slot.startswith(path) else None
     return int(found[1]) if found is not None else -1
 

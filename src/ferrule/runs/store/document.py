@@ -1,8 +1,8 @@
-"""A run as a JSON document: its head, which is all but the journal.
+"""A run as a JSON document: its head, which is everything except the journal.
 
-In: a `RunState`. Out: a head as JSON data, and a `RunState` filled from one. The fingerprint in it says with which program the run was
-made: class, signatures, tools with the digests of their schemas. Inputs are kept as JSON and read back as the types the
-program declares. An input that would not come back equal is refused when the run starts, not when it is resumed.
+In: a `RunState`. Out: a head as JSON data, and a `RunState` filled from one. The head's fingerprint identifies the run's program: class,
+signatures, tools with the digests of their schemas. Inputs are stored as JSON and read back as the types the program declares.
+An input that would not come back equal raises when the run starts, not when it is resumed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SCALARS = (str, int, float, bool, type(None))
 
 
 def inputs_form(run: RunState) -> dict[str, Any]:
-    """What a run was given, as JSON data: `{"args": [...], "inputs": {name: ...}}`. Raises `RunError` for what would not come back."""
+    """A run's inputs as JSON data: `{"args": [...], "inputs": {name: ...}}`. Raises `RunError` if a value would not come back equal."""
     _check_config(run)
     return {
         "args": [_input_form(run.program, k, value) for k, value in enumerate(run.args)],
@@ -54,7 +54,7 @@ def inputs_form(run: RunState) -> dict[str, Any]:
 
 
 def head_form(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All of a run but its journal, as JSON data; `given` is of `inputs_form`, made when the run began or now."""
+    """A run without its journal, as JSON data; `given` comes from `inputs_form`, called when the run began or now."""
     return {
         "ferrule_run": _VERSION,
         "id": run.id,
@@ -65,13 +65,13 @@ def head_form(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
         "status": run.status,
         "error": error_facts(run.error) if run.error is not None else None,
         "questions": [record_form(question) for question in run.pending],
-        # What was decided on a kept run stands in its store alone, where it is taken once: a copy does not bring it along.
+        # Decisions on a stored run are only in its store, where each is used once: a copy does not contain them.
         "answers": [record_form(each) for each in run.answers.values() if run.kept is None or each.kind == "revoke"],
     }
 
 
 def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool) -> Mapping[str, Any]:
-    """A head that this ferrule can read and that is of this program, or `StoreError`; `ReplayMismatchError` shows what differs."""
+    """Check a head. Raises `StoreError` if this ferrule cannot read it; `ReplayMismatchError` shows how another program differs."""
     if head.get("ferrule_run") != _VERSION:
         raise StoreError(f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
     if head.get("redacted"):
@@ -86,14 +86,14 @@ def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool) -> M
 
 
 def read_inputs(head: Mapping[str, Any], program: Program, tools: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional arguments and inputs of a run, as the program was given them. `tools` are those that inputs name."""
+    """Positional arguments and inputs of a run, as passed to the program. `tools` are the tools named in the inputs."""
     at_hand = {tool.name: tool for tool in map(Tool.of, tools)}
     args = tuple([_read_input(program, k, form, at_hand) for k, form in enumerate(head["args"])])
     return args, {name: _read_input(program, name, form, at_hand) for name, form in head["inputs"].items()}
 
 
 def restore(run: RunState, head: Mapping[str, Any]) -> None:
-    """Put what a head says of status, questions and decisions into a run that was made with its inputs."""
+    """Restore status, questions and decisions from a head into a run created with its inputs."""
     run.key = bytes.fromhex(head["key"])
     run.status = head["status"]
     run.error = read_error(head["error"]) if head["error"] is not None else None
@@ -107,7 +107,7 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
 
 def program_fingerprint(program: Program) -> dict[str, Any]:
     """`{"program": class, "predictors": {path: {"signature", "digest", "tools": {name: digest}}}}`."""
-    # Not the module: a program that is defined in a script is in `__main__` there, and elsewhere when another process imports it.
+    # Not the module: a program defined in a script is in `__main__` there, but in another module when another process imports it.
     found: dict[str, Any] = {"program": type(program).__qualname__, "predictors": {}}
     named: Callable[[], Sequence[tuple[str, Any]]] | None = getattr(program, "named_predictors", None)
     for path, predictor in named() if named is not None else ():
@@ -126,7 +126,7 @@ def _digest(value: Any) -> str:
 
 
 def _different(then: Any, now: Any) -> tuple[str, str]:
-    """What differs between two fingerprints, each side in words."""
+    """The differences between two fingerprints, each side as text."""
     sides = [_lines(side) for side in (then, now)]
     keys = [key for key in {**sides[0], **sides[1]} if sides[0].get(key) != sides[1].get(key)]
     before, after = ("; ".join(f"{key} {side.get(key, 'absent')}" for key in keys) for side in sides)
@@ -144,12 +144,12 @@ def _lines(side: Any) -> dict[str, str]:
 # -- inputs --------------------------------------------------------------------------------------------------------
 
 
-class _NeedsType(Exception):  # noqa: N818  a signal within this module, no error
-    """A value that only its declared type can read back."""
+class _NeedsType(Exception):  # noqa: N818  a signal within this module, not an error
+    """Raised for a value that only its declared type can read back."""
 
 
 def _check_config(run: RunState) -> None:
-    """Refuse a call's `config=` that holds a key, unless the program calls an input of its own so."""
+    """Refuse a call's `config=` that holds an API key, unless `config` is an input of the program."""
     config = run.inputs.get("config")
     fields: Any = getattr(getattr(run.program, "signature", None), "input_fields", None)
     if isinstance(config, Mapping) and fields is not None and "config" not in fields:
@@ -199,7 +199,7 @@ def _form(value: Any) -> Any:
 
 
 def _is_exact(value: Any) -> bool:
-    """Whether a scalar is the same after JSON: not NaN, no integer of thousands of digits, no halves of one character side by side."""
+    """Whether JSON preserves a scalar: not NaN, no integer of thousands of digits, no adjacent surrogate halves."""
     match value:
         case str():
             return value.isascii() or jsonable(value) == value
@@ -212,11 +212,11 @@ def _is_exact(value: Any) -> bool:
 
 
 def _is_same(value: Any, again: Any) -> bool:
-    """Whether a value came back: of the same types all the way down, with equal parts. Secrets come back masked; that is no difference."""
+    """Whether a value came back equal: the same types at every level, with equal parts. Secrets come back masked; that is ignored."""
     kind = cast("Any", type(value))
     if type(again) is not kind:
         return False
-    if hasattr(kind, "get_secret_value") or kind is History:  # a history is what it says, in messages or in turns
+    if hasattr(kind, "get_secret_value") or kind is History:  # a history is compared by content, as messages or as turns
         return True
     if isinstance(value, (list, tuple)):
         pairs: Any = zip(cast("Any", value), again, strict=True)
@@ -225,13 +225,13 @@ def _is_same(value: Any, again: Any) -> bool:
     if parts is not None:
         others = _parts(again)
         return others is not None and parts.keys() == others.keys() and all(_is_same(each, others[key]) for key, each in parts.items())
-    if kind.__eq__ is object.__eq__:  # nothing more is known of it than its JSON
+    if kind.__eq__ is object.__eq__:  # only its JSON can be compared
         return True
     return bool(value == again or (value != value and again != again))  # noqa: PLR0124  NaN, of any number type
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
-    """What a value is made of, also what is not in its JSON; None for one that is compared as a whole."""
+    """The parts of a value, including those not in its JSON; None for a value compared as a whole."""
     if isinstance(value, BaseModel):
         found = {name: getattr(value, name) for name in type(value).model_fields}
         return {**found, **(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
@@ -275,7 +275,7 @@ def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
 
 
 def _reader(program: Program, name: str | int) -> Callable[[Any], Any]:
-    """What makes the declared type of an input from JSON data: the signature's check, or the annotation of `forward`."""
+    """A function from JSON data to the declared type of an input: by the signature, or by the annotation of `forward`."""
     signature = getattr(program, "signature", None)
     field = signature.input_fields.get(name) if signature is not None else None
     if field is not None:

@@ -1,4 +1,4 @@
-"""Who holds a lease: a process, named so that another one can tell whether it is dead."""
+"""Lease owners: process names from which another process can tell whether the owner is dead."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 def owner_name() -> str:
-    """The name of this process: where it runs, and its id there. Not cached as a whole, as a fork has another id."""
+    """The name of this process: its machine and its process id. Not cached as a whole, because a fork has another id."""
     return f"{_place()} pid {os.getpid()}"
 
 
 def is_dead(owner: str) -> bool:
-    """Whether an owner is surely dead. One on another machine, or in another container, never is; nor is one whose id lives again."""
+    """Whether an owner is certainly dead. Never true for another machine or container, or if the process id is in use again."""
     place, _, pid = owner.rpartition(" pid ")
     if place != _place() or not hasattr(os, "kill") or os.name == "nt":
         return False
@@ -29,18 +29,18 @@ def is_dead(owner: str) -> bool:
 
 
 def _is_zombie(pid: str) -> bool:
-    """Whether a process ended, and only waits for its parent to hear of it (Linux: `man 5 proc_pid_stat`)."""
+    """Whether a process has ended and waits to be reaped by its parent (Linux: `man 5 proc_pid_stat`)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    state, *rest = stat.rpartition(")")[2].split()  # the name of the program before it may hold anything
-    return state in {"Z", "X"} and rest[16] in {"0", "1"}  # more threads: the first one ended, and the others are at work
+    state, *rest = stat.rpartition(")")[2].split()  # the program name before it may contain any character
+    return state in {"Z", "X"} and rest[16] in {"0", "1"}  # more threads: only the main thread ended, the others still run
 
 
 @lru_cache(maxsize=1)
 def _place() -> str:
-    """What must be equal for process ids to mean the same: the machine, its boot, and on Linux the space that ids are counted in."""
+    """The scope of process ids: the machine, its boot, and on Linux the pid namespace."""
     parts = [platform.node()]
     with suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())

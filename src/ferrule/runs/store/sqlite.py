@@ -1,6 +1,6 @@
 """`SQLiteStore`: runs in one SQLite file, for the processes of one machine; and `MemoryStore`, the same in memory.
 
-Every write is on disk when it returns. Writes from event loops go through one thread, which commits those that came together in one
+Every write is on disk when it returns. Writes from event loops go through one thread, which commits concurrent writes in one
 transaction; the same thread renews leases.
 Needs SQLite 3.35 or newer. Not for network file systems, where SQLite's locks do not hold.
 """
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from ferrule.values.confirmation.question import Decision
 
 _MOST_ENTRIES = 1 << 32
-"""The entries of the run number `no` have the places from `no * _MOST_ENTRIES` on."""
+"""The entries of run number `no` have the keys from `no * _MOST_ENTRIES` on."""
 _INSERT = "INSERT INTO entries VALUES ((SELECT coalesce(max(place) + 1, ?1) FROM entries WHERE place >= ?1 AND place < ?2), ?3)"
 _COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, owner, until"
 
 
 class SQLiteStore:
-    """Keeps runs in a file, which is made when it is first used.
+    """Keeps runs in a file, which is created at first use.
 
-    `full_sync=False` gives up that a commit survives a power cut (it survives the death of the process all the same). `lease_s` is how
-    long a run stays with a process that gives no sign of life; a process that is dead on this machine loses its runs at once. A run
-    that killed its process `max_recoveries` times is parked as failed. `clock` gives seconds since 1970.
+    With `full_sync=False`, a commit may be lost in a power cut (but not when the process dies). `lease_s` is how long a process keeps a
+    run without renewing the lease; a process that died on this machine loses its runs at once. A run that killed its process
+    `max_recoveries` times is parked as failed. `clock` returns seconds since 1970.
     """
 
     def __init__(
@@ -57,17 +57,17 @@ class SQLiteStore:
         self._writer()
 
     def _writer(self) -> StoreThread:
-        """The thread of this process: a fork takes neither threads nor leases along."""
+        """The thread of this process: a fork inherits neither threads nor leases."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._leases: set[Lease] = set()
             self._abandoned: set[Lease] = set()
-            """Leases that could not be given back: nobody is at work under them, so this process may take them over."""
+            """Leases whose release failed: they are unused, so this process may take them over."""
             self._thread = StoreThread(self._append_all, self._renew, lambda: bool(self._leases), every_s=self.lease_s / 3)
         return self._thread
 
     def close(self) -> None:
-        """Close the file. The store opens it again when it is used again."""
+        """Close the file. The next use of the store reopens it."""
         self._writer().stop()
         self._file.close()
 
@@ -76,7 +76,7 @@ class SQLiteStore:
     def create(self, run_id: str, *, program: str, head: str) -> Lease:
         """See `Store`."""
         now = self._clock()
-        token = secrets.randbits(62)  # never one that a deleted run of this id had: whoever still works on that one writes nothing here
+        token = secrets.randbits(62)  # unlike that of a deleted run with this id, whose process must not write here
         with self._file.writing() as db:
             if db.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone() is not None:
                 raise StoreError(f"The store {self.path!r} has a run {run_id!r} already. Load it, or choose another `run_id`.")
@@ -88,7 +88,7 @@ class SQLiteStore:
         return self._hold(Lease(run_id, token))
 
     def take(self, run_id: str, *, after: int) -> Stored:
-        """See `Store`. A run whose process died too often is parked as failed, and refused from then on."""
+        """See `Store`. A run whose process died too often is parked as failed; later calls raise."""
         now = self._clock()
         self._writer()
         with self._file.writing() as db:
@@ -133,7 +133,7 @@ class SQLiteStore:
         return lease
 
     def _renew(self) -> None:
-        """Called by the thread, three times in the span of a lease."""
+        """Called by the thread three times per lease period."""
         held = tuple(self._leases)
         if held:
             with self._file.writing() as db:
@@ -154,14 +154,14 @@ class SQLiteStore:
                     "error = ?, updated_at = ? WHERE id = ?",
                     (status, head, json_text(form["questions"]), error, self._clock(), lease.run_id),
                 )
-                if status == "cancelled" or (cancelled and status == "waiting"):  # the latter between its last step and now
+                if status == "cancelled" or (cancelled and status == "waiting"):  # the latter: cancelled after its last step
                     self._cancel(db, lease.run_id)
         except BaseException:
             self._abandoned.add(lease)
             raise
 
     def _fence(self, db: sqlite3.Connection, lease: Lease) -> tuple[bool, int]:
-        """Whether the run was cancelled, and the place of its first entry; raises `StoreError` if the lease was lost."""
+        """Whether the run was cancelled, and the key of its first entry; raises `StoreError` if the lease was lost."""
         row = db.execute("SELECT token, owner, cancelled, no FROM runs WHERE id = ?", (lease.run_id,)).fetchone()
         if row is None or row[0] != lease.token:
             msg = f"The run {lease.run_id!r} {'was deleted' if row is None else 'was taken over by another process'}; nothing was written."
@@ -182,13 +182,13 @@ class SQLiteStore:
         return await self._writer().submit((lease, entry, starts, consumes))
 
     def _append_all(self, items: list[Any]) -> list[bool | StoreError]:
-        """Called by the thread: everything that came together in one transaction; what one lease may not write, the others may."""
+        """Called by the thread: write all waiting entries in one transaction; a lost lease does not stop the others."""
         done: list[bool | StoreError] = []
         with self._file.writing() as db:
             for lease, entry, starts, consumes in items:
                 try:
                     done.append(self._append(db, lease, entry, starts=starts, consumes=consumes))
-                except StoreError as error:  # the lease was lost: nothing of it was written, so there is nothing to undo
+                except StoreError as error:  # the lease was lost: none of it was written, so there is nothing to roll back
                     done.append(error)
         return done
 
@@ -203,7 +203,7 @@ class SQLiteStore:
 
     @contextmanager
     def transaction(self, lease: Lease) -> Generator[sqlite3.Connection]:
-        """See `Store`. Other writers of this process wait meanwhile, so the block must not wait for one of them."""
+        """See `Store`. Other writers of this process are blocked meanwhile, so the block must not wait for one of them."""
         with self._file.writing() as db:
             self._fence(db, lease)
             yield db
@@ -211,7 +211,7 @@ class SQLiteStore:
     # -- reading and deciding ------------------------------------------------------------------------------------
 
     def _row(self, db: sqlite3.Connection, run_id: str, columns: str) -> Any:
-        row = db.execute(f"SELECT {columns} FROM runs WHERE id = ?", (run_id,)).fetchone()  # noqa: S608  columns are written above
+        row = db.execute(f"SELECT {columns} FROM runs WHERE id = ?", (run_id,)).fetchone()  # noqa: S608  callers pass constant columns
         if row is None:
             raise StoreError(f"The store {self.path!r} has no run {run_id!r}.")
         return row
@@ -263,7 +263,7 @@ class SQLiteStore:
                 db.execute("UPDATE runs SET cancelled = 1, updated_at = ? WHERE id = ?", (self._clock(), run_id))
 
     def _cancel(self, db: sqlite3.Connection, run_id: str) -> None:
-        """Of a run at rest: nothing waits for a person any more, and what was decided and not taken up counts for nothing."""
+        """Cancel a run at rest: delete its pending questions and unused decisions."""
         db.execute(
             "UPDATE runs SET status = 'cancelled', questions = '[]', owner = NULL, until = 0, token = token + 1, updated_at = ? "
             "WHERE id = ?",
@@ -276,7 +276,7 @@ class SQLiteStore:
         where, values = ("", []) if status is None else ("WHERE status = ?", [status])
         order = f"ORDER BY updated_at DESC LIMIT {-1 if limit is None else int(limit)}"
         with self._file.reading() as db:
-            rows = db.execute(f"SELECT {_COLUMNS} FROM runs {where} {order}", values).fetchall()  # noqa: S608  all of it is written above
+            rows = db.execute(f"SELECT {_COLUMNS} FROM runs {where} {order}", values).fetchall()  # noqa: S608  all parts are constants above
             decided = db.execute("SELECT run_id, question_id FROM decisions WHERE NOT taken").fetchall()
         by_run: dict[str, list[str]] = {}
         for run_id, question_id in decided:
@@ -336,7 +336,7 @@ class SQLiteStore:
 
 
 class MemoryStore(SQLiteStore):
-    """Keeps runs for as long as this process lives: for tests, and for runs that wait within one program."""
+    """Keeps runs in memory while this process lives: for tests, and for runs that wait within one process."""
 
     def __init__(self, *, lease_s: float = 30.0, max_recoveries: int = 5, clock: Callable[[], float] = time.time) -> None:
         super().__init__(":memory:", lease_s=lease_s, max_recoveries=max_recoveries, clock=clock)

@@ -1,7 +1,7 @@
 """One SQLite file that keeps runs: its tables, its connection, its transactions.
 
-One connection a process, guarded by a lock that a thread may take again. Every write is one transaction, on disk when it is over
-(`synchronous=FULL`, WAL). What SQLite raises becomes a `StoreError`, and then nothing was written.
+One connection per process, guarded by a reentrant lock. Every write is one transaction, on disk when it ends
+(`synchronous=FULL`, WAL). SQLite errors become `StoreError`, and then nothing was written.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SCHEMA = 1
 _WAIT_MS = 10_000
 _WAIT_FOR_READERS_MS = 500
 _TRY_AGAIN_S = 1.0
-# The keys that every write of an entry looks up are whole numbers: a key of text would be compared beside all that stands in its row, and
-# a picture of five megabytes read again for each entry written after it. What is large stands last in its row for the same reason.
+# The keys looked up at every write of an entry are integers: comparing a text key would read the rest of its row too, and a picture of
+# five megabytes again for each later entry. Large columns come last in their row for the same reason.
 _TABLES = """
 CREATE TABLE runs (
     no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, program TEXT NOT NULL, status TEXT NOT NULL,
@@ -44,7 +44,7 @@ CREATE TABLE decisions (
 
 
 class SQLiteFile:
-    """The file at a path, opened and made when it is first used. Safe in threads, and in the child of a fork."""
+    """The file at a path, opened or created at first use. Safe in threads, and in the child of a fork."""
 
     def __init__(self, path: str, *, full_sync: bool) -> None:
         self.path = path
@@ -59,17 +59,17 @@ class SQLiteFile:
         self._closing: weakref.finalize[..., SQLiteFile] | None = None
         self._inside = False
         self._truncate_at: float | None = None
-        """When to try again what `truncate` could not do; None where nothing is left to do."""
+        """When to retry a failed `truncate`; None if none is due."""
 
     def after_fork(self) -> None:
-        """Called in the child of a fork. The parent may have held the lock, and SQLite forbids even to close a parent's connection."""
+        """Called in the child of a fork. The parent may have held the lock, and SQLite forbids even closing a parent's connection."""
         if self._connection is not None and self._closing is not None:
             self._closing.detach()
             self._of_a_parent.append(self._connection)
         self._fresh()
 
     def close(self) -> None:
-        """Close the connection. It is opened again when it is needed again."""
+        """Close the connection. The next use reopens it."""
         with self._lock:
             if self._closing is not None:
                 self._closing()
@@ -77,7 +77,7 @@ class SQLiteFile:
 
     @contextmanager
     def reading(self) -> Generator[sqlite3.Connection]:
-        """All that is read inside is of one moment."""
+        """A block whose reads all see one snapshot."""
         with self._connected() as db:
             if db.in_transaction:
                 yield db
@@ -102,7 +102,7 @@ class SQLiteFile:
 
     @contextmanager
     def writing(self) -> Generator[sqlite3.Connection]:
-        """A transaction, or the one that this thread is in already."""
+        """A new transaction, or the one this thread already has open."""
         with self._connected() as db:
             if self._inside:
                 yield db
@@ -122,10 +122,10 @@ class SQLiteFile:
                 self._truncated(db, wait_ms=0)
 
     def truncate(self) -> None:
-        """Empty the write-ahead log, where what was deleted would stand a while longer.
+        """Empty the write-ahead log, which may still contain deleted data.
 
-        While another connection reads what was there before, this cannot be done: then it is said in a warning, and tried again after
-        later writes, and when the file is closed.
+        This fails while another connection reads an older snapshot: then it warns, and retries after later writes and when the file is
+        closed.
         """
         with self._connected() as db:
             if not self._truncated(db, wait_ms=_WAIT_FOR_READERS_MS):
@@ -139,7 +139,7 @@ class SQLiteFile:
         db.execute(f"PRAGMA busy_timeout={wait_ms}")
         try:
             busy = bool(db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
-        except sqlite3.OperationalError:  # what was to be written is: this must not be told as if it were not
+        except sqlite3.OperationalError:  # the write itself succeeded, so this error must not be raised
             busy = True
         finally:
             db.execute(f"PRAGMA busy_timeout={_WAIT_MS}")
@@ -163,7 +163,7 @@ class SQLiteFile:
         if version == SCHEMA:
             return
         db.execute("BEGIN IMMEDIATE")
-        version = db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been first
+        version = db.execute("PRAGMA user_version").fetchone()[0]  # another process may have created it
         if version == 0:
             for statement in _TABLES.split(";")[:-1]:
                 db.execute(statement)

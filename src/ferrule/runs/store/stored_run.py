@@ -1,7 +1,7 @@
 """`StoredRun`: a run's place in a store, and the right to write to it while it executes.
 
-It is the sink of the run's journal: an entry is on disk before the program sees the answer. After a write that failed nothing more is
-written in that execution, so that what is kept is always a beginning of what was done, and never has a gap.
+It is the sink of the run's journal: an entry is on disk before the program sees the answer. After a failed write, that execution writes
+nothing more, so the stored journal is always a prefix of the acts, without gaps.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ _A_MOMENT_S = 5.0
 
 
 class StoredRun:
-    """The tie between one `Run` in this process and one run in a store."""
+    """The link between one `Run` in this process and one run in a store."""
 
     __slots__ = ("_broken", "_executing", "_given", "_lease", "_run_ref", "_unsure", "_waiting_head", "_wrote", "is_new", "store")
 
     def __init__(self, store: Store, run: RunState, *, is_new: bool) -> None:
         self.store = store
         self.is_new = is_new
-        self._run_ref = ref(run)  # weak, as the run holds this: so its memory is given back without the garbage collector
+        self._run_ref = ref(run)  # weak, because the run references this: its memory is freed without the garbage collector
         self._lease: Lease | None = None
         self._given: dict[str, Any] = {}
-        """The inputs as they were when the run was started, whatever the program did to them since."""
+        """The inputs as they were when the run started, before any change by the program."""
         self._waiting_head: str | None = None
-        """The head of a run that waited for a person when this execution took it up."""
+        """The head of the run if it waited for a person when this execution opened it."""
         self._wrote = False
         self._broken: StoreError | None = None
         self._unsure = False
-        """Whether a write was given up while it went on: what is in the store and what is in memory may differ."""
+        """Whether a write was abandoned midway: the store and the memory may differ."""
         self._executing = threading.Lock()
 
     @property
     def _run(self) -> RunState:
         run = self._run_ref()
-        assert run is not None  # noqa: S101  nobody works on a run without holding it
+        assert run is not None  # noqa: S101  every user of the run holds a reference to it
         return run
 
     # -- one execution -------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Lease the run, and take over what other processes did to it. Raises `StoreError` while one of them is at work on it."""
+        """Lease the run and load the changes made by other processes. Raises `StoreError` while one of them executes it."""
         run = self._run
-        # Whoever saw that the run rests may be here before the one that carried it there has given back the lease.
+        # A caller that sees the run at rest may get here before the previous execution has released the lease.
         if run.executing or run.status == "done" or not self._executing.acquire(timeout=_A_MOMENT_S):
             msg = f"The run {run.id} is {'done; start another one' if run.status == 'done' else 'executing already; wait for it'}."
             raise RunError(msg)
@@ -77,7 +77,7 @@ class StoredRun:
     def _take(self) -> None:
         run = self._run
         stored = self.store.take(run.id, after=0 if self._unsure else len(run.journal.entries))
-        assert stored.lease is not None  # noqa: S101  what `take` is for
+        assert stored.lease is not None  # noqa: S101  `take` always returns a lease
         head = parse_object(stored.head, "the head of a run")
         if head["key"] != run.key.hex() or head.get("redacted"):
             self.store.release(stored.lease, status=stored.status, head=stored.head)
@@ -107,7 +107,7 @@ class StoredRun:
         return self._lease is not None
 
     def close(self) -> None:
-        """The run came to a rest: write that down, and give the lease back. Of two who close it at once, the first does."""
+        """Store the run's state at rest and give the lease back. If two threads close it at once, the first one does it."""
         run, lease = self._run, self._lease
         self._lease = None
         if lease is None:
@@ -115,7 +115,7 @@ class StoredRun:
         run.journal.sink = None
         try:
             if self._waiting_head is not None and not self._wrote and run.status not in {"waiting", "done"} and not run.cancelled:
-                self.store.release(lease, status="waiting", head=self._waiting_head)  # it got nowhere: it waits as before
+                self.store.release(lease, status="waiting", head=self._waiting_head)  # no progress: it waits as before
             else:
                 self.store.release(lease, status=run.status, head=self._head())
         finally:
@@ -144,7 +144,7 @@ class StoredRun:
         except StoreError as error:
             self._broken = error
             raise
-        except BaseException:  # cancelled while the writer has it: it may be on disk, or not
+        except BaseException:  # cancelled during the write: the entry may or may not be on disk
             self._unsure = self._wrote = True
             raise
         self._check_cancelled(entry, going_on=going_on)
@@ -158,7 +158,7 @@ class StoredRun:
         return self._lease, entry_text(entry), {"starts": entry.kind == "begun", "consumes": consumes}
 
     def _check_cancelled(self, entry: Entry, *, going_on: bool) -> None:
-        """A run that was cancelled from elsewhere stops before its next act; no further tool begins."""
+        """Stop a run that was cancelled from elsewhere before its next act; no further tool starts."""
         self._wrote = True
         if going_on:
             return

@@ -1,7 +1,7 @@
 """The thread of a store: writes for event loops, many at once, and renews leases.
 
-It starts with the first lease, and ends when there is none any more: runs that wait hold no thread. It is a daemon, for what was promised
-is on disk, and a process may end at any time.
+It starts with the first lease and ends with the last: waiting runs use no thread. It is a daemon, because every confirmed write is on
+disk, and the process may end at any time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Waiting = tuple[Any, asyncio.AbstractEventLoop, "asyncio.Future[bool]"]
 
 
 class StoreThread:
-    """Hands what was submitted to `write`, as much as there is at a time; calls `renew` every so often, as long as it `has_leases`."""
+    """Passes submitted items to `write`, all waiting ones at a time; calls `renew` periodically while it `has_leases`."""
 
     def __init__(
         self,
@@ -41,25 +41,25 @@ class StoreThread:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start it, if it is not running. Called after a lease was taken or something was submitted, so that it does not end just then."""
+        """Start it if it is not running. Call it after taking a lease or submitting an item, so that the thread cannot end in between."""
         with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="ferrule-store", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
-        """Let it end once it has done what was submitted."""
+        """Let it end once all submitted items are written."""
         with self._starting:
             if self._thread is not None:
                 self._queue.put(None)
                 self._thread = None
 
     async def submit(self, item: Any) -> bool:
-        """Have one item written; returns what `write` said of it, or raises it."""
+        """Write one item through the thread; returns or raises the result of `write`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
         self._queue.put((item, loop, future))
-        self.start()  # after `put`: a thread that is about to end sees what is in the queue, or is ended and another one starts
+        self.start()  # after `put`: a thread about to end either sees the queued item, or has ended and a new one starts
         return await future
 
     def _work(self) -> None:
@@ -81,10 +81,10 @@ class StoreThread:
                     return
 
     def _wanted(self) -> bool:
-        """Renew leases; False, and the thread is gone, where there is nothing left to do."""
-        with suppress(StoreError):  # a lease that could not be renewed is found lost at the next write
+        """Renew leases; returns False, which ends the thread, if there is no work left."""
+        with suppress(StoreError):  # a lease whose renewal fails is found lost at the next write
             self._renew()
-        with self._starting:  # asked here: whoever has just taken a lease waits in `start`, and finds no thread, or one that goes on
+        with self._starting:  # checked under the lock: a caller of `start` then finds no thread, or one that continues
             if self._queue.empty() and not self._has_leases():
                 self._thread = None
             return self._thread is not None
@@ -97,7 +97,7 @@ class StoreThread:
         except StoreError as error:
             answers = [error] * len(batch)
         for (_, loop, future), answer in zip(batch, answers, strict=True):
-            with suppress(RuntimeError):  # its loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # its loop is closed: no caller is waiting
                 loop.call_soon_threadsafe(_settle, future, answer)
 
 
