@@ -186,7 +186,7 @@ def _check_adapter(adapter: Any) -> None:
 
 
 class _View(ModuleType):
-    """The module's class: it refuses assignments, which would hide the settings."""
+    """The module's class: it refuses assignments to settings, which would hide them."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _NAMES:

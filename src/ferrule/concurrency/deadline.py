@@ -114,7 +114,7 @@ class _Work:
             while True:
                 try:
                     sent: Any = yield waits_for
-                except BaseException as error:  # raised inside the tool, which may handle it
+                except BaseException as error:  # thrown into the tool, which may handle it
                     if self._is_left:
                         work.close()
                         raise

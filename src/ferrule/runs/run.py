@@ -133,7 +133,7 @@ class Run(RunState):
 
         stored = store.load(run_id)
         head = {**parse_object(stored.head, "the head of a run"), "status": stored.status}
-        if stored.status != "waiting":  # the run had resumed and was interrupted: its questions are outdated
+        if stored.status != "waiting":  # questions from before it resumed are outdated
             head["questions"] = []
         run = cls._from_head(head, stored.entries, program, tools, migrate=migrate)
         revoked = {key: each for key, each in run.answers.items() if each.kind == "revoke"}
