@@ -84,5 +84,5 @@ def placeholder(part: Part, wire: str, place: str) -> str:
     kind = type(part).__name__.lower()
     if (wire, kind, place) not in _logged:
         _logged.add((wire, kind, place))
-        _log.warning("%s: %s carry no %s; the model is told in words that one was left out", wire, place, kind)
+        _log.warning("%s: %s carry no %s; the model reads a note that one was left out", wire, place, kind)
     return f"[{part!r} was left out: it cannot be sent here]"

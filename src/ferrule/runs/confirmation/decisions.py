@@ -68,7 +68,7 @@ def respond_to_confirmation(
     if run is None:
         msg = (
             f"No question {confirmation_id!r} is known in this process. Of a run that is kept in a store, say `store=`; of any other, "
-            "keep the run, or the `ConfirmationRequired` that carries it: once nobody holds it, it is gone."
+            "keep the run, or the `ConfirmationRequired` that carries it: without a reference to it, it is gone."
         )
         raise DecisionError(msg)
     question = next((each for each in run.pending if each.id == confirmation_id), None)

@@ -167,7 +167,7 @@ class SQLiteStore:
             msg = f"The run {lease.run_id!r} {'was deleted' if row is None else 'was taken over by another process'}; nothing was written."
             raise StoreError(msg)
         if row[1] != owner_name():  # after a fork both processes know the token
-            raise StoreError(f"The run {lease.run_id!r} is leased to {row[1] or 'nobody'}, not to this process; nothing was written.")
+            raise StoreError(f"The run {lease.run_id!r} is leased to {row[1] or 'no process'}, not to this process; nothing was written.")
         return bool(row[2]), row[3] * _MOST_ENTRIES
 
     # -- entries -------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ class StoredRun:
         if self._broken is not None:
             raise self._broken
         if self._lease is None:
-            raise StoreError(f"The run {self._run.id} is at rest; what came of {entry.slot} later is not kept.")
+            raise StoreError(f"The run {self._run.id} is at rest; the later result of {entry.slot} is not kept.")
         consumes = entry.value.question_id if entry.kind == "decision" else None
         return self._lease, entry_text(entry), {"starts": entry.kind == "begun", "consumes": consumes}
 
