@@ -15,14 +15,16 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from threading import Lock
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import ConfigurationError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
     from contextvars import Token
 
+A = TypeVar("A")
+R = TypeVar("R")
 
 _NO_OVERRIDES: Mapping[str, Any] = {}
 
@@ -58,6 +60,11 @@ class Scope:
         """The frame of the run whose `forward` is executing here, or None."""
         self.call = call
         """The tool call that is executing here (see `runs.observers`), or None."""
+
+    def run(self, function: Callable[[A], R], argument: A) -> R:
+        """Call a function in this scope, which stays in force for the rest of the context: call this in a copy made for one call."""
+        _scope.set(self)
+        return function(argument)
 
 
 _OF_ADAPTERS = ("opening", "request", "read", "repairs")
@@ -113,11 +120,6 @@ def frozen(here: Settings) -> dict[str, Any]:
 def scope() -> Scope:
     """The scope in force here: settings, frame, tool call."""
     return _scope.get()
-
-
-def enter(here: Scope) -> None:
-    """Put another scope in force for the rest of this context, which must be a copy made for one call."""
-    _scope.set(here)
 
 
 class entered:  # noqa: N801  used like a function; a class costs a third of `@contextmanager`, at every call

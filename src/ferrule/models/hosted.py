@@ -70,7 +70,6 @@ class LM(BaseLM):
         self._transport = HTTPTransport(
             address(self._provider.base_url, self._wire.path(self._model)),
             stream_url=address(self._provider.base_url, self._wire.path(self._model, stream=True)),
-            auth=self._wire.headers,
             provider=self._provider.name,
             model=self._model,
             headers=headers,
@@ -104,20 +103,20 @@ class LM(BaseLM):
 
     def complete(self, request: Request) -> Response:
         """One answer over HTTP."""
-        key = self._key_for(request)
-        body, headers = self._transport.post(self._body(request, stream=False), key)
-        return self._read(request, body, headers, key)
+        key, auth, body = self._sent(request)
+        found, headers = self._transport.post(body, auth, key)
+        return self._read(request, found, headers, key)
 
     async def acomplete(self, request: Request) -> Response:
         """One answer over HTTP; cancelling closes the request."""
-        key = self._key_for(request)
-        body, headers = await self._transport.apost(self._body(request, stream=False), key)
-        return self._read(request, body, headers, key)
+        key, auth, body = self._sent(request)
+        found, headers = await self._transport.apost(body, auth, key)
+        return self._read(request, found, headers, key)
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer piece by piece; leaving the loop closes the request."""
-        key = self._key_for(request)
-        with self._transport.stream(self._body(request, stream=True), key) as (headers, pieces), self._naming_provider(headers, key):
+        key, auth, body = self._sent(request, stream=True)
+        with self._transport.stream(body, auth, key) as (headers, pieces), self._naming_provider(headers, key):
             reader = self._reader(headers)
             for piece in pieces:
                 yield from reader.feed(piece)
@@ -126,8 +125,8 @@ class LM(BaseLM):
 
     async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
         """The answer piece by piece; leaving the loop and closing the generator, or cancelling, closes the request."""
-        key = self._key_for(request)
-        async with self._transport.astream(self._body(request, stream=True), key) as (headers, pieces):
+        key, auth, body = self._sent(request, stream=True)
+        async with self._transport.astream(body, auth, key) as (headers, pieces):
             with self._naming_provider(headers, key):
                 reader = self._reader(headers)
                 async for piece in pieces:
@@ -158,17 +157,20 @@ class LM(BaseLM):
 
         self.__dict__.update(state, _wire=wire(state["_provider"].wire))
 
-    def _key_for(self, request: Request) -> str | None:
-        """The key; raises `ConfigurationError` where the request's settings hold an argument of `LM`, such as a key."""
-        check_settings(request.settings)
-        return key_for(self._provider, self._key, needed=self._needs_key)
+    def _sent(self, request: Request, *, stream: bool = False) -> tuple[str | None, Mapping[str, str], bytes]:
+        """The key, the headers that carry it, and the body.
 
-    def _body(self, request: Request, *, stream: bool) -> bytes:
+        Raises `ConfigurationError` where the request's settings hold an argument of `LM`, such as a key.
+        """
         if self._target is not None and request.tools:
             _, tools = _strict_tools(request.tools, self._target)
             request = request.following(request.messages)
             request.tools = tools
-        return self._wire.render(request, model=self._model, settings=self.settings, stream=stream, dialect=self._provider.dialect)
+        check_settings(request.settings)
+        key = key_for(self._provider, self._key, needed=self._needs_key)
+        auth = self._wire.headers(key)
+        body = self._wire.render(request, model=self._model, settings=self.settings, stream=stream, dialect=self._provider.dialect)
+        return key, auth, body
 
     def _read(self, request: Request, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
         with self._naming_provider(headers, key):

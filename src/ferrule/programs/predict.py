@@ -29,8 +29,8 @@ from ferrule.programs.asking.ask import (
 )
 from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.module import Module
-from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView, has_changes
-from ferrule.programs.tool_use.use import use_tools
+from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
+from ferrule.programs.tool_use.use import has_changes, use_tools
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls, ToolResult
 from ferrule.values.conversation.exchange import NO_TOOLS, Response

@@ -14,7 +14,7 @@ from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, RunError, StoreError
 from ferrule.runs.confirmation.decisions import open_grants, put_decision, register, revoke_grant
-from ferrule.runs.driver.drive import aperform, perform
+from ferrule.runs.driver.drive import perform
 from ferrule.runs.journal.journal import Journal, replayed_only
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Observers
@@ -242,8 +242,7 @@ async def _execute(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, 
     here = _begin(run, observers, wants_deltas=wants_deltas, is_silent=is_silent)
     with settings.entered(here):
         try:
-            what = (here.frame, run.program, run.args, run.inputs)
-            outcome = perform(*what) if blocks else await aperform(*what)
+            outcome = await perform(here.frame, run.program, run.args, run.inputs, blocks=blocks)
             run.journal.check_finished()
         except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
             run.stopped(error)
@@ -277,7 +276,7 @@ def call_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, A
         execute(run)
         return run.prediction
     with _child(frame, program, args, inputs) as child:
-        return perform(child, program, args, inputs)
+        return offload.run_blocking(perform(child, program, args, inputs, blocks=True))
 
 
 async def acall_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
@@ -288,7 +287,7 @@ async def acall_program(program: Program, args: tuple[Any, ...], inputs: Mapping
         await aexecute(run)
         return run.prediction
     with _child(frame, program, args, inputs) as child:
-        return await aperform(child, program, args, inputs)
+        return await perform(child, program, args, inputs, blocks=False)
 
 
 @contextmanager

@@ -254,7 +254,7 @@ def test_a_server_that_is_down_is_named_with_what_to_do(ask):
 
 def test_a_connection_that_comes_too_late_names_its_limit():
     """Ours."""
-    transport = HTTPTransport("http://x/v1", provider="x", auth=dict, timeouts=Timeouts(connect_s=3), max_retries=0)
+    transport = HTTPTransport("http://x/v1", provider="x", timeouts=Timeouts(connect_s=3), max_retries=0)
     with pytest.raises(http._RetryableError) as caught, transport._translated(None):
         raise httpx2.ConnectTimeout("")
     assert "ConnectTimeout (`connect_timeout_s` is 3)" in str(caught.value.error)
@@ -686,7 +686,7 @@ def test_a_timeout_is_a_number_above_zero(bad):
 def test_retries_are_counted_in_whole_numbers(bad):
     """Ours."""
     with pytest.raises(ConfigurationError, match="max_retries"):
-        HTTPTransport("http://x", provider="x", auth=dict, max_retries=bad)
+        HTTPTransport("http://x", provider="x", max_retries=bad)
 
 
 def test_the_read_timeout_is_never_longer_than_the_total():

@@ -57,7 +57,6 @@ class HTTPTransport:
         *,
         provider: str,
         model: str = "",
-        auth: Callable[[str | None], Mapping[str, str]],
         stream_url: str | None = None,
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = _DEFAULT_TIMEOUTS,
@@ -71,18 +70,17 @@ class HTTPTransport:
         self.model = model
         self.timeouts = timeouts
         self.max_retries = max_retries
-        self._auth = auth
         own = {name.lower(): value for name, value in (headers or {}).items()}
         self._headers = {"content-type": "application/json", "accept-encoding": "gzip, deflate", "user-agent": "ferrule", **own}
         self._clients = Clients(timeouts)
 
-    def post(self, body: bytes, key: str | None) -> tuple[bytes, Mapping[str, str]]:
-        """Send; returns the body and the headers of the answer. Raises `LMError`s."""
+    def post(self, body: bytes, auth: Mapping[str, str], key: str | None) -> tuple[bytes, Mapping[str, str]]:
+        """Send with the headers `auth`; returns the body and the headers of the answer. Raises `LMError`s, which never show the key."""
 
         def attempt() -> tuple[bytes, Mapping[str, str]]:
             with self._translated(key):
                 deadline = self._deadline()
-                response = self._open(body, key, deadline, stream=False)
+                response = self._open(body, auth, key, deadline, stream=False)
                 try:
                     return b"".join(self._pieces(response, deadline)), response.headers
                 finally:
@@ -90,27 +88,27 @@ class HTTPTransport:
 
         return self._with_retries(attempt)
 
-    async def apost(self, body: bytes, key: str | None) -> tuple[bytes, Mapping[str, str]]:
+    async def apost(self, body: bytes, auth: Mapping[str, str], key: str | None) -> tuple[bytes, Mapping[str, str]]:
         """`post` without blocking the loop; cancelling closes the request."""
         from asyncio import timeout
 
         async def attempt() -> tuple[bytes, Mapping[str, str]]:
             with self._translated(key):
                 async with timeout(self.timeouts.total_s), self._clients.of_loop() as client:
-                    response = await client.send(self._request(body, key, stream=False))  # reads the whole body
+                    response = await client.send(self._request(body, auth, stream=False))  # reads the whole body
             self._check(response, response.content, key)
             return response.content, response.headers
 
         return await self._with_retries_async(attempt)
 
     @contextmanager
-    def stream(self, body: bytes, key: str | None) -> Generator[tuple[Mapping[str, str], Iterator[bytes]]]:
+    def stream(self, body: bytes, auth: Mapping[str, str], key: str | None) -> Generator[tuple[Mapping[str, str], Iterator[bytes]]]:
         """The headers of an answer, and its body piece by piece. A failure before the first byte is retried, a later one is not."""
 
         def attempt() -> tuple[httpx2.Response, float]:
             with self._translated(key):
                 deadline = self._deadline()
-                return self._open(body, key, deadline, stream=True), deadline
+                return self._open(body, auth, key, deadline, stream=True), deadline
 
         def pieces() -> Iterator[bytes]:
             with self._translated(key, may_retry=False):
@@ -123,7 +121,9 @@ class HTTPTransport:
             response.close()
 
     @asynccontextmanager
-    async def astream(self, body: bytes, key: str | None) -> AsyncGenerator[tuple[Mapping[str, str], AsyncIterator[bytes]]]:
+    async def astream(
+        self, body: bytes, auth: Mapping[str, str], key: str | None
+    ) -> AsyncGenerator[tuple[Mapping[str, str], AsyncIterator[bytes]]]:
         """`stream` without blocking the loop."""
         from asyncio import timeout
 
@@ -133,7 +133,7 @@ class HTTPTransport:
                 with self._translated(key):
                     deadline = self._deadline()
                     async with timeout(self.timeouts.total_s):
-                        response = await client.send(self._request(body, key, stream=True), stream=True)
+                        response = await client.send(self._request(body, auth, stream=True), stream=True)
                         if not response.is_success:
                             try:
                                 self._check(response, await response.aread(), key)
@@ -167,8 +167,8 @@ class HTTPTransport:
 
     # -- one attempt --------------------------------------------------------------------------------------------
 
-    def _open(self, body: bytes, key: str | None, deadline: float, *, stream: bool) -> httpx2.Response:
-        request = self._request(body, key, stream=stream)
+    def _open(self, body: bytes, auth: Mapping[str, str], key: str | None, deadline: float, *, stream: bool) -> httpx2.Response:
+        request = self._request(body, auth, stream=stream)
         request.extensions = {**request.extensions, "trace": _bound_new_stream}
         with _reading_until(deadline):
             response = self._clients.of_threads().send(request, stream=True)
@@ -180,11 +180,11 @@ class HTTPTransport:
             raise
         return response
 
-    def _request(self, body: bytes, key: str | None, *, stream: bool) -> httpx2.Request:
+    def _request(self, body: bytes, auth: Mapping[str, str], *, stream: bool) -> httpx2.Request:
         from httpx2 import Request
 
         url = self.stream_url if stream else self.url
-        return Request("POST", url, headers={**self._auth(key), **self._headers}, content=body)
+        return Request("POST", url, headers={**auth, **self._headers}, content=body)
 
     def _deadline(self) -> float:
         return _NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s

@@ -111,7 +111,7 @@ def ask_model(
     its cause is the first such error.
     """
     adapter, is_observed = asker.adapter, asker.conditions.is_observed
-    native, last = len(request.tools) > 0, 2 + adapter.repairs
+    last = 2 + adapter.repairs
     first: AdapterParseError | None = None
     for attempt in range(1, last + 1):
         if attempt == last:
@@ -132,7 +132,7 @@ def ask_model(
                 raise error from first
             first = first or error
             yield Tell(events.AttemptFailed(str(error), attempt))
-            repair = adapter.repair_messages(signature, response, error, native=native)
+            repair = adapter.repair_messages(signature, response, error, native=len(request.tools) > 0)
             request = request.following(request.messages.then(*repair))
     raise first or AssertionError  # the first: the loop ran at least once and did not return
 
@@ -181,13 +181,13 @@ def split_inputs(
 
     An input field wins over a keyword of its name.
     """
-    names = {name for name in own if name in inputs and name not in signature.input_fields}
-    given = {name: value for name, value in inputs.items() if name not in names}
+    kept = {name: inputs[name] for name in own if name in inputs and name not in signature.input_fields}
+    given = {name: value for name, value in inputs.items() if name not in kept}
     if tool_inputs(signature):
         from ferrule.programs.tool_use.inputs import declare_tools  # late: few signatures declare tools
 
         given, toolbox = declare_tools(signature, given, toolbox)
-    return {name: inputs[name] for name in names}, given, toolbox
+    return kept, given, toolbox
 
 
 def check_positive(name: str, value: int) -> int:

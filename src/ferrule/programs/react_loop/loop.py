@@ -6,16 +6,32 @@ When the model finishes without the outputs, or the steps run out, an extractor 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ferrule.errors import BadRequestError, ContextOverflowError, DuplicateToolError, LimitReachedError, SignatureError, TooManyFaultsError
-from ferrule.programs.asking.ask import Asker, calls_natively, check_positive, make_asker, refuses_tools, split_inputs
+from ferrule.errors import (
+    AdapterParseError,
+    BadRequestError,
+    ContextOverflowError,
+    DuplicateToolError,
+    LimitReachedError,
+    SignatureError,
+    TooManyFaultsError,
+)
+from ferrule.programs.asking.ask import (
+    Asker,
+    ask_model,
+    calls_natively,
+    check_positive,
+    make_asker,
+    refuses_tools,
+    split_inputs,
+)
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool, is_builtin
 from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.programs.react_loop.modes import Mode, Turn, native_mode, shorten, text_mode
-from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView, has_changes
-from ferrule.programs.tool_use.use import UsingTools, use_tools
+from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
+from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
@@ -122,11 +138,12 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
         _check_names(tools, intention=False)
     values = signature.check_inputs(given)
     asker = yield from make_asker(agent.react.lm, agent.react.config, own, native=agent.native)
+    native, max_iters = calls_natively(asker, agent.native), check_positive("max_iters", own.get("max_iters", agent.max_iters))
     limits: Limits = own.get("limits", agent.limits)
     if limits.are_shared:
         yield Within(limits)
-    loop = _Loop(agent, asker, values, tools, limits, native=calls_natively(asker, agent.native))
-    outputs, reason = yield from loop.flow(check_positive("max_iters", own.get("max_iters", agent.max_iters)))
+    loop = _Loop(agent, asker, values, tools, limits, native=native)
+    outputs, reason = yield from loop.flow(max_iters)
     if outputs is None:
         outputs = yield from _extract(agent, asker, values, loop)
     # The answer is added as text: no provider accepts a call of `finish` without a result.
@@ -233,8 +250,14 @@ class _Loop:
     def _turn(self, index: int) -> Generator[Act, Any, Turn]:
         rounds = 0
         while True:
+            mode = self.mode
+            render = partial(mode.messages, steps=self.shown)
             try:
-                return (yield from self.mode.turn(self.request, self.shown, index))
+                fields, response = yield from ask_model(
+                    self.asker, mode.signature, self.request, render, read=mode.read, reader=mode.reader
+                )
+            except AdapterParseError as error:
+                return Turn(problem=str(error))
             except ContextOverflowError:
                 rounds += 1
                 if not self.shorten(rounds):
@@ -244,6 +267,8 @@ class _Loop:
                 if self.agent.native or not self.native or not refuses_tools(self.asker, error):
                     raise
                 self._choose_mode(native=False)
+            else:
+                return mode.turn(fields, response, index)
             self.request = self.mode.request(self.shown)
 
     def shorten(self, rounds: int) -> bool:

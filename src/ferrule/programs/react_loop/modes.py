@@ -1,6 +1,6 @@
 """The two ways a model takes a step of `ReAct`: in the text of its answer, or as native tool calls.
 
-A mode asks for one turn and renders finished steps. Everything else is the same for both and stands in `loop.py`.
+A mode writes the request for a turn, reads its answer, and renders finished steps. All else is the same for both and stands in `loop.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ferrule.errors import AdapterParseError
-from ferrule.programs.asking.ask import Asker, ask_model
 from ferrule.programs.instructions import loop_instructions
 from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention, take_intention, write_intention
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
@@ -19,14 +18,14 @@ from ferrule.values.record import Record, replace
 from ferrule.values.signatures.signature import OutputField, Signature
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ferrule.adapters.adapter import Adapter
+    from ferrule.programs.asking.ask import Asker
     from ferrule.programs.predict import Predict
     from ferrule.tools.toolbox import Toolbox
     from ferrule.values.content.parts import Content
-    from ferrule.values.conversation.exchange import Declarations, Request, Response
-    from ferrule.values.run.act import Act
+    from ferrule.values.conversation.exchange import Declarations, FieldReader, Request, Response
     from ferrule.values.run.outcome import Step
 
 
@@ -42,7 +41,17 @@ class Turn(Record):
 
 
 class Mode(Protocol):
-    """How steps are asked for and rendered."""
+    """How steps are asked for, read and rendered."""
+
+    @property
+    def signature(self) -> type[Signature]:
+        """What the prompt asks for, with the loop's instructions."""
+        ...
+
+    @property
+    def reader(self) -> Callable[[], FieldReader] | None:
+        """Splits a streamed answer into fields; None for the adapter's own."""
+        ...
 
     def request(self, steps: Sequence[Step]) -> Request:
         """A request that shows these steps, all rendered again."""
@@ -52,8 +61,16 @@ class Mode(Protocol):
         """A request that continues these messages."""
         ...
 
-    def turn(self, request: Request, steps: Sequence[Step], index: int) -> Generator[Act, Any, Turn]:
-        """Ask for the next turn. `steps` are those that the request shows, `index` numbers the turn."""
+    def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
+        """The messages of `request`, rendered by another adapter."""
+        ...
+
+    def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
+        """The fields of an answer; raises `AdapterParseError` for one that the model must repair."""
+        ...
+
+    def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
+        """The turn that an answer and its fields stand for; `index` numbers it."""
         ...
 
     def render(self, step: Step, index: int, turn: Turn | None, news: str = "") -> tuple[Message, ...]:
@@ -78,32 +95,26 @@ class _TextMode(Record):
     values: Mapping[str, Any]
     demos: Sequence[Any]
     observation_chars: int
+    reader: None = None
 
     def request(self, steps: Sequence[Step]) -> Request:
-        return self.request_after(self._messages(self.asker.adapter, steps))
+        return self.request_after(self.messages(self.asker.adapter, steps))
 
     def request_after(self, messages: Messages) -> Request:
         return self.asker.request(self.signature, messages)
 
-    def _messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
+    def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
         opening = adapter.opening(self.signature, self.values, demos=self.demos)
         return opening.then(*[self._step_message(adapter, step, i) for i, step in enumerate(steps)]) if steps else opening
 
-    def turn(self, request: Request, steps: Sequence[Step], index: int) -> Generator[Act, Any, Turn]:
-        def render(adapter: Adapter) -> Messages:
-            return self._messages(adapter, steps)
-
-        try:
-            fields, response = yield from ask_model(self.asker, self.signature, request, render, read=self._read)
-        except AdapterParseError as error:
-            return Turn(problem=str(error))
+    def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
         thought = fields.get("next_thought")
         calls = _read_calls(fields.get("next_tool_name"), fields.get("next_tool_args"), index)
         if fields.get("next_intention"):
             calls = _with_intentions(calls, fields["next_intention"])
         return Turn("" if thought is None else str(thought), calls, response=response)
 
-    def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
+    def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         try:
             return adapter.read(_STEP, response)
         except AdapterParseError as error:
@@ -131,6 +142,16 @@ class _TextMode(Record):
         return adapter.step_message(fields)
 
 
+class _ThoughtReader:
+    """Streams all text beside native calls as the model's thought."""
+
+    def feed(self, text: str) -> Sequence[tuple[str, str]]:
+        return (("next_thought", text),)
+
+    def finish(self) -> Sequence[tuple[str, str]]:
+        return ()
+
+
 class _NativeMode(Record):
     """Steps as native tool calls: an assistant message with the calls, and one tool message for each."""
 
@@ -145,23 +166,21 @@ class _NativeMode(Record):
     intention: bool
     """Whether the declarations ask for it."""
     observation_chars: int
+    reader: Callable[[], FieldReader] = _ThoughtReader
 
     def request(self, steps: Sequence[Step]) -> Request:
-        opening = self.asker.adapter.opening(self.signature, self.values, demos=self.demos, native=True)
-        rendered = [message for i, step in enumerate(steps) for message in self.render(step, i, None)]
-        return self.request_after(opening.then(*rendered) if rendered else opening)
+        return self.request_after(self.messages(self.asker.adapter, steps))
 
     def request_after(self, messages: Messages) -> Request:
         return self.asker.request(self.signature, messages, tools=self.declarations)
 
-    def turn(self, request: Request, steps: Sequence[Step], index: int) -> Generator[Act, Any, Turn]:
+    def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
+        del adapter  # calls look the same with any
+        opening = self.asker.adapter.opening(self.signature, self.values, demos=self.demos, native=True)
+        return opening.then(*[message for i, step in enumerate(steps) for message in self.render(step, i, None)]) if steps else opening
+
+    def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
         del index
-
-        def render(adapter: Adapter) -> Messages:
-            del adapter
-            return self.request(steps).messages
-
-        fields, response = yield from ask_model(self.asker, self.signature, request, render, read=self._read, reader=_ThoughtReader)
         thought = response.text or response.reasoning or ""
         if response.tool_calls:
             calls = tuple(map(take_intention, response.tool_calls)) if self.intention else response.tool_calls
@@ -170,7 +189,7 @@ class _NativeMode(Record):
             return Turn(problem="The answer was empty. Call a tool, or call `finish`.", response=response)
         return Turn(thought, outputs=fields, response=response)
 
-    def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
+    def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         if response.tool_calls or not response.text:
             return {}
         try:
@@ -191,16 +210,6 @@ class _NativeMode(Record):
     def _result_message(self, result: ToolResult) -> Message:
         content = shorten(result.content, self.observation_chars)
         return tool_message(result if content is result.content else replace(result, content=content))
-
-
-class _ThoughtReader:
-    """Streams all text beside native calls as the model's thought."""
-
-    def feed(self, text: str) -> Sequence[tuple[str, str]]:
-        return (("next_thought", text),)
-
-    def finish(self) -> Sequence[tuple[str, str]]:
-        return ()
 
 
 def text_mode(

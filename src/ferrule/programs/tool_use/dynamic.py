@@ -248,11 +248,3 @@ class Host:
             msg = f"The run had loaded the tool {shown(name)}, which is not found now: {why}. Pass it: Run.load(..., tools=[{name}])."
             raise RunError(msg)
         return found
-
-
-def has_changes(results: Iterable[ToolResult]) -> bool:
-    """Whether any of these results changes the tools."""
-    for result in results:  # noqa: SIM110  a plain loop: every step of every run passes here
-        if result.change is not None:
-            return True
-    return False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
 from ferrule.errors import MCPError
-from ferrule.programs.tool_use.dynamic import has_changes
+from ferrule.programs.tool_use.use import has_changes
 from ferrule.tools.execution.tool_changes import module_callback
 from ferrule.tools.mcp.tool import RemoteCall
 from ferrule.tools.server_tools import rename_tool

@@ -5,7 +5,7 @@ A fault that the model can repair becomes a `ToolResult`. Every call gets exactl
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,14 @@ def use_tools(
     if asked:
         yield from _decide(asked, results, policies)
     return results  # pyright: ignore[reportReturnType]  every call has its result by now
+
+
+def has_changes(results: Iterable[ToolResult]) -> bool:
+    """Whether any of these results changes the tools."""
+    for result in results:  # noqa: SIM110  a plain loop: every step of every run passes here
+        if result.change is not None:
+            return True
+    return False
 
 
 class _Pending(Record):

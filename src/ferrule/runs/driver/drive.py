@@ -1,7 +1,7 @@
 """The driver: the only code that calls models, tools and people for a program.
 
-`perform` and `aperform` execute a program in a frame of a run: a `forward` as plain Python, a flow by `drive`, which takes each act and
-sends its answer. A live answer is journalled before the program sees it; a recorded one is returned silently. `frame.blocks` says how the
+`perform` executes a program in a frame of a run: a `forward` as plain Python, a flow by `drive`, which takes each act and sends its
+answer. A live answer is journalled before the program sees it; a recorded one is returned silently. `frame.blocks` says how the
 steps wait: by blocking this thread, or by awaiting.
 """
 
@@ -62,26 +62,21 @@ class _Failure(Changing):
     recorded: bool
 
 
-def perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
-    """Execute a program in a frame of a run."""
-    frame.check()
+async def perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
+    """Execute a program in a frame of a run. `blocks` says how it waits: in this thread, or on this event loop.
+
+    On an event loop, a program with only a `forward` runs in a worker thread.
+    """
     if program.is_flow:
-        frame.blocks = True
-        return offload.run_blocking(drive(frame, _flow(program, args, inputs)))
+        frame.blocks = blocks
+        return await drive(frame, _flow(program, args, inputs))
+    frame.check()
+    if not blocks:
+        forward = partial(program.forward, *args, **inputs)
+        return await (program.aforward(*args, **inputs) if program.is_async else offload.in_worker_thread(forward))
     if program.is_only_async:
         return offload.run_async(cancellable(frame.life, program.aforward(*args, **inputs)))
     return program.forward(*args, **inputs)
-
-
-async def aperform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
-    """`perform` on this event loop; a program with only a `forward` runs in a worker thread."""
-    frame.check()
-    if program.is_flow:
-        frame.blocks = False
-        return await drive(frame, _flow(program, args, inputs))
-    if program.is_async:
-        return await program.aforward(*args, **inputs)
-    return await offload.in_worker_thread(partial(program.forward, *args, **inputs))
 
 
 def perform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
@@ -90,7 +85,7 @@ def perform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
     if inside is None:
         return program(**inputs)
     with settings.entered(inside):
-        return perform(inside.frame, program, (), inputs)
+        return offload.run_blocking(perform(inside.frame, program, (), inputs, blocks=True))
 
 
 async def aperform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
@@ -99,7 +94,7 @@ async def aperform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
     if inside is None:
         return await program.acall(**inputs)
     with settings.entered(inside):
-        return await aperform(inside.frame, program, (), inputs)
+        return await perform(inside.frame, program, (), inputs, blocks=False)
 
 
 def _inside_call() -> settings.Scope | None:

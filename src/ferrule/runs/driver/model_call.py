@@ -43,12 +43,12 @@ async def call_model(frame: Frame, slot: str, digest: str, act: CallModel) -> Re
         tell(events.ModelAnswered(slot, response))
     response = _with_ids(response, slot)
     frame.check_alive()  # a response that arrives after the run ended is discarded
+    frame.add_usage(response.usage)
     entry = Entry(slot, "model", digest, response)
     if frame.blocks:
         frame.run.journal.add(entry)
     else:
         await frame.run.journal.aadd(entry)
-    frame.add_usage(response.usage)
     if frame.budget is not None:
         frame.budget.count_response(response)
     exchanges.append((lm, act.request, response))

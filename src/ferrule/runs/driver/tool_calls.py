@@ -224,18 +224,13 @@ async def _perform(
 
 
 def _invoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> ToolResult:
-    return copy_context().run(_run_in_scope, settings.Scope(settings.scope().overrides, inside, place), checked)
+    # A copy of the caller's context: variables that the tool sets are discarded after the call.
+    return copy_context().run(settings.Scope(settings.scope().overrides, inside, place).run, run_call, checked)
 
 
 async def _ainvoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> ToolResult:
     with settings.entered(settings.Scope(settings.scope().overrides, inside, place)):
         return await arun_call(checked)
-
-
-def _run_in_scope(here: settings.Scope, checked: CheckedCall) -> ToolResult:
-    # This is a copy of the caller's context: variables set here or by the tool are discarded after the call.
-    settings.enter(here)
-    return run_call(checked)
 
 
 def _transact(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
@@ -289,8 +284,8 @@ async def _transact_in_thread(frame: Frame, slot: str, checked: CheckedCall) -> 
 
 def _claim(frame: Frame, slot: str, checked: CheckedCall) -> tuple[str, Entry | None]:
     """Claim a call, once per execution; returns its digest and the entry to write before it runs."""
-    frame.check()
     digest = _digest(checked)
+    frame.check()
     if frame.run.journal.has_begun(slot) and is_program(checked.tool):
         return digest, None  # the program inside continues where it stopped
     frame.run.journal.dispatch(slot)

@@ -147,7 +147,9 @@ class Request(Changing):
         """A hexadecimal digest of the whole request. It costs the same at the thousandth step as at the first."""
         if self._fixed is None:  # all but the messages: nothing of it changes from step to step
             rest = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
-            self._fixed = sha256(self.tools.json + json_bytes(rest)).hexdigest()[:12]
+            fixed = self.tools.kept(sha256, lambda: sha256(self.tools.json)).copy()
+            fixed.update(json_bytes(rest))
+            self._fixed = fixed.hexdigest()[:12]
         return f"{self.messages.digest.hex()[:20]:0>20}{self._fixed}"
 
 
