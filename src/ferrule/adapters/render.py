@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from ferrule.values.calls.call import ToolCalls
 from ferrule.values.content.convert import Piece, pieces_of
@@ -122,7 +122,7 @@ def render_value(value: Any) -> list[Piece]:
 
 def has_no_parts(value: Any) -> bool:
     """Whether a value surely holds no parts, judged by its type and, in a dict, the types of its values."""
-    kind = cast("Any", type(value))
+    kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]
     return kind in _PLAIN or (kind is dict and _PLAIN.issuperset(map(type, value.values())))
 
 

@@ -184,8 +184,8 @@ class Log(Sequence[T], Generic[T]):
         longer = self._view()
         if len(shared) == length:
             shared.extend(items)
-            # By identity: another thread may have appended first.
-            if all(map(is_, items, shared[length:end])):
+            # By identity: another thread may have appended first. Most calls append one item.
+            if shared[length] is items[0] if len(items) == 1 else all(map(is_, items, shared[length:end])):
                 longer._length = end  # noqa: SLF001  another object of this class
                 return longer
         longer._fork(items)  # noqa: SLF001
