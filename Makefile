@@ -18,7 +18,7 @@ TYPING_TESTS = $(wildcard tests/typing)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check kill-test real-servers bench walk conformance docs coverage format lock clean
+.PHONY: help demo test matrix check kill-test real-servers bench walk conformance docs coverage format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,9 @@ demo: $(VENV)/.run ## a whole run on the terminal, without a key
 
 test: $(VENV)/.dev ## all tests
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+matrix: $(VENV)/.dev ## all tests on every Python of this machine from 3.11 on, each in a venv of its own
+	@$(BIN)/python tests/matrix.py $(PYTHONS) -- $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## all checks before a commit: format, lint, types, tests
 	$(BIN)/ruff format --check --quiet .
@@ -73,7 +76,7 @@ lock: $(VENV)/.dev ## update every pin in requirements/
 	$(COMPILE) pyproject.toml requirements/bench.in --extra cli --extra mcp -c requirements/dev.txt -o requirements/bench.txt
 
 clean: ## remove the venvs and all caches
-	rm -rf $(VENV) $(BENCH) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(BENCH) .venv-3.* build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* htmlcov
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Stamps: each records that its list is installed.

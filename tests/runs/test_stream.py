@@ -370,10 +370,14 @@ def test_a_stream_that_is_closed_while_it_is_iterated_ends_with_the_runs_own_can
 
     def observe(event: events.Event) -> None:
         if isinstance(event, events.CallFinished) and where == "observer":
-            assert waiting.began.wait(60)
             stream[0].close()
 
-    tools = [Tool(waiting.wait, "wait"), Tool(close if where == "tool" else lambda: "done", "other")]
+    def finish() -> str:
+        """Finish once the other tool runs: an observer that waited for it would hold back the event that it begins."""
+        assert waiting.began.wait(60)
+        return "done"
+
+    tools = [Tool(waiting.wait, "wait"), Tool(close if where == "tool" else finish, "other")]
     agent = ReAct("question -> answer", tools, native=True)
     agent.set_lm(ScriptedLM([[{"name": "wait", "args": {}}, {"name": "other", "args": {}}]]))
     with context(callbacks=[observe]):

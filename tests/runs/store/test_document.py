@@ -18,7 +18,6 @@ from ferrule.programs.module import Module
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
-from ferrule.runs.store.document import program_fingerprint
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
 from ferrule.values.content.parts import Image
@@ -220,25 +219,6 @@ class Album(Signature):
     trip: Trip = InputField()
     checked: list[Annotated[int, AfterValidator(abs)]] = InputField()
     answer: str = OutputField()
-
-
-def test_a_fingerprint_survives_a_move_of_ferrules_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stored runs must load in a version that keeps `Image` in another module."""
-    before = program_fingerprint(Predict(Album))
-    monkeypatch.setattr(Image, "__module__", "ferrule.values.elsewhere.parts")
-    assert "elsewhere.parts" in repr(Album.fields["photos"].annotation)
-    monkeypatch.setattr(History, "__module__", "ferrule.history")
-    assert program_fingerprint(Predict(Album)) == before
-    monkeypatch.setattr(Trip, "__module__", "another.module")
-    assert program_fingerprint(Predict(Album)) != before
-
-
-def test_a_fingerprint_holds_no_address_of_memory() -> None:
-    """A validator inside a type has its function's address in its `repr`: another in every process."""
-    checks = [AfterValidator(lambda value: value), AfterValidator(lambda value: value)]
-    one, two = (Signature({"q": (list[Annotated[int, check]], InputField()), "a": OutputField()}) for check in checks)
-    assert repr(one.fields["q"].annotation) != repr(two.fields["q"].annotation)
-    assert program_fingerprint(Predict(one)) == program_fingerprint(Predict(two))
 
 
 @pytest.mark.parametrize("text", ['{"ferrule_run":2}', "{}"])

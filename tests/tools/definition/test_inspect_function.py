@@ -273,6 +273,19 @@ def test_a_callable_object_is_described_by_its_call():
     assert doc_of(Mute()) == "Only this."
 
 
+def test_a_tool_without_a_docstring_has_no_description():
+    """U2: since Python 3.13 `None` has a docstring, which is not the tool's."""
+
+    class Call:
+        def __call__(self): ...
+
+    class Inherits(Call): ...
+
+    def plain(): ...
+
+    assert [Tool(each, name="t").desc for each in (Call(), Inherits(), plain, Call().__call__)] == [""] * 4
+
+
 def test_a_class_is_not_described_by_what_a_library_says_of_its_own():
     """ours: pydantic's text on `BaseModel` has 2,000 characters."""
 

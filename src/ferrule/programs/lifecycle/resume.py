@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import ConfirmationRequired, DecisionError, InputError, RunError, shown
 from ferrule.runs.confirmation.decisions import decided_ids
 from ferrule.runs.run import Run, aexecute, execute
-from ferrule.runs.store.document import program_fingerprint
+from ferrule.runs.store.fingerprint import program_fingerprint
 from ferrule.runs.stream import EventStream
 from ferrule.values.confirmation.question import Question
 

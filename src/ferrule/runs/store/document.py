@@ -1,14 +1,12 @@
 """A run as a JSON document: its head, which is everything except the journal.
 
-In: a `RunState`. Out: a head as JSON data, and a `RunState` filled from one. The head's fingerprint identifies the run's program: class,
-signatures, tools with the digests of their schemas. Inputs are stored as JSON and read back as the types the program declares.
-An input that would not come back equal raises when the run starts, not when it is resumed.
+In: a `RunState`. Out: a head as JSON data, and a `RunState` filled from one. Inputs are stored as JSON and read back as the types the
+program declares. An input that would not come back equal raises when the run starts, not when it is resumed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import sha256
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
@@ -25,15 +23,16 @@ from ferrule.runs.journal.encode import (
     read_question,
     record_form,
 )
+from ferrule.runs.store.fingerprint import difference, digest_of, program_fingerprint
 from ferrule.tools.tool import Tool
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.conversation.history import History
-from ferrule.values.encoding.encode import json_bytes, jsonable, repr_text
+from ferrule.values.encoding.encode import jsonable
 from ferrule.values.record import Changing, Record, fields_of
 from ferrule.values.signatures.fields import input_check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from ferrule.runs.protocols import Program
     from ferrule.runs.state import RunState
@@ -76,9 +75,9 @@ def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool) -> M
         raise StoreError(f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
     if head.get("redacted"):
         raise StoreError(f"The run {head['id']} was redacted: neither its inputs nor its journal are there any more.")
-    now = program_fingerprint(program)
-    if not migrate and head["fingerprint"] != now:
-        then, now = _different(head["fingerprint"], now)
+    differs = None if migrate else difference(head["fingerprint"], program)
+    if differs is not None:
+        then, now = differs
         raise ReplayMismatchError(
             "start, in the fingerprint of the program", then, f"{now}; load it with `migrate=True` to try all the same"
         )
@@ -100,45 +99,6 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
     run.pending = tuple(map(read_question, head["questions"]))
     run.answers = {decision.question_id: decision for decision in map(read_decision, head["answers"])}
     run.decisions = [*(entry.value for entry in run.journal.entries if entry.kind == "decision"), *run.answers.values()]
-
-
-# -- fingerprint ---------------------------------------------------------------------------------------------------
-
-
-def program_fingerprint(program: Program) -> dict[str, Any]:
-    """`{"program": class, "predictors": {path: {"signature", "digest", "tools": {name: digest}}}}`."""
-    # Not the module: a program defined in a script is in `__main__` there, but in another module when another process imports it.
-    found: dict[str, Any] = {"program": type(program).__qualname__, "predictors": {}}
-    named: Callable[[], Sequence[tuple[str, Any]]] | None = getattr(program, "named_predictors", None)
-    for path, predictor in named() if named is not None else ():
-        signature = predictor.signature
-        types = {name: repr_text(repr(field.annotation)) for name, field in signature.fields.items()}
-        found["predictors"][path] = {
-            "signature": signature.signature,
-            "digest": _digest((signature.dump_state(), types)),
-            "tools": {name: _digest(tool.declaration) for name, tool in predictor.tools.items()},
-        }
-    return found
-
-
-def _digest(value: Any) -> str:
-    return sha256(json_bytes(value)).hexdigest()[:16]
-
-
-def _different(then: Any, now: Any) -> tuple[str, str]:
-    """The differences between two fingerprints, each side as text."""
-    sides = [_lines(side) for side in (then, now)]
-    keys = [key for key in {**sides[0], **sides[1]} if sides[0].get(key) != sides[1].get(key)]
-    before, after = ("; ".join(f"{key} {side.get(key, 'absent')}" for key in keys) for side in sides)
-    return before, after
-
-
-def _lines(side: Any) -> dict[str, str]:
-    lines: dict[str, str] = {"program": str(side["program"])}
-    for path, predictor in side["predictors"].items():
-        lines[f"signature of `{path}`"] = f"({predictor['signature']}) {predictor['digest']}"
-        lines.update({f"tool `{name}` of `{path}`": digest for name, digest in predictor["tools"].items()})
-    return lines
 
 
 # -- inputs --------------------------------------------------------------------------------------------------------
@@ -194,7 +154,7 @@ def _form(value: Any) -> Any:
     if kind in PART_NAMES:
         return {_TAG: PART_NAMES[kind], **value.__dict__}
     if isinstance(value, Tool):
-        return {_TAG: "tool", "name": value.name, "digest": _digest(value.declaration)}
+        return {_TAG: "tool", "name": value.name, "digest": digest_of(value.declaration)}
     raise _NeedsType
 
 
@@ -269,7 +229,7 @@ def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
     tool = tools.get(form["name"])
     if tool is None:
         raise RunError(f"The run was started with the tool `{form['name']}` as an input. Pass it: Run.load(..., tools=[...]).")
-    if (now := _digest(tool.declaration)) != form["digest"]:
+    if (now := digest_of(tool.declaration)) != form["digest"]:
         raise ReplayMismatchError("start, in the inputs", f"tool `{tool.name}` {form['digest']}", f"tool `{tool.name}` {now}")
     return tool
 

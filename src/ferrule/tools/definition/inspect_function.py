@@ -150,7 +150,8 @@ def _inherited_doc(method: types.MethodType) -> str:
 
 def _first_docstring(owner: type[Any], name: str) -> str:
     """The first docstring of a method in a class and its bases. `inspect.getdoc` finds one for every `__call__`."""
-    found: list[Any] = [getattr(vars(each).get(name), "__doc__", None) for each in owner.__mro__]
+    # A class without the method says nothing: None, the default of `get`, has a docstring of its own since Python 3.13.
+    found: list[Any] = [getattr(vars(each)[name], "__doc__", None) for each in owner.__mro__ if name in vars(each)]
     return next((inspect.cleandoc(each) for each in found if isinstance(each, str)), "")
 
 
