@@ -118,6 +118,11 @@ class Adapter(ABC):
         """Render fields with their values as a complete answer."""
         return self.drawn_fields(fields)
 
+    def unescape(self, name: str, text: str) -> str:
+        """The text of a field without the escapes of `drawn_fields`."""
+        del name
+        return text
+
     @abstractmethod
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
         """Return the fields of an answer, unchecked: text, or values if `reads_values`."""
@@ -172,6 +177,8 @@ class Adapter(ABC):
             bare = self.outside(signature, text)
             if spec.is_bare(raw, bare):
                 raw, is_value = {**raw, spec.text: bare}, False
+        if text and "\\" in text and not is_value:
+            raw = {name: self.unescape(name, found) if isinstance(found, str) else found for name, found in raw.items()}
         try:
             return parse_outputs(type(self).__name__, signature, raw, response, is_value=is_value)
         except AdapterParseError as error:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.buffer import Buffer, JSONStrings, starts_line
 from ferrule.adapters.json_object import JSONAdapter
-from ferrule.adapters.render import Shown, render_text, render_value, without_none
+from ferrule.adapters.render import RenderedText, Shown, render_parts, render_text, without_none
+from ferrule.values.encoding.mark import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.signature import Signature
 
 _JSON = JSONAdapter()
-_BEGINNING = re.compile(r"\[\[(?=[ \t]*##)")
+_MARKER = Mark(r"\[", r"\[[ \t]*##")
+_MARKER_IN_JSON = re.compile(r"(\[\\*)\[(?=[ \t]*##)")
 
 
 class ChatAdapter(Adapter):
-    """Writes each field below a marker, the form that most models write best. If an answer cannot be parsed, `fallback` asks again."""
+    r"""Writes each field below a marker, the form that most models write best. If an answer cannot be parsed, `fallback` asks again.
+
+    The start of a marker in a value is escaped, so that no value holds a field: `[\[ ## answer ## ]]`, in JSON `[\u005b ##`.
+    """
 
     __slots__ = ()
 
@@ -51,11 +56,18 @@ class ChatAdapter(Adapter):
         pieces: list[Piece] = []
         for name, value in fields.items():
             between = "\n\n" if pieces else ""
-            if (text := render_text(value, _escape_markers)) is not None:
+            if isinstance(value, RenderedText) and value.adapter == self:
+                pieces.append(f"{between}[[ ## {name} ## ]]\n{value}")
+            elif (text := render_text(name, value, _escape, _escape_json)) is not None:
                 pieces.append(f"{between}[[ ## {name} ## ]]\n{text}")
             else:
-                pieces += (f"{between}[[ ## {name} ## ]]\n", *render_value(value))
+                pieces += (f"{between}[[ ## {name} ## ]]\n", *render_parts(name, value, _escape))
         return pieces
+
+    def unescape(self, name: str, text: str) -> str:
+        """See `Adapter`."""
+        del name
+        return _MARKER.unescape(text)
 
     def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
         """See `Adapter`."""
@@ -74,9 +86,13 @@ class ChatAdapter(Adapter):
         return MarkerReader(_markers(signature))
 
 
-def _escape_markers(json: str) -> str:
+def _escape(_name: str, text: str) -> str:
+    return _MARKER.escape(text) if "##" in text else text
+
+
+def _escape_json(_name: str, json: str) -> str:
     # In JSON, only a string can hold the start of a marker, and there any character may be escaped.
-    return _BEGINNING.sub(r"[\\u005b", json) if "[[" in json else json
+    return _MARKER_IN_JSON.sub(r"\1\\u005b", json) if "##" in json else json
 
 
 def _markers(signature: type[Signature]) -> Markers:

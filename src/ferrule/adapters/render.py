@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Self, Union, get_args, get_origin
 
 from ferrule.values.calls.call import ToolCalls
-from ferrule.values.content.convert import Piece, pieces_of
+from ferrule.values.content.convert import Piece, content_of, pieces_of
 from ferrule.values.content.parts import PART_END, PART_START, Text, Type
 from ferrule.values.conversation.history import History
 from ferrule.values.encoding.encode import json_text
@@ -103,21 +103,41 @@ def _value_text(value: Any) -> str:
     return value if isinstance(value, str) else json_text(value)
 
 
-def render_text(value: Any, escape: Callable[[str], str]) -> str | None:
-    """Render a value without parts; None for one with parts. `escape` removes the end of a field from JSON."""
+class RenderedText(str):
+    """Text that an adapter rendered. The same adapter does not escape it again: its marks are fields."""
+
+    __slots__ = ("adapter",)
+    adapter: object
+
+    def __new__(cls, text: str, adapter: object) -> Self:
+        """Text with the adapter that rendered it."""
+        made = super().__new__(cls, text)
+        made.adapter = adapter
+        return made
+
+
+Escape = Callable[[str, str], str]
+"""Removes the marks of fields from the text, or the JSON, of a field: takes the name and the text."""
+
+
+def render_text(name: str, value: Any, escape: Escape, escape_json: Escape) -> str | None:
+    """Render a field's value without parts; None for one with parts."""
     if type(value) is str:
-        return value
+        return escape(name, value)
     if has_no_parts(value):
-        return escape(json_text(value))
+        return escape_json(name, json_text(value))
     if pieces_of(value):
         return None
     text = _value_text(value)
-    return text if isinstance(value, (str, Enum)) else escape(text)
+    return (escape if isinstance(value, (str, Enum)) else escape_json)(name, text)
 
 
-def render_value(value: Any) -> list[Piece]:
-    """Render a value as text and parts."""
-    return pieces_of(value) or [_value_text(value)]
+def render_parts(name: str, value: Any, escape: Escape) -> Iterator[Piece]:
+    """Render a field's value with parts. Adjacent texts are joined and then escaped: two of them can make a mark."""
+    content = content_of(pieces_of(value) or ())
+    for part in (content,) if isinstance(content, str) else content:
+        text = part.text if isinstance(part, Text) else part
+        yield escape(name, text) if isinstance(text, str) else text
 
 
 def has_no_parts(value: Any) -> bool:

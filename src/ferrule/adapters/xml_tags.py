@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.buffer import Buffer, starts_line
 from ferrule.adapters.json_object import JSONAdapter
-from ferrule.adapters.render import Shown, render_text, render_value
+from ferrule.adapters.render import Shown, render_parts, render_text
+from ferrule.values.encoding.mark import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,9 +23,9 @@ _JSON = JSONAdapter()
 
 
 class XMLAdapter(Adapter):
-    """Writes each field between tags. Only the tags are XML: text between them is not escaped.
+    r"""Writes each field between tags. Only the tags are XML: text between them is not escaped, except its own end tag.
 
-    In JSON values, the slash of `</` is escaped, so that a value never holds its own end tag.
+    A value never holds its own end tag: in text it becomes `<\/answer>`, and in JSON the slash of each `</` is escaped.
     """
 
     __slots__ = ()
@@ -50,11 +52,15 @@ class XMLAdapter(Adapter):
         pieces: list[Piece] = []
         for name, value in fields.items():
             between = "\n" if pieces else ""
-            if (text := render_text(value, _escape_end_tags)) is not None:
+            if (text := render_text(name, value, _escape, _escape_json)) is not None:
                 pieces.append(f"{between}<{name}>\n{text}\n</{name}>")
             else:
-                pieces += (f"{between}<{name}>\n", *render_value(value), f"\n</{name}>")
+                pieces += (f"{between}<{name}>\n", *render_parts(name, value, _escape), f"\n</{name}>")
         return pieces
+
+    def unescape(self, name: str, text: str) -> str:
+        """See `Adapter`."""
+        return _end_tag(name).unescape(text) if f"/{name}" in text else text
 
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
         """See `Adapter`."""
@@ -69,7 +75,18 @@ class XMLAdapter(Adapter):
         return TagReader(signature.kept(Tags, lambda: Tags(signature.output_fields)))
 
 
-def _escape_end_tags(json: str) -> str:
+@lru_cache(maxsize=256)
+def _end_tag(name: str) -> Mark:
+    return Mark("<", rf"/{re.escape(name)}\s*>")
+
+
+def _escape(name: str, text: str) -> str:
+    return _end_tag(name).escape(text) if f"/{name}" in text else text
+
+
+def _escape_json(name: str, json: str) -> str:
+    if "\\/" in json:  # an escaped end tag in a string: without `<` it stays as it is when an answer is read
+        json = re.sub(rf"<(?=\\+/{re.escape(name)}\s*>)", r"\\u003c", json)
     return json.replace("</", r"<\/")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ferrule.adapters.render import RenderedText
 from ferrule.errors import (
     AdapterParseError,
     BadRequestError,
@@ -42,7 +43,7 @@ from ferrule.values.record import Log, replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, Flow, Tell, Within
 from ferrule.values.run.outcome import Prediction, Step, Trajectory
-from ferrule.values.signatures.signature import InputField, Signature, as_signature
+from ferrule.values.signatures.signature import InputField, OutputField, Signature, as_signature
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 _OWN = ("lm", "config", "max_iters")
 _TRUNCATIONS = 3
+_EXTRACTED = Signature({"trajectory": InputField(desc="The steps taken: thoughts, calls, and what came of them."), "x": OutputField()})
+"""`trajectory` has no type, so that a `RenderedText` stays one."""
 _HUGE = 2_000
 """Characters above which an observation is shortened when the context overflows."""
 
@@ -125,9 +128,8 @@ class _WithoutReasoning(ChainOfThought):
 
 def make_extractor(signature: type[Signature]) -> ChainOfThought:
     """The program that reads the outputs from the trajectory, with reasoning first if no input has that name."""
-    trajectory = InputField(desc="The steps taken: thoughts, calls, and what came of them.")
     kind = _WithoutReasoning if "reasoning" in signature.input_fields else ChainOfThought
-    return kind(signature.append("trajectory", trajectory, str).with_instructions(extract_instructions(signature)))
+    return kind(signature.append("trajectory", _EXTRACTED.fields["trajectory"]).with_instructions(extract_instructions(signature)))
 
 
 def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
@@ -157,8 +159,9 @@ def _extract(agent: Agent, asker: Asker, values: Mapping[str, Any], loop: _Loop)
     rounds = 0
     while True:
         steps = (asker.adapter.step_message(_entries(step, i)).text for i, step in enumerate(loop.shown))
+        trajectory = RenderedText("\n\n".join(steps), asker.adapter)
         try:
-            found = yield from agent.extract.flow(**values, trajectory="\n\n".join(steps), **own)
+            found = yield from agent.extract.flow(**values, trajectory=trajectory, **own)
         except ContextOverflowError:
             rounds += 1
             if not loop.shorten(rounds):

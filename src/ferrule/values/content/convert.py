@@ -195,7 +195,7 @@ def _split(value: Any, count: int) -> list[Piece]:
     if text.count(PART_START) != count or text.count(PART_END) != count:
         return [text]
     # In JSON a packed part has quotes around it, which belong to the text.
-    parts = split_parts(text)
+    parts = split_parts(text, in_json=True)
     return [text] if isinstance(parts, str) else [_one_piece(each) for each in parts]
 
 

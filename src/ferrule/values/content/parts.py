@@ -100,34 +100,47 @@ def _packed(parts: list[Any]) -> str:
     return f"{PART_START}{json_text(parts).replace('<', chr(92) + 'u003c')}{PART_END}"
 
 
-def split_parts(text: str) -> str | list[dict[str, Any]]:
-    """Text with packed parts as a list of parts in OpenAI's form; text without any unchanged."""
+def split_parts(text: str, *, in_json: bool = False) -> str | list[dict[str, Any]]:
+    """Text with packed parts as a list of parts in OpenAI's form; text without any unchanged.
+
+    With `in_json`, the text of a part cannot end the JSON string that it stands in.
+    """
     if PART_START not in text:
         return text
     parts: list[dict[str, Any]] = []
     for i, piece in enumerate(_PARTS.split(text)):
         if i % 2:
-            parts.extend(_unpacked(piece))
+            parts.extend(_unpacked(piece, in_json=in_json))
         elif piece.strip():
             parts.append({"type": "text", "text": piece})
     return parts
 
 
-def _unpacked(piece: str) -> list[dict[str, Any]]:
+def _unpacked(piece: str, *, in_json: bool) -> list[dict[str, Any]]:
     # A packed value inside JSON strings was escaped once for each of them.
     inside = piece
-    for _ in range(_MOST_STRINGS_AROUND):
+    for strings in range(_MOST_STRINGS_AROUND):
         try:
             found = json.loads(inside)
         except (ValueError, RecursionError):
             pass
         else:
-            return cast("list[dict[str, Any]]", found) if isinstance(found, list) else [{"type": "text", "text": piece}]
+            parts = cast("list[dict[str, Any]]", found) if isinstance(found, list) else [{"type": "text", "text": piece}]
+            return [_in_strings(part, strings) for part in parts] if in_json else parts
         try:
             inside = json.loads(f'"{inside}"', strict=False)
         except ValueError:
             break
     return [{"type": "text", "text": piece}]
+
+
+def _in_strings(part: dict[str, Any], strings: int) -> dict[str, Any]:
+    text: Any = part.get("text") if type(part) is dict else None  # a user's `format` may return anything
+    if not isinstance(text, str) or not ('"' in text or "\\" in text):
+        return part  # a line feed cannot end the string
+    for _ in range(strings):
+        text = json_text(text)[1:-1]
+    return {**part, "text": text}
 
 
 class Text(Type):

@@ -6,6 +6,7 @@ It holds turns of fields (`{"question": ..., "answer": ...}`, DSPy's form) and c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _OF_MESSAGES = ("content", "tool_calls", "tool_call_id")
+_MARKS = re.compile(r"(?<=\[)\[(?=[ \t]*##)|<(?=/?\w+_\d+\s*>)")
+"""The first characters of markers, and of the tags of steps."""
 _EXTRA_FIELDS = ("name", "is_error", "reasoning", "extra")
 
 
@@ -110,7 +113,9 @@ class History(Type):
             self.messages += map(tool_message, found)
             return
         shown_ = [{"name": result.name, "result": content_text(result.content)} for result in found]
-        self.messages.append(Message("user", f"Results of your calls:\n{json_text(shown_)}"))
+        # JSON has no marks of an adapter outside of strings, where any character may be escaped: no result is read as a step.
+        text = _MARKS.sub(lambda mark: f"\\u{ord(mark[0]):04x}", json_text(shown_))
+        self.messages.append(Message("user", f"Results of your calls:\n{text}"))
 
     def set_system_message(self, content: Any) -> None:
         """Set the system message, which is the first."""
