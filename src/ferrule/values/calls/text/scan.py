@@ -12,6 +12,7 @@ from ferrule.values.calls.text.forms import FENCE, PYTHON_LIST, Forms, add_repai
 from ferrule.values.calls.text.json_form import drafts_of, drafts_of_args, read_value
 from ferrule.values.calls.text.offers import Effort
 from ferrule.values.calls.text.python_form import read_python_calls, read_python_list
+from ferrule.values.calls.text.quotations import Quotations
 from ferrule.values.calls.text.tags import TAG, closes, read_tagged, skip, tag_of
 from ferrule.values.encoding.repair import read_json
 
@@ -66,7 +67,7 @@ class Scan:
     """The state of the pass: the calls found, and where a weak sign does not count."""
 
     __slots__ = (
-        *("_effort", "_example", "_fence_close", "_first", "_forms", "_last", "_offers", "_text", "_unclosed", "_weak_from"),
+        *("_effort", "_example", "_fence_close", "_first", "_forms", "_last", "_offers", "_quotations", "_text", "_unclosed", "_weak_from"),
         *("drafts", "spans"),
     )
 
@@ -75,6 +76,7 @@ class Scan:
         self._offers = offers
         self._effort = Effort(len(text))
         self._forms = Forms(text, offers, self._effort)
+        self._quotations = Quotations(text)
         self._weak_from = 0
         self._fence_close = -1
         self._unclosed: set[str] = set()
@@ -116,8 +118,9 @@ class Scan:
         return self._tag(anchor)
 
     def _keep(self, drafts: list[Draft], start: int, end: int) -> int:
-        self.drafts += drafts
-        self.spans.append((start, end))
+        if not self._quotations.hold(start, end):
+            self.drafts += drafts
+            self.spans.append((start, end))
         return end
 
     # --- tags ---
@@ -132,14 +135,14 @@ class Scan:
             if drafts:
                 return self._keep(drafts, start, last)
             self._effort.spend(0)
-        elif tag.kind == "tagged" or (tag.kind == "other" and self._offers.get(anchor[0].strip("<>")) is not None):
+        elif tag.kind == "tagged" or ((tag.kind == "other" or tag.is_quotation) and self._offers.get(anchor[0].strip("<>")) is not None):
             found = read_tagged(self._text, start, self._offers, self._effort)
             if found is not None and (tag.kind == "tagged" or self._stands_alone(start, found[1])):
                 return self._keep(found[0], start, found[1])
             self._effort.spend(0)
-        elif tag.kind == "aside":
+        if tag.kind == "aside":
             return self._behind_aside(anchor)
-        elif tag.stem == "channel" and self._text.startswith("analysis", end):
+        if tag.stem == "channel" and self._text.startswith("analysis", end):
             closing = _CHANNEL_END.search(self._text, end)
             return closing.start() if closing is not None else end
         return end
@@ -159,6 +162,8 @@ class Scan:
             if closes(tag, opening) or (opening.stem.startswith("content") and found[0] == "<|end_message|>"):
                 return found.end()
         self._unclosed.add(opening.stem)
+        if opening.is_quotation:
+            return anchor.end()
         if opening.is_thought:
             self._weak_from = len(self._text)  # a truncated thought: only an announced call ends it
             return anchor.end()

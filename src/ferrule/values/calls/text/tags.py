@@ -53,8 +53,9 @@ _CALLS = re.compile(
 _ASIDES = re.compile(
     r"(?:begin|start|content)?(?:think(?:ing)?|thoughts?|reasoning|reflection|scratchpad|contentthinking"
     r"|(?:tool|function|fn)s?(?:call)?(?:response|result|output)s?(?:begin|start)?|observations?|results?"
-    r"|tools|functions|(?:available|system)(?:tool|function)s|functiondeclaration|examples?)"
+    r"|tools|functions|(?:available|system)(?:tool|function)s|functiondeclaration|examples?|(?:block)?quote|quoted|quotation|ignored?)"
 )
+_QUOTATIONS = re.compile(r"(?:block)?quote|quoted|quotation|ignored?")
 _THOUGHTS = re.compile(r"(?:begin|start|content)?(?:think|thought|reason|reflect|scratch|contentthink)")
 _STOPS = frozenset(
     {"s", "eotid", "eomid", "imend", "endoftext", "eos", "end", "endofturn", "endturn", "endofsentence", "call", "return", "eot", "botend"}
@@ -68,12 +69,13 @@ _TYPES: dict[str, str] = {"any": "", "str": "string"}
 class Tag:
     """The meaning of a tag, by its words."""
 
-    __slots__ = ("is_thought", "kind", "stem")
+    __slots__ = ("is_quotation", "is_thought", "kind", "stem")
 
     def __init__(self, kind: _Kind, stem: str) -> None:
         self.kind = kind
         self.stem = stem
         """Its letters, without the marks of an opening or closing tag."""
+        self.is_quotation = _QUOTATIONS.fullmatch(stem) is not None
         self.is_thought = _THOUGHTS.match(stem) is not None
 
 
