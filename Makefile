@@ -18,7 +18,7 @@ TYPING_TESTS = $(wildcard tests/typing)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test matrix check kill-test real-servers bench walk conformance docs coverage format lock clean
+.PHONY: help demo test matrix check kill-test mutants real-servers bench walk conformance docs coverage format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -39,8 +39,11 @@ check: $(VENV)/.dev ## all checks before a commit: format, lint, types, tests
 	$(if $(TYPING_TESTS),$(BIN)/mypy $(TYPING_TESTS))
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-kill-test: $(VENV)/.dev ## kill an agent at every point of its runs, and count the effects of its tools
-	@$(BIN)/python tests/killing.py
+kill-test: $(VENV)/.dev ## kill, interrupt and race agents, and count the effects of their tools
+	@PYTHONPATH=tests $(BIN)/python -m killing
+
+mutants: $(VENV)/.dev ## break the library in six ways, and show that the kill test catches each
+	@$(BIN)/python tests/killing/mutants.py
 
 real-servers: $(VENV)/.dev ## the tests with real MCP servers; here an install that fails is an error
 	@FERRULE_REAL_SERVERS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/integration/test_mcp_real_servers.py

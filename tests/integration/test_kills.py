@@ -1,25 +1,113 @@
-"""A run that is killed with SIGKILL comes to the same end, and does nothing twice (`tests/killing.py`; all of it: `make kill-test`)."""
+"""Runs that are killed, interrupted, stopped and raced come to the same end, and do nothing twice (`tests/killing`; all: `make kill-test`)."""
 
 from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from killing import mutants
+from killing.agents import EVERY, Scenario
+from killing.judging import CLASSES, Expected, faults, read
+from killing.processes import DONE, WAITS, judge_questions, work
+from killing.world import World
 
-KILLING = Path(__file__).parents[1] / "killing.py"
+TESTS = Path(__file__).parents[1]
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")]
 
 
-def test_nothing_is_done_twice_wherever_the_process_is_killed() -> None:
-    """A10, R2-R7, R10: some forty of the kills; answer, effects, keys, rows and questions are compared after each."""
-    found = subprocess.run([sys.executable, str(KILLING), "--every", "8", "--twice", "3"], capture_output=True, text=True, check=False)
+def test_nothing_is_lost_or_done_twice_wherever_the_process_is_killed() -> None:
+    """A10, R2-R7, R10: a few kills, races and Ctrl-C of each scenario; answers, effects, keys, rows and questions are compared."""
+    told = ["--kills", "17", "--races", "10", "--interrupts", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    found = subprocess.run([sys.executable, "-m", "killing", *told], env=environment, capture_output=True, text=True, check=False)
+    figures = dict(re.findall(r"([\w-]+): (\d+)", found.stdout.strip().rpartition("\n")[2]))
     said = found.stdout + found.stderr
-    counted = re.search(r"^kills: (\d+), duplicates: (\d+)$", found.stdout, re.MULTILINE)
-    assert counted is not None, said
-    assert (found.returncode, counted[2]) == (0, "0"), said
-    assert int(counted[1]) >= 35
+    assert found.returncode == 0, said
+    assert {name: figures[name] for name in CLASSES} == dict.fromkeys(CLASSES, "0"), said
+    assert int(figures["kills"]) >= 17, said
+    assert int(figures["races"]) == 10, said
+
+
+def finished(folder: Path) -> tuple[World, Scenario, Expected]:
+    """A run that nothing disturbed."""
+    world, scenario = World(folder), Scenario("undisturbed", EVERY)
+    assert work(world, scenario) == WAITS
+    assert judge_questions(world, scenario) == DONE
+    assert work(world, scenario) == DONE
+    return world, scenario, read(world)
+
+
+def kinds(world: World, scenario: Scenario, expected: Expected, strikes: int = 0) -> list[str]:
+    return [fault.kind for fault in faults(world, scenario, expected, strikes)]
+
+
+def test_a_run_that_nothing_disturbs_has_no_fault(tmp_path: Path) -> None:
+    assert kinds(*finished(tmp_path)) == []
+
+
+@pytest.mark.parametrize("what", ["look 0", "pay 1", "fetch 2", "ship 6", "refund 7", "model"])
+def test_an_effect_too_many_counts_as_a_duplicate(tmp_path: Path, what: str) -> None:
+    run = finished(tmp_path)
+    [key, *_] = [key for done, key in run[0].noted() if done == what]
+    run[0].note(what, key)
+    assert kinds(*run) == ["duplicates"]
+
+
+def test_a_second_key_counts_as_a_duplicate(tmp_path: Path) -> None:
+    run = finished(tmp_path)
+    run[0].note("fetch 2", "another key")
+    assert kinds(*run, strikes=1) == ["duplicates"]
+
+
+@pytest.mark.parametrize("what", ["look 0", "pay 1", "fetch 2", "ship 6", "refund 7"])
+def test_an_effect_that_is_not_there_counts_as_lost(tmp_path: Path, what: str) -> None:
+    run = finished(tmp_path)
+    file = tmp_path / "effects"
+    file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if f'["{what}"' not in line))
+    assert kinds(*run) == ["lost"]
+
+
+@pytest.mark.parametrize(("sql", "kind"), [("DELETE FROM orders WHERE n = 5", "lost"), ("INSERT INTO orders VALUES (5)", "duplicates")])
+def test_rows_of_a_transaction_are_counted(tmp_path: Path, sql: str, kind: str) -> None:
+    run = finished(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as db, db:
+        db.execute(sql)
+    assert kinds(*run) == [kind]
+
+
+def test_another_answer_counts_as_wrong(tmp_path: Path) -> None:
+    run = finished(tmp_path)
+    (tmp_path / "answer").write_text(run[2].answer.replace("pay 1 done", "pay 1 failed"))
+    assert kinds(*run) == ["wrong"]
+
+
+def test_a_question_about_a_call_that_nothing_cut_off_counts_as_wrong(tmp_path: Path) -> None:
+    run = finished(tmp_path)
+    run[0].note("asked unknown pay 1")
+    assert kinds(*run) == ["wrong"]
+    assert kinds(*run, strikes=1) == []
+
+
+def test_a_damaged_store_counts_as_corrupt(tmp_path: Path) -> None:
+    run = finished(tmp_path)
+    run[0].store().close()
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    file = tmp_path / "runs.db"
+    damaged = bytearray(file.read_bytes())
+    damaged[4096 * 2 : 4096 * 3] = os.urandom(4096)
+    file.write_bytes(damaged)
+    assert "corrupt" in kinds(*run)
+
+
+@pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mutant_of_the_library_can_be_made(tmp_path: Path, mutant: mutants.Mutant) -> None:
+    """`make mutants` shows that each is caught."""
+    assert mutants.mutate(tmp_path, mutant) is None

@@ -1,0 +1,281 @@
+"""The scenarios: what an agent is told to do, by which tools, in which mode, and what a person says to it.
+
+A turn of the model is a text: `"pay 1"` is one call, `"pay 3 + fetch 4"` are two at once. Every call names what it does to the world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from agent_script import text_step
+
+from ferrule import (
+    LM,
+    BaseLM,
+    Context,
+    Grant,
+    Load,
+    NotDone,
+    ReAct,
+    Request,
+    Response,
+    ScriptedLM,
+    Tool,
+    Toolbox,
+    ToolCall,
+    module_callback,
+)
+from ferrule.testing import serve
+from killing.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from ferrule import Decision, Question
+
+EFFECTS = {
+    "look": "read", "unlock": "read", "train": "read",
+    "pay": "once", "pay_later": "once", "refund": "once", "desk.refund": "once", "wipe": "once", "hint": "once or told",
+    "fetch": "idempotent", "fetch_later": "idempotent", "deposit": "idempotent",
+    "order": "transactional", "ship": "once",
+}  # fmt: skip
+CLERK = ("pay {n}1", "refund {n}2", "order {n}3 + fetch {n}4")
+"""What the agent that is a tool does with `n`."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One kind of run."""
+
+    name: str
+    turns: tuple[str, ...]
+    decisions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What a person says to the question about a call, if not `approve`: `edit 9`, `deny`, `reply`, `grant 2`."""
+    is_native: bool = True
+    is_async: bool = False
+    has_http: bool = False
+    """Whether the model is on the other side of a socket."""
+    full_sync: bool = False
+    roles: tuple[str, ...] = ()
+    """What the first processes do, if it is not `worker` and `person` in turn."""
+    is_spawned: bool = False
+    """Whether its processes are new interpreters and not forks."""
+
+    @cached_property
+    def calls(self) -> dict[str, str]:
+        """What must have happened in the end, with the kind of its effect."""
+        return dict(self._calls())
+
+    def _calls(self) -> Iterator[tuple[str, str]]:
+        for what in self._whats():
+            name, n = what.split()
+            match self.decisions.get(what, "approve").split():
+                case ["edit", other]:
+                    yield f"{name} {other}", EFFECTS[name]
+                case ["deny" | "reply"]:
+                    pass
+                case _:
+                    yield f"{name} {n}", EFFECTS[name]
+
+    def _whats(self) -> Iterator[str]:
+        for each in (each for turn in self.turns for each in turn.split(" + ")):
+            if each.startswith("clerk "):
+                yield from (inner for turn in CLERK for inner in turn.format(n=each.split()[1]).split(" + "))
+            else:
+                yield each
+
+
+EVERY = ("look 0", "pay 1", "fetch 2", "pay 3 + fetch 4 + order 5", "ship 6", "refund 7", "order 8", "fetch_later 9", "deposit 10")
+"""Every effect; three calls at once; a question; an async tool."""
+ONE_BY_ONE = ("look 0", "pay 1", "fetch 2", "order 3", "refund 4", "pay 5", "hint 6", "order 7")
+CAREFUL = ("refund 1 + refund 2", "pay 3", "refund 4", "refund 5", "order 6", "refund 7")
+
+SCENARIOS = (
+    Scenario("every effect", EVERY),
+    Scenario("every effect, async", EVERY, is_async=True),
+    Scenario("text mode", ONE_BY_ONE, is_native=False),
+    Scenario("text mode, async", ONE_BY_ONE, is_native=False, is_async=True),
+    Scenario("nested agents", ("look 0", "clerk 1 + clerk 2", "pay 3", "clerk 4")),
+    Scenario("nested agents, async", ("clerk 1 + clerk 2", "clerk 4", "pay 3"), is_async=True),
+    Scenario("in parallel", ("pay 1 + pay 2 + pay 3 + fetch 4", "order 5 + order 6 + pay_later 7 + ship 8", "refund 9 + refund 10 + hint 11")),
+    Scenario("in parallel, async", ("pay_later 1 + pay_later 2 + fetch_later 3", "order 5 + order 6 + pay 7 + ship 8"), is_async=True),
+    Scenario("edits", CAREFUL, {"refund 1": "edit 91", "refund 2": "deny", "refund 4": "edit 94", "refund 5": "reply"}),
+    Scenario("grants", tuple(f"refund {n}" for n in range(1, 7)), {"refund 1": "grant 2", "refund 4": "grant 1"}),
+    Scenario("a model over HTTP", ONE_BY_ONE, has_http=True),
+    Scenario("a model over HTTP, async", ONE_BY_ONE, has_http=True, is_async=True),
+    Scenario("loaded tools", ("unlock 0", "desk.refund 1", "train 2", "wipe 3", "desk.refund 4"), {"desk.refund 4": "edit 44"}),
+    Scenario("told of the unknown", ("hint 1", "order 2", "hint 3 + hint 4", "look 5", "hint 6")),
+    Scenario("full sync", ONE_BY_ONE, full_sync=True),
+    Scenario("cancelled", ONE_BY_ONE, roles=("worker", "canceller", "worker", "person", "canceller")),
+    Scenario("spawned", EVERY, is_spawned=True),
+)  # fmt: skip
+
+
+# -- the model ---------------------------------------------------------------------------------------------------
+
+
+def answer_to(world: World, scenario: Scenario, request: Request) -> Response | str:
+    """The model's answer. It follows from the conversation alone, so a fresh process goes on where the dead one was."""
+    world.act("model", request.digest)
+    opening = request.messages[1].text
+    clerk = re.search(r"## n ## \]\]\s*(\d+)", opening)
+    turns = tuple(turn.format(n=clerk[1]) for turn in CLERK) if clerk else scenario.turns
+    if scenario.is_native:
+        turn = sum(message.role == "assistant" for message in request.messages)
+        seen = [message.text for message in request.messages if message.role == "tool"]
+    else:
+        seen = re.findall(r"\[\[ ## observation_\d+ ## \]\]\n(.*)", "\n".join(message.text for message in request.messages[1:]))
+        turn = len(seen)
+    calls = [_call(each) for each in turns[turn].split(" + ")] if turn < len(turns) else [_finish(" | ".join(seen))]
+    if not scenario.is_native:
+        return text_step("next", calls[0].name, calls[0].args)
+    return Response("next", tuple(calls))
+
+
+def _call(what: str) -> ToolCall:
+    name, n = what.split()
+    return ToolCall(name=name, args={"n": int(n)}, id=f"c{n}")
+
+
+def _finish(answer: str) -> ToolCall:
+    return ToolCall(name="finish", args={"answer": answer})
+
+
+@contextmanager
+def served(root: Path) -> Iterator[str]:
+    """The model behind a socket, in a process of its own; yields its address. The task of a run names its folder in `root`."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        scenario = next(each for each in SCENARIOS if each.has_http)
+
+        def by(request: Request) -> Response | str:
+            found = re.search(r"task ## \]\]\s*(\S+)", request.messages[1].text)
+            return answer_to(World(root / found[1]), scenario, request) if found else "no task"
+
+        with serve(ScriptedLM(by=by)) as server:
+            os.write(write, server.base_url.encode())
+            os.close(write)
+            signal.pause()
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        address = pipe.read()
+    try:
+        yield address
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+class Scripted(BaseLM):
+    """The model in this process."""
+
+    def __init__(self, world: World, scenario: Scenario) -> None:
+        super().__init__()
+        self._world = world
+        self._scenario = scenario
+
+    def complete(self, request: Request) -> Response:
+        found = answer_to(self._world, self._scenario, request)
+        return found if isinstance(found, Response) else Response(found)
+
+
+# -- the agent ---------------------------------------------------------------------------------------------------
+
+
+def agent_in(world: World, scenario: Scenario, server: str) -> tuple[ReAct, tuple[Any, ...]]:
+    """The agent, whose tools act in a world, and the tools that it can load. `server` is the address of the HTTP model."""
+    tools, shelf = _tools(world)
+    own = [tools[name] for name in tools if name != "wipe"]
+    lm = LM(server, model="m", api_key="") if scenario.has_http else Scripted(world, scenario)
+    if any("clerk" in turn for turn in scenario.turns):
+        clerk = ReAct("n: int -> answer", tools=tuple(own), native=scenario.is_native)
+        clerk.set_lm(lm)
+        own.append(clerk.as_tool("clerk", "Works on `n`."))
+    agent = ReAct("task -> answer", tools=Toolbox(own, shelf=shelf), native=scenario.is_native)
+    agent.set_lm(lm)
+    return agent, (tools["wipe"], *shelf)
+
+
+def _tools(world: World) -> tuple[dict[str, Tool], list[Tool]]:
+    def does(name: str) -> Any:
+        def act(n: int, ctx: Context) -> str:
+            return world.act(f"{name} {n}", ctx.key)
+
+        return act
+
+    def later(name: str) -> Any:
+        async def act(n: int, ctx: Context) -> str:
+            await asyncio.sleep(0)
+            done = world.act(f"{name} {n}", ctx.key)
+            await asyncio.sleep(0)
+            return done
+
+        return act
+
+    def order(n: int, ctx: Context) -> str:
+        world.point("order")
+        ctx.db.execute("CREATE TABLE IF NOT EXISTS orders (n INTEGER)")
+        ctx.db.execute("INSERT INTO orders VALUES (?)", (n,))
+        world.point("ordered")
+        return f"order {n} done"
+
+    def deposit(n: int, ctx: Context) -> str:
+        world.bank(ctx.key, f"deposit {n}")
+        return world.act(f"deposit {n}", ctx.key)
+
+    def shipped(key: str, n: int) -> Any:
+        return f"ship {n} done" if world.has(f"ship {n}", key) else NotDone
+
+    def unlock(n: int) -> Load:
+        world.act(f"unlock {n}")
+        return Load("desk.*")
+
+    def train(n: int) -> Any:
+        @module_callback
+        def change(context: Any) -> str:
+            context.module.init_module(tools=[*context.module.tools.values(), wipe])
+            return world.act(f"train {n}")
+
+        return change
+
+    wipe = Tool(does("wipe"), "wipe")
+    made = [
+        Tool(does("look"), "look", effect="read"), Tool(does("pay"), "pay"), Tool(later("pay_later"), "pay_later"),
+        Tool(does("fetch"), "fetch", effect="idempotent"), Tool(later("fetch_later"), "fetch_later", effect="idempotent"),
+        Tool(deposit, "deposit", effect="idempotent"), Tool(order, "order", effect="transactional"),
+        Tool(does("ship"), "ship", reconcile=shipped), Tool(does("hint"), "hint", unknown="tell"),
+        Tool(does("refund"), "refund", require_confirmation=True),
+        Tool(unlock, "unlock", effect="read"), Tool(train, "train", effect="read"), wipe,
+    ]  # fmt: skip
+    return {each.name: each for each in made}, [Tool(does("desk.refund"), "desk.refund", require_confirmation=True)]
+
+
+# -- the person --------------------------------------------------------------------------------------------------
+
+
+def decide(world: World, scenario: Scenario, question: Question) -> Decision:
+    """What a person says, who knows what has happened."""
+    what = f"{question.call.name} {question.call.args['n']}"
+    world.note(f"asked {question.kind} {what}")
+    if question.kind == "unknown":
+        return question.reply(f"{what} done") if world.has(what) else question.approve()
+    match scenario.decisions.get(what, "approve").split():
+        case ["edit", n]:
+            return question.edit({"n": int(n)})
+        case ["deny"]:
+            return question.deny("not this one")
+        case ["reply"]:
+            return question.reply("ask again next year")
+        case ["grant", calls]:
+            return question.approve(always=Grant(args="any", calls=int(calls)))
+        case _:
+            return question.approve()

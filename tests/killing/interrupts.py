@@ -1,0 +1,197 @@
+"""Ctrl-C at random times and at random system calls, again and again in one process, which lives on.
+
+After each one the store must be free for other processes, and the run must go on: here, or in another process.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import sqlite3
+import tempfile
+import time
+from contextlib import closing
+from functools import partial
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+from killing import system_calls
+from killing.agents import Scenario
+from killing.judging import Expected, Fault, faults
+from killing.kills import Result, carry_on, tail, undisturbed, world_in
+from killing.processes import DONE, PATIENCE_S, REFUSED, WAITS, Child, run_role, work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from killing.world import World
+
+# One call at a time: a sync tool in a thread cannot be stopped, so its effect may come after a person was asked about it.
+INTERRUPTED = Scenario(
+    "interrupted",
+    (
+        "look 0",
+        "pay 1",
+        "fetch 2",
+        "order 3",
+        "refund 4",
+        "pay 5",
+        "hint 6",
+        "order 7",
+        "deposit 8",
+        "pay 9",
+        "order 10",
+        "ship 11",
+        "pay 12",
+    ),
+    full_sync=True,
+)
+AWAITED = Scenario(
+    "interrupted, async",
+    ("look 0", "pay_later 1", "fetch_later 2", "order 3", "pay_later 4 + fetch_later 5", "order 6", "pay_later 7", "look 8", "order 9"),
+    is_async=True,
+)
+IN_TEXT = Scenario("interrupted, text mode", INTERRUPTED.turns, is_native=False)
+MOST_ROUNDS = 60
+MOST_FAULTS = 10
+"""After so many, a store that others find locked has cost enough time."""
+GOES_ON, BY_ITSELF, INTERRUPT, WAIT, END, REFUSAL = b"g", b"s", b"i", b"w", b"d", b"r"
+"""What it says: it works, and the parent sends the Ctrl-C; it works, and a system call does; then how the work ended."""
+
+
+def plan(root: Path, count: int, only: str, chance: random.Random) -> Iterator[Callable[[], Result]]:
+    """Runs that are interrupted, until there were so many interrupts in all."""
+    wanted = [each for each in (INTERRUPTED, AWAITED, IN_TEXT) if only in each.name]
+    if not wanted or not count:
+        return
+    known: dict[str, tuple[Expected, float]] = {}
+    for scenario in wanted:
+        began = time.monotonic()
+        expected, _, first = undisturbed(root, scenario, "")
+        known[scenario.name] = expected, time.monotonic() - began
+        yield lambda first=first: first
+    results: list[Result] = []
+    for scenario in cycle(wanted):
+        yield partial(_run, root, scenario, known[scenario.name], chance.randrange(1 << 30), results)
+        if sum(each.interrupts for each in results) >= count or sum(len(each.faults) for each in results) >= MOST_FAULTS:
+            return
+
+
+def _run(root: Path, scenario: Scenario, known: tuple[Expected, float], seed: int, results: list[Result]) -> Result:
+    """One process, interrupted again and again, and its run, carried to its end."""
+    expected, span_s = known
+    with tempfile.TemporaryDirectory(dir=root) as folder:
+        talk = _Talk(world_in(folder, scenario), scenario, seed)
+        results.append(result := talk.result)
+        for _ in range(MOST_ROUNDS):
+            if not talk.go_on(span_s):
+                break
+        talk.end()
+        if not result.faults:
+            kills, _, stuck = carry_on(talk.world, scenario, "")
+            result.faults += [stuck] if stuck else faults(talk.world, scenario, expected, result.interrupts + kills)
+        return result
+
+
+class _Talk:
+    """With the process that is interrupted: in each round it says how it is struck, then how it took it."""
+
+    def __init__(self, world: World, scenario: Scenario, seed: int) -> None:
+        self.world = world
+        self.result = Result(f"{scenario.name}, seed {seed}")
+        self._scenario = scenario
+        self._chance = random.Random(seed)
+        self._says, say = os.pipe()
+        told, self._tell = os.pipe()
+        self._child = Child(world, partial(_live, scenario, seed, say, told))
+        os.close(say)
+        os.close(told)
+
+    def go_on(self, span_s: float) -> bool:
+        """One Ctrl-C and what follows; false if it was the last one."""
+        word = self._hear()
+        if word == GOES_ON:
+            time.sleep(self._chance.random() * span_s / 4)
+            self._child.signal(signal.SIGINT)
+        if word in {GOES_ON, BY_ITSELF}:
+            os.write(self._tell, b".")
+            word = self._hear()
+        if word == INTERRUPT:
+            self.result.interrupts += 1
+            self.result.faults += _blocked(self.world, self._scenario, elsewhere=self._chance.random() < 0.2)
+        elif word == WAIT:
+            run_role(self.world, self._scenario, "person", "")
+        elif word != END:
+            self.result.faults.append(Fault("stuck", f"the interrupted process could not go on: {tail(self.world)}"))
+        if self.result.faults or word == END or (self.world.place / "answer").exists():
+            return False
+        os.write(self._tell, b".")
+        return True
+
+    def _hear(self) -> bytes:
+        return os.read(self._says, 1) if select.select([self._says], [], [], PATIENCE_S)[0] else b""
+
+    def end(self) -> None:
+        """End the process."""
+        self._child.signal(signal.SIGKILL)
+        self._child.ended()
+        os.close(self._says)
+        os.close(self._tell)
+
+
+def _blocked(world: World, scenario: Scenario, *, elsewhere: bool) -> Iterator[Fault]:
+    """What an interrupted process keeps others from doing, while it lives and rests."""
+    if not (world.place / "runs.db").exists():
+        return
+    with closing(sqlite3.connect(world.place / "runs.db", timeout=15, isolation_level=None)) as db:
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("ROLLBACK")
+        except sqlite3.OperationalError as error:
+            yield Fault("stuck", f"an interrupted process keeps the store: {error}")
+            return
+    if elsewhere:
+        ended = run_role(world, scenario, "worker", "")
+        if ended.code not in {DONE, WAITS}:
+            yield Fault("stuck", f"no other process could go on: {ended}, {tail(world)}")
+
+
+# -- in the process that is interrupted --------------------------------------------------------------------------
+
+
+def _live(scenario: Scenario, seed: int, say: int, told: int, world: World) -> int:
+    """Work on the run until it is done. One Ctrl-C comes in each round, from the parent or at a system call."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    chance = random.Random(seed)
+    store = world.store(full_sync=scenario.full_sync)
+    while True:
+        by_itself, code = system_calls.is_loaded() and chance.random() < 0.4, -1
+        try:
+            if by_itself:
+                system_calls.arm(chance.randrange(60), "interrupt")
+            os.write(say, BY_ITSELF if by_itself else GOES_ON)
+            code = work(world, scenario, store=store)
+            _heard(told)
+        except KeyboardInterrupt:
+            _heard(told)
+        os.write(say, {DONE: END, WAITS: WAIT, REFUSED: REFUSAL}.get(code, INTERRUPT))
+        if code == DONE:
+            return DONE
+        _heard(told)
+
+
+def _heard(told: int) -> None:
+    """Wait for the parent's next word. A signal that comes before it lands in here."""
+    while True:
+        try:
+            system_calls.arm(-1, "before")
+            select.select([told], [], [])
+            for _ in range(100):  # a signal that came together with the word lands here, before the word is read
+                pass
+            break
+        except KeyboardInterrupt:
+            continue
+    os.read(told, 1)

@@ -1,0 +1,152 @@
+"""What is wrong with what a run left behind, by class."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ferrule import SQLiteStore, StoreError
+from killing.world import RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from killing.agents import Scenario
+    from killing.world import World
+
+CLASSES = ("duplicates", "lost", "stuck", "wrong", "corrupt")
+UNKNOWN = "It is not known whether this call was carried out"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong, and its class."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a run leaves behind when nothing disturbs it."""
+
+    answer: str
+    asked: frozenset[str]
+    """The questions about calls."""
+    journal: tuple[tuple[str, str], ...]
+    """Place and kind of the entries that every run to this answer has."""
+
+
+def read(world: World) -> Expected:
+    """What a run left behind."""
+    asked = frozenset(what for what, _ in world.noted() if what.startswith("asked confirm "))
+    answer = world.place / "answer"
+    return Expected(answer.read_text() if answer.exists() else "", asked, tuple(sorted(_journal(world.place))))
+
+
+def faults(world: World, scenario: Scenario, expected: Expected, strikes: int) -> Iterator[Fault]:
+    """Everything wrong with a run that ended after a number of strikes (kills, interrupts)."""
+    try:
+        yield from _faults(world, scenario, expected, strikes)
+    except (sqlite3.DatabaseError, StoreError, ValueError) as error:  # what is there cannot be read
+        yield Fault("corrupt", repr(error))
+
+
+def _faults(world: World, scenario: Scenario, expected: Expected, strikes: int) -> Iterator[Fault]:
+    yield from _store(world)
+    found = read(world)
+    counts = Counter(what for what, _ in world.noted())
+    for what, kind in scenario.calls.items():
+        yield from _effect(world, what, kind, counts[what], strikes, is_told=UNKNOWN in found.answer)
+    yield from _money(world, scenario)
+    models = sum(kind == "model" for _, kind in expected.journal)
+    if counts["model"] > models + strikes:
+        yield Fault("duplicates", f"the model was asked {counts['model']} times for {models} answers, after {strikes} strikes")
+    yield from _report(scenario, expected, found, counts, strikes)
+
+
+def _effect(world: World, what: str, kind: str, count: int, strikes: int, *, is_told: bool) -> Iterator[Fault]:
+    if kind == "transactional":
+        count = _orders(world.place).count(int(what.split()[1]))
+    keys = {key for done, key in world.noted() if done == what}
+    if count == 0 and not (kind == "once or told" and is_told):
+        yield Fault("lost", f"{what} was not done")
+    if count > 1 and (kind in {"once", "once or told", "transactional"} or count > 1 + strikes):
+        yield Fault("duplicates", f"{what} was done {count} times")
+    if len(keys) > 1:
+        yield Fault("duplicates", f"{what} was done under the keys {sorted(keys)}")
+
+
+def _money(world: World, scenario: Scenario) -> Iterator[Fault]:
+    """The service that honours keys: what it has is there once."""
+    wanted = sorted(what for what in scenario.calls if what.startswith("deposit "))
+    if not wanted:
+        return
+    with closing(sqlite3.connect(world.place / "bank.db")) as db:
+        rows = sorted(what for (what,) in db.execute("SELECT what FROM deposits"))
+    if rows != wanted:
+        yield Fault("lost" if len(rows) < len(wanted) else "duplicates", f"the bank has {rows}")
+
+
+def _report(scenario: Scenario, expected: Expected, found: Expected, counts: Counter[str], strikes: int) -> Iterator[Fault]:
+    """What the run says of itself, to its caller, to the model and to persons."""
+    for wanted, said in zip(expected.answer.split(" | "), found.answer.split(" | "), strict=False):
+        if wanted != said and not (wanted.startswith("hint ") and UNKNOWN in said and strikes):
+            yield Fault("wrong", f"the model was told {said!r}, not {wanted!r}")
+    if expected.answer.count(" | ") != found.answer.count(" | "):
+        yield Fault("wrong", f"the answer is {found.answer!r}")
+    if found.asked != expected.asked:
+        yield Fault("wrong", f"asked {sorted(found.asked)}, not {sorted(expected.asked)}")
+    for what, count in counts.items():
+        if what.startswith("asked unknown ") and (count > strikes or scenario.calls.get(what.split(" ", 2)[2]) != "once"):
+            yield Fault("wrong", f"{what}: {count} times after {strikes} strikes")
+        if what.startswith("unsynced "):
+            yield Fault("lost", f"{what}: a power cut would lose what was written before it")
+        if what.startswith("forgotten ") and not counts["cancelled"]:
+            yield Fault("lost", f"the decision on {what.split()[1]}")
+    done = {what for what in counts if what.split()[0] in {each.split()[0] for each in scenario.calls}} - {*scenario.calls}
+    if done:
+        yield Fault("wrong", f"effects that were not agreed to: {sorted(done)}")
+
+
+def _store(world: World) -> Iterator[Fault]:
+    """What the store says, read by its own interface, and by SQLite."""
+    with closing(sqlite3.connect(world.place / "runs.db")) as db:
+        (health,) = db.execute("PRAGMA integrity_check").fetchone()
+    if health != "ok":
+        yield Fault("corrupt", health)
+    twice = [place for place, count in Counter(_journal(world.place)).items() if count > 1]
+    if twice:
+        yield Fault("corrupt", f"the journal has two entries at {twice}")
+    store = SQLiteStore(world.place / "runs.db")
+    [line] = store.list()
+    left = store.load(RUN).decisions
+    store.close()
+    if line.status != "done" or line.leased:
+        yield Fault("wrong", f"the run of a finished process is {line.status}, leased: {line.leased}")
+    if line.decided or left:
+        yield Fault("wrong", f"decisions that were used are offered again: {line.decided}")
+
+
+def _journal(place: Path) -> Iterator[tuple[str, str]]:
+    """Place and kind of the entries, without those that a recovery adds."""
+    store = SQLiteStore(place / "runs.db")
+    entries = [json.loads(text) for text in store.load(RUN).entries]
+    store.close()
+    for entry in entries:
+        slot, kind = entry["slot"], entry["kind"]
+        if kind != "begun" and "?" not in slot:
+            yield slot, kind
+
+
+def _orders(place: Path) -> list[int]:
+    with closing(sqlite3.connect(place / "runs.db")) as db:
+        try:
+            return [n for (n,) in db.execute("SELECT n FROM orders ORDER BY n")]
+        except sqlite3.OperationalError:  # no such table: nothing was ordered
+            return []

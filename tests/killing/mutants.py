@@ -1,0 +1,113 @@
+"""Mutants of the library, each of which the kill test must catch: `make mutants`.
+
+A mutant is a copy of the tree in which some lines are replaced. It counts as caught if the kill test counts a fault of the class that
+belongs to it. A text that is not found exactly once is an error, so a mutant cannot fall silent when the library changes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Replacements in `src/ferrule/runs`, where they must be caught, and as what."""
+
+    name: str
+    edits: tuple[tuple[str, str], ...]
+    kind: str
+    only: str
+    """The scenarios or races to run, as for `--only`."""
+    ways: tuple[str, ...]
+
+
+KILLS = ("--kills", "120", "--races", "0", "--interrupts", "0")
+RACES = ("--kills", "0", "--races", "40", "--interrupts", "0")
+INTERRUPTS = ("--kills", "0", "--races", "0", "--interrupts", "200")
+MUTANTS = (
+    Mutant(
+        "no fencing",
+        (("if row is None or row[0] != lease.token:", "if row is None:"), ("if row[1] != owner_name():", "if False:")),
+        "duplicates", "stopped", RACES,
+    ),
+    Mutant("begun calls re-run", (("then: Any = self.begun[-1].value", "return True"),), "duplicates", "every effect", KILLS),
+    Mutant(
+        "begun calls of nested agents re-run",
+        (("elif has_begun and not is_program(checked.tool)", "elif has_begun and not frame.path and not is_program(checked.tool)"),),
+        "duplicates", "nested", KILLS,
+    ),
+    Mutant(
+        "transactional result outside its transaction",
+        (("            where(ended)\n", ""), ("frame.run.journal.entries.append(ended)", "frame.run.journal.add(ended)")),
+        "duplicates", "every effect", KILLS,
+    ),
+    Mutant(
+        "decision not marked taken",
+        (('db.execute("UPDATE decisions SET taken = 1 WHERE run_id = ? AND question_id = ?", (lease.run_id, consumes))', "pass"),),
+        "wrong", "edits", KILLS,
+    ),
+    Mutant(
+        "lease never checked",
+        (("if owner is not None and until > now and not is_left and not is_dead(owner):", "if False:"),),
+        "duplicates", "heirs", RACES,
+    ),
+    Mutant(
+        "interrupt leaves a transaction",
+        (("            except BaseException:\n                if db.in_transaction:", "            except Exception:\n                if db.in_transaction:"),),
+        "stuck", "interrupted", INTERRUPTS,
+    ),
+)  # fmt: skip
+
+
+def main() -> int:
+    """Print a line for each mutant; returns how many were not caught."""
+    missed = 0
+    for mutant in (Mutant("nothing changed", (), "", "", ("--kills", "60", "--races", "10", "--interrupts", "20")), *MUTANTS):
+        with tempfile.TemporaryDirectory() as folder:
+            problem = mutate(Path(folder), mutant) or try_out(Path(folder), mutant)
+        missed += problem is not None
+        sys.stdout.write(f"{mutant.name}: {problem or ('caught' if mutant.kind else 'no fault')}\n")
+        sys.stdout.flush()
+    return missed
+
+
+def mutate(copy: Path, mutant: Mutant) -> str | None:
+    """Copy the tree, and replace the lines; returns what is wrong with the mutant."""
+    shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(__file__).parent, copy / "tests" / "killing", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "tests" / "agent_script.py", copy / "tests")
+    texts = {path: path.read_text(encoding="utf-8") for path in (copy / "src" / "ferrule" / "runs").rglob("*.py")}
+    for old, new in mutant.edits:
+        found = [path for path, text in texts.items() for _ in range(text.count(old))]
+        if len(found) != 1:
+            return f"NOT MADE: {old.strip()!r} stands in the library {len(found)} times, not once"
+        texts[found[0]] = texts[found[0]].replace(old, new)
+        found[0].write_text(texts[found[0]], encoding="utf-8")
+    return None
+
+
+def try_out(copy: Path, mutant: Mutant) -> str | None:
+    """Run the kill test on the copy; returns what it did not find."""
+    command = [sys.executable, "-m", "killing", *mutant.ways, "--only", mutant.only, *(("--until", mutant.kind) if mutant.kind else ())]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(copy / "src"), str(copy / "tests")])}
+    home = [sys.executable, "-c", "import ferrule; print(ferrule.__file__)"]
+    where = subprocess.run(home, env=environment, cwd=copy, capture_output=True, text=True, check=True).stdout
+    if not Path(where).is_relative_to(copy):
+        return f"NOT TRIED: python imports {where.strip()}"
+    found = subprocess.run(command, env=environment, cwd=copy, capture_output=True, text=True, check=False)
+    counts = dict(re.findall(r"(\w+): (\d+)", found.stdout.rpartition("kills:")[2]))
+    is_caught = counts.get(mutant.kind, "0") != "0" if mutant.kind else found.returncode == 0
+    return None if is_caught else f"NOT CAUGHT:\n{found.stdout}{found.stderr}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

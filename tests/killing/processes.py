@@ -1,0 +1,201 @@
+"""The processes of one run: workers that carry it on, persons who decide, cancellers. Each is a fork, or an interpreter of its own.
+
+The parent of the forks starts no thread, and imports what they import, so that it is done once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ferrule import Run, RunError, SQLiteStore, StoreError
+from killing import system_calls
+from killing.agents import SCENARIOS, Scenario, agent_in, decide
+from killing.world import RUN, Points, Target, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DONE, WAITS, REFUSED, FAILED = 0, 3, 4, 5
+PATIENCE_S = 60.0
+"""How long a process may take before the run counts as stuck: far longer than it needs."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: its code (None: struck by SIGKILL), and the points and system calls that it passed."""
+
+    code: int | None
+    points: int = 0
+    calls: int = 0
+    is_late: bool = False
+
+
+# -- what they do ------------------------------------------------------------------------------------------------
+
+
+def work(world: World, scenario: Scenario, server: str = "", *, store: SQLiteStore | None = None, **options: Any) -> int:
+    """Begin the run or go on with it, until it is done or waits."""
+    store = store or world.store(full_sync=scenario.full_sync, **options)
+    agent, tools = agent_in(world, scenario, server)
+    if any(each.id == RUN for each in store.list()):
+        run = Run.load(store, RUN, agent, tools=tools)
+        if run.status == "done":
+            pass
+        elif scenario.is_async:
+            asyncio.run(run.aresume())
+        else:
+            run.resume()
+    elif scenario.is_async:
+        run = asyncio.run(agent.astart(store=store, run_id=RUN, task=world.place.name))
+    else:
+        run = agent.start(store=store, run_id=RUN, task=world.place.name)
+    return settle(world, run)
+
+
+def settle(world: World, run: Run) -> int:
+    """What a run that came to rest means for its process; of one that is done, the answer is written down."""
+    if run.status == "waiting":
+        return WAITS
+    if run.status != "done":
+        sys.stderr.write(f"{run!r}: {run.error!r}\n")
+        return REFUSED if isinstance(run.error, StoreError) else FAILED
+    (world.place / "answer").write_text(run.prediction.answer)
+    return DONE
+
+
+def judge_questions(world: World, scenario: Scenario, _server: str = "", **options: Any) -> int:
+    """Decide on what waits, in a process that has no program; what was accepted is noted."""
+    store = world.store(full_sync=scenario.full_sync, **options)
+    for line in store.list(status="waiting"):
+        for question in line.questions:
+            if question.id not in line.decided:
+                if world.has(f"decided {question.id}"):
+                    world.note(f"forgotten {question.id}")
+                store.decide(line.id, decide(world, scenario, question).signed("ann", "kill-test"))
+                world.note(f"decided {question.id}")
+    return DONE
+
+
+def cancel(world: World, scenario: Scenario, _server: str = "", **options: Any) -> int:
+    """Cancel the run, if there is one that can be."""
+    store = world.store(full_sync=scenario.full_sync, **options)
+    with suppress(StoreError):
+        store.cancel(RUN)
+        world.note("cancelled")
+    return DONE
+
+
+ROLES: dict[str, Callable[..., int]] = {"worker": work, "person": judge_questions, "canceller": cancel}
+
+
+# -- forks -------------------------------------------------------------------------------------------------------
+
+
+class Child:
+    """A fork that does one thing. Ask `ended()`, once."""
+
+    def __init__(self, world: World, does: Callable[[World], int], target: Target | None = None) -> None:
+        self._read, write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._read)
+            _live(world, does, target, write)
+        os.close(write)
+
+    def signal(self, which: signal.Signals) -> None:
+        """Send a signal."""
+        os.kill(self.pid, which)
+
+    def stopped(self) -> bool:
+        """Wait until the process stops (true) or ends (false)."""
+        _, status = os.waitpid(self.pid, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            return True
+        self._status = status
+        return False
+
+    _status: int | None = None
+
+    def ended(self) -> Ended:
+        """Wait for the end. A process that is late is killed."""
+        is_late = not select.select([self._read], [], [], PATIENCE_S)[0]
+        if is_late:
+            self.signal(signal.SIGKILL)
+        with os.fdopen(self._read) as pipe:
+            points, calls, modules = json.loads(pipe.read() or "[0, 0, []]")
+        for name in modules:  # here once, so that not every child has to
+            if name not in sys.modules:
+                with suppress(ImportError):
+                    import_module(name)
+        if self._status is None:
+            _, self._status = os.waitpid(self.pid, 0)
+        return Ended(None if os.WIFSIGNALED(self._status) else os.WEXITSTATUS(self._status), points, calls, is_late)
+
+
+def _live(world: World, does: Callable[[World], int], target: Target | None, write: int) -> None:
+    code = FAILED
+    os.dup2(os.open(world.place / "stderr", os.O_WRONLY | os.O_APPEND | os.O_CREAT), 2)
+    try:
+        points = Points(target)
+        is_call = target is not None and target.how in system_calls.MODES
+        system_calls.arm(target.at if target and is_call else -1, target.how if target and is_call else "before")
+        code = does(World(world.place, points, world.slow_s, world.must_sync))
+        os.write(write, json.dumps([points.passed, system_calls.passed(), [*sys.modules]]).encode())
+    except RunError:  # of which `StoreError` and `DecisionError` are kinds
+        traceback.print_exc()
+        code = REFUSED
+    except BaseException:  # a child of a fork must not return into its parent's code
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def run_role(world: World, scenario: Scenario, role: str, server: str, target: Target | None = None) -> Ended:
+    """One process in a role, until it ends."""
+    if scenario.is_spawned:
+        return _spawn(world, scenario, role, target)
+    return Child(world, lambda inner: ROLES[role](inner, scenario, server), target).ended()
+
+
+# -- interpreters of their own -----------------------------------------------------------------------------------
+
+
+def _spawn(world: World, scenario: Scenario, role: str, target: Target | None) -> Ended:
+    told = json.dumps([str(world.place), scenario.name, role, asdict(target) if target else None])
+    with (world.place / "stderr").open("a") as errors:
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "killing.processes", told], stdout=subprocess.PIPE, stderr=errors, check=False, timeout=PATIENCE_S
+            )
+        except subprocess.TimeoutExpired:
+            return Ended(None, is_late=True)
+    points, calls = json.loads(done.stdout or "[0, 0]")
+    return Ended(None if done.returncode < 0 else done.returncode, points, calls)
+
+
+def _main(told: str) -> int:
+    place, name, role, aim = json.loads(told)
+    target = Target(**aim) if aim else None
+    points = Points(target)
+    is_call = target is not None and target.how in system_calls.MODES
+    system_calls.arm(target.at if target and is_call else -1, target.how if target and is_call else "before")
+    code = ROLES[role](World(Path(place), points), next(each for each in SCENARIOS if each.name == name))
+    sys.stdout.write(json.dumps([points.passed, system_calls.passed()]))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1]))

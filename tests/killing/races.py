@@ -1,0 +1,181 @@
+"""Races: two live processes want one run, one is stopped for longer than its lease, two persons decide, one cancels."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
+
+from ferrule import RunError
+from killing.agents import Scenario, decide
+from killing.judging import Expected, Fault, faults
+from killing.kills import Result, carry_on, tail, undisturbed, world_in
+from killing.processes import DONE, PATIENCE_S, REFUSED, WAITS, Child, cancel, run_role, work
+from killing.world import RUN, Target, World
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+TURNS = ("look 0", "refund 1", "pay 2", "fetch 3", "order 4", "pay 5", "look 6", "pay 7")
+CONTESTED = Scenario("contested", TURNS)
+DENIED = Scenario("contested, denied", TURNS, {"refund 1": "deny"})
+AWAITED = Scenario("contested, async", ("look 0", "refund 1", "pay_later 2", "fetch_later 3", "order 4", "pay_later 5"), is_async=True)
+SHORT_LEASE_S = 0.3
+SLOW_S = 0.02
+
+
+def plan(root: Path, count: int, only: str, chance: random.Random) -> Iterator[Callable[[], Result]]:
+    """So many races, of every kind in turn."""
+    wanted = [(name, race) for name, race in RACES.items() if only in name]
+    if not wanted or not count:
+        return
+    expected: dict[str, Expected] = {}
+    for scenario in (CONTESTED, DENIED, AWAITED):
+        expected[scenario.name], _, first = undisturbed(root, scenario, "")
+        yield lambda first=first: first
+    kinds = cycle((name, race, scenario) for name, race in wanted for scenario in (CONTESTED, AWAITED))
+    for name, race, scenario in islice(kinds, count):
+        yield partial(_run, root, (name, race), scenario, expected, chance.random())
+
+
+def _run(root: Path, named: tuple[str, Any], scenario: Scenario, expected: dict[str, Expected], moment: float) -> Result:
+    """One race, then whatever processes the run needs to its end."""
+    with tempfile.TemporaryDirectory(dir=root) as folder:
+        world, (name, race) = world_in(folder, scenario, SLOW_S), named
+        result = Result(f"{name}, {scenario.name}, at {moment:.3f}", races=1)
+        scenario, strikes = race(world, scenario, moment, result)
+        kills, _, stuck = carry_on(world, replace(scenario, roles=()), "")
+        result.faults += [stuck] if stuck else faults(world, scenario, expected[scenario.name], strikes + kills)
+        return result
+
+
+# -- the races: each says what scenario it came to, and how many strikes there were ------------------------------
+
+
+def heirs(world: World, scenario: Scenario, _moment: float, result: Result) -> tuple[Scenario, int]:
+    """Three processes resume a run at once: one does, and is not disturbed."""
+    _until_decided(world, scenario)
+    ends = [each.ended() for each in [Child(world, partial(_work, scenario)) for _ in range(3)]]
+    if DONE not in {each.code for each in ends}:
+        result.faults.append(Fault("wrong", f"of three processes none could finish the run: {tail(world)}"))
+    return scenario, 0
+
+
+def patient_heir(world: World, scenario: Scenario, moment: float, result: Result) -> tuple[Scenario, int]:
+    """A process is killed while another one waits for its run, which it then carries on."""
+    second = Child(world, partial(_work_when_free, scenario))
+    first = Child(world, partial(_work_when_free, scenario), Target(int(moment * 60)))
+    ends = [first.ended(), second.ended()]
+    if ends[1].code not in {WAITS, DONE}:
+        result.faults.append(Fault("stuck", f"the heir ended with {ends[1]}: {tail(world)}"))
+    result.kills = int(ends[0].code is None)
+    return scenario, result.kills
+
+
+def stopped(world: World, scenario: Scenario, moment: float, result: Result) -> tuple[Scenario, int]:
+    """A process stops for longer than its lease; another takes the run; the first one wakes, and may not write."""
+    label = "act model" if moment < 0.3 else "aappend" if scenario.is_async else "append"
+    target = Target(int(moment * 10), "stop", label)
+    if int(moment * 1000) % 2:
+        _until_decided(world, scenario)
+    first = Child(world, partial(_work, scenario, lease_s=SHORT_LEASE_S), target)
+    if not first.stopped():
+        first.ended()  # the run ended or waits before that point
+        return scenario, 0
+    second = Child(world, partial(_work_when_free, scenario, lease_s=SHORT_LEASE_S))
+    taken = second.ended() if int(moment * 100) % 2 else None
+    if taken is None:  # the first one wakes while the second is at work
+        _until(world, f"taken by {second.pid}")
+    first.signal(signal.SIGCONT)
+    ends = [first.ended(), taken or second.ended()]
+    if ends[0].code != REFUSED:
+        result.faults.append(Fault("wrong", f"a process that had lost its lease went on: {ends[0]}"))
+    if ends[1].code not in {WAITS, DONE}:
+        result.faults.append(Fault("stuck", f"the run of a stopped process was not taken over: {ends[1]}, {tail(world)}"))
+    return scenario, 1
+
+
+def persons(world: World, scenario: Scenario, moment: float, result: Result) -> tuple[Scenario, int]:
+    """Two persons decide differently at once: one is heard, the other one is told."""
+    if scenario is not CONTESTED:
+        return patient_heir(world, scenario, moment, result)
+    run_role(world, scenario, "worker", "")
+    both = [Child(world, partial(_contend, each)) for each in (CONTESTED, DENIED)]
+    codes = [each.ended().code for each in both]
+    if sorted(codes, key=str) != [DONE, REFUSED]:
+        result.faults.append(Fault("wrong", f"two persons decided, and ended with {codes}"))
+    return (CONTESTED if codes[0] == DONE else DENIED), 0
+
+
+def canceller(world: World, scenario: Scenario, moment: float, result: Result) -> tuple[Scenario, int]:
+    """A run is cancelled by another process while it works; it ends its call, and goes on when it is resumed."""
+    _until_decided(world, scenario)
+    worker = Child(world, partial(_work, scenario))
+    time.sleep(moment * len(scenario.turns) * SLOW_S)
+    other = Child(world, lambda inner: cancel(inner, scenario))
+    codes = [worker.ended().code, other.ended().code]
+    if None in codes or codes[1] != DONE:
+        result.faults.append(Fault("stuck", f"worker and canceller ended with {codes}: {tail(world)}"))
+    return scenario, 0
+
+
+RACES = {"heirs": heirs, "patient heir": patient_heir, "stopped": stopped, "persons": persons, "canceller": canceller}
+
+
+# -- what their processes do -------------------------------------------------------------------------------------
+
+
+def _until_decided(world: World, scenario: Scenario) -> None:
+    """The run waits, and a person has decided: whoever resumes it now works to its end."""
+    run_role(world, scenario, "worker", "")
+    run_role(world, scenario, "person", "")
+
+
+def _work(scenario: Scenario, world: World, **options: Any) -> int:
+    return work(world, scenario, **options)
+
+
+def _work_when_free(scenario: Scenario, world: World, **options: Any) -> int:
+    """Work on the run as soon as no other process does."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        try:
+            code = work(_Telling(world.place, world.point, world.slow_s), scenario, **options)
+        except RunError:
+            time.sleep(0.01)
+        else:
+            return code
+    return REFUSED
+
+
+class _Telling(World):
+    """A world that notes when its process begins to work on the run."""
+
+    def act(self, what: str, key: str = "") -> str:
+        if not self.has(f"taken by {os.getpid()}"):
+            self.note(f"taken by {os.getpid()}")
+        return super().act(what, key)
+
+
+def _until(world: World, what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not world.has(what) and time.monotonic() < end:
+        time.sleep(0.005)
+
+
+def _contend(scenario: Scenario, world: World) -> int:
+    """See the question; when both have seen it, decide."""
+    store = world.store()
+    [line] = store.list(status="waiting")
+    decision = decide(world, scenario, line.questions[0])
+    world.note(f"ready {scenario.name}")
+    _until(world, f"ready {(DENIED if scenario is CONTESTED else CONTESTED).name}")
+    store.decide(RUN, decision.signed(scenario.name, "kill-test"))
+    return DONE

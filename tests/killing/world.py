@@ -1,0 +1,150 @@
+"""What the agents under test act on: a folder with the store, with a file of effects, and with the points where a process can be killed.
+
+Nothing here is ferrule's, except the store that it watches. An effect is one line of a file, in one write: it is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import threading
+import time
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ferrule import SQLiteStore
+from killing import system_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+RUN = "the-run"
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "interrupt": signal.SIGINT}
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a process is struck: the `at`-th point with this label (any, if it is empty), or the `at`-th system call."""
+
+    at: int
+    how: str = "kill"
+    """`kill` or `stop` for a point; for a system call one of `system_calls.MODES`."""
+    label: str = ""
+
+
+class Points:
+    """Counts the points of a process, and strikes it at one of them."""
+
+    def __init__(self, target: Target | None = None) -> None:
+        self.target = target if target is not None and target.how in SIGNALS else None
+        self.passed = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, label: str) -> None:
+        with self._lock:
+            if self.target is not None and self.target.label not in {"", label}:
+                return
+            at = self.passed
+            self.passed += 1
+        if self.target is not None and self.target.at == at:
+            os.kill(os.getpid(), SIGNALS[self.target.how])
+
+
+@dataclass(frozen=True)
+class World:
+    """The folder of one run, as one process sees it."""
+
+    place: Path
+    point: Points = field(default_factory=Points)
+    slow_s: float = 0.0
+    """How long each effect takes: races need calls that last."""
+    must_sync: bool = False
+    """Whether everything must be on the disk before an effect. Only where one thing happens at a time."""
+
+    def note(self, what: str, key: str = "") -> None:
+        """Add a line to the file of effects."""
+        line = json.dumps([what, key, os.getpid()]) + "\n"
+        file = os.open(self.place / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, line.encode())
+        os.close(file)
+
+    def noted(self) -> list[tuple[str, str]]:
+        """The lines of the file of effects, without the processes."""
+        file = self.place / "effects"
+        return [(what, key) for what, key, _ in map(json.loads, file.read_text().splitlines())] if file.exists() else []
+
+    def has(self, what: str, key: str = "") -> bool:
+        """Whether an effect took place; with a key, under that key."""
+        return any(what == each and key in {"", its} for each, its in self.noted())
+
+    def act(self, what: str, key: str = "") -> str:
+        """An effect of a tool or a call of the model, with a point on both sides."""
+        self.point(f"act {what}")
+        self._sleep()
+        if self.must_sync and system_calls.unsynced():
+            self.note(f"unsynced {what}")
+        self.note(what, key)
+        self._sleep()
+        self.point(f"acted {what}")
+        return f"{what} done"
+
+    def _sleep(self) -> None:
+        if self.slow_s:
+            time.sleep(self.slow_s / 2)
+
+    def bank(self, key: str, what: str) -> None:
+        """A service that honours keys, in an SQLite file of its own."""
+        with closing(sqlite3.connect(self.place / "bank.db", timeout=60)) as db, db:
+            db.execute("CREATE TABLE IF NOT EXISTS deposits (key TEXT PRIMARY KEY, what TEXT)")
+            db.execute("INSERT OR IGNORE INTO deposits VALUES (?, ?)", (key, what))
+
+    def store(self, **options: Any) -> WatchedStore:
+        """The store of the runs. Without `full_sync`, because a kill takes no power."""
+        return WatchedStore(self, **{"full_sync": False, **options})
+
+
+class WatchedStore(SQLiteStore):
+    """A store with a point before and after everything that it does, and before each commit of a tool's transaction."""
+
+    def __init__(self, world: World, **options: Any) -> None:
+        super().__init__(world.place / "runs.db", **options)
+        self._world = world
+        self.inside = ""
+        """Added to the labels of points inside a tool's transaction: a process that is stopped there holds the database."""
+
+    async def aappend(self, *given: Any, **named: Any) -> bool:
+        self._world.point("aappend")
+        going_on = await super().aappend(*given, **named)
+        self._world.point("aappended")
+        return going_on
+
+    @contextmanager
+    def transaction(self, *given: Any) -> Generator[Any]:
+        self._world.point("transaction")
+        with super().transaction(*given) as db:
+            self.inside = " inside"
+            try:
+                yield db
+            finally:
+                self.inside = ""
+        self._world.point("transaction done")
+
+
+def _watched(name: str) -> Any:
+    inner = getattr(SQLiteStore, name)
+
+    def method(self: WatchedStore, *given: Any, **named: Any) -> Any:
+        self._world.point(name + self.inside)
+        found = inner(self, *given, **named)
+        self._world.point(f"{name} done")
+        return found
+
+    return method
+
+
+for _name in ("create", "take", "append", "release", "load", "decide", "cancel"):
+    setattr(WatchedStore, _name, _watched(_name))
