@@ -109,7 +109,7 @@ class RenderedText(str):
     __slots__ = ("adapter",)
     adapter: object
 
-    def __new__(cls, text: str, adapter: object) -> Self:
+    def __new__(cls, text: str, adapter: object = None) -> Self:
         """Text with the adapter that rendered it."""
         made = super().__new__(cls, text)
         made.adapter = adapter

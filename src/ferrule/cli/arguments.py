@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +33,29 @@ USAGE_ERRORS = (ConfigurationError, InputError, SignatureError, ToolDefinitionEr
 
 ADAPTERS = ("chat", "json", "xml", "native")
 OFFLINE_NOTE = "Without --lm, ferrule's rule-based OfflineLM answers, over HTTP on this machine. It is not a language model."
+
+
+TOKEN_VARIABLE = "FERRULE_SERVE_TOKEN"  # noqa: S105  a name
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""RFC 6750, section 2.1."""
+
+
+def read_token(token: str | None, token_file: str | None) -> str | None:
+    """The token of `--token`, of the file, or else of the environment. It leaves the environment: tools' processes do not inherit it."""
+    inherited = os.environ.pop(TOKEN_VARIABLE, None)
+    if token is not None and token_file is not None:
+        raise ConfigurationError("`--token` and `--token-file` exclude each other.")
+    where = "--token" if token is not None else token_file if token_file is not None else TOKEN_VARIABLE
+    if token_file is not None:
+        try:
+            token = Path(token_file).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"The token file {token_file!r} cannot be read: {error}") from error
+    elif token is None:
+        token = inherited or None
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise ConfigurationError(f"The token of `{where}` is not a bearer token: write letters, digits and `-._~+/` without blanks.")
+    return token
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -114,11 +115,66 @@ def test_a_file_that_ends_the_process_is_told(served: list, place: str, capsys: 
     assert served == []
 
 
+@pytest.mark.parametrize("source", ["word", "file", "environment"])
+def test_a_token_is_checked(source: str, served: list, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """M80: from the command line, a file or the environment, in this order."""
+    Path("token").write_text("of-file\n", encoding="utf-8")
+    monkeypatch.setenv("FERRULE_SERVE_TOKEN", "of-environment")
+    words = {"word": ["--token", "of-word"], "file": ["--token-file", "token"], "environment": []}[source]
+    assert main(["serve", "of_mine:one", "--http", "--host", "0.0.0.0", "--allowed-host", "a.example", *words]) == 0
+    [(*_, options)] = served
+    given = ("of-word", "of-file", "of-environment", "", "\u00e9")
+    assert [each for each in given if options["verify_token"](each)] == [f"of-{source}"]
+    options["on_listening"]("http://0.0.0.0:8000/mcp")
+    assert "FERRULE_SERVE_TOKEN" not in os.environ  # the processes of tools do not see it
+    said = capsys.readouterr().err
+    assert ("can see a token on the command line" in said) == (source == "word")
+    assert "of-" not in said
+
+
+def test_other_machines_are_answered_without_a_token_only_if_that_is_said(served: list, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["serve", "of_mine:one", "--http", "--host", "0.0.0.0", "--allowed-host", "a.example"]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert served == []
+    assert said.count("\n") == 1
+    assert all(word in said for word in ("0.0.0.0", "FERRULE_SERVE_TOKEN", "--token-file", "--no-token"))
+    assert main([*words, "--no-token"]) == 0
+    assert "verify_token" not in served[0][-1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["--token", "x"], id="over stdio"),
+        pytest.param(["--no-token"], id="none over stdio"),
+        pytest.param(["--http", "--token", "x", "--token-file", "token"], id="two"),
+        pytest.param(["--http", "--token", "x", "--no-token"], id="one and none"),
+        pytest.param(["--http", "--token", ""], id="empty"),
+        pytest.param(["--http", "--token", "two words"], id="two words"),
+        pytest.param(["--http", "--token-file", "absent"], id="no file"),
+        pytest.param(["--http", "--token-file", "empty"], id="an empty file"),
+        pytest.param(["--http", "--token-file", "bytes"], id="no text"),
+    ],
+)
+def test_a_token_that_cannot_be_checked_is_told_and_not_shown(served: list, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("token").write_text("secret", encoding="utf-8")
+    Path("empty").write_text("", encoding="utf-8")
+    Path("bytes").write_bytes(b"\xff")
+    assert main(["serve", "of_mine:one", *words]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert "secret" not in said.err
+    assert "two words" not in said.err
+    assert served == []
+
+
 @pytest.mark.parametrize(
     "words",
     [
         pytest.param(["--port", "99999"], id="no such port"),
         pytest.param(["--host", "0.0.0.0"], id="open to all"),
+        pytest.param(["--host", "0.0.0.0", "--token", "x"], id="open to all, without a name"),
     ],
 )
 def test_an_address_that_cannot_be_served_on_is_told_and_nothing_else(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import redirect_stdout
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from ferrule.cli.arguments import find_program, load_tools, open_servers
+from ferrule.cli.arguments import TOKEN_VARIABLE, find_program, load_tools, open_servers, read_token
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.safe_text import one_line, printable
 from ferrule.cli.screen import console_on, print_json, say
 from ferrule.errors import ConfigurationError
+from ferrule.models.http.loopback import is_loopback
 from ferrule.programs.module import Module
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.record import fields_of
@@ -119,21 +121,45 @@ def serve_tools(  # noqa: PLR0917  one parameter an option
     host: Annotated[str, typer.Option(help="The address to listen on with --http.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on with --http.")] = 8000,
     allowed_host: Annotated[list[str] | None, typer.Option(help="A host name that requests may use. May be repeated.")] = None,
+    token: Annotated[
+        str | None, typer.Option(help=f"The bearer token of clients. Other users can see it: {TOKEN_VARIABLE} or --token-file hides it.")
+    ] = None,
+    token_file: Annotated[str | None, typer.Option(help="A file that holds the token.")] = None,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Answer other machines without a token.")] = False,
     name: Annotated[str, typer.Option(help="The server's name.")] = "ferrule",
     mask_errors: Annotated[bool, typer.Option("--mask-errors", help="Hide from clients why a tool failed.")] = False,
 ) -> int:
     """Serve tools and programs to MCP clients: over standard input and output, or with --http on a port."""
     from ferrule.bridges.mcp.server.app import MCPApp
 
+    options = _http_options(host, token, token_file, no_token=no_token) if http else {}
+    if not http and (token, token_file, no_token) != (None, None, False):
+        raise ConfigurationError("A token is for HTTP: add `--http`.")
     with redirect_stdout(sys.stderr):  # what the files print while they load
         served = [each for place in places or () for each in _tools_or_program(place)] or load_tools(())
     app = MCPApp(served, name=name, mask_errors=mask_errors)
 
     def announce(address: str) -> None:
         say(f"Serving {len(app.names)} tools on {address}. Ctrl-C ends it.")
+        if token is not None:
+            say(f"Note: other users of this machine can see a token on the command line. {TOKEN_VARIABLE} or --token-file hides it.")
 
-    app.run("http", host=host, port=port, allowed_hosts=allowed_host, on_listening=announce) if http else app.run()
+    app.run("http", host=host, port=port, allowed_hosts=allowed_host, on_listening=announce, **options) if http else app.run()
     return ExitCode.DONE
+
+
+def _http_options(host: str, token: str | None, token_file: str | None, *, no_token: bool) -> dict[str, Any]:
+    """`verify_token` for the server, if there is a token. Raises `ConfigurationError` where other machines could call without one."""
+    expected = read_token(token, token_file)
+    if expected is not None and no_token:
+        raise ConfigurationError("`--no-token` and a token exclude each other.")
+    if expected is None and not no_token and not is_loopback(host):
+        msg = (
+            f"Other machines can reach `{host}`, and there is no token. Set `{TOKEN_VARIABLE}` or pass `--token-file`; "
+            "`--no-token` serves everybody."
+        )
+        raise ConfigurationError(msg)
+    return {"verify_token": lambda given: compare_digest(given.encode(), expected.encode())} if expected is not None else {}
 
 
 def _tools_or_program(place: str) -> list[Any]:

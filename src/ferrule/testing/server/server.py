@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.errors import FerruleError, InputError, shown
 from ferrule.models.hosted import LM
+from ferrule.models.http.loopback import refusal
 from ferrule.models.model import as_model
 from ferrule.testing.server import openai_chat
 from ferrule.values.encoding.encode import json_bytes
@@ -86,6 +87,8 @@ _PROTOCOLS: Mapping[str, ServerProtocol] = {"/chat/completions": openai_chat}
 def serve(lm: Any, *, port: int = 0, protocols: Mapping[str, ServerProtocol] = _PROTOCOLS) -> Generator[Served]:
     """Answer on 127.0.0.1 with a model of ferrule, for a `with` block.
 
+    Requests must name this machine in `Host` and, from a web page, in `Origin`, as with an MCP server.
+
     Args:
         lm: The model: anything with `complete(request)`.
         port: The port; 0 takes a free one.
@@ -153,6 +156,8 @@ class _Conversation(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The list of models, which many clients request first."""
+        if self._refuse():
+            return
         if self.path.partition("?")[0].endswith("/models"):
             model = {"id": self.server.lm.name, "object": "model", "created": 0, "owned_by": "ferrule"}
             self._send(200, {"object": "list", "data": [model]})
@@ -161,6 +166,8 @@ class _Conversation(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """An answer of the model, in the protocol of the path."""
+        if self._refuse():
+            return
         body = self._body()
         path = self.path.partition("?")[0]
         protocol = next((protocol for ending, protocol in self.server.protocols.items() if path.endswith(ending)), None)
@@ -179,6 +186,13 @@ class _Conversation(BaseHTTPRequestHandler):
             finally:
                 if not is_answered:  # the model raised another exception, which goes on to `handle_error`
                     self._fail(500, _problem("the model failed", "server_error"), protocol)
+
+    def _refuse(self) -> bool:
+        """Answer a request that no page of another host may make."""
+        refused = refusal(self.headers.get("Host"), self.headers.get("Origin"))
+        if refused is not None:
+            self._send(refused[0], _problem(refused[1]), last=True)
+        return refused is not None
 
     def _complete(self, body: bytes, protocol: ServerProtocol) -> None:
         try:

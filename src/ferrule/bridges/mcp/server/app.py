@@ -20,6 +20,7 @@ from ferrule.bridges.mcp.server.result import make_serializable
 from ferrule.bridges.mcp.server.stdio import streams
 from ferrule.bridges.mcp.server.tools import serve_one, served_tools
 from ferrule.errors import ConfigurationError, UnknownToolError, shown
+from ferrule.models.http.loopback import HOSTS, ORIGINS, is_loopback, with_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,9 +35,6 @@ ServeTransport = Literal["stdio", "http"]
 _GRACE_S = 2
 """How long open streams may delay the end of an HTTP server. Clients that listen for changes never disconnect."""
 _LAST_PORT = 65535
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""Only these names are answered by default. Otherwise a web page could reach local tools by a name of its own (DNS rebinding;
-specification, "Streamable HTTP", security warning)."""
 
 
 class MCPApp:
@@ -272,19 +270,15 @@ def _http_app(
     """
     from mcp.server.transport_security import TransportSecuritySettings
 
-    bare = host.strip("[]")
-    is_local = bare in {"127.0.0.1", "localhost", "::1"}
-    if not is_local and allowed_hosts is None:
+    if not is_loopback(host) and allowed_hosts is None:
         msg = (
             f"A server on `{host}` can be reached from outside. Say under which names, `allowed_hosts=['mcp.example.org']`, "
             "and who may call, `verify_token=...`; or leave `host` at 127.0.0.1."
         )
         raise ConfigurationError(msg)
-    names = [*_LOOPBACK, *(allowed_hosts or ())]
-    origins = [f"http://{each}" for each in _LOOPBACK] if allowed_origins is None else list(allowed_origins)
     security = TransportSecuritySettings(
-        allowed_hosts=[form for each in names for form in (each, f"{each}:*")],
-        allowed_origins=[form for each in origins for form in (each, f"{each}:*")],
+        allowed_hosts=with_ports([*HOSTS, *(allowed_hosts or ())]),
+        allowed_origins=with_ports(ORIGINS if allowed_origins is None else allowed_origins),
     )
     keywords: dict[str, Any] = {"streamable_http_path": path, "transport_security": security, "host": host, **more}
     if verify_token is None:

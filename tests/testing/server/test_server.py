@@ -1,0 +1,39 @@
+"""Who may reach the server of a model: the same requests as an MCP server of ferrule, with the same statuses."""
+
+from __future__ import annotations
+
+from http.client import HTTPConnection
+
+import pytest
+
+from ferrule import ScriptedLM
+from ferrule.testing import serve
+
+BODY = '{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        pytest.param({"Host": "localhost"}, 200, id="localhost"),
+        pytest.param({"Host": "127.0.0.1:8000"}, 200, id="an address with a port"),
+        pytest.param({"Host": "[::1]:8000"}, 200, id="version 6"),
+        pytest.param({"Host": "evil.example.com"}, 421, id="another name"),
+        pytest.param({"Host": "localhost.evil.example.com"}, 421, id="a name that begins like ours"),
+        pytest.param({"Host": "localhost", "Origin": "http://localhost:3000"}, 200, id="a page from here"),
+        pytest.param({"Host": "localhost", "Origin": "https://evil.example.com"}, 403, id="a page from elsewhere"),
+        pytest.param({"Host": "localhost", "Origin": "null"}, 403, id="a page without an origin"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_only_names_and_pages_of_this_machine_may_reach_it(method: str, headers: dict[str, str], expected: int) -> None:
+    with serve(ScriptedLM(by=lambda request: "hello")) as served:
+        connection = HTTPConnection(served.base_url.split("/")[2], timeout=60)
+        path = "/v1/models" if method == "GET" else "/v1/chat/completions"
+        connection.request(method, path, BODY if method == "POST" else None, headers)
+        response = connection.getresponse()
+        response.read()
+        assert response.status == expected
+        assert len(served.requests) == (method == "POST" and expected == 200)
+        assert response.will_close == (expected != 200)
+        connection.close()
