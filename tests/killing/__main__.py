@@ -124,6 +124,8 @@ def _own(told: argparse.Namespace, root: Path, server: str) -> Iterator[Callable
     for scenario in wanted[told.share :: told.workers] if told.kills else ():
         expected, ends, first = kills.undisturbed(root, scenario, server)
         yield lambda first=first: first
+        if first.faults:
+            continue
         count = -(-told.kills // len(wanted))
         for case in kills.plan(scenario, ends, -(-count // 4) if scenario.is_spawned else count, chance):
             yield lambda case=case, expected=expected: kills.kill(root, case, expected, server)

@@ -45,7 +45,7 @@ EFFECTS = {
     "look": "read", "unlock": "read", "train": "read",
     "pay": "once", "pay_later": "once", "refund": "once", "desk.refund": "once", "wipe": "once", "hint": "once or told",
     "fetch": "idempotent", "fetch_later": "idempotent", "deposit": "idempotent",
-    "order": "transactional", "ship": "once",
+    "order": "transactional", "ship": "reconciled",
 }  # fmt: skip
 CLERK = ("pay {n}1", "refund {n}2", "order {n}3 + fetch {n}4")
 """What the agent that is a tool does with `n`."""
@@ -68,6 +68,22 @@ class Scenario:
     """What the first processes do, if it is not `worker` and `person` in turn."""
     is_spawned: bool = False
     """Whether its processes are new interpreters and not forks."""
+
+    @cached_property
+    def questions(self) -> frozenset[str]:
+        """The calls that a person must be asked about: all that ask, but for those that a grant covers."""
+        asked, granted = set[str](), 0
+        for what in self._whats():
+            if what.split()[0] in {"refund", "desk.refund"}:
+                granted -= 1
+                if granted < 0:
+                    asked.add(what)
+                    match self.decisions.get(what, "approve").split():
+                        case ["grant", calls]:
+                            granted = int(calls)
+                        case _:
+                            granted = 0
+        return frozenset(asked)
 
     @cached_property
     def calls(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING
 
+from ferrule import SQLiteStore
 from killing import system_calls
 from killing.agents import Scenario
 from killing.judging import Expected, Fault, faults
@@ -121,6 +122,7 @@ class _Talk:
             word = self._hear()
         if word == INTERRUPT:
             self.result.interrupts += 1
+            self.world.note("cancelled")  # as Ctrl-C does: it discards decisions that were not used yet
             self.result.faults += _blocked(self.world, self._scenario, elsewhere=self._chance.random() < 0.2)
         elif word == WAIT:
             run_role(self.world, self._scenario, "person", "")
@@ -166,7 +168,7 @@ def _live(scenario: Scenario, seed: int, say: int, told: int, world: World) -> i
     """Work on the run until it is done. One Ctrl-C comes in each round, from the parent or at a system call."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chance = random.Random(seed)
-    store = world.store(full_sync=scenario.full_sync)
+    store = SQLiteStore(world.place / "runs.db", full_sync=scenario.full_sync)
     while True:
         by_itself, code = system_calls.is_loaded() and chance.random() < 0.4, -1
         try:

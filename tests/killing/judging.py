@@ -36,17 +36,14 @@ class Expected:
     """What a run leaves behind when nothing disturbs it."""
 
     answer: str
-    asked: frozenset[str]
-    """The questions about calls."""
     journal: tuple[tuple[str, str], ...]
     """Place and kind of the entries that every run to this answer has."""
 
 
 def read(world: World) -> Expected:
     """What a run left behind."""
-    asked = frozenset(what for what, _ in world.noted() if what.startswith("asked confirm "))
     answer = world.place / "answer"
-    return Expected(answer.read_text() if answer.exists() else "", asked, tuple(sorted(_journal(world.place))))
+    return Expected(answer.read_text() if answer.exists() else "", tuple(sorted(_journal(world.place))))
 
 
 def faults(world: World, scenario: Scenario, expected: Expected, strikes: int) -> Iterator[Fault]:
@@ -61,13 +58,14 @@ def _faults(world: World, scenario: Scenario, expected: Expected, strikes: int) 
     yield from _store(world)
     found = read(world)
     counts = Counter(what for what, _ in world.noted())
+    told = {wanted for wanted, said in zip(expected.answer.split(" | "), found.answer.split(" | "), strict=False) if UNKNOWN in said}
     for what, kind in scenario.calls.items():
-        yield from _effect(world, what, kind, counts[what], strikes, is_told=UNKNOWN in found.answer)
+        yield from _effect(world, what, kind, counts[what], strikes, is_told=f"{what} done" in told)
     yield from _money(world, scenario)
     models = sum(kind == "model" for _, kind in expected.journal)
     if counts["model"] > models + strikes:
         yield Fault("duplicates", f"the model was asked {counts['model']} times for {models} answers, after {strikes} strikes")
-    yield from _report(scenario, expected, found, counts, strikes)
+    yield from _report(world, scenario, expected, counts, strikes)
 
 
 def _effect(world: World, what: str, kind: str, count: int, strikes: int, *, is_told: bool) -> Iterator[Fault]:
@@ -76,7 +74,7 @@ def _effect(world: World, what: str, kind: str, count: int, strikes: int, *, is_
     keys = {key for done, key in world.noted() if done == what}
     if count == 0 and not (kind == "once or told" and is_told):
         yield Fault("lost", f"{what} was not done")
-    if count > 1 and (kind in {"once", "once or told", "transactional"} or count > 1 + strikes):
+    if count > 1 and (kind in {"once", "once or told", "reconciled", "transactional"} or count > 1 + strikes):
         yield Fault("duplicates", f"{what} was done {count} times")
     if len(keys) > 1:
         yield Fault("duplicates", f"{what} was done under the keys {sorted(keys)}")
@@ -93,22 +91,29 @@ def _money(world: World, scenario: Scenario) -> Iterator[Fault]:
         yield Fault("lost" if len(rows) < len(wanted) else "duplicates", f"the bank has {rows}")
 
 
-def _report(scenario: Scenario, expected: Expected, found: Expected, counts: Counter[str], strikes: int) -> Iterator[Fault]:
+def forgotten(world: World) -> Iterator[Fault]:
+    """Decisions that were accepted and are gone, unless the run was cancelled."""
+    if not world.has("cancelled"):
+        yield from (Fault("lost", f"the decision on {what.split()[1]}") for what, _ in world.noted() if what.startswith("forgotten "))
+
+
+def _report(world: World, scenario: Scenario, expected: Expected, counts: Counter[str], strikes: int) -> Iterator[Fault]:
     """What the run says of itself, to its caller, to the model and to persons."""
+    found = read(world)
     for wanted, said in zip(expected.answer.split(" | "), found.answer.split(" | "), strict=False):
         if wanted != said and not (wanted.startswith("hint ") and UNKNOWN in said and strikes):
             yield Fault("wrong", f"the model was told {said!r}, not {wanted!r}")
     if expected.answer.count(" | ") != found.answer.count(" | "):
         yield Fault("wrong", f"the answer is {found.answer!r}")
-    if found.asked != expected.asked:
-        yield Fault("wrong", f"asked {sorted(found.asked)}, not {sorted(expected.asked)}")
+    asked = {what.removeprefix("asked confirm ") for what in counts if what.startswith("asked confirm ")}
+    if asked != scenario.questions:
+        yield Fault("wrong", f"asked about {sorted(asked)}, not {sorted(scenario.questions)}")
     for what, count in counts.items():
         if what.startswith("asked unknown ") and (count > strikes or scenario.calls.get(what.split(" ", 2)[2]) != "once"):
             yield Fault("wrong", f"{what}: {count} times after {strikes} strikes")
         if what.startswith("unsynced "):
             yield Fault("lost", f"{what}: a power cut would lose what was written before it")
-        if what.startswith("forgotten ") and not counts["cancelled"]:
-            yield Fault("lost", f"the decision on {what.split()[1]}")
+    yield from forgotten(world)
     done = {what for what in counts if what.split()[0] in {each.split()[0] for each in scenario.calls}} - {*scenario.calls}
     if done:
         yield Fault("wrong", f"effects that were not agreed to: {sorted(done)}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from killing import system_calls
-from killing.judging import Expected, Fault, faults, read
+from killing.judging import Expected, Fault, faults, forgotten, read
 from killing.processes import DONE, WAITS, Ended, run_role
 from killing.world import Target, World
 
@@ -78,8 +78,8 @@ def undisturbed(root: Path, scenario: Scenario, server: str) -> tuple[Expected, 
     with tempfile.TemporaryDirectory(dir=root) as folder:
         world = world_in(folder, scenario)
         _, ends, stuck = carry_on(world, scenario, server)
-        expected = read(world) if not stuck else Expected("", frozenset(), ())
-        found = [stuck] if stuck else list(faults(world, scenario, expected, 0))
+        expected = read(world) if not stuck else Expected("", ())
+        found = [stuck, *forgotten(world)] if stuck else list(faults(world, scenario, expected, 0))
         return expected, ends, Result(f"{scenario.name}, undisturbed", faults=found)
 
 
@@ -111,5 +111,5 @@ def kill(root: Path, case: Case, expected: Expected, server: str) -> Result:
     with tempfile.TemporaryDirectory(dir=root) as folder:
         world = world_in(folder, case.scenario)
         kills, _, stuck = carry_on(world, case.scenario, server, case.targets)
-        found = [stuck] if stuck else list(faults(world, case.scenario, expected, kills))
+        found = [stuck, *forgotten(world)] if stuck else list(faults(world, case.scenario, expected, kills))
         return Result(str(case), kills, faults=found)

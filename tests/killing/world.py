@@ -85,7 +85,7 @@ class World:
         """An effect of a tool or a call of the model, with a point on both sides."""
         self.point(f"act {what}")
         self._sleep()
-        if self.must_sync and system_calls.unsynced():
+        if self.must_sync and not _synced():
             self.note(f"unsynced {what}")
         self.note(what, key)
         self._sleep()
@@ -105,6 +105,15 @@ class World:
     def store(self, **options: Any) -> WatchedStore:
         """The store of the runs. Without `full_sync`, because a kill takes no power."""
         return WatchedStore(self, **{"full_sync": False, **options})
+
+
+def _synced() -> bool:
+    """Whether all that this process wrote is on the disk, or is a moment later: a thread may be renewing a lease."""
+    for _ in range(200):
+        if not system_calls.unsynced():
+            return True
+        time.sleep(0.005)
+    return False
 
 
 class WatchedStore(SQLiteStore):
