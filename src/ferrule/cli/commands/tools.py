@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import redirect_stdout
+from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -159,7 +160,11 @@ def _http_options(host: str, token: str | None, token_file: str | None, *, no_to
             "`--no-token` serves everybody."
         )
         raise ConfigurationError(msg)
-    return {"verify_token": lambda given: compare_digest(given.encode(), expected.encode())} if expected is not None else {}
+    return {"verify_token": partial(_is_token, expected)} if expected is not None else {}
+
+
+def _is_token(expected: str, given: str) -> bool:
+    return compare_digest(given.encode(), expected.encode())
 
 
 def _tools_or_program(place: str) -> list[Any]:

@@ -75,6 +75,11 @@ def test_a_call_beside_a_quotation_is_taken(text: str) -> None:
     assert len(ToolCalls.from_text(text, TOOLS)) == 1
 
 
+def test_words_in_the_arguments_of_a_call_say_nothing_of_the_next() -> None:
+    calls = CALL.replace("cats", "quoted, to be ignored:") + CALL
+    assert [call.args["query"] for call in ToolCalls.from_text(calls, TOOLS).tool_calls] == ["quoted, to be ignored:", "cats"]
+
+
 @pytest.mark.parametrize("piece", [f"{CALL} ", f"> {CALL}\n", f"ignored: {CALL}", "\n>", f"quoted {JSON}", f"ignored, quoted\n{CALL}"])
 def test_quotations_are_looked_for_in_linear_time(piece: str) -> None:
     """By counting: no step of the search looks at more than its neighbourhood, so a megabyte ends."""

@@ -41,18 +41,21 @@ _NEAR = 240
 class Quotations:
     """The quotations of one text."""
 
-    __slots__ = ("_end", "_line", "_speaks", "_text")
+    __slots__ = ("_behind", "_end", "_line", "_speaks", "_text")
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._line = 0
         """Where the line of the last call starts: positions never decrease, and a line may be long."""
+        self._behind = 0
+        """Where the last call ends: words in its arguments say nothing of the next."""
         self._end = -1
-        """Where the last quoted call ends."""
+        """Where the last call ends that the text calls quoted."""
         self._speaks: bool | None = None
 
     def hold(self, start: int, end: int) -> bool:
         """Whether the call between two positions is quoted. To be asked from the first call to the last."""
+        behind, self._behind = self._behind, end
         text = self._text
         while text[start : start + 1].isspace():
             start += 1
@@ -61,7 +64,7 @@ class Quotations:
             return True
         if self._speaks is None:
             self._speaks = _SPEAKS.search(text) is not None
-        if self._speaks and (self._continues(start) or self._is_announced(start) or _BEHIND.match(text[end : end + _NEAR])):
+        if self._speaks and (self._continues(start) or self._is_announced(behind, start) or _BEHIND.match(text[end : end + _NEAR])):
             self._end = end
             return True
         return False
@@ -71,8 +74,8 @@ class Quotations:
         between = TAG.sub("", self._text[self._end : start]) if self._end >= 0 and start - self._end < _NEAR else "other"
         return not between.strip(" \t\r\n,;|&") and "\n\n" not in between
 
-    def _is_announced(self, start: int) -> bool:
-        before = self._text[max(0, start - _NEAR) : start]
+    def _is_announced(self, behind: int, start: int) -> bool:
+        before = self._text[max(behind, start - _NEAR) : start]
         said = _OPENING.sub("", before)
         sentence = _SENTENCE_END.split(said)[-1]
         if _LABEL.fullmatch(sentence):
