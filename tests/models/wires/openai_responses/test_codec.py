@@ -87,6 +87,19 @@ REQUESTS = {
 }
 
 
+def with_lists(items):
+    return [{"content": [], **item} if item["type"] == "reasoning" else item for item in items]
+
+
+def test_every_item_says_its_type_and_reasoning_has_its_list():
+    """L3: llama.cpp's server refuses a history otherwise ("Cannot determine type of 'item'", "item['content'] is not an array")."""
+    history = [Message("system", "s"), Message("user", "hi"), read(golden("reasoning")).message()]
+    items = said(asking(*history, Message("assistant", "ho"), Message("user", "more")))["input"]
+    assert [item.get("type") for item in items if "role" in item] == ["message"] * 4
+    assert all("type" in item for item in items)
+    assert all(isinstance(item["content"], list) for item in items if item["type"] == "reasoning")
+
+
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_is_rendered_as_the_golden_file_says(name):
     """L2, L3, E13."""
@@ -275,7 +288,7 @@ def test_a_message_is_rendered_once(monkeypatch):
 def test_what_came_goes_back_unchanged_and_in_its_order(name):
     """L2, L3: encrypted reasoning, the phase of a message, arguments to the letter."""
     payload = golden(name)
-    assert said(asking(Message("user", "hi"), read(payload).message()))["input"][1:] == payload["output"]
+    assert said(asking(Message("user", "hi"), read(payload).message()))["input"][1:] == with_lists(payload["output"])
 
 
 @pytest.mark.parametrize("name", ["text", "call", "parallel", "refusal"])
@@ -291,7 +304,7 @@ def test_reasoning_that_only_the_provider_could_find_is_not_handed_back():
     gone = read({"output": [thought, spoken], "store": False})
     assert (gone.reasoning, gone.extra) == ("hm", None)
     stored = read({"output": [thought, spoken], "store": True})
-    assert said(asking(stored.message()))["input"] == [thought, spoken]
+    assert said(asking(stored.message()))["input"] == with_lists([thought, spoken])
 
 
 def test_such_reasoning_is_left_out_beside_what_does_go_back():
@@ -312,14 +325,14 @@ def test_reasoning_that_nothing_followed_is_not_handed_back():
     thought, call, *_ = golden("reasoning")["output"]
     cut = read({"output": [thought], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}})
     assert (cut.finish_reason, cut.extra) == ("length", None)
-    assert said(asking(read({"output": [thought, call, thought]}).message()))["input"] == [thought, call]
+    assert said(asking(read({"output": [thought, call, thought]}).message()))["input"] == with_lists([thought, call])
 
 
 def test_an_answer_without_words_is_its_calls_and_without_both_an_empty_one():
     """E21: an item of no words would be one too many, and no item at all would break the list."""
     items = said(asking(Message("assistant", "", (CALL,)), Message("assistant", "")))["input"]
-    assert [item.get("type") for item in items] == ["function_call", None]
-    assert items[1] == {"role": "assistant", "content": ""}
+    assert [item.get("type") for item in items] == ["function_call", "message"]
+    assert items[1] == {"type": "message", "role": "assistant", "content": ""}
 
 
 def test_a_call_that_got_another_id_goes_back_under_it():
@@ -365,7 +378,7 @@ def test_a_conversation_that_began_elsewhere_is_rendered():
     """L3: what others want back is not for this provider."""
     foreign = Message("assistant", "x", (CALL,), reasoning="hm", extra={"openai_chat": {"message": {"reasoning_details": [1]}}})
     spoken, call = said(asking(foreign))["input"]
-    assert spoken == {"role": "assistant", "content": "x"}
+    assert spoken == {"type": "message", "role": "assistant", "content": "x"}
     assert call == {"type": "function_call", "name": "add", "arguments": '{"a":1}', "call_id": "call_1"}
 
 

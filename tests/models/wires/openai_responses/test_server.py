@@ -42,7 +42,7 @@ ADD = {
     "function": {"name": "add", "description": "Add.", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}},
 }
 CALL = ToolCall(name="add", args={"a": 1}, id="call_1")
-ENCRYPTED = {"type": "reasoning", "id": "rs_0", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "gAAA"}
+ENCRYPTED = {"type": "reasoning", "id": "rs_0", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "gAAA", "content": []}
 KEPT = {
     "openai_responses": {
         "output": [
@@ -111,7 +111,7 @@ def test_a_text_and_instructions_are_a_conversation():
 def test_several_items_of_one_answer_are_one_message():
     """L3: reasoning between calls belongs to them."""
     second = {**ENCRYPTED, "id": "rs_1", "summary": []}
-    items = [{"role": "user", "content": "hi"}, ENCRYPTED, KEPT["openai_responses"]["output"][2], second]
+    items = [{"type": "message", "role": "user", "content": "hi"}, ENCRYPTED, KEPT["openai_responses"]["output"][2], second]
     items += [{"type": "function_call", "name": "add", "arguments": "{}", "call_id": "call_2"}]
     user, said = receive({"input": items}, "/responses").request.messages
     assert (user.text, [call.id for call in said.tool_calls], said.reasoning) == ("hi", ["call_1", "call_2"], "hm")
@@ -330,7 +330,7 @@ def test_a_served_model_answers_as_it_does_itself(ask, name):
     with serve(ScriptedLM(by=lambda request: ANSWERS[name])) as served:
         assert ask(served.lm(model="m", wire="openai_responses")) == ANSWERS[name]
         [body] = served.requests
-    assert (body["input"], body["tools"][0]["name"]) == ([{"role": "user", "content": "add"}], "add")
+    assert (body["input"], body["tools"][0]["name"]) == ([{"type": "message", "role": "user", "content": "add"}], "add")
 
 
 class Adder(BaseLM):

@@ -132,17 +132,17 @@ def _rendered(message: Message) -> bytes:
 
 
 def _items(message: Message) -> list[Json]:
-    """A message as items of this protocol; at least one."""
+    """A message as items of this protocol; at least one. Their type is optional at OpenAI, and llama.cpp requires it."""
     if message.role == "tool":
         head = {"type": "function_call_output"} | _id(message.tool_call_id)
         return [{**head, "output": _content(message.content, "tool results")}]
     if message.role != "assistant":
-        return [{"role": message.role, "content": _content(message.content, "messages")}]
+        return [{"type": "message", "role": message.role, "content": _content(message.content, "messages")}]
     kept = _kept_items(message)
     if kept:
         return kept
     text = message.content if isinstance(message.content, str) else _in_words(message.content)
-    said: list[Json] = [{"role": "assistant", "content": text}] if text or not message.tool_calls else []
+    said: list[Json] = [{"type": "message", "role": "assistant", "content": text}] if text or not message.tool_calls else []
     return [*said, *map(call_item, message.tool_calls)]
 
 
@@ -186,7 +186,12 @@ def _kept_items(message: Message) -> list[Json]:
     if not kept or len(calls) != len(message.tool_calls) or (text_in(kept)[0] or "") != message.text:
         return []  # such as when a program left calls out: reasoning without the item after it is refused
     own = iter(message.tool_calls)
-    return [_kept_call(item, next(own)) if item.get("type") == "function_call" else item for item in kept]
+    return [_kept_call(item, next(own)) if item.get("type") == "function_call" else _with_list(item) for item in kept]
+
+
+def _with_list(item: Json) -> Json:
+    """Reasoning with its list of open text, even if empty: it is optional at OpenAI, and other servers require it."""
+    return {**item, "content": []} if item.get("type") == "reasoning" and "content" not in item else item
 
 
 def _kept_call(item: Json, call: ToolCall) -> Json:
