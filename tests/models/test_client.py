@@ -11,11 +11,13 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from raw_server import begin, end, raw_server
 from wire_servers import serve
 
 from ferrule.concurrency.offload import run_async
-from ferrule.errors import BadRequestError, ConfigurationError, RateLimitError, UnavailableError
+from ferrule.errors import BadRequestError, ConfigurationError, ContextOverflowError, RateLimitError, UnavailableError
 from ferrule.models.hosted import LM
+from ferrule.models.http.sse import event
 from ferrule.models.model import BaseLM
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.values.calls.call import ToolCall
@@ -117,6 +119,33 @@ def test_errors_of_a_client_are_errors_of_the_house(make, wire):
     assert raised.value.status == 429
     assert f"{raised.value.provider}." in type(raised.value.__cause__).__module__ + "."
     assert raised.value.__cause__ is not None
+
+
+MID_STREAM = {
+    "overflow": ({"message": "This model's maximum context length is 8 tokens", "code": 400}, ContextOverflowError),
+    "limit": ({"message": "slow down", "type": "rate_limit_error"}, RateLimitError),
+    "overloaded": ({"message": "overloaded", "type": "overloaded_error"}, UnavailableError),
+    "bad": ({"message": "no such field", "type": "invalid_request_error"}, BadRequestError),
+}
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+@pytest.mark.parametrize(("error", "kind"), MID_STREAM.values(), ids=MID_STREAM)
+def test_an_error_in_mid_stream_keeps_its_class(name, way, error, kind):
+    """L4, L5: as an error with a status."""
+    if name == "openai":
+        begun = b'data: {"choices": [{"index": 0, "delta": {"content": "he"}}]}\n\n'
+        sent = begun + event({"error": error})
+    else:
+        message = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "m", "usage": {"input_tokens": 1}}
+        sent = event({"type": "message_start", "message": message}, "message_start") + event({"type": "error", "error": error}, "error")
+    make, wire = CLIENTS[f"{name}_async" if way == "astream" else name]
+    with raw_server(begin(sent, end)) as server:
+        client = make(server.base_url)
+        with pytest.raises(kind, match=error["message"]) as raised:
+            asked(client, LM.from_client(client, "m", wire=wire), way)
+    assert type(raised.value) is kind
 
 
 def test_a_server_that_is_down_is_unavailable():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakKeyDictionary, ref
 
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
-from ferrule.models.http.errors import status_error
+from ferrule.models.http.errors import payload_error, status_error, with_provider
 from ferrule.models.http.sse import event
 from ferrule.models.model import BaseLM
 from ferrule.models.providers import PROVIDERS, Provider, capabilities_of, check_settings
@@ -39,6 +39,7 @@ class _Interface(Record):
     """Those to its async `create`, where one client has both."""
 
 
+_FIRST_ERROR = 400
 _INTERFACES = (
     _Interface("openai", "openai_chat", ("chat", "completions", "create")),
     _Interface("openai", "openai_responses", ("responses", "create")),
@@ -159,7 +160,9 @@ class ClientLM(BaseLM):
             yield
         except kinds as error:
             response = getattr(error, "response", None)
-            status = getattr(error, "status_code", None)
+            status, told = getattr(error, "status_code", None), getattr(error, "body", None)
+            if isinstance(told, dict) and not (isinstance(status, int) and status >= _FIRST_ERROR):  # an event of a stream with status 200
+                raise with_provider(payload_error({"error": told, **told}), provider=self._package) from error
             if not isinstance(status, int):
                 hint = "Is the server running? Its address, timeouts and retries are set where the client is made."
                 msg = f"the client failed: {type(error).__name__}: {str(error).rstrip('.')}. {hint} Asked `{self._model}`."

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
-from ferrule.errors import ConfigurationError, LMError
+from ferrule.errors import ConfigurationError, LMError, UnavailableError
 from ferrule.models.model import BaseLM
 from ferrule.models.providers import address, capabilities_of, check_settings, choose, key_for
 from ferrule.values.conversation.exchange import Declarations
@@ -118,10 +118,11 @@ class LM(BaseLM):
         key, auth, body = self._sent(request, stream=True)
         with self._transport.stream(body, auth, key) as (headers, pieces), self._naming_provider(headers, key):
             reader = self._reader(headers)
-            for piece in pieces:
-                yield from reader.feed(piece)
+            with _ending(reader):
+                for piece in pieces:
+                    yield from reader.feed(piece)
             yield from reader.end()
-            yield self._restored(request, reader.response())
+            yield self._restored(request, reader.response(), headers)
 
     async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
         """The answer piece by piece; leaving the loop and closing the generator, or cancelling, closes the request."""
@@ -129,12 +130,13 @@ class LM(BaseLM):
         async with self._transport.astream(body, auth, key) as (headers, pieces):
             with self._naming_provider(headers, key):
                 reader = self._reader(headers)
-                async for piece in pieces:
-                    for delta in reader.feed(piece):
-                        yield delta
+                with _ending(reader):
+                    async for piece in pieces:
+                        for delta in reader.feed(piece):
+                            yield delta
                 for delta in reader.end():
                     yield delta
-                yield self._restored(request, reader.response())
+                yield self._restored(request, reader.response(), headers)
 
     def copy(self, **settings: Any) -> Self:
         """The same model, over the same connections, with other settings."""
@@ -174,10 +176,14 @@ class LM(BaseLM):
 
     def _read(self, request: Request, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
         with self._naming_provider(headers, key):
-            return self._restored(request, self._wire.read(body))
+            return self._restored(request, self._wire.read(body), headers)
 
-    def _restored(self, request: Request, response: Response) -> Response:
-        """The answer with its calls as the tools' own schemas have them: a null that stands for "left out" is left out."""
+    def _restored(self, request: Request, response: Response, headers: Mapping[str, str]) -> Response:
+        """The answer with its cost, and its calls as the tools' own schemas have them: a null that stands for "left out" is left out."""
+        if response.cost is None and "x-litellm-response-cost" in headers:
+            from ferrule.models.http.errors import cost_in
+
+            response = replace(response, cost=cost_in(headers))
         if self._target is None or not response.tool_calls:
             return response
         found, _ = _strict_tools(request.tools, self._target)
@@ -202,6 +208,16 @@ class LM(BaseLM):
             asked = self._transport.asked(key)
             named = with_provider(error, provider=self._provider.name, found_request_id=request_id(headers), secret=key, asked=asked)
             raise named from error.__cause__
+
+
+@contextmanager
+def _ending(reader: Assembly) -> Generator[None]:
+    """While a stream is read: once the server has said that it is done, a connection that breaks loses nothing."""
+    try:
+        yield
+    except UnavailableError:
+        if not reader.is_done:
+            raise
 
 
 _STRICT_TARGETS: Mapping[str, Target] = {"openai_chat": "openai-strict", "openai_responses": "openai-strict", "anthropic": "anthropic"}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -97,9 +98,11 @@ def test_any_answer_gives_an_error(status, body, headers):
         ({"retry-after": "-1"}, None),
         ({"retry-after": "inf"}, None),
         ({"retry-after": "nan"}, None),
+        ({"llm_provider-retry-after": "7"}, 7),
+        ({"llm_provider-retry-after": "7", "retry-after": "2"}, 2),
         ({}, None),
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_how_long_to_wait_is_read_from_the_headers(headers, seconds):
     """L4."""
@@ -164,3 +167,57 @@ def test_googles_reasons_and_waits_stand_in_the_details():
     error, again = status_error(429, {}, wait)
     assert (type(error), error.retry_after_s, again) == (RateLimitError, 34.5, True)
     assert status_error(429, {"retry-after": "1"}, wait)[0].retry_after_s == 1
+
+
+PERMANENT = {
+    "llama.cpp_image": "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+    "llama.cpp_template": "While executing CallExpression at line 1: Error: Jinja Exception: Conversation roles must alternate user/assistant",
+    "llama.cpp_tools": "tools param requires --jinja flag",
+    "llama.cpp_embeddings": "This server does not support embeddings. Start it with `--embeddings`",
+    "llama.cpp_form": "The model produced output that does not match the expected peg-native format",
+}
+
+
+@pytest.mark.parametrize("message", PERMANENT.values(), ids=PERMANENT)
+def test_a_5xx_that_waiting_cannot_mend_is_not_asked_again(message):
+    """L4: llama.cpp's server answers 500 to what it cannot do."""
+    error, again = status_error(500, {}, json.dumps({"error": {"code": 500, "message": message, "type": "server_error"}}).encode())
+    assert (type(error), error.status, again) == (BadRequestError, 500, False)
+    assert type(payload_error({"error": {"code": 500, "message": message, "type": "server_error"}})) is BadRequestError
+
+
+@pytest.mark.parametrize("message", ["upstream connect error", "Service temporarily unavailable", "overloaded", ""])
+def test_any_other_5xx_may_pass(message):
+    """L4."""
+    error, again = status_error(503, {}, json.dumps({"error": {"message": message}}).encode())
+    assert (type(error), again) == (UnavailableError, True)
+
+
+QUOTAS = {
+    "openai": {"message": "You exceeded your current quota, please check your plan.", "code": "insufficient_quota"},
+    "litellm": {
+        "message": "litellm.RateLimitError: RateLimitError: OpenAIException - You exceeded your current quota, please check your plan",
+        "type": "insufficient_quota",
+        "code": "429",
+    },
+    "litellm_throttled": {
+        "message": "litellm.RateLimitError: RateLimitError: OpenAIException - You exceeded your current quota, please check your plan",
+        "type": "throttling_error",
+        "code": "429",
+    },
+    "litellm_budget": {"message": "Budget has been exceeded! Current cost: 2, Max budget: 1", "type": "budget_exceeded", "code": "429"},
+}
+
+
+@pytest.mark.parametrize("body", QUOTAS.values(), ids=QUOTAS)
+def test_a_spent_quota_does_not_come_back_by_waiting(body):
+    """Ours: at OpenAI itself, and behind LiteLLM's proxy, which keeps the words."""
+    error, again = status_error(429, {}, json.dumps({"error": body}).encode())
+    assert (type(error), again) == (RateLimitError, False)
+
+
+def test_a_quota_of_the_minute_comes_back():
+    """Ours: Gemini words its limits by the minute as a quota, and says how long to wait."""
+    said = {"code": 429, "message": "You exceeded your current quota.", "details": [{"@type": "x", "retryDelay": "3s"}]}
+    error, again = status_error(429, {}, json.dumps({"error": said}).encode())
+    assert (error.retry_after_s, again) == (3, True)

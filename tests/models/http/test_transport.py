@@ -29,6 +29,7 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.hosted import LM
+from ferrule.models.http import exchange
 from ferrule.models.http import transport as http
 from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.transport import HTTPTransport
@@ -400,7 +401,7 @@ def test_a_stream_that_is_left_open_bounds_no_other_request_of_its_thread():
     with raw_server(begin(STREAM[:60], say_nothing), reply()) as server:
         stream = lm_at(server, timeout_s=5).stream(ASKED)
         next(stream)
-        assert http._reading.deadline == http._NEVER
+        assert exchange._reading.deadline == exchange.NEVER
         assert lm_at(server, timeout_s=None).complete(ASKED).text == "hello"
         stream.close()
 
@@ -440,6 +441,65 @@ def test_an_error_inside_a_stream_is_raised_with_its_provider():
     with raw_server(begin(body, end)) as server, pytest.raises(UnavailableError, match=r"127\.0\.0\.1.*upstream gave up") as caught:
         list(lm_at(server).stream(ASKED))
     assert caught.value.status == 502
+
+
+@pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic", "gemini"])
+def test_an_event_that_is_no_json_is_a_broken_stream(wire):
+    """L4: so that a fallback model takes over; some gateways cut their chunks in the middle."""
+    with raw_server(begin(b'data: {"choices": [{"delta"\n\n', end)) as server, pytest.raises(UnavailableError, match="not JSON"):
+        list(lm_at(server, wire=wire).stream(ASKED))
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_an_answer_that_was_whole_before_the_connection_broke_counts(way):
+    """L4: some servers close after `[DONE]` without the end of the body."""
+    with raw_server(begin(STREAM + b"data: [DONE]\n\n", hang_up)) as server:
+        assert WAYS[way](lm_at(server, max_retries=0)).text == "hello"
+
+
+def answering_once(connection):
+    """The server closes the connection while the next request is on its way."""
+    reply()(connection)
+    connection.socket.recv(1)
+    connection.close()
+
+
+def test_a_connection_that_closes_under_a_request_is_replaced():
+    """L4: that request is sent again, on another connection, and is no retry."""
+    with raw_server(answering_once, reply(), answering_once, reply()) as server:
+        lm = lm_at(server, max_retries=0)
+        assert [lm.complete(ASKED).text for _ in range(3)] == ["hello"] * 3
+        assert [list(lm.stream(ASKED))[-1].text for _ in range(3)] == ["hello"] * 3
+
+
+def test_a_connection_that_closes_under_an_async_request_is_replaced():
+    """L4."""
+
+    async def main(lm):
+        whole = [(await lm.acomplete(ASKED)).text for _ in range(3)]
+        streamed = [(await collected(lm.astream(ASKED)))[-1].text for _ in range(3)]
+        return whole + streamed
+
+    with raw_server(answering_once, reply(), answering_once, reply()) as server:
+        assert asyncio.run(main(lm_at(server, max_retries=0))) == ["hello"] * 6
+
+
+@ways
+def test_a_new_connection_that_closes_is_not_replaced_in_silence(ask):
+    """L4: only `max_retries` allows that."""
+    with raw_server(hang_up) as server:
+        with pytest.raises(UnavailableError):
+            ask(lm_at(server, max_retries=0))
+        assert len(server.requests) <= 1
+
+
+@ways
+def test_the_cost_is_read_from_the_headers_of_a_gateway(ask):
+    """L2: LiteLLM's proxy reports it there."""
+    with raw_server(reply(x_litellm_response_cost="0.00125")) as server:
+        assert ask(lm_at(server)).cost == 0.00125
+    with raw_server(reply(x_litellm_response_cost="None")) as server:
+        assert ask(lm_at(server)).cost is None
 
 
 def test_breaking_out_of_a_stream_closes_the_request():

@@ -47,7 +47,13 @@ _REFUSAL_CODES = frozenset({
 _REFUSAL = re.compile(
     r"content (?:management )?policy|content filter|flagged (?:by|as|for)|requires moderation|safety system", re.IGNORECASE
 )
-_QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+_QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "budget_exceeded"})
+_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota, please check your plan", re.IGNORECASE)
+"""A gateway keeps the words and not always the code. Gemini says them of limits by the minute too, with the time to wait."""
+_PERMANENT = re.compile(
+    r"(?:not|n't|un) ?support|requires (?:the )?--|jinja|roles must alternate|does not match the expected [\w.-]+ format", re.IGNORECASE
+)
+"""What a server cannot do, as llama.cpp words it, with status 500: the same request fails again."""
 _ADVICE: Mapping[type[LMError], str] = {
     UnavailableError: "The server failed: ask again later, or look at its log.",
     ContextOverflowError: "Shorten the inputs, the demos or the history, or use a model with a larger context window.",
@@ -72,7 +78,8 @@ def status_error(
     found_id = redact_key(request_id(headers) or "", secret) or None
     error = kind(message, provider=provider, status=status, request_id=found_id, retry_after_s=wait_s)
     add_advice(error, _ADVICE.get(kind))
-    return error, issubclass(kind, UnavailableError) and not codes & _QUOTA_CODES  # a spent quota does not come back by waiting
+    is_spent = codes & _QUOTA_CODES or (wait_s is None and _QUOTA.search(message))  # does not come back by waiting
+    return error, issubclass(kind, UnavailableError) and not is_spent
 
 
 def payload_error(payload: Mapping[str, Any]) -> LMError:
@@ -114,8 +121,11 @@ def request_id(headers: Mapping[str, str]) -> str | None:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, from `retry-after-ms` or `Retry-After` as seconds or date (RFC 9110, section 10.2.3)."""
-    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+    """Seconds to wait, from `retry-after-ms` or `Retry-After` as seconds or date (RFC 9110, section 10.2.3).
+
+    LiteLLM's proxy passes its provider's header on with a prefix.
+    """
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0), ("llm_provider-retry-after", 1.0)):
         value = headers.get(name)
         if value is None:
             continue
@@ -135,6 +145,14 @@ def _until(date: str) -> float | None:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def cost_in(headers: Mapping[str, str]) -> float | None:
+    """The cost of an answer in US dollars, where a gateway (LiteLLM's proxy) reports it in the headers."""
+    try:
+        return float(headers.get("x-litellm-response-cost", ""))
+    except ValueError:
+        return None
 
 
 def redact_key(message: str, secret: str | None) -> str:
@@ -173,7 +191,7 @@ def _kind(status: int, message: str, codes: frozenset[str]) -> type[LMError]:
         return AuthenticationError
     if codes & _OVERFLOW_CODES or (status in {400, 413, 422, 500} and _OVERFLOW.search(message)):
         return ContextOverflowError
-    return UnavailableError if status >= 500 else BadRequestError  # noqa: PLR2004
+    return UnavailableError if status >= 500 and not _PERMANENT.search(message) else BadRequestError  # noqa: PLR2004
 
 
 def _read_body(body: bytes) -> tuple[str, frozenset[str]]:

@@ -95,6 +95,8 @@ class EventAssembly:
 class WholeAnswer:
     """An `Assembly` for an answer that was requested as a stream and came at once: some servers do not stream."""
 
+    is_done = False
+
     def __init__(self, read: Callable[[bytes], Response]) -> None:
         self._read = read
         self._pieces: list[bytes] = []

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ferrule.errors import BadRequestError, ConfigurationError, LMError, UnavailableError, shown
 from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.errors import add_advice, redact_error, redact_key, status_error
+from ferrule.models.http.exchange import NEVER, Trace, check_time, reading_until
 from ferrule.models.providers import public
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ T = TypeVar("T")
 
 _LONGEST_WAIT_S = 60.0
 """A provider that asks for a longer wait is not tried again; the error says how long the wait would be."""
-_NEVER = float("inf")
-_NEW_STREAM = (".connect_tcp.complete", ".start_tls.complete")
-"""The events of httpcore2 that bring a new stream."""
 _DEFAULT_TIMEOUTS = Timeouts()
 _BACKOFF: Mapping[str, Any] = {"timeout": None, "wait_initial": 0.5, "wait_max": 20.0, "wait_jitter": 0.5}
 _NOT_REACHED = "Is the server running, and can this machine reach it? `base_url=` names another address."
@@ -95,7 +91,7 @@ class HTTPTransport:
         async def attempt() -> tuple[bytes, Mapping[str, str]]:
             with self._translated(key):
                 async with timeout(self.timeouts.total_s), self._clients.of_loop() as client:
-                    response = await client.send(self._request(body, auth, stream=False))  # reads the whole body
+                    response = await self._asend(client, body, auth, stream=False)
             self._check(response, response.content, key)
             return response.content, response.headers
 
@@ -133,7 +129,7 @@ class HTTPTransport:
                 with self._translated(key):
                     deadline = self._deadline()
                     async with timeout(self.timeouts.total_s):
-                        response = await client.send(self._request(body, auth, stream=True), stream=True)
+                        response = await self._asend(client, body, auth, stream=True)
                         if not response.is_success:
                             try:
                                 self._check(response, await response.aread(), key)
@@ -144,7 +140,7 @@ class HTTPTransport:
             async def pieces() -> AsyncIterator[bytes]:
                 with self._translated(key, may_retry=False):
                     async for piece in response.aiter_bytes():
-                        _check_time(deadline)
+                        check_time(deadline)
                         yield piece
 
             response, deadline = await self._with_retries_async(attempt)
@@ -168,10 +164,8 @@ class HTTPTransport:
     # -- one attempt --------------------------------------------------------------------------------------------
 
     def _open(self, body: bytes, auth: Mapping[str, str], key: str | None, deadline: float, *, stream: bool) -> httpx2.Response:
-        request = self._request(body, auth, stream=stream)
-        request.extensions = {**request.extensions, "trace": _bound_new_stream}
-        with _reading_until(deadline):
-            response = self._clients.of_threads().send(request, stream=True)
+        with reading_until(deadline):
+            response = self._send(body, auth, stream=stream)
         try:
             if not response.is_success:
                 self._check(response, b"".join(self._pieces(response, deadline)), key)
@@ -180,23 +174,47 @@ class HTTPTransport:
             raise
         return response
 
-    def _request(self, body: bytes, auth: Mapping[str, str], *, stream: bool) -> httpx2.Request:
+    def _send(self, body: bytes, auth: Mapping[str, str], *, stream: bool) -> httpx2.Response:
+        """An answer, its body to come. The request is sent once more if its connection was closed: servers close idle ones at any time."""
+        from httpx2 import NetworkError, RemoteProtocolError
+
+        client, trace = self._clients.of_threads(), Trace()
+        try:
+            return client.send(self._request(body, auth, trace.of_thread, stream=stream), stream=True)
+        except (NetworkError, RemoteProtocolError):
+            if not trace.is_stale:
+                raise
+        return client.send(self._request(body, auth, trace.of_thread, stream=stream), stream=True)
+
+    async def _asend(self, client: httpx2.AsyncClient, body: bytes, auth: Mapping[str, str], *, stream: bool) -> httpx2.Response:
+        """`_send` without blocking the loop; the body is to come only if `stream`."""
+        from httpx2 import NetworkError, RemoteProtocolError
+
+        trace = Trace()
+        try:
+            return await client.send(self._request(body, auth, trace.of_loop, stream=stream), stream=stream)
+        except (NetworkError, RemoteProtocolError):
+            if not trace.is_stale:
+                raise
+        return await client.send(self._request(body, auth, trace.of_loop, stream=stream), stream=stream)
+
+    def _request(self, body: bytes, auth: Mapping[str, str], trace: Callable[..., Any], *, stream: bool) -> httpx2.Request:
         from httpx2 import Request
 
         url = self.stream_url if stream else self.url
-        return Request("POST", url, headers={**auth, **self._headers}, content=body)
+        return Request("POST", url, headers={**auth, **self._headers}, content=body, extensions={"trace": trace})
 
     def _deadline(self) -> float:
-        return _NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s
+        return NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s
 
     def _pieces(self, response: httpx2.Response, deadline: float) -> Iterator[bytes]:
         pieces = response.iter_bytes()
         while True:
-            with _reading_until(deadline):  # not around the `yield`: meanwhile the thread may send another request
+            with reading_until(deadline):  # not around the `yield`: meanwhile the thread may send another request
                 piece = next(pieces, None)
             if piece is None:
                 return
-            _check_time(deadline)
+            check_time(deadline)
             yield piece
 
     def _check(self, response: httpx2.Response, body: bytes, key: str | None) -> None:
@@ -302,48 +320,3 @@ def wait_s(error: BaseException) -> bool | float:
         return False
     asked = error.error.retry_after_s
     return True if asked is None else asked * (1 + random.random() / 10)  # noqa: S311  spreads clients out, guards nothing
-
-
-# -- deadlines of sync code -----------------------------------------------------------------------------------------
-# `httpx2` bounds the wait for each read, not the number of reads. So each new connection learns, through the `trace` of the request that
-# opened it, to wait no longer than until the deadline of the thread that reads. Async code has `asyncio.timeout`.
-
-
-class _Reading(threading.local):
-    """The deadline of this thread: `httpx2` does a sync exchange in the thread that asks."""
-
-    deadline = _NEVER
-
-
-_reading = _Reading()
-
-
-def _check_time(deadline: float) -> None:
-    if time.monotonic() > deadline:
-        raise TimeoutError
-
-
-@contextmanager
-def _reading_until(deadline: float) -> Generator[None]:
-    """Bound all reads of this thread in the block by the deadline."""
-    before, _reading.deadline = _reading.deadline, deadline
-    try:
-        yield
-    finally:
-        _reading.deadline = before
-
-
-def _bound_new_stream(event: str, info: Mapping[str, Any]) -> None:
-    """The `trace` of a sync request: bounds the reads of a connection that it opens, for later requests too."""
-    if event.endswith(_NEW_STREAM):
-        stream = info["return_value"]
-        stream.read = partial(_read, stream.read)
-
-
-def _read(read: Callable[..., bytes], max_bytes: int, timeout: float | None = None) -> bytes:
-    deadline = _reading.deadline
-    if deadline == _NEVER:
-        return read(max_bytes, timeout=timeout)
-    _check_time(deadline)
-    left_s = max(deadline - time.monotonic(), 0.001)  # a timeout of 0 means no wait at all, which is another error
-    return read(max_bytes, timeout=left_s if timeout is None else min(timeout, left_s))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import from_json
 
-from ferrule.errors import BadRequestError, ConfigurationError, shown
+from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,6 +38,14 @@ def decode(body: bytes) -> Json:
     if not isinstance(value, dict):
         raise BadRequestError(f"expected a JSON object, got {shown(value)}. {_ELSEWHERE}")
     return cast("Json", value)
+
+
+def decode_event(data: bytes) -> Json:
+    """The JSON object of one event; raises `UnavailableError` for anything else: the stream broke, and another attempt may succeed."""
+    try:
+        return decode(data)
+    except BadRequestError as error:
+        raise UnavailableError(f"the stream broke: one of its events cannot be read: {error}") from error
 
 
 def _decode_slowly(body: bytes) -> Any:

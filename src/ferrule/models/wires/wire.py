@@ -27,6 +27,9 @@ WIRES: Mapping[str, str] = {name: f"ferrule.models.wires.{name}" for name in ("o
 class Assembly(Protocol):
     """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
 
+    is_done: bool
+    """Whether the server has said that nothing more will come."""
+
     def feed(self, piece: bytes) -> Iterator[Delta]:
         """The next bytes of the body, cut anywhere."""
         ...

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import BadRequestError, LMError, MissingContentError, RateLimitError, RefusalError, UnavailableError
+from ferrule.errors import LMError, MissingContentError, RateLimitError, RefusalError, UnavailableError
 from ferrule.models.wires.anthropic.codec import read
 from ferrule.models.wires.anthropic.stream import Assembly
 from ferrule.values.calls.call import ToolCall
@@ -190,7 +190,7 @@ LIMIT = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow
         (sent(*EVENTS[:11]), UnavailableError),
         (sent(*EVENTS[:17]), UnavailableError),
         (sent(STOP), MissingContentError),
-        (b"data: {half\n\n", BadRequestError),
+        (b"data: {half\n\n", UnavailableError),
         (sent(start(), OVERLOADED), UnavailableError),
         (sent(*EVENTS[:11], LIMIT), RateLimitError),
         (sent(start(), ended("refusal"), STOP), RefusalError),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import BadRequestError, LMError, MissingContentError, RateLimitError, RefusalError, UnavailableError
+from ferrule.errors import LMError, MissingContentError, RateLimitError, RefusalError, UnavailableError
 from ferrule.models.http.sse import Events, WholeAnswer
 from ferrule.models.wires.openai_chat.codec import read
 from ferrule.models.wires.openai_chat.stream import Assembly
@@ -224,7 +224,7 @@ def test_what_follows_the_end_is_not_read():
         (sent(delta(content="a"), done=False), UnavailableError),
         (sent(call(0, "a", "one", '{"x":'), done=False), UnavailableError),
         (sent(), MissingContentError),
-        (sent("data: {half"), BadRequestError),
+        (sent("data: {half"), UnavailableError),
         (sent({"error": {"code": 429, "message": "x"}}), RateLimitError),
         (sent({"choices": [{"error": {"code": 500, "message": "x"}}]}), UnavailableError),
         (sent(delta(finish="content_filter")), RefusalError),

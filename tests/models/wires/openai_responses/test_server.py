@@ -42,7 +42,13 @@ ADD = {
     "function": {"name": "add", "description": "Add.", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}},
 }
 CALL = ToolCall(name="add", args={"a": 1}, id="call_1")
-ENCRYPTED = {"type": "reasoning", "id": "rs_0", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "gAAA", "content": []}
+ENCRYPTED = {
+    "type": "reasoning",
+    "id": "rs_0",
+    "summary": [{"type": "summary_text", "text": "hm"}],
+    "encrypted_content": "gAAA",
+    "content": [],
+}
 KEPT = {
     "openai_responses": {
         "output": [

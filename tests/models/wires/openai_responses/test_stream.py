@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import (
-    BadRequestError,
     ContextOverflowError,
     LMError,
     MissingContentError,
@@ -214,7 +213,7 @@ def test_a_last_event_without_its_empty_line_counts():
         (sent(*BEGINNING, *SPEAKING), UnavailableError),
         (sent("data: [DONE]"), MissingContentError),
         (sent(*BEGINNING, ev("completed", response={**BODY, "output": []})), MissingContentError),
-        (sent("data: {half"), BadRequestError),
+        (sent("data: {half"), UnavailableError),
         (sent(*BEGINNING, {"type": "error", "code": "rate_limit_exceeded", "message": "x", "param": None}), RateLimitError),
         (
             sent({"type": "error", "error": {"type": "invalid_request_error", "code": "context_length_exceeded", "message": "x"}}),

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.anthropic.codec import read
-from ferrule.models.wires.payload import Json, decode, mapping, text_of
+from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
 from ferrule.values.conversation.exchange import Delta, Response
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Assembly(EventAssembly):
         return read({**self._body, "content": content, "usage": self._usage})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
-        event = decode(data)
+        event = decode_event(data)
         if event.get("error") or event.get("type") == "error":
             raise payload_error(event)
         match event.get("type"):

@@ -13,7 +13,7 @@ from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.gemini.codec import block_of, finish_of, read
 from ferrule.models.wires.gemini.parts import present
-from ferrule.models.wires.payload import Json, decode, list_of, mapping, text_of
+from ferrule.models.wires.payload import Json, decode_event, list_of, mapping, text_of
 from ferrule.values.conversation.exchange import Delta, Response
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Assembly(EventAssembly):
         return read({**self._body, "candidates": [candidate] if self._candidate else []})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
-        chunk = decode(data)
+        chunk = decode_event(data)
         if chunk.get("error"):
             raise payload_error(chunk)
         self._body.update({key: value for key, value in chunk.items() if key != "candidates" and value})

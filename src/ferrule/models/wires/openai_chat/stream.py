@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.openai_chat.codec import content_of, read
-from ferrule.models.wires.payload import Json, decode, mapping, text_of
+from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
 from ferrule.values.conversation.exchange import Delta, Response
 from ferrule.values.encoding.encode import json_text
 
@@ -107,7 +107,7 @@ class Assembly(EventAssembly):
         if data.strip() == b"[DONE]":
             self.is_done = True
             return
-        chunk = decode(data)
+        chunk = decode_event(data)
         if chunk.get("error"):
             raise payload_error(chunk)
         for key in ("id", "model", "usage"):

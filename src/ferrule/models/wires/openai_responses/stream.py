@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.openai_responses.codec import error_of, read
-from ferrule.models.wires.payload import Json, decode, list_of, mapping, text_of
+from ferrule.models.wires.payload import Json, decode_event, list_of, mapping, text_of
 from ferrule.values.conversation.exchange import Delta, Response
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Assembly(EventAssembly):
             self._body["status"] = None
             self.is_done = True
             return
-        event = decode(data)
+        event = decode_event(data)
         kind = text_of(event.get("type")) or ""
         name, _, verb = kind.rpartition(".")
         if kind == "error" or event.get("error"):
