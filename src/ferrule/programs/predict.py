@@ -21,12 +21,10 @@ from ferrule.programs.asking.ask import (
     add_native_outputs,
     ask_model,
     calls_natively,
-    check_positive,
-    list_demos,
     make_asker,
     refuses_tools,
-    split_inputs,
 )
+from ferrule.programs.asking.keywords import check_positive, list_demos, split_inputs
 from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.module import Module
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView

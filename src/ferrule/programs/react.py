@@ -47,7 +47,7 @@ class ReAct(Module):
         enable_user_clarification: bool = True,
         policy: Policy | None = None,
     ) -> None:
-        from ferrule.programs.asking.ask import check_positive
+        from ferrule.programs.asking.keywords import check_positive
         from ferrule.programs.predict import Predict
         from ferrule.programs.react_loop.loop import check_signature, check_tools, make_extractor
         from ferrule.runs.limits import Limits

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import pytest
 from agent_script import fields, native_step, text_step
 
-from ferrule import BadRequestError, BaseLM, Capabilities, Predict, ReAct, Response, ScriptedLM, context, tool
+from ferrule import AdapterParseError, BadRequestError, BaseLM, Capabilities, Predict, ReAct, Response, ScriptedLM, context, tool
 from ferrule.programs.asking import ask as asking
 
 
@@ -230,3 +230,29 @@ def test_predict_falls_back_as_well(caplog):
         assert Predict("question -> answer", tools=[add])(question="2+2?").answer == "4"
     assert lm.refused == len(caplog.records) == 1
     assert Response is not None
+
+
+UNREADABLE = BadRequestError("The model produced output that does not match the expected peg-native format", provider="llama", status=500)
+
+
+def test_an_answer_that_the_server_could_not_parse_goes_back_to_the_model():
+    """L4: llama.cpp's server answers 500 to a call that its model wrote badly; the run goes on."""
+    lm = ScriptedLM([UNREADABLE, native_step("hm", "add", {"a": 1, "b": 2}), UNREADABLE, native_step("done", "finish", {"answer": "3"})])
+    assert ReAct("question -> answer", [add])(question="?", lm=lm).answer == "3"
+    problem = lm.requests[1].messages[-1].text
+    assert "could not be read" in problem
+    assert "Make all your calls again." in problem
+    assert len(lm.requests[2].messages) == len(lm.requests[0].messages) + 2  # the repair is no part of the conversation
+
+
+def test_an_agent_survives_answers_that_the_server_cannot_parse():
+    """L4: after the repairs it is a faulty step like any other."""
+    lm = ScriptedLM([UNREADABLE, UNREADABLE, UNREADABLE, native_step("done", "finish", {"answer": "3"})])
+    prediction = ReAct("question -> answer", [add])(question="?", lm=lm)
+    assert (prediction.answer, len(prediction.trajectory.steps)) == ("3", 2)
+
+
+def test_predict_raises_if_no_answer_could_be_parsed():
+    """L4."""
+    with pytest.raises(AdapterParseError, match="the server could not parse it"), context(lm=ScriptedLM([UNREADABLE] * 3)):
+        Predict("question -> answer")(question="?")

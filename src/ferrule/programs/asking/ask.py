@@ -7,16 +7,16 @@ Here stand also the choices that come before a question: which model, adapter an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from ferrule.adapters.chat import ChatAdapter
-from ferrule.adapters.render import tool_inputs
 from ferrule.errors import AdapterParseError, BadRequestError, ConfigurationError, InputError, RefusalError, ToolCallError, shown
 from ferrule.models.model import BaseLM, as_model
+from ferrule.programs.asking.keywords import config_of_call
 from ferrule.values.content.parts import Type
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, FieldReader, Request, Response
 from ferrule.values.record import Record, replace
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from ferrule.adapters.adapter import Adapter
-    from ferrule.errors import FerruleError, LMError
-    from ferrule.tools.toolbox import Toolbox
+    from ferrule.errors import LMError
     from ferrule.values.conversation.exchange import Delta
     from ferrule.values.conversation.message import Messages
     from ferrule.values.signatures.signature import Signature
@@ -37,6 +36,9 @@ Answering = Generator[Act, Any, tuple[dict[str, Any], Response]]
 _Read = Callable[["Adapter", Response], dict[str, Any]] | None
 NativeOutputs = tuple[tuple[str, type[Type]], ...]
 """The outputs that are not asked for in text, each with the type that reads it."""
+_UNPARSED = "output that does not match the expected"
+"""As llama.cpp's server words it, with status 500: it parses its model's calls, and this one it could not."""
+_NO_ANSWER = Response()
 _DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
 """For settings without an adapter: the model's capabilities choose between native calls and calls in text."""
 
@@ -86,7 +88,7 @@ def make_asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any], *, na
         )
         raise ConfigurationError(msg)
     model = as_model(found)
-    merged: dict[str, Any] = {**config, **_config_of_call(own.get("config"))}
+    merged: dict[str, Any] = {**config, **config_of_call(own.get("config"))}
     choice, parallel = merged.pop("tool_choice", None), merged.pop("parallel_tool_calls", None)
     if native is None and _refusing.get(id(model)) is model:
         # The choice itself stays: a journal holds the refusal, and must replay in a process that does not remember it.
@@ -122,8 +124,10 @@ def ask_model(
         if is_observed:
             name = type(adapter).__name__
             yield Tell(events.Formatted(request.digest, attempt, name, len(request.messages), len(request.tools)))
-        response = yield CallModel(request, asker.lm, (reader or partial(adapter.reader, signature)) if is_observed else None, attempt)
+        act = CallModel(request, asker.lm, (reader or partial(adapter.reader, signature)) if is_observed else None, attempt)
+        response = _NO_ANSWER
         try:
+            response = yield from _call(act, adapter)
             if is_observed:
                 return (yield from _parse_observed(adapter, signature, request, response, read, attempt)), response
             return _parse(adapter, signature, response, read), response
@@ -135,6 +139,18 @@ def ask_model(
             repair = adapter.repair_messages(signature, response, error, native=len(request.tools) > 0)
             request = request.following(request.messages.then(*repair))
     raise first or AssertionError  # the first: the loop ran at least once and did not return
+
+
+def _call(act: CallModel, adapter: Adapter) -> Generator[Act, Any, Response]:
+    """The answer; raises `AdapterParseError` if the server could not parse what its model wrote."""
+    try:
+        return (yield act)
+    except BadRequestError as error:
+        if _UNPARSED not in str(error):
+            raise
+        problem = "the server could not parse it: it does not have the form in which this model writes calls"
+        code = "invalid_tool_calls" if act.request.tools else "invalid_outputs"
+        raise AdapterParseError(type(adapter).__name__, "", [("", problem)], code=code) from error
 
 
 def _parse_observed(  # noqa: PLR0917  `_parse`, and what its events say
@@ -169,52 +185,6 @@ def _as_request(made: Any) -> Request:
     except InputError as error:
         msg = f"An adapter's `request` returns a `Request`, found {shown(made)}: {error}"
         raise ToolCallError("invalid_request", msg, raw=made) from error
-
-
-# -- what a program is called with, besides its inputs -----------------------------------------------------------
-
-
-def split_inputs(
-    signature: type[Signature], inputs: Mapping[str, Any], own: Iterable[str], toolbox: Toolbox
-) -> tuple[dict[str, Any], Mapping[str, Any], Toolbox]:
-    """A call's keywords as the program's own, the inputs, and the tools of this call: `toolbox` and those that inputs declare.
-
-    An input field wins over a keyword of its name.
-    """
-    kept = {name: inputs[name] for name in own if name in inputs and name not in signature.input_fields}
-    given = {name: value for name, value in inputs.items() if name not in kept}
-    if tool_inputs(signature):
-        from ferrule.programs.tool_use.inputs import declare_tools  # late: few signatures declare tools
-
-        given, toolbox = declare_tools(signature, given, toolbox)
-    return kept, given, toolbox
-
-
-def check_positive(name: str, value: int) -> int:
-    """The most turns or steps of a run; raises `ConfigurationError` for anything but a whole number of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
-        raise ConfigurationError(f"`{name}` must be a whole number of at least 1, found {value!r}.")
-    return value
-
-
-def list_demos(demos: Any, error: type[FerruleError]) -> list[Any]:
-    """The demos as a new list, empty for None; raises `error` for anything but an iterable. The adapter checks each demo."""
-    if demos is None:
-        return []
-    is_one = hasattr(demos, "keys")  # a mapping, or one of DSPy's examples
-    if is_one or isinstance(demos, (str, bytes)) or not isinstance(demos, Iterable):
-        msg = f"`demos` takes a list of mappings of fields, found {shown(demos)}.{' Write `[...]` around a single one.' if is_one else ''}"
-        raise error(msg)
-    return list(cast("Iterable[Any]", demos))
-
-
-def _config_of_call(config: Any) -> Mapping[str, Any]:
-    """The settings of one call, empty for None; raises `InputError` for anything but a mapping."""
-    if config is None:
-        return {}
-    if not isinstance(config, Mapping):
-        raise InputError(f"`config` takes a mapping of settings by name, such as `{{'temperature': 0}}`; found {shown(config)}.")
-    return cast("Mapping[str, Any]", config)
 
 
 # -- outputs that use a feature of the model: the types read them from the whole answer ---------------------------

@@ -23,11 +23,10 @@ from ferrule.programs.asking.ask import (
     Asker,
     ask_model,
     calls_natively,
-    check_positive,
     make_asker,
     refuses_tools,
-    split_inputs,
 )
+from ferrule.programs.asking.keywords import check_positive, split_inputs
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool, is_builtin
 from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.programs.react_loop.modes import Mode, Turn, native_mode, shorten, text_mode
