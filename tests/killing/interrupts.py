@@ -22,7 +22,7 @@ from killing import system_calls
 from killing.agents import Scenario
 from killing.judging import Expected, Fault, faults
 from killing.kills import Result, carry_on, tail, undisturbed, world_in
-from killing.processes import DONE, PATIENCE_S, REFUSED, WAITS, Child, run_role, work
+from killing.processes import DONE, PATIENCE_S, REFUSED, WAITS, Child, run_role, work, work_when_free
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -156,7 +156,7 @@ def _blocked(world: World, scenario: Scenario, *, elsewhere: bool) -> Iterator[F
             yield Fault("stuck", f"an interrupted process keeps the store: {error}")
             return
     if elsewhere:
-        ended = run_role(world, scenario, "worker", "")
+        ended = Child(world, partial(work_when_free, scenario)).ended()
         if ended.code not in {DONE, WAITS}:
             yield Fault("stuck", f"no other process could go on: {ended}, {tail(world)}")
 

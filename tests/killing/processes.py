@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -62,6 +63,19 @@ def work(world: World, scenario: Scenario, server: str = "", *, store: SQLiteSto
     else:
         run = agent.start(store=store, run_id=RUN, task=world.place.name)
     return settle(world, run)
+
+
+def work_when_free(scenario: Scenario, world: World, **options: Any) -> int:
+    """Work on the run as soon as no other process does."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        try:
+            code = work(world, scenario, **options)
+        except RunError:
+            time.sleep(0.01)
+        else:
+            return code
+    return REFUSED
 
 
 def settle(world: World, run: Run) -> int:

@@ -11,11 +11,10 @@ from functools import partial
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
-from ferrule import RunError
 from killing.agents import Scenario, decide
 from killing.judging import Expected, Fault, faults
 from killing.kills import Result, carry_on, tail, undisturbed, world_in
-from killing.processes import DONE, PATIENCE_S, REFUSED, WAITS, Child, cancel, run_role, work
+from killing.processes import DONE, PATIENCE_S, REFUSED, WAITS, Child, cancel, run_role, work, work_when_free
 from killing.world import RUN, Target, World
 
 if TYPE_CHECKING:
@@ -70,8 +69,8 @@ def heirs(world: World, scenario: Scenario, _moment: float, result: Result) -> t
 
 def patient_heir(world: World, scenario: Scenario, moment: float, result: Result) -> tuple[Scenario, int]:
     """A process is killed while another one waits for its run, which it then carries on."""
-    second = Child(world, partial(_work_when_free, scenario))
-    first = Child(world, partial(_work_when_free, scenario), Target(int(moment * 60)))
+    second = Child(world, partial(work_when_free, scenario))
+    first = Child(world, partial(work_when_free, scenario), Target(int(moment * 60)))
     ends = [first.ended(), second.ended()]
     if ends[1].code not in {WAITS, DONE}:
         result.faults.append(Fault("stuck", f"the heir ended with {ends[1]}: {tail(world)}"))
@@ -89,7 +88,7 @@ def stopped(world: World, scenario: Scenario, moment: float, result: Result) -> 
     if not first.stopped():
         first.ended()  # the run ended or waits before that point
         return scenario, 0
-    second = Child(world, partial(_work_when_free, scenario, lease_s=SHORT_LEASE_S))
+    second = Child(world, partial(_take_over, scenario))
     taken = second.ended() if int(moment * 100) % 2 else None
     if taken is None:  # the first one wakes while the second is at work
         _until(world, f"taken by {second.pid}")
@@ -142,17 +141,8 @@ def _work(scenario: Scenario, world: World, **options: Any) -> int:
     return work(world, scenario, **options)
 
 
-def _work_when_free(scenario: Scenario, world: World, **options: Any) -> int:
-    """Work on the run as soon as no other process does."""
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        try:
-            code = work(_Telling(world.place, world.point, world.slow_s), scenario, **options)
-        except RunError:
-            time.sleep(0.01)
-        else:
-            return code
-    return REFUSED
+def _take_over(scenario: Scenario, world: World) -> int:
+    return work_when_free(scenario, _Telling(world.place, world.point, world.slow_s), lease_s=SHORT_LEASE_S)
 
 
 class _Telling(World):
