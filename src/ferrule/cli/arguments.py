@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from inspect import isfunction
+from inspect import isawaitable, isfunction, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -20,6 +20,7 @@ from ferrule.programs.module import Module
 from ferrule.tools.execution.run import attempt
 from ferrule.tools.sources import load_module
 from ferrule.tools.tool import Tool
+from ferrule.values.calls.direct import discard
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -204,7 +205,11 @@ def _tools_of_file(place: str) -> list[Tool]:
 
 def _run_file(place: str) -> tuple[ModuleType | None, BaseException | None]:
     """The module of a file, or the error of its code."""
-    return _run(partial(load_module, place, f"ferrule_tools_{Path(place).stem}"))
+    return _run(partial(load_module, place, _module_name(place)))
+
+
+def _module_name(place: str) -> str:
+    return f"ferrule_tools_{Path(place).stem}"
 
 
 def _run(code: Callable[[], R]) -> tuple[R | None, BaseException | None]:
@@ -221,20 +226,49 @@ def _describe(error: BaseException) -> str:
 
 def find_program(place: str) -> Module:
     """The program at `module:attribute` or `file.py:attribute`."""
+    found = _find_attribute(place, "program")
+    if not isinstance(found, Module):
+        raise ConfigurationError(f"{place!r} is no program: found {shown(found)}.")
+    return found
+
+
+def make_deps(place: str) -> Any:
+    """The value at `module:attribute` or `file.py:attribute`; of a function or a class, what it returns. Called without arguments."""
+    found = _find_attribute(place, "deps")
+    if not callable(found):
+        if found is None:
+            raise ConfigurationError(f"`--deps {place}`: there is no such name, or it is None.")
+        return found
+    try:
+        signature(found).bind()
+    except TypeError as error:
+        raise ConfigurationError(f"`--deps {place}` is called without arguments, but it needs some: {error}.") from error
+    except ValueError:  # a class of another language has no signature to read
+        pass
+    made, error = _run(found)
+    if error is not None:
+        raise ConfigurationError(f"`--deps {place}` raised {_describe(error)}") from error
+    if isawaitable(made):
+        discard(made)
+        raise ConfigurationError(f"`--deps {place}` is async: name a function that returns the value itself.")
+    return made
+
+
+def _find_attribute(place: str, what: str) -> Any:
     where, _, name = place.rpartition(":")
     if not where or not name:
-        raise ConfigurationError(f"Name the program as module:attribute or file.py:attribute; found {place!r}.")
+        raise ConfigurationError(f"Name the {what} as module:attribute or file.py:attribute; found {place!r}.")
     if where.endswith(".py"):
-        module, error = _run_file(where)
+        loaded = sys.modules.get(_module_name(where))
+        # The file of the program is not run again: its classes would be others than those that its tools declare.
+        is_same = what == "deps" and loaded is not None and loaded.__file__ == str(Path(where).resolve())
+        module, error = (loaded, None) if is_same else _run_file(where)
         if module is None:
             msg = f"The file {where!r} cannot be loaded: {_describe(error) if error is not None else 'it is no Python file'}"
             raise ConfigurationError(msg) from error
     else:
         module = _import(where, where)
-    found: object = getattr(module, name, None)
-    if not isinstance(found, Module):
-        raise ConfigurationError(f"{place!r} is no program: found {shown(found)}.")
-    return found
+    return getattr(module, name, None)
 
 
 def _import(name: str, place: str) -> ModuleType:

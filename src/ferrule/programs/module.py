@@ -11,6 +11,7 @@ import copy
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule.errors import ConfigurationError
+from ferrule.programs.calling import Bound, acall, call, take_deps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,11 +56,11 @@ class Module:
 
     def forward(self, /, *args: Any, **inputs: Any) -> Any:
         """The program in plain Python. If the program is a flow, this runs it."""
-        return _call(self._as_flow(), args, inputs)
+        return call(self._as_flow(), args, inputs)
 
     async def aforward(self, /, *args: Any, **inputs: Any) -> Any:
         """`forward` on an event loop."""
-        return await _acall(self._as_flow(), args, inputs)
+        return await acall(self._as_flow(), args, inputs)
 
     def _as_flow(self) -> Any:
         if type(self).flow is Module.flow:
@@ -71,36 +72,40 @@ class Module:
     def __call__(self, /, *args: Any, **inputs: Any) -> Any:
         """Run to the end and return the prediction. Raises `ConfirmationRequired` if a person must decide; it carries the run.
 
-        `resume_state=` resumes such a run: a `ResumeState`, or the exception itself, which means "yes".
+        `resume_state=` resumes such a run: a `ResumeState`, or the exception itself, which means "yes". `deps=` is what tools find in
+        their `Context`; it is never stored. If the program has an input of that name, it is the input: `program.bind(deps=1)(deps=...)`
+        passes both. Raises `ConfigurationError` if a tool declares `Context[X]` and `deps` is missing or no `X`.
         """
+        deps = take_deps(self, inputs)
         if "resume_state" in inputs:
             from ferrule.programs.lifecycle.resume import resume_program
 
-            return resume_program(self, inputs.pop("resume_state"), inputs)
-        return _call(self, args, inputs)
+            return resume_program(self, inputs.pop("resume_state"), inputs, deps)
+        return call(self, args, inputs, deps)
 
     async def acall(self, /, *args: Any, **inputs: Any) -> Any:
         """`__call__` on an event loop."""
+        deps = take_deps(self, inputs)
         if "resume_state" in inputs:
             from ferrule.programs.lifecycle.resume import aresume_program
 
-            return await aresume_program(self, inputs.pop("resume_state"), inputs)
-        return await _acall(self, args, inputs)
+            return await aresume_program(self, inputs.pop("resume_state"), inputs, deps)
+        return await acall(self, args, inputs, deps)
 
-    def resume(self, response: Any, state: Any) -> Any:
+    def resume(self, response: Any, state: Any, *, deps: Any = None) -> Any:
         """Resume a run that waits. `response` is "yes", "no", a JSON object of changed arguments, or text for the model.
 
         `state` is the `ConfirmationRequired` that was raised. Returns the prediction; raises the next `ConfirmationRequired`.
         """
         from ferrule.programs.lifecycle.resume import ResumeState, resume_program
 
-        return resume_program(self, ResumeState(state, response), {})
+        return resume_program(self, ResumeState(state, response), {}, deps)
 
-    async def aresume(self, response: Any, state: Any) -> Any:
+    async def aresume(self, response: Any, state: Any, *, deps: Any = None) -> Any:
         """`resume` on an event loop."""
         from ferrule.programs.lifecycle.resume import ResumeState, aresume_program
 
-        return await aresume_program(self, ResumeState(state, response), {})
+        return await aresume_program(self, ResumeState(state, response), {}, deps)
 
     def bind(self, /, *args: Any, **inputs: Any) -> Bound:
         """The program with its inputs. Needed for inputs named like a keyword of `start`: `program.bind(run_id=7).start()`."""
@@ -110,12 +115,14 @@ class Module:
         """Run until the end, a question or an error, and return the `Run`.
 
         With a `store` every answer is stored before the program sees it, so that any process can resume the run: `Run.load(store, id,
-        program)`. Tools find `deps` in their `Context`; it is never stored. Raises `StoreError` if the run cannot be stored.
+        program)`. For `deps`, see `__call__`. Raises `StoreError` if the run cannot be stored.
         """
+        deps = take_deps(self, inputs, deps)
         return self.bind(**inputs).start(store=store, run_id=run_id, deps=deps)
 
     async def astart(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None, **inputs: Any) -> Run:
         """`start` on an event loop."""
+        deps = take_deps(self, inputs, deps)
         return await self.bind(**inputs).astart(store=store, run_id=run_id, deps=deps)
 
     def stream(
@@ -125,10 +132,11 @@ class Module:
 
         `resume_state=` resumes a run, as in a call.
         """
+        deps = take_deps(self, inputs, deps)
         if "resume_state" in inputs:
             from ferrule.programs.lifecycle.resume import resume_stream
 
-            return resume_stream(self, inputs.pop("resume_state"), inputs)
+            return resume_stream(self, inputs.pop("resume_state"), inputs, deps)
         return self.bind(*args, **inputs).stream(store=store, run_id=run_id, deps=deps)
 
     astream = stream
@@ -141,14 +149,16 @@ class Module:
         *,
         progress: bool = True,
         return_exceptions: bool = False,
+        deps: Any = None,
     ) -> list[Any]:
         """One run for each mapping of inputs, several at once in threads; predictions in the inputs' order.
 
         At most `max_concurrency` run at once; None means the setting `max_workers`, or 8 without that setting.
+        Every run has the same `deps`.
         """
         from ferrule.programs.lifecycle.batch import run_batch
 
-        return run_batch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions)
+        return run_batch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions, deps=deps)
 
     async def abatch(
         self,
@@ -157,11 +167,14 @@ class Module:
         *,
         progress: bool = True,
         return_exceptions: bool = False,
+        deps: Any = None,
     ) -> list[Any]:
         """`batch` as tasks on this event loop."""
         from ferrule.programs.lifecycle.batch import arun_batch
 
-        return await arun_batch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions)
+        return await arun_batch(
+            self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions, deps=deps
+        )
 
     def as_tool(self, name: str | None = None, description: str | None = None, **keywords: Any) -> Tool:
         """The program as a tool: its arguments are the inputs of the signature, its result is the outputs.
@@ -242,50 +255,6 @@ class Module:
         read_program(self, path, tools=tools)
 
 
-class Bound:
-    """A program and the inputs of one run."""
-
-    def __init__(self, program: Module, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> None:
-        self.program = program
-        self.args = args
-        self.inputs = dict(inputs)
-
-    def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None) -> Run:
-        """See `Module.start`."""
-        from ferrule.runs.run import execute
-
-        run = self._run(store, run_id, deps)
-        execute(run)
-        return run
-
-    async def astart(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None) -> Run:
-        """See `Module.astart`."""
-        from ferrule.runs.run import aexecute
-
-        run = self._run(store, run_id, deps)
-        await aexecute(run)
-        return run
-
-    def stream(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None) -> EventStream:
-        """See `Module.stream`."""
-        from ferrule.runs.stream import EventStream
-
-        return EventStream(self._run(store, run_id, deps))
-
-    def _run(self, store: Store | None, run_id: str | None, deps: Any) -> Run:
-        from ferrule.runs.run import Run
-
-        run = Run(self.program, self.args, self.inputs, run_id=run_id)
-        run.deps = deps
-        if store is not None:
-            run.keep(store)
-        return run
-
-    def __call__(self) -> Any:
-        """Run to the end and return the prediction."""
-        return self.program(*self.args, **self.inputs)
-
-
 class _FlowOnly:
     """A program's flow as a program: `super().forward(...)` runs it in a subclass that has its own `forward`."""
 
@@ -295,6 +264,7 @@ class _FlowOnly:
 
     def __init__(self, module: Module) -> None:
         self.name = f"{module.name}.flow"
+        self.predictors = module.predictors
         self.flow = module.flow
         self.forward = module.forward
         self.aforward = module.aforward
@@ -328,15 +298,3 @@ def _elements(found: Any) -> Sequence[tuple[Any, Any]]:
     if isinstance(found, dict):
         return tuple(cast("dict[Any, Any]", found).items())
     return tuple(enumerate(cast("list[Any]", found))) if isinstance(found, (list, tuple)) else ()
-
-
-def _call(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
-    from ferrule.runs.run import call_program  # late: naming a program must stay cheap
-
-    return call_program(program, args, inputs)
-
-
-async def _acall(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
-    from ferrule.runs.run import acall_program
-
-    return await acall_program(program, args, inputs)

@@ -180,12 +180,11 @@ class CallPlace(Changing):
         if self.checked is None or self.checked.arguments is not arguments:
             slot, db = f"{slot}>{self.direct_calls}", None
             self.direct_calls += 1
-        run = self.frame.run if self.frame is not None else None
         return Context(
             run_id=self.run_id,
             call_id=self.call_id,
             key=key_of(self.run_id, slot, tool.name, arguments.shown),
-            deps=run.deps if run is not None else None,
+            deps=self.frame.deps if self.frame is not None else None,
             db=db,
             tell=self.progress if self.tell is not None else None,
             stopped=lambda: self.cancelled,

@@ -14,6 +14,7 @@ from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, RunError, StoreError
 from ferrule.runs.confirmation.decisions import open_grants, put_decision, register, revoke_grant
+from ferrule.runs.driver.deps import check_program_deps, check_run_deps
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.journal.journal import Journal, replayed_only
 from ferrule.runs.limits import Budget
@@ -98,15 +99,18 @@ class Run(RunState):
         """
         revoke_grant(self, grant_id, by=by)
 
-    def resume(self) -> Run:
-        """Continue the run: replay the journal, then act. Returns this run, which may wait again."""
-        self.goes_on(resumed=True)
+    def resume(self, *, deps: Any = None) -> Run:
+        """Continue the run: replay the journal, then act. Returns this run, which may wait again.
+
+        `deps` replace those of the run. Raises `ConfigurationError` if a tool needs some and there are none; then nothing is executed.
+        """
+        self.goes_on(resumed=True, deps=deps)
         execute(self)
         return self
 
-    async def aresume(self) -> Run:
+    async def aresume(self, *, deps: Any = None) -> Run:
         """`resume` on this event loop."""
-        self.goes_on(resumed=True)
+        self.goes_on(resumed=True, deps=deps)
         await aexecute(self)
         return self
 
@@ -135,13 +139,12 @@ class Run(RunState):
         head = {**parse_object(stored.head, "the head of a run"), "status": stored.status}
         if stored.status != "waiting":  # questions from before it resumed are outdated
             head["questions"] = []
-        run = cls._from_head(head, stored.entries, program, tools, migrate=migrate)
+        run = cls._from_head(head, stored.entries, program, tools, migrate=migrate, deps=deps)
         revoked = {key: each for key, each in run.answers.items() if each.kind == "revoke"}
         decided = [read_decision(parse_object(text, "a decision")) for text in stored.decisions]
         run.answers = {**revoked, **{each.question_id: each for each in decided}}
         known = {each.question_id for each in run.decisions}
         run.decisions += [each for each in decided if each.question_id not in known]
-        run.deps = deps
         run.kept = StoredRun(store, run, is_new=False)
         return run
 
@@ -166,19 +169,19 @@ class Run(RunState):
         from ferrule.runs.journal.encode import parse_object
 
         head = parse_object(text, "a run")
-        run = cls._from_head(head, head.get("journal", ()), program, tools, migrate=migrate)
-        run.deps = deps
-        return run
+        return cls._from_head(head, head.get("journal", ()), program, tools, migrate=migrate, deps=deps)
 
     @classmethod
-    def _from_head(cls, head: dict[str, Any], entries: Iterable[Any], program: Program, tools: Iterable[Any], *, migrate: bool) -> Run:
+    def _from_head(
+        cls, head: dict[str, Any], entries: Iterable[Any], program: Program, tools: Iterable[Any], *, migrate: bool, deps: Any
+    ) -> Run:
         from ferrule.runs.journal.encode import read_entry
         from ferrule.runs.store.document import check_head, read_inputs, restore
 
         check_head(head, program, migrate=migrate)
         tools = tuple(tools)
         args, inputs = read_inputs(head, program, tools)
-        run = cls(program, args, inputs, run_id=head["id"])
+        run = cls(program, args, inputs, run_id=head["id"], deps=deps)
         run.extra_tools = tools
         run.journal.entries.extend(map(read_entry, entries))
         restore(run, head)
@@ -204,8 +207,8 @@ class Run(RunState):
                 unread.release()
 
     def _rebuild_outcome(self) -> None:
-        again = Run(self.program, self.args, self.inputs, run_id=self.id)
-        again.key, again.deps, again.extra_tools = self.key, self.deps, self.extra_tools
+        again = Run(self.program, self.args, self.inputs, run_id=self.id, deps=self.deps)
+        again.key, again.extra_tools = self.key, self.extra_tools
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
         again.journal = Journal(self.journal.entries, replayed_only)
         with settings.entered(Scope(settings.scope().overrides)):  # a reader, perhaps inside a tool, is not charged for the replay
@@ -235,6 +238,8 @@ async def aexecute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: b
 
 async def _execute(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool) -> None:
     run.goes_on()
+    if not is_silent:
+        check_run_deps(run)
     if run.kept is not None and blocks:
         run.kept.open()
     elif run.kept is not None:
@@ -268,32 +273,35 @@ async def _aopen(run: Run, kept: Persistence) -> None:
         raise
 
 
-def call_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+def call_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None) -> Any:
     """Execute a program and return its result: in a child frame of the run that executes here, otherwise as a separate run."""
     frame = _running_frame()
     if frame is None:
-        run = Run(program, args, inputs)
+        run = Run(program, args, inputs, deps=deps)
         execute(run)
         return run.prediction
-    with _child(frame, program, args, inputs) as child:
+    with _child(frame, program, args, inputs, deps) as child:
         return offload.run_blocking(perform(child, program, args, inputs, blocks=True))
 
 
-async def acall_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Any:
+async def acall_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None) -> Any:
     """`call_program` on this event loop."""
     frame = _running_frame()
     if frame is None:
-        run = Run(program, args, inputs)
+        run = Run(program, args, inputs, deps=deps)
         await aexecute(run)
         return run.prediction
-    with _child(frame, program, args, inputs) as child:
+    with _child(frame, program, args, inputs, deps) as child:
         return await perform(child, program, args, inputs, blocks=False)
 
 
 @contextmanager
-def _child(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Generator[Frame]:
+def _child(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any) -> Generator[Frame]:
     child = frame.child(program, args, inputs)
     try:
+        if deps is not None:
+            child.deps = deps
+        check_program_deps(program, child.deps)
         with settings.entered(Scope(settings.scope().overrides, child)):
             yield child
     finally:
@@ -327,7 +335,7 @@ def _release(run: Run) -> None:
         run.kept.close()
     except StoreError as error:
         # Every answer is on disk, but the final status is not. So the run counts as crashed, and resuming it reaches the same end.
-        if not _is_interrupted(run):
+        if not run.is_interrupted:
             run.error, run.status = run.error or error, "failed"
 
 
@@ -335,9 +343,5 @@ def _announce_end(run: Run) -> None:
     error = run.error
     if run.tell is not None:
         run.tell(events.RunFinished(prediction=run.outcome) if run.status == "done" else events.RunFinished(error=error))
-    if error is not None and _is_interrupted(run):
+    if error is not None and run.is_interrupted:
         raise error  # KeyboardInterrupt, CancelledError, SystemExit: the run is resumable, and the interrupt propagates
-
-
-def _is_interrupted(run: Run) -> bool:
-    return run.error is not None and not isinstance(run.error, Exception)

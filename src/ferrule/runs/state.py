@@ -58,6 +58,8 @@ class Frame(Changing):
     tell: Observers | None = None
     budget: Budget | None = None
     """The budget that holds here; None without limits."""
+    deps: Any = None
+    """What tools find in `Context.deps` here; None if none were passed."""
 
     last_calls: int = -1
     """Model calls left for the program to finish after a limit was reached; -1 before that."""
@@ -114,13 +116,14 @@ class Frame(Changing):
     def inner(self, path: str) -> Frame:
         """A frame inside this one."""
         live = not self.run.journal.replaying
-        return Frame(self.run, path, life=self.life, tell=self.tell, budget=self.budget, live=live, outer=self)
+        return Frame(self.run, path, life=self.life, tell=self.tell, budget=self.budget, deps=self.deps, live=live, outer=self)
 
     def tool_frame(self, slot: str, name: str, place: CallPlace) -> Frame:
         """A frame for a program called as the tool `name`: its slots are below the call's slot."""
         tell = self.tell.inside(place.call_id) if self.tell is not None else None
         live = not self.run.journal.has_begun(slot)
-        return Frame(self.run, f"{slot}/{name}/", life=place, tell=tell, budget=Budget(outer=self.budget), live=live, outer=self)
+        budget = Budget(outer=self.budget)
+        return Frame(self.run, f"{slot}/{name}/", life=place, tell=tell, budget=budget, deps=self.deps, live=live, outer=self)
 
     def add_usage(self, usage: Usage) -> None:
         """Count tokens, here and in every frame around this one, so that an interrupted run counts its inner spending too."""
@@ -188,7 +191,9 @@ class RunState:
         "tell", "tokens", "trace", "unread", "wants_deltas",
     )  # fmt: skip
 
-    def __init__(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, run_id: str | None = None) -> None:
+    def __init__(
+        self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, run_id: str | None = None, deps: Any = None
+    ) -> None:
         chance = secrets.token_bytes(32)
         self.id = chance[:16].hex() if run_id is None else _checked_id(run_id)
         self.program = program
@@ -224,7 +229,7 @@ class RunState:
         self.answers: dict[str, Decision] = {}
         self.key = chance[16:]
         """Secret from which the ids of this run's questions are made; kept with the run."""
-        self.deps: Any = None
+        self.deps = deps
         """Dependencies passed to tools (`Context.deps`); never stored."""
         self.kept: Persistence | None = None
         """The run's place in a store; None for a run in memory only."""
@@ -249,7 +254,7 @@ class RunState:
             self.executing = True
         self.status, self.error, self.trace, self.pending, self.steps = "running", None, None, (), []
         budget = within.frame.budget if within and within.frame else None
-        self.root = root = Frame(self, life=Execution(within), tell=tell, budget=budget)
+        self.root = root = Frame(self, life=Execution(within), tell=tell, budget=budget, deps=self.deps)
         self.tokens = root.tokens
         self.tell = tell
         self.wants_deltas = wants_deltas
@@ -279,11 +284,13 @@ class RunState:
         if self.kept is not None:
             self.kept.store.cancel(self.id)
 
-    def goes_on(self, *, resumed: bool = False) -> None:
+    def goes_on(self, *, resumed: bool = False, deps: Any = None) -> None:
         """Before an execution: clear the cancellation of an earlier execution; later cancellations apply to this one.
 
-        A cancellation before the first execution also applies, unless the run is resumed.
+        A cancellation before the first execution also applies, unless the run is resumed. `deps` replace those of the run, unless None.
         """
+        if deps is not None:
+            self.deps = deps
         with _BEGINNING:
             if not self.executing and (resumed or self.status != "running"):
                 self.cancelled = False
@@ -293,6 +300,11 @@ class RunState:
         untaken = {key for key, each in self.answers.items() if each.kind != "revoke"}
         self.answers = {key: each for key, each in self.answers.items() if key not in untaken}
         self.decisions = [each for each in self.decisions if each.question_id not in untaken]
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it ended by Ctrl-C, a cancellation or an exit, which is raised again and not only recorded."""
+        return self.error is not None and not isinstance(self.error, Exception)
 
     def _end(self) -> None:
         root = self.root

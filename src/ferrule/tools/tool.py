@@ -15,6 +15,7 @@ from ferrule.errors import ToolDefinitionError
 from ferrule.tools.arguments.checker import Checker
 from ferrule.tools.definition import attributes
 from ferrule.tools.definition.constructor import define_tool
+from ferrule.tools.definition.deps import accept_no_deps
 from ferrule.tools.definition.export import call_schema, tool_line, tool_state
 from ferrule.tools.definition.parameters import build_parameters
 from ferrule.tools.execution.consent import consent, needs_person
@@ -304,6 +305,8 @@ class Tool(attributes.ToolAttributes, Type):
 
     def with_context(self, arguments: CheckedArguments, context: Context[Any], caller: Any) -> CheckedArguments:
         """Checked arguments with the `Context` and the caller in their places, unless those are filled already."""
+        if self._found.context and not context.has_deps:
+            accept_no_deps(self, context)
         return attributes.fill_context(self._found, arguments, context, caller)
 
     def _ready(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CheckedArguments:
@@ -316,7 +319,7 @@ class Tool(attributes.ToolAttributes, Type):
         asks = self.require_confirmation and (self.mcp is None or getattr(self.func, "asks_directly", True))
         if asks and needs_person(self, checked.shown):
             checked = consent(self, checked)
-        return checked if context is None else attributes.fill_context(self._found, checked, context, None)
+        return checked if context is None else self.with_context(checked, context, None)
 
     def _checked_by(self) -> Checker:
         checker = self._checker

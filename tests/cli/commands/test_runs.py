@@ -206,3 +206,90 @@ def test_a_run_that_fails_says_why_and_ends_with_code_1(here: Path, capsys: Any)
     assert out == "r: failed\n"
     assert err.startswith("ScriptError: ")
     assert "r  failed" in said(capsys, "runs")
+
+
+SHOP = """
+from pathlib import Path
+import ferrule
+
+class Shop:
+    def __init__(self, owner="ann"):
+        self.owner = owner
+
+def make():
+    return Shop("bob")
+
+shop = Shop("eve")
+wrong = "no shop"
+empty = None
+
+def needs(owner):
+    return Shop(owner)
+
+def fails():
+    raise OSError("no database")
+
+async def later():
+    return Shop()
+
+@ferrule.tool(require_confirmation=True)
+def pay(euros: int, ctx: ferrule.Context[Shop], to: str = "ann") -> str:
+    "Pay."
+    Path("paid").write_text(ctx.deps.owner)
+    return f"{ctx.deps.owner} paid {euros} to {to}"
+
+class Finishing(ferrule.ScriptedLM):
+    def complete(self, request):
+        return ferrule.ScriptedLM([{"name": "finish", "args": {"answer": "ok"}}]).complete(request)
+
+agent = ferrule.ReAct("task -> answer", [pay])
+agent.set_lm(Finishing([]))
+"""
+
+
+@pytest.fixture
+def shop(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A run with an approved call of a tool that needs deps."""
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    (here / "shop.py").write_text(SHOP)
+    waiting("r")
+    said(capsys, "approve", "r")
+    return here
+
+
+@pytest.mark.parametrize(
+    ("program", "deps", "owner"),
+    [
+        ("shop:agent", "shop:make", "bob"),
+        ("shop:agent", "shop:Shop", "ann"),
+        ("shop:agent", "shop:shop", "eve"),
+        ("shop.py:agent", "shop.py:make", "bob"),
+    ],
+)
+def test_resume_takes_deps_from_a_function_a_class_or_a_value(shop: Path, capsys: Any, program: str, deps: str, owner: str) -> None:
+    """api.md, 21."""
+    said(capsys, "resume", "r", "--program", program, "--deps", deps)
+    assert f"{owner} paid 3 to ann" in said(capsys, "show", "r")
+
+
+@pytest.mark.parametrize(
+    ("deps", "says"),
+    [
+        (None, "--deps module:factory"),
+        ("shop:wrong", "of the type `str`"),
+        ("shop:absent", "there is no such name, or it is None"),
+        ("shop:empty", "there is no such name, or it is None"),
+        ("shop:needs", "is called without arguments"),
+        ("shop:fails", "`--deps shop:fails` raised OSError: no database"),
+        ("shop:later", "is async"),
+        ("shop", "Name the deps as module:attribute"),
+        ("no_such_module:make", "neither a file, nor a folder, nor a module"),
+    ],
+)
+def test_resume_without_the_deps_that_a_tool_needs_runs_nothing(shop: Path, capsys: Any, deps: str | None, says: str) -> None:
+    """api.md, 21: an exit code for scripts, and the run still waits with its decision."""
+    assert says in said(capsys, "resume", "r", "--program", "shop:agent", *(["--deps", deps] if deps else []), code=2)
+    assert not (shop / "paid").exists()
+    assert "decided" in said(capsys, "runs", "--status", "waiting")
+    said(capsys, "resume", "r", "--program", "shop:agent", "--deps", "shop:make")
+    assert (shop / "paid").read_text() == "bob"

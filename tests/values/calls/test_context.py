@@ -24,6 +24,16 @@ def test_one_made_by_hand_serves_a_test_of_a_tool() -> None:
         _ = context.db
 
 
+def test_deps_that_were_not_passed_say_what_to_pass() -> None:
+    """api.md, 21: an error where a tool reads them, instead of a None that it goes on with."""
+    context = Context()
+    assert not context.has_deps
+    with pytest.raises(ConfigurationError, match=r"deps=\.\.\..*--deps module:factory.*Context\(deps=\.\.\.\)"):
+        _ = context.deps
+    context.without_deps()
+    assert context.deps is None
+
+
 def test_does_not_show_its_deps() -> None:
     """api.md, 9: secrets come by `deps`."""
     assert "hunter2" not in repr(Context(deps="hunter2", run_id="r"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from ferrule import settings
-from ferrule.cli.arguments import find_program
+from ferrule.cli.arguments import find_program, make_deps
 from ferrule.cli.commands.tools import JSON  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
@@ -128,13 +128,15 @@ def resume_run(
     program: Annotated[str, typer.Option(help="The program of the run: module:attribute, or file.py:attribute.")],
     store: _File = "ferrule.db",
     lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that the program sets.")] = None,
+    deps: Annotated[str | None, typer.Option(help="What tools find in `ctx.deps`: module:factory, a function without arguments.")] = None,
 ) -> int:
     """Resume a run until it ends or waits. Exit status: 0 done, 1 failed, 3 a person must decide."""
     from ferrule.models.hosted import LM
     from ferrule.runs.run import Run
 
     with _open_store(store) as opened:
-        loaded = Run.load(opened, _find_run(opened, run).id, find_program(program))
+        found = _find_run(opened, run).id
+        loaded = Run.load(opened, found, find_program(program), deps=None if deps is None else make_deps(deps))
         with settings.context(**({"lm": LM(lm)} if lm is not None else {})):
             loaded.resume()
     _print(f"{loaded.id}: {loaded.status}")

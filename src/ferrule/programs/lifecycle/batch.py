@@ -17,17 +17,24 @@ from ferrule.errors import InputError, shown
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from ferrule.programs.calling import Bound
+
 _DEFAULT_CONCURRENCY = 8
 _Item = dict[str, Any] | InputError
 
 
-class _Callable(Protocol):
-    def __call__(self, **inputs: Any) -> Any: ...
-    async def acall(self, **inputs: Any) -> Any: ...
+class _Program(Protocol):
+    def bind(self, /, **inputs: Any) -> Bound: ...
 
 
 def run_batch(
-    program: _Callable, inputs: Iterable[Mapping[str, Any]], *, max_concurrency: int | None, progress: bool, return_exceptions: bool
+    program: _Program,
+    inputs: Iterable[Mapping[str, Any]],
+    *,
+    max_concurrency: int | None,
+    progress: bool,
+    return_exceptions: bool,
+    deps: Any,
 ) -> list[Any]:
     """See `Module.batch`. The first error ends the batch, unless `return_exceptions` puts errors in their places."""
     batch = _Batch(inputs, progress=progress, placed=(Exception,) if return_exceptions else ())
@@ -36,7 +43,7 @@ def run_batch(
         if batch.error is not None:
             return None
         with batch.noting_errors():  # before this thread takes the next item
-            return program(**_inputs_of(item))
+            return program.bind(**_inputs_of(item))(deps=deps)
 
     # A pool of its own: batches run whole programs, whose tools need the shared pool.
     pool = ThreadPoolExecutor(_workers(max_concurrency), thread_name_prefix="ferrule-batch", initializer=offload.inherit_loop_wait())
@@ -56,7 +63,13 @@ def run_batch(
 
 
 async def arun_batch(
-    program: _Callable, inputs: Iterable[Mapping[str, Any]], *, max_concurrency: int | None, progress: bool, return_exceptions: bool
+    program: _Program,
+    inputs: Iterable[Mapping[str, Any]],
+    *,
+    max_concurrency: int | None,
+    progress: bool,
+    return_exceptions: bool,
+    deps: Any,
 ) -> list[Any]:
     """See `Module.abatch`."""
     import asyncio
@@ -70,7 +83,7 @@ async def arun_batch(
             if batch.error is not None:
                 return None
             with batch.noting_errors():  # before the place is free for the next item
-                return await program.acall(**_inputs_of(item))
+                return await program.bind(**_inputs_of(item)).acall(deps=deps)
 
     tasks = [asyncio.create_task(run(item)) for item in batch.items]
     for task in tasks:

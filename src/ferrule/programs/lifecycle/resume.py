@@ -62,28 +62,28 @@ class ResumeState:
             self.run.answer(question.decide(self.response).signed(via="resume"))
 
 
-def resume_program(program: Any, state: Any, inputs: Mapping[str, Any]) -> Any:
+def resume_program(program: Any, state: Any, inputs: Mapping[str, Any], deps: Any) -> Any:
     """Resume, and return the prediction. Raises `ConfirmationRequired` with the next question, if there is one."""
-    run = _decided_run(program, state, inputs)
+    run = _decided_run(program, state, inputs, deps)
     if run.status != "done":
         execute(run)
     return run.prediction
 
 
-async def aresume_program(program: Any, state: Any, inputs: Mapping[str, Any]) -> Any:
+async def aresume_program(program: Any, state: Any, inputs: Mapping[str, Any], deps: Any) -> Any:
     """`resume_program` on this event loop."""
-    run = _decided_run(program, state, inputs)
+    run = _decided_run(program, state, inputs, deps)
     if run.status != "done":
         await aexecute(run)
     return run.prediction
 
 
-def resume_stream(program: Any, state: Any, inputs: Mapping[str, Any]) -> EventStream:
+def resume_stream(program: Any, state: Any, inputs: Mapping[str, Any], deps: Any) -> EventStream:
     """The events of a run that is resumed."""
-    return EventStream(_decided_run(program, state, inputs))
+    return EventStream(_decided_run(program, state, inputs, deps))
 
 
-def _decided_run(program: Any, given: Any, inputs: Mapping[str, Any]) -> Run:
+def _decided_run(program: Any, given: Any, inputs: Mapping[str, Any], deps: Any) -> Run:
     """The run of a `ResumeState`, a `ConfirmationRequired` or a run, with its decision.
 
     Raises `DecisionError` for a decision that does not fit, `RunError` for another program's run, and `InputError` for inputs that differ
@@ -100,19 +100,24 @@ def _decided_run(program: Any, given: Any, inputs: Mapping[str, Any]) -> Run:
             msg = f"A run resumes with the inputs it was started with; `{name}` is {shown(value)} now. Leave inputs out when resuming."
             raise InputError(msg)
     state.decide()
-    run.goes_on(resumed=True)
+    run.goes_on(resumed=True, deps=deps)
     return run
 
 
 def run_until_done(
-    program: Any, inputs: Mapping[str, Any] | None = None, *, decide: Callable[[Question], Said | None], max_confirmations: int = 20
+    program: Any,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    decide: Callable[[Question], Said | None],
+    max_confirmations: int = 20,
+    deps: Any = None,
 ) -> Any:
     """Run a program to its end and return the prediction; `decide` is called with each question.
 
     It returns a decision (`question.approve()`) or a person's words ("yes", "no", changed arguments, text); with None the run stays
     waiting. Raises `ConfirmationRequired`, which carries the run, for a question without a decision or after `max_confirmations`.
     """
-    run = program.bind(**(inputs or {})).start()
+    run = program.bind(**(inputs or {})).start(deps=deps)
     asked = 0
     while run.status == "waiting":
         for question in run.pending:
@@ -128,9 +133,10 @@ async def arun_until_done(
     *,
     decide: Callable[[Question], Said | Awaitable[Said | None] | None],
     max_confirmations: int = 20,
+    deps: Any = None,
 ) -> Any:
     """`run_until_done` on this event loop; `decide` may be async."""
-    run = await program.bind(**(inputs or {})).astart()
+    run = await program.bind(**(inputs or {})).astart(deps=deps)
     asked = 0
     while run.status == "waiting":
         for question in run.pending:

@@ -8,6 +8,7 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from ferrule.tools.definition.deps import deps_type
 from ferrule.tools.definition.export import wire_name
 from ferrule.tools.definition.inspect_function import FunctionSpec, description_in, field_of, parameter_docs
 from ferrule.tools.definition.parameters import type_of
@@ -65,6 +66,8 @@ class ToolAttributes:
         """Whether `effect="once"` was given, and is not only the default."""
         takes_context: bool
         """Whether the run fills a parameter of it: a `Context`, or the caller."""
+        deps_type: Any
+        """The type of `deps` that it needs: `X` of its `Context[X]`, as text if not known at run time; `Any` if it says nothing."""
         _given: ToolDefinition
         _found: FunctionSpec
     else:
@@ -117,6 +120,8 @@ def late_attribute(name: str, given: ToolDefinition, found: FunctionSpec, parame
         from ferrule.values.schema.python_types import convert_input_schema_to_tool_args
 
         return convert_input_schema_to_tool_args(given.mcp.input_schema)[_OF_ARGUMENTS.index(name)]
+    if name == "deps_type":
+        return deps_type(given.func, found.context_hint)
     if name == "args":
         return copy.deepcopy(parameters().schema["properties"])
     if name == "arg_types":

@@ -65,6 +65,8 @@ class FunctionSpec(Record):
     """The parameter that takes a `Context`, also left out; empty if there is none."""
     context_at: int | None = None
     """Its place among the positional arguments, if it is positional-only."""
+    context_hint: Any = None
+    """Its annotation as it is written."""
 
 
 def inspect_function(
@@ -96,7 +98,7 @@ def inspect_function(
     annotations = {each.name: each.annotation for each in found if each.annotation is not each.empty}
     context = next((each for each, hint in annotations.items() if _is_context_annotation(function, hint)), "")
     hints = _resolve_annotations(function, name, {each: hint for each, hint in annotations.items() if each != context}, types_given)
-    context = context or next((each for each, hint in hints.items() if _is_context(hint)), "")
+    context = context or next((each for each, hint in hints.items() if find_context(hint)), "")
     context_at = next((k for k, each in enumerate(found) if each.name == context and each.kind is each.POSITIONAL_ONLY), None)
     found = [each for each in found if each.name != context]
     parameters: list[Parameter] = []
@@ -111,7 +113,7 @@ def inspect_function(
             parameters.append(Parameter(each.name, hint, default))
     order = tuple(each.name for each in found if each.kind in _BY_POSITION)
     only = tuple(each.name for each in found if each.kind is each.POSITIONAL_ONLY)
-    return FunctionSpec(name, doc, tuple(parameters), order, only, extra, caller, context, context_at)
+    return FunctionSpec(name, doc, tuple(parameters), order, only, extra, caller, context, context_at, annotations.get(context))
 
 
 def name_of(function: Any) -> str:
@@ -231,17 +233,17 @@ def _type_of_default(default: Any) -> Any:
     return kind if kind in _PLAIN else Any
 
 
-def _is_context(hint: Any) -> bool:
-    """Whether a type is `Context`, `Context[Deps]`, `Context | None`, or one of these with metadata."""
+def find_context(hint: Any) -> Any:
+    """The `Context` or `Context[Deps]` in a type: the type itself, or inside `Context | None` or metadata. None without one."""
     if typing.get_origin(hint) in {typing.Annotated, typing.Union, types.UnionType}:
-        return any(_is_context(each) for each in typing.get_args(hint))
-    return hint is Context or typing.get_origin(hint) is Context
+        return next((found for each in typing.get_args(hint) if (found := find_context(each)) is not None), None)
+    return hint if hint is Context or typing.get_origin(hint) is Context else None
 
 
 def _is_context_annotation(function: Any, hint: Any) -> bool:
     """Whether an annotation is a context type, or text that starts with a name of `Context`; the rest may not be importable here."""
     if not isinstance(hint, str):
-        return _is_context(hint)
+        return find_context(hint) is not None
     if "Context" not in hint:
         return False
     first, *more = re.split(r"[^\w.]", hint.strip(" '\""), maxsplit=1)[0].split(".")
@@ -302,6 +304,14 @@ def _resolve_annotations(function: Any, name: str, annotations: dict[str, Any], 
             "Import it at module level (not only for type checking), or give `arg_types={...}`."
         )
         raise ToolDefinitionError(msg) from None
+
+
+def resolve_annotation(function: Any, hint: Any) -> Any:
+    """An annotation as a type; as it is written if a name in it is not known."""
+    try:
+        return _evaluate({"": hint}, _namespaces(function))[""] if _has_text(hint) else hint
+    except _UNREADABLE:
+        return hint
 
 
 _UNREADABLE = (NameError, SyntaxError, AttributeError, TypeError, ValueError)

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ferrule.concurrency import offload
 from ferrule.concurrency.deadline import within
-from ferrule.errors import AsyncToolError, ConfirmationRequired, ReplayMismatchError, RunCancelledError, StoreError, ToolError, ToolStop
+from ferrule.errors import (
+    AsyncToolError,
+    ConfigurationError,
+    ConfirmationRequired,
+    ReplayMismatchError,
+    RunCancelledError,
+    StoreError,
+    ToolError,
+    ToolStop,
+)
 from ferrule.settings import current, scope
 from ferrule.tools.execution.tool_changes import ModuleCallback, aapply_change, apply_change
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure, to_result
@@ -54,7 +63,7 @@ async def arun_call(checked: CheckedCall) -> ToolResult:
 
 def _raised(checked: CheckedCall, error: Exception) -> ToolResult:
     """The result of a call that raised; raises again what ends the whole run."""
-    if isinstance(error, (ToolStop, ConfirmationRequired)):
+    if isinstance(error, (ToolStop, ConfirmationRequired, ConfigurationError)):
         raise error
     # A program that is a tool (`as_tool()`) is part of the run.
     if isinstance(error, (ReplayMismatchError, RunCancelledError, StoreError)) and getattr(checked.tool.func, "is_program", False) is True:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Deps = TypeVar("Deps", default=Any)
+HOW_TO_GIVE_DEPS = (
+    "Pass them: program(..., deps=...), program.start(..., deps=...), run.resume(deps=...), Run.load(..., deps=...), "
+    "or `ferrule resume --deps module:factory`; in a test of a tool, Context(deps=...)."
+)
 
 
 def key_of(run_id: str, slot: str, tool: str, arguments: Mapping[str, Any]) -> str:
@@ -35,7 +39,7 @@ class Unknown:
 class Context(Generic[Deps]):
     """The current call of a tool. A run makes one for each call; make one yourself, `Context(deps=...)`, to test a tool."""
 
-    __slots__ = ("_db", "_is_over", "_stopped", "_tell", "call_id", "deps", "key", "run_id")
+    __slots__ = ("_db", "_deps", "_is_over", "_may_lack_deps", "_stopped", "_tell", "call_id", "key", "run_id")
 
     run_id: str
     """The run's id; empty outside a run."""
@@ -43,8 +47,6 @@ class Context(Generic[Deps]):
     """The model's id of the call, or its position if the model gave none. It changes when the model is retried; `key` does not."""
     key: str
     """64 hexadecimal digits: the same in every attempt of this call, in any process, and different for any other call."""
-    deps: Deps
-    """The argument of `start(deps=...)`: connections, secrets, the user. Not journalled."""
 
     def __init__(
         self,
@@ -60,11 +62,28 @@ class Context(Generic[Deps]):
         self.run_id = run_id
         self.call_id = call_id
         self.key = key
-        self.deps = cast("Deps", deps)
+        self._deps = deps
+        self._may_lack_deps = False
         self._db = db
         self._tell = tell
         self._stopped = stopped
         self._is_over = False
+
+    @property
+    def deps(self) -> Deps:
+        """The argument `deps=` of the run: connections, secrets, the user. Not journalled. Raises `ConfigurationError` without one."""
+        if self._deps is None and not self._may_lack_deps:
+            raise ConfigurationError(f"A tool reads `ctx.deps`, and none were passed. {HOW_TO_GIVE_DEPS}")
+        return cast("Deps", self._deps)
+
+    @property
+    def has_deps(self) -> bool:
+        """Whether `deps` were passed."""
+        return self._deps is not None
+
+    def without_deps(self) -> None:
+        """Let `deps` be None: the tool declares `Context[X | None]`."""
+        self._may_lack_deps = True
 
     @property
     def db(self) -> Any:

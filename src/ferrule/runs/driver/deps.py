@@ -1,0 +1,55 @@
+"""The check of `deps` before a program acts: each of its tools, and those of programs that are its tools, gets what it declares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule import settings
+from ferrule.adapters.render import calls_output
+from ferrule.runs.driver.subprogram import is_program
+from ferrule.tools.definition.deps import check_deps
+from ferrule.tools.toolbox import LiveToolbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ferrule.runs.protocols import Program
+    from ferrule.runs.state import RunState
+
+
+def check_run_deps(run: RunState) -> None:
+    """`check_program_deps` of a run. A run that a tool of another run starts without `deps` has those of that run."""
+    outer = settings.scope().call
+    if run.deps is None and outer is not None and outer.frame is not None:
+        run.deps = outer.frame.deps
+    check_program_deps(run.program, run.deps)
+
+
+def check_program_deps(program: Program, deps: Any) -> None:
+    """Raise `ConfigurationError` if a tool declares `Context[X]` and `deps` are missing or no `X`.
+
+    A program in plain Python is not checked here, as it may pass `deps` to the programs that it calls: each is checked when it is called.
+    """
+    _check(program, deps, set())
+
+
+def _check(program: Any, deps: Any, seen: set[int]) -> None:
+    if not program.is_flow or id(program) in seen:
+        return
+    seen.add(id(program))  # an agent may be among its own tools
+    for tool in _tools(program):
+        if tool.takes_context:
+            check_deps(tool, deps)
+        elif is_program(tool):
+            _check(tool.func.program, deps, seen)
+
+
+def _tools(program: Any) -> Iterator[Any]:
+    named = getattr(program, "predictors", None)
+    for predictor in named() if named is not None else ():
+        if not predictor.auto_execute_tools or calls_output(predictor.signature) is not None:
+            continue  # its tools are not run
+        box = predictor.toolbox
+        # Servers that have not listed their tools are not asked: their tools need no `deps`.
+        tools: Iterable[Any] = box.local().values() if isinstance(box, LiveToolbox) and not box.is_listed else (*box, *(box.shelf or ()))
+        yield from tools
