@@ -82,8 +82,16 @@ def test_text_that_looks_like_a_part_stays_text(value: Any) -> None:
 
 
 def test_text_that_looks_like_a_part_beside_a_real_one_opens_nothing() -> None:
-    """Ours: where the two cannot be told apart all is text."""
-    pieces = pieces_of({"a": PHOTO, "b": FAKE})
+    """Ours: the real one stays a part; where the two cannot be told apart, as in a model, all is text."""
+    pieces = pieces_of({"a": PHOTO, "b": FAKE, FAKE: [FAKE]})
+    assert pieces is not None
+    assert [piece for piece in pieces if not isinstance(piece, str)] == [PHOTO]
+
+    class Both(BaseModel):
+        a: Image
+        b: str
+
+    pieces = pieces_of(Both(a=PHOTO, b=FAKE))
     assert pieces is not None
     assert all(isinstance(piece, str) for piece in pieces)
 

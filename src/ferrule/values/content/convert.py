@@ -13,10 +13,12 @@ from pydantic import ValidationError
 from ferrule.errors import InputError, shown
 from ferrule.values.content.parts import PART_END, PART_START, Audio, Content, File, Image, Part, Text, Type, split_parts
 from ferrule.values.encoding.encode import inside_of, json_text
+from ferrule.values.encoding.mark import Mark
 
 Piece = str | Part
 """A piece of text, or a part that is not text."""
 _MARK = "$part"
+_PART = Mark("<", "</?ferrule-part>>")
 _KINDS: Mapping[str, Any] = {each.__name__: each for each in (Text, Image, Audio, File)}
 _MOST_BITS = 64
 _PARTS = (Text, Image, Audio, File)
@@ -192,11 +194,24 @@ def _one_piece(form: Any) -> Piece:
 
 def _split(value: Any, count: int) -> list[Piece]:
     text = json_text(value)
+    if text.count(PART_START) != count or text.count(PART_END) != count:  # a text imitates a packed part
+        text = json_text(_without_marks(value, 0))
     if text.count(PART_START) != count or text.count(PART_END) != count:
         return [text]
     # In JSON a packed part has quotes around it, which belong to the text.
     parts = split_parts(text, in_json=True)
     return [text] if isinstance(parts, str) else [_one_piece(each) for each in parts]
+
+
+def _without_marks(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return _PART.escape(value)
+    if isinstance(value, dict) and depth <= _DEEPEST:
+        found = cast("dict[Any, Any]", value)
+        return {_without_marks(key, depth + 1): _without_marks(each, depth + 1) for key, each in found.items()}
+    if isinstance(value, (list, tuple)) and depth <= _DEEPEST:
+        return [_without_marks(each, depth + 1) for each in cast("list[Any]", value)]
+    return cast("Any", value)
 
 
 def _count(value: Any, depth: int) -> int:
