@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from killing import mutants
+from killing import mutants, system_calls
 from killing.agents import EVERY, Scenario
 from killing.judging import CLASSES, Expected, faults, read
 from killing.processes import DONE, WAITS, judge_questions, work
@@ -105,6 +105,12 @@ def test_a_damaged_store_counts_as_corrupt(tmp_path: Path) -> None:
     damaged[4096 * 2 : 4096 * 3] = os.urandom(4096)
     file.write_bytes(damaged)
     assert "corrupt" in kinds(*run)
+
+
+def test_without_a_c_compiler_system_calls_are_skipped_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert system_calls.build(tmp_path) == ({}, "there is no C compiler (cc)")
 
 
 @pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.name)

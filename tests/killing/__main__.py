@@ -51,7 +51,8 @@ def lead(told: argparse.Namespace) -> int:
     began = time.monotonic()
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **system_calls.build(Path(folder))}
+        preload, reason = system_calls.build(Path(folder))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **preload}
         command = [sys.executable, "-m", "killing", *sys.argv[1:], "--share"]
         # In sessions of their own, so that their children end with them; in this folder they leave nothing.
         workers = [
@@ -65,7 +66,6 @@ def lead(told: argparse.Namespace) -> int:
                 with suppress(ProcessLookupError):
                     os.killpg(worker.pid, signal.SIGKILL)
         codes = [worker.wait() for worker in workers]
-    reason = system_calls.skipped()
     if reason is not None:
         sys.stdout.write(f"skipped: strikes at system calls, because {reason}\n")
     figures = ", ".join(f"{name}: {found[name]}" for name in CLASSES)
@@ -111,6 +111,7 @@ def _lines(workers: list[subprocess.Popen[str]]) -> Iterator[str]:
 def follow(told: argparse.Namespace) -> int:
     """A worker: do one share of everything, a line of JSON for each disturbed run."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, served(Path(folder)) as server:
+        system_calls.check(Path(folder))
         for work in _own(told, Path(folder), server):
             sys.stdout.write(json.dumps(asdict(work())) + "\n")
             sys.stdout.flush()

@@ -1,6 +1,6 @@
 """Strikes at system calls: `system_calls.c`, built when the test begins, and preloaded into the processes under test.
 
-Only on Linux, and with a C compiler: `skipped()` says why not, otherwise.
+Only on Linux, and with a C compiler; otherwise `build` says why not.
 """
 
 from __future__ import annotations
@@ -19,21 +19,31 @@ _LIBRARY = "FERRULE_KILLING_LIBRARY"
 _STORE = "/runs.db"
 
 
-def skipped() -> str | None:
-    """Why there are no strikes at system calls; None if there are."""
+def build(folder: Path) -> tuple[dict[str, str], str | None]:
+    """Build the library: the environment of a process into which it is preloaded, and why there is none."""
     if not sys.platform.startswith("linux"):
-        return f"LD_PRELOAD is not tried on {sys.platform}"
-    return None if shutil.which("cc") else "there is no C compiler (cc)"
-
-
-def build(folder: Path) -> dict[str, str]:
-    """Build the library; returns the environment of a process into which it is preloaded, empty if there is none."""
-    if skipped() is not None:
-        return {}
+        return {}, f"LD_PRELOAD is not tried on {sys.platform}"
+    if shutil.which("cc") is None:
+        return {}, "there is no C compiler (cc)"
     library = folder / "system_calls.so"
     command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(Path(__file__).with_suffix(".c")), "-ldl"]
-    subprocess.run(command, check=True)
-    return {"LD_PRELOAD": str(library), _LIBRARY: str(library)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {}, f"the C compiler says: {done.stderr.strip()[:300]}"
+    others = filter(None, [os.environ.get("LD_PRELOAD")])
+    return {"LD_PRELOAD": ":".join([str(library), *others]), _LIBRARY: str(library)}, None
+
+
+def check(folder: Path) -> None:
+    """Raise if a library was built, and counts nothing here: a test without strikes must not pass for one with them."""
+    if not is_loaded():
+        return
+    arm(-1, "before")
+    with (folder / _STORE.strip("/")).open("wb", buffering=0) as file:
+        file.write(b"one call")
+    if passed() != 1:
+        msg = f"{os.environ[_LIBRARY]} is loaded, and counted {passed()} of 1 system calls"
+        raise RuntimeError(msg)
 
 
 @cache
