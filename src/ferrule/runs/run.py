@@ -81,7 +81,7 @@ class Run(RunState):
         return ConfirmationRequired(first.text, confirmation_id=first.id, tool_call=first.call, run=self)
 
     def answer(self, decision: Decision) -> None:
-        """Record one decision on a pending question; repeating the same decision has no effect.
+        """Record one decision on a pending question; repeating your own decision has no effect.
 
         Raises `DecisionError` if the question does not exist, has another decision, or has expired, or if the decision is invalid.
         """
@@ -177,13 +177,15 @@ class Run(RunState):
     ) -> Run:
         from ferrule.runs.journal.encode import read_entry
         from ferrule.runs.store.document import check_head, read_inputs, restore
+        from ferrule.values.encoding.stored import reading
 
         check_head(head, program, migrate=migrate)
         tools = tuple(tools)
         args, inputs = read_inputs(head, program, tools)
         run = cls(program, args, inputs, run_id=head["id"], deps=deps)
         run.extra_tools = tools
-        run.journal.entries.extend(map(read_entry, entries))
+        with reading("The journal of a run"):
+            run.journal.entries.extend(map(read_entry, entries))
         restore(run, head)
         run.unread = RLock() if run.status == "done" else None
         register(run, run.pending)

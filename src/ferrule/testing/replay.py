@@ -20,6 +20,7 @@ from ferrule.testing.scripted import LocalLM
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
 from ferrule.values.encoding.encode import json_bytes, json_text
+from ferrule.values.encoding.stored import check_fields, reading
 from ferrule.values.record import fields_of
 
 if TYPE_CHECKING:
@@ -87,10 +88,11 @@ class ReplayLM(LocalLM):
         self._answers: dict[str, list[Response]] = defaultdict(list)
         self._asked: dict[str, list[str]] = {}
         for entry in entries:
-            self._answers[entry["key"]].append(_response(entry["answer"]))
+            self._answers[entry["key"]].append(entry["answer"])
             self._asked.setdefault(entry["key"], entry["asked"])
         self.name = str(head.get("lm") or "replay")
-        self.capabilities = Capabilities(**head.get("capabilities", {}))
+        with reading(f"The first line of {self._path}", ConfigurationError):
+            self.capabilities = check_fields(Capabilities(**head.get("capabilities", {})))
 
     def complete(self, request: Request) -> Response:
         """The recorded answer."""
@@ -192,8 +194,8 @@ def _answer(response: Response) -> Json:
 
 def _response(fields: Json) -> Response:
     calls = tuple([ToolCall.read(call) for call in fields.get("tool_calls", ())])
-    known: Json = {**fields, "tool_calls": calls, "usage": Usage(**fields.get("usage", {}))}
-    return Response(**known)
+    known: Json = {**fields, "tool_calls": calls, "usage": check_fields(Usage(**fields.get("usage", {})))}
+    return check_fields(Response(**known))
 
 
 def _read(path: Path) -> tuple[Json, list[Json]]:
@@ -213,9 +215,9 @@ def _read(path: Path) -> tuple[Json, list[Json]]:
             if number == 1 and "ferrule" in entry:
                 head = entry
             else:
-                entries.append({"key": entry["key"], "asked": entry["asked"], "answer": entry["answer"]})
-                _response(entry["answer"])
-        except (ValueError, KeyError, TypeError, AttributeError, FerruleError) as error:
+                asked = [str.__str__(line) for line in entry["asked"]]
+                entries.append({"key": str.__str__(entry["key"]), "asked": asked, "answer": _response(entry["answer"])})
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FerruleError) as error:
             if number == len(lines):  # the recorder was killed in the middle of its last line
                 break
             raise ConfigurationError(f"Line {number} of {path} is not a recording: {shown(line)}.") from error

@@ -293,9 +293,11 @@ def test_deciding_twice_says_who_was_first_and_the_same_again_is_passed_over(sto
     """V5, U92: a double press is harmless, a second opinion is told of the first."""
     waiting(store)
     store.decide("r", QUESTION.approve().signed(by="ann"))
-    store.decide("r", QUESTION.approve().signed(by="bob"))
-    with pytest.raises(DecisionError, match="decided already by ann: approved"):
-        store.decide("r", QUESTION.deny("no").signed(by="bob"))
+    store.decide("r", QUESTION.approve().signed(by="ann"))
+    store.decide("r", QUESTION.approve())
+    for second in (QUESTION.deny("no").signed(by="bob"), QUESTION.approve().signed(by="bob"), QUESTION.deny("no").signed(by="ann")):
+        with pytest.raises(DecisionError, match=r"decided already by ann: approved at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\."):
+            store.decide("r", second)
     assert '"by":"ann"' in store.load("r").decisions[0]
 
 

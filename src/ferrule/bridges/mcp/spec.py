@@ -145,7 +145,7 @@ def _is_off(entry: Any) -> bool:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"The file of MCP servers {str(path)!r} cannot be read: {error}.") from error
     if isinstance(found, dict):
         return cast("dict[str, Any]", found)

@@ -21,6 +21,7 @@ from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox, is_server, to_tool
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.encoding.encode import json_text, jsonable
+from ferrule.values.encoding.stored import parse_json, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -64,11 +65,13 @@ def load_state(program: _HasPredictors, state: Mapping[str, Any], *, tools: Iter
         msg = f"The state is of another program: it has predictors {sorted(saved)}, this program has {sorted(predictors)}."
         raise ConfigurationError(msg)
     given = {tool.name: tool for tool in map(to_tool, tools)}
-    toolboxes = {name: _load_tools(name, saved[name], predictor, given) for name, predictor in predictors.items()}
-    signatures = {name: predictor.signature.load_state(saved[name]["signature"]) for name, predictor in predictors.items()}
+    with reading("The state of a program", ConfigurationError):
+        toolboxes = {name: _load_tools(name, saved[name], predictor, given) for name, predictor in predictors.items()}
+        signatures = {name: predictor.signature.load_state(saved[name]["signature"]) for name, predictor in predictors.items()}
+        demos = {name: read_marked(saved[name]["demos"]) for name in predictors}
     for name, predictor in predictors.items():
         predictor.signature = signatures[name]
-        predictor.demos = read_marked(saved[name]["demos"])
+        predictor.demos = demos[name]
         predictor.config = dict(saved[name]["config"])
         if saved[name]["tools"]:
             predictor.toolbox = toolboxes[name]
@@ -82,8 +85,8 @@ def write_program(program: _HasPredictors, path: str | Path) -> None:
 def read_program(program: _HasPredictors, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
     """Load the state in a file."""
     try:
-        state = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
+        state = parse_json(Path(path).read_bytes())
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{Path(path).name} is not a saved program: {error}.") from error
     load_state(program, state, tools=tools)
 

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from ferrule.errors import DecisionError, shown
 from ferrule.tools.execution.consent import asked_directly, decide_directly
-from ferrule.values.confirmation.question import Decision, DecisionStatus, Question, describe_form, read_form
+from ferrule.values.confirmation.question import Decision, DecisionStatus, Question, check_second, describe_form, read_form
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import replace
 
@@ -160,10 +160,8 @@ def put_decision(run: RunState, decision: Decision) -> None:
     with _deciding:
         first = _first(run, asked)
         if first is not None:
-            if first == decision:
-                return
-            who = f" by {first.by}" if first.by else ""
-            raise DecisionError(f"Question {asked!r} is decided already{who}: {first.status}.")
+            check_second(first, decision)
+            return
         question = next((each for each in run.pending if each.id == asked), None) if run.status == "waiting" else None
         if question is None:
             waiting = ", ".join(each.id for each in run.pending)

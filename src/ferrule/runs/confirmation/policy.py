@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ferrule.errors import shown
 from ferrule.runs.journal.journal import Entry
 from ferrule.values.confirmation.policy import Rule, rule_for
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.stored import check_fields, reading
 from ferrule.values.run import event as events
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
     recorded: Rulings | None = None
     if journal.replaying:
         if journal.has(slot) and (entry := journal.take(slot, "once", digest)) is not None:
-            recorded = [_read(each) for each in entry.value]
+            with reading(f"The rulings at {slot} of the journal"):
+                recorded = [_read(each) for each, _ in zip(entry.value, act.calls, strict=True)]
         if journal.ahead(frame.path, frame.acts) is not None:
             return recorded if recorded is not None else [None] * len(act.calls)  # without a record they ran without a question
         if recorded is not None and any(each is not None and each.verdict == "ask" for each in recorded):
@@ -60,7 +63,12 @@ def _form(rule: Rule | None) -> list[Any] | None:
 
 
 def _read(form: Any) -> Rule | None:
-    return Rule(form[0], reason=form[1], expires_s=form[2]) if form is not None else None
+    if form is None:
+        return None
+    verdict, reason, expires_s = form
+    if verdict not in _STRICTNESS:
+        raise ValueError(f"{shown(verdict)} is no verdict")
+    return check_fields(Rule(verdict, reason=reason, expires_s=expires_s))
 
 
 def _strictness(rule: Rule | None) -> int:

@@ -19,6 +19,7 @@ from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.mcp.safety import scrub
 from ferrule.values.confirmation.question import Decision, Question, describe_form, read_form, tool_fingerprint
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.stored import check_fields, reading
 from ferrule.values.record import Changing, field, replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended
@@ -121,9 +122,11 @@ class Inputs:
         journal, number = self._frame.run.journal, 1
         while journal.has(slot := f"{self._slot}?i{number}"):
             entry = journal.take(slot, "once", self._digest)
-            found = _Round(**cast("Entry", entry).value)
+            with reading(f"The questions at {slot} of the journal"):
+                found: _Round = check_fields(_Round(**cast("Entry", entry).value))
+                asked = self._questions(number, found)
             waiting: list[Question] = []
-            for k, (key, question) in enumerate(self._questions(number, found).items()):
+            for k, (key, question) in enumerate(asked.items()):
                 decision = await self._decision(f"{slot}.{k}", question)
                 if decision is None:
                     waiting.append(question)

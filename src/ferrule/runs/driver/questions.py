@@ -16,6 +16,7 @@ from ferrule.runs.confirmation.decisions import decide_by_grant, register
 from ferrule.runs.journal.journal import Entry
 from ferrule.values.confirmation.question import Decision
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.stored import check_fields, reading
 from ferrule.values.record import replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended
@@ -48,7 +49,8 @@ async def decide(frame: Frame, act: AskPerson) -> list[Decision]:
             if asked is None:
                 asked = Entry(f"{at}?", "once", digest, time() + (bare.expires_s or 0))
                 await frame.write(asked)
-            question = replace(question, expires_at=asked.value)
+            with reading(f"The time at {at} of the journal"):
+                question = check_fields(replace(question, expires_at=asked.value))
         denial = act.denials[k] if act.denials else None
         decision = await _decision(frame, question, at, digest, denial)
         if decision is None:

@@ -43,9 +43,8 @@ class CutOff(Record):
     def may_repeat(self) -> bool:
         """Whether it may run again without asking: both the tool's effect now and the effect recorded when it began must allow it."""
         then: Any = self.begun[-1].value
-        return (
-            self.checked.tool.effect in REPEATABLE and isinstance(then, dict) and cast("dict[str, Any]", then).get("effect") in REPEATABLE
-        )
+        effect = cast("dict[str, Any]", then).get("effect") if isinstance(then, dict) else None
+        return self.checked.tool.effect in REPEATABLE and isinstance(effect, str) and effect in REPEATABLE
 
 
 def begun_entry(run_id: str, slot: str, digest: str, checked: CheckedCall) -> Entry:

@@ -12,6 +12,7 @@ from ferrule.errors import RunError
 from ferrule.runs.journal.journal import Entry
 from ferrule.values.calls.call import ToolResult
 from ferrule.values.conversation.exchange import Usage
+from ferrule.values.encoding.stored import check_fields, reading
 
 if TYPE_CHECKING:
     from ferrule.errors import ConfirmationRequired
@@ -39,10 +40,12 @@ def recount(frame: Frame, slot: str) -> None:
     entry = frame.run.journal.take(f"{slot}.spent", "once", "spent")
     if entry is None:
         return
-    counted: dict[str, Any] = dict(entry.value)
-    frame.add_usage(Usage(*counted.pop("usage")))
-    if frame.budget is not None:
-        frame.budget.spend(**counted)
+    with reading(f"The spending at {slot} of the journal"):
+        counted: dict[str, Any] = dict(entry.value)
+        usage: Usage = check_fields(Usage(*counted.pop("usage")))
+        if frame.budget is not None:
+            frame.budget.spend(**counted)
+    frame.add_usage(usage)
 
 
 def refuse_over_limit(slot: str, digest: str, checked: CheckedCall) -> Entry:

@@ -7,12 +7,11 @@ and `error`, the `raw` of a model error. A newer version raises an error that na
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import errors
-from ferrule.errors import LMError, RunError, StoreError, shown
+from ferrule.errors import LimitReachedError, LMError, RunError, StoreError, shown
 from ferrule.runs.journal.journal import Entry
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.calls.shapes import CallFault
@@ -20,10 +19,11 @@ from ferrule.values.confirmation.question import Decision, Question
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Response, Usage
 from ferrule.values.encoding.encode import json_text, jsonable
+from ferrule.values.encoding.stored import check_fields, parse_json, reading
 from ferrule.values.record import fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ferrule.values.content.parts import Content, Part
     from ferrule.values.record import Record
@@ -52,19 +52,15 @@ def read_entry(line: Any) -> Entry:
     form = cast("dict[str, Any]", line) if isinstance(line, dict) else parse_object(line, "an entry of a journal")
     if form.get("v") != _VERSION:
         raise StoreError(f"This journal entry has version {form.get('v')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
-    try:
-        kind = form["kind"]
-        read = _READERS.get(kind)
-        return Entry(form["slot"], kind, form["digest"], read(form["value"]) if read is not None else form["value"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError(f"This is no entry of a journal ({type(error).__name__}: {error}): found {shown(form)}.") from error
+    with reading(f"An entry of a journal, {shown(form)},"):
+        return check_fields(Entry(form["slot"], form["kind"], form["digest"], _READERS[form["kind"]](form["value"])))
 
 
 def parse_object(text: Any, what: str) -> dict[str, Any]:
     """Parse a JSON object; raises `StoreError` with `what` was expected."""
     try:
-        found = json.loads(text) if isinstance(text, str) else None  # not bytes, which may be a pickle
-    except ValueError as error:
+        found = parse_json(text) if isinstance(text, str) else None  # not bytes, which may be a pickle
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"This is not {what}, which is JSON text: found {shown(text)}.") from error
     if not isinstance(found, dict):
         raise StoreError(f"This is not {what}, which is a JSON object: found {shown(text)}.")
@@ -100,8 +96,9 @@ def _response(response: Response) -> dict[str, Any]:
 
 
 def _read_response(form: dict[str, Any]) -> Response:
-    read: dict[str, Any] = {"usage": Usage(*form["usage"]), "tool_calls": tuple(map(_read_call, form.get("tool_calls", ())))}
-    return Response(**{**form, **read})
+    usage = check_fields(Usage(*form["usage"]))
+    read: dict[str, Any] = {**form, "usage": usage, "tool_calls": tuple(map(_read_call, form.get("tool_calls", ())))}
+    return check_fields(Response(**read))
 
 
 def _call_form(call: ToolCall) -> dict[str, Any]:
@@ -119,8 +116,10 @@ def _call_form(call: ToolCall) -> dict[str, Any]:
 def _read_call(form: Mapping[str, Any]) -> ToolCall:
     """Read a call from `_call_form`."""
     fault, repairs = form.get("fault"), form.get("repairs")
-    read: dict[str, Any] = {"fault": CallFault(**fault) if fault is not None else None, "repairs": tuple(repairs or ())}
-    return ToolCall.unchecked(**{**form, **read})
+    read: dict[str, Any] = {"fault": check_fields(CallFault(**fault)) if fault is not None else None, "repairs": tuple(repairs or ())}
+    if type(form["args"]) is not dict or not _are_texts(read["repairs"]):
+        raise TypeError(f"a call is {shown(form)}")
+    return check_fields(ToolCall.unchecked(**{**form, **read}))
 
 
 def _result(result: ToolResult) -> dict[str, Any]:
@@ -139,9 +138,16 @@ def _content(content: Content) -> Any:
 def _read_result(form: dict[str, Any]) -> ToolResult:
     content: Any = form["content"]
     if not isinstance(content, str):
-        content = tuple([PARTS[part.pop("part")](**part) for part in content])
+        content = tuple([_read_part(part) for part in content])
+    change = form.get("change")
+    if change is not None and not _are_texts([*change["removed"], *change["added"], *change["added"].values()]):
+        raise TypeError(f"the change of tools is {shown(change)}")
     read: dict[str, Any] = {**form, "content": content}
-    return ToolResult(**read)
+    return check_fields(ToolResult(**read))
+
+
+def _read_part(form: Mapping[str, Any]) -> Part:
+    return PARTS[form["part"]](**{name: value for name, value in form.items() if name != "part"})
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:
@@ -173,13 +179,32 @@ def record_form(record: Record) -> dict[str, Any]:
 
 def read_decision(form: Mapping[str, Any]) -> Decision:
     """Read a decision from `record_form`."""
-    return Decision(**form)
+    decision: Decision = check_fields(Decision(**form))
+    if decision.grant is not None:
+        check_fields(decision.grant)
+    return decision
 
 
 def read_question(form: Mapping[str, Any]) -> Question:
     """Read a question from `record_form`."""
     read: dict[str, Any] = {**form, "call": _read_call(form["call"])}
-    return Question(**read)
+    return check_fields(Question(**read))
 
 
-_READERS: dict[str, Any] = {"model": _read_response, "failure": read_error, "result": _read_result, "decision": read_decision}
+def _read_limit(form: Mapping[str, Any]) -> Mapping[str, Any]:
+    LimitReachedError(**form)
+    return form
+
+
+def _unchanged(form: Any) -> Any:
+    return form
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(each, str) for each in values)
+
+
+_READERS: dict[str, Any] = {
+    "model": _read_response, "failure": read_error, "result": _read_result, "decision": read_decision,
+    "limit": _read_limit, "begun": _unchanged, "once": _unchanged,
+}  # fmt: skip

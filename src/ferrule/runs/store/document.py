@@ -28,6 +28,7 @@ from ferrule.tools.tool import Tool
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.conversation.history import History
 from ferrule.values.encoding.encode import jsonable
+from ferrule.values.encoding.stored import reading
 from ferrule.values.record import Changing, Record, fields_of
 from ferrule.values.signatures.fields import input_check
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _VERSION = 1
 _TAG = "$ferrule"
 _PLAIN_BITS = 64
+_STATUSES = ("new", "running", "waiting", "done", "failed", "cancelled")
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -75,7 +77,9 @@ def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool) -> M
         raise StoreError(f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
     if head.get("redacted"):
         raise StoreError(f"The run {head['id']} was redacted: neither its inputs nor its journal are there any more.")
-    differs = None if migrate else difference(head["fingerprint"], program)
+    if not (isinstance(head.get("id"), str) and isinstance(head.get("key"), str) and head.get("status") in _STATUSES):
+        raise StoreError(f"This is not the head of a run: found {shown(head)}.")
+    differs = None if migrate else difference(head.get("fingerprint"), program)
     if differs is not None:
         then, now = differs
         raise ReplayMismatchError(
@@ -87,10 +91,12 @@ def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool) -> M
 def read_inputs(head: Mapping[str, Any], program: Program, tools: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional arguments and inputs of a run, as passed to the program. `tools` are the tools named in the inputs."""
     at_hand = {tool.name: tool for tool in map(Tool.of, tools)}
-    args = tuple([_read_input(program, k, form, at_hand) for k, form in enumerate(head["args"])])
-    return args, {name: _read_input(program, name, form, at_hand) for name, form in head["inputs"].items()}
+    with reading(f"The inputs of the run {head['id']}"):
+        args = tuple([_read_input(program, k, form, at_hand) for k, form in enumerate(head["args"])])
+        return args, {name: _read_input(program, name, form, at_hand) for name, form in head["inputs"].items()}
 
 
+@reading("The head of a run")
 def restore(run: RunState, head: Mapping[str, Any]) -> None:
     """Restore status, questions and decisions from a head into a run created with its inputs."""
     run.key = bytes.fromhex(head["key"])

@@ -8,9 +8,10 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from ferrule.values.encoding.encode import json_bytes, repr_text
+from ferrule.values.encoding.stored import reading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ferrule.runs.protocols import Program
 
@@ -31,9 +32,14 @@ def program_fingerprint(program: Program) -> dict[str, Any]:
     return found
 
 
-def difference(then: Mapping[str, Any], program: Program) -> tuple[str, str] | None:
+def difference(then: Any, program: Program) -> tuple[str, str] | None:
     """The differences between a stored fingerprint and a program, each side as text; None if it is the same program."""
     now = program_fingerprint(program)
+    with reading("The fingerprint of a stored run"):
+        return _difference(then, now, program)
+
+
+def _difference(then: Any, now: dict[str, Any], program: Program) -> tuple[str, str] | None:
     for path, predictor in _predictors(program) if then != now else ():
         stored = then["predictors"].get(path, {}).get("digest")
         if stored != now["predictors"][path]["digest"] and stored in _digests(predictor.signature):

@@ -7,7 +7,6 @@ Needs SQLite 3.35 or newer. Not for network file systems, where SQLite's locks d
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
@@ -21,7 +20,9 @@ from ferrule.runs.protocols import Lease, Stored, Summary
 from ferrule.runs.store.lease import is_dead, owner_name
 from ferrule.runs.store.sqlite_file import SQLiteFile
 from ferrule.runs.store.writer_thread import StoreThread
+from ferrule.values.confirmation.question import check_second
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.stored import parse_json, reading
 
 if TYPE_CHECKING:
     import sqlite3
@@ -87,6 +88,7 @@ class SQLiteStore:
             )
         return self._hold(Lease(run_id, token))
 
+    @reading("A run in the store")
     def take(self, run_id: str, *, after: int) -> Stored:
         """See `Store`. A run whose process died too often is parked as failed; later calls raise."""
         now = self._clock()
@@ -224,26 +226,25 @@ class SQLiteStore:
         decided = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at", (run_id,)).fetchall()
         return Stored(status, head, [entry for (entry,) in entries], [decision for (decision,) in decided])
 
+    @reading("A run in the store")
     def load(self, run_id: str) -> Stored:
         """See `Store`."""
         with self._file.reading() as db:
             return self._stored(db, run_id, 0, self._row(db, run_id, "status")[0])
 
+    @reading("A run in the store")
     def decide(self, run_id: str, decision: Decision) -> None:
         """See `Store`."""
         refuse_malformed(decision)
         decision = plain_decision(decision)
         with self._file.writing() as db:
             status, questions = self._row(db, run_id, "status, questions")
-            waiting = {form["id"]: form for form in json.loads(questions)} if status == "waiting" else {}
+            waiting = {form["id"]: form for form in parse_json(questions)} if status == "waiting" else {}
             question_id = decision.question_id
             row = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?", (run_id, question_id)).fetchone()
             if row is not None:
-                first = read_decision(parse_object(row[0], "a decision"))
-                if first == decision:
-                    return
-                who = f" by {first.by}" if first.by else ""
-                raise DecisionError(f"Question {question_id!r} is decided already{who}: {first.status}.")
+                check_second(read_decision(parse_object(row[0], "a decision")), decision)
+                return
             if question_id not in waiting:
                 there = f"waiting are: {', '.join(waiting) or 'none'}" if status == "waiting" else f"it is {status}"
                 raise DecisionError(f"No question {question_id!r} waits in the run {run_id!r}; {there}.")
@@ -251,6 +252,7 @@ class SQLiteStore:
             text = json_text(record_form(made))
             db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, 0)", (run_id, question_id, text, self._clock()))
 
+    @reading("A run in the store")
     def cancel(self, run_id: str) -> None:
         """See `Store`."""
         with self._file.writing() as db:
@@ -271,6 +273,7 @@ class SQLiteStore:
         )
         db.execute("DELETE FROM decisions WHERE run_id = ? AND NOT taken", (run_id,))
 
+    @reading("A run in the store")
     def list(self, *, status: str | None = None, limit: int | None = None) -> list[Summary]:
         """See `Store`."""
         where, values = ("", []) if status is None else ("WHERE status = ?", [status])
@@ -287,8 +290,8 @@ class SQLiteStore:
         run_id, program, status, created_at, updated_at, questions, error, recoveries, owner, until = row
         return Summary(
             id=run_id, program=program, status=status, created_at=created_at, updated_at=updated_at, recoveries=recoveries,
-            questions=tuple(map(read_question, json.loads(questions))) if status == "waiting" else (),
-            error=json.loads(error)["text"] if error is not None else None,
+            questions=tuple(map(read_question, parse_json(questions))) if status == "waiting" else (),
+            error=str(parse_json(error)["text"]) if error is not None else None,
             leased=owner is not None and until > self._clock() and not is_dead(owner), decided=decided,
         )  # fmt: skip
 
@@ -329,6 +332,7 @@ class SQLiteStore:
         self._empty(db, run_id)
         db.execute("DELETE FROM runs WHERE id = ?", (run_id,))
 
+    @reading("A run in the store")
     def _empty(self, db: sqlite3.Connection, run_id: str) -> None:
         (no,) = self._row(db, run_id, "no")
         db.execute("DELETE FROM entries WHERE place >= ? AND place < ?", (no * _MOST_ENTRIES, (no + 1) * _MOST_ENTRIES))

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ferrule.errors import StoreError
+from ferrule.values.encoding.stored import reading
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -24,6 +25,18 @@ SCHEMA = 1
 _WAIT_MS = 10_000
 _WAIT_FOR_READERS_MS = 500
 _TRY_AGAIN_S = 1.0
+_RECOVER = "Put a backup in its place, or save what can be read into a new file: `sqlite3 OLD .recover | sqlite3 NEW`."
+_REMEDIES = {
+    "SQLITE_FULL": "Free space on its disk, and resume the run.",
+    "SQLITE_BUSY": "Another process is writing to it: try again, and end a process that does not finish.",
+    "SQLITE_LOCKED": "Another connection is writing to it: try again.",
+    "SQLITE_CANTOPEN": "Check that its folder exists and that this process may write there.",
+    "SQLITE_READONLY": "Let this process write to the file and to its folder.",
+    "SQLITE_PERM": "Let this process read and write the file.",
+    "SQLITE_CORRUPT": f"The file is damaged. {_RECOVER}",
+    "SQLITE_NOTADB": f"The file is no SQLite database, or its first bytes are damaged. {_RECOVER}",
+}
+_ANY_REMEDY = "If it happens again, check the file: `sqlite3 FILE 'PRAGMA integrity_check'`."
 # The keys looked up at every write of an entry are integers: comparing a text key would read the rest of its row too, and a picture of
 # five megabytes again for each later entry. Large columns come last in their row for the same reason.
 _TABLES = """
@@ -93,11 +106,14 @@ class SQLiteFile:
         with self._lock:
             try:
                 if self._connection is None:
-                    self._connection = self._open()
+                    with reading(f"The store {self.path!r}"):  # SQLite may quote the bytes of a damaged name, which are no text
+                        self._connection = self._open()
                     self._closing = weakref.finalize(self, self._connection.close)
                 yield self._connection
             except sqlite3.Error as error:
-                msg = f"The store {self.path!r} could not do its work: {error}. Nothing of it was written; mend that and go on."
+                name = getattr(error, "sqlite_errorname", "")
+                how = next((how for start, how in _REMEDIES.items() if name.startswith(start)), _ANY_REMEDY)
+                msg = f"The store {self.path!r} could not do its work: {error}. Nothing of it was written. {how}"
                 raise StoreError(msg) from error
 
     @contextmanager

@@ -16,7 +16,7 @@ from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionE
 from ferrule.values.calls.call import CheckedArguments, ToolCall
 from ferrule.values.calls.edit import edit_arguments
 from ferrule.values.confirmation.policy import arguments_digest
-from ferrule.values.confirmation.question import Question, confirmation_text, tool_fingerprint
+from ferrule.values.confirmation.question import Question, check_second, confirmation_text, tool_fingerprint
 from ferrule.values.record import Changing, replace
 
 if TYPE_CHECKING:
@@ -105,6 +105,6 @@ def decide_directly(decision: Decision) -> None:
     if decision.grant is not None:
         raise DecisionError("A grant applies to a run, and this call was made outside any run: approve each call.")
     with _lock:
-        if asked.decision is not None and asked.decision != decision:
-            raise DecisionError(f"Question {decision.question_id!r} is decided already: {asked.decision.status}.")
+        if asked.decision is not None:
+            check_second(asked.decision, decision)
         asked.decision = asked.decision or replace(decision, args=dict(decision.args))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -232,6 +233,15 @@ _STATUS: dict[str, DecisionStatus] = {
     "reply": "feedback",
     "revoke": "rejected",
 }
+
+
+def check_second(first: Decision, again: Decision) -> None:
+    """Raise `DecisionError`, with who was first and when, for a second decision that differs or is another person's."""
+    if again == first and again.by in {"", first.by}:
+        return
+    who = f" by {first.by}" if first.by else ""
+    when = f" at {datetime.fromtimestamp(first.at, UTC):%Y-%m-%d %H:%M:%S} UTC" if first.at is not None else ""
+    raise DecisionError(f"Question {first.question_id!r} is decided already{who}: {first.status}{when}.")
 
 
 def fill_form(form: Form, content: Mapping[str, Any]) -> dict[str, Any]:

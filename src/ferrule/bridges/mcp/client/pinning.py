@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from ferrule.errors import ConfigurationError, shown
 from ferrule.tools.mcp.safety import scrub
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.stored import parse_json
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ def pins_of(identity: Mapping[str, Any], definitions: Mapping[str, MCPDefinition
 
 def _hash_of(pinned: Mapping[str, Any]) -> str:
     """The SHA-256 of a pinned definition: name, title, description, schemas, annotations."""
-    return f"sha256:{sha256(json.dumps(pinned, sort_keys=True, ensure_ascii=False, default=str).encode()).hexdigest()}"
+    text = json.dumps(pinned, sort_keys=True, ensure_ascii=False, default=str)
+    return f"sha256:{sha256(text.encode(errors='backslashreplace')).hexdigest()}"
 
 
 def read_pins(path: str | os.PathLike[str], server: str) -> Pins | None:
@@ -92,10 +94,10 @@ def read_pins(path: str | os.PathLike[str], server: str) -> Pins | None:
     if found is None:
         return None
     try:
-        tools = {name: each["definition"] for name, each in found["tools"].items()}
+        tools = {name: dict(each["definition"]) for name, each in found["tools"].items()}
         wrong = [name for name, each in found["tools"].items() if _hash_of(each["definition"]) != each["hash"]]
-        made = Pins(found["identity"], tools)
-    except (KeyError, TypeError, AttributeError) as error:
+        made = Pins(dict(found["identity"]), tools)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise _no_lock(path, shown(found)) from error
     if wrong:
         msg = f"In {Path(path).name} the hash of `{wrong[0]}` of the MCP server `{server}` does not match its definition. Pin it again."
@@ -112,18 +114,18 @@ def write_pins(path: str | os.PathLike[str], server: str, pins: Pins) -> None:
         whole["servers"][server] = {"identity": pins.identity, "tools": tools}
         text = json.dumps({**whole, "servers": dict(sorted(whole["servers"].items()))}, indent=1, ensure_ascii=False)
         beside = place.with_name(f"{place.name}.{os.getpid()}.new")
-        beside.write_text(f"{text}\n", encoding="utf-8")
+        beside.write_bytes(f"{text}\n".encode(errors="backslashreplace"))  # half a surrogate pair, as JSON escapes it
         beside.replace(place)
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes()
     except FileNotFoundError:
         return {"ferrule_lock": _VERSION, "servers": {}}
     try:
-        found: Any = json.loads(text)
-    except ValueError as error:
+        found: Any = parse_json(text)
+    except (ValueError, RecursionError) as error:
         raise _no_lock(path, shown(text)) from error
     whole = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     if whole.get("ferrule_lock") != _VERSION or not isinstance(whole.get("servers"), dict):

@@ -6,7 +6,6 @@ unchanged: check them for secrets before you share a recording.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,6 +14,7 @@ from ferrule import errors
 from ferrule.bridges.mcp.connection.handshake import Handshake
 from ferrule.errors import ConfigurationError, MCPError, MCPProtocolError, shown
 from ferrule.values.encoding.encode import json_text, jsonable
+from ferrule.values.encoding.stored import check_fields, parse_json, reading
 from ferrule.values.record import fields_of
 
 if TYPE_CHECKING:
@@ -66,13 +66,15 @@ class ReplayLink:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         head, *lines = _read(path)
-        self.name: str = head["name"]
-        self.handshake = Handshake(**head["wire"])
         self.is_alive = True
         self.starts = 1
         self._answers: dict[str, deque[dict[str, Any]]] = {}
-        for each in lines:
-            self._answers.setdefault(_key(each["method"], each["params"]), deque()).append(each)
+        with reading(f"The recording {Path(path).name}", ConfigurationError):
+            self.name = str(head["name"])
+            self.handshake: Handshake = check_fields(Handshake(**head["wire"]))
+            for each in lines:
+                _answer(each)
+                self._answers.setdefault(_key(each["method"], each["params"]), deque()).append(each)
 
     def forgive(self) -> None:
         """Does nothing: a recording has no failures to forget."""
@@ -93,9 +95,10 @@ class ReplayLink:
             msg = f"The recording of the MCP server `{self.name}` has no (further) `{method}` with {shown(params)}."
             raise MCPProtocolError(msg, server=self.name, tool=options.get("tool"), phase=options.get("phase"), may_have_run=False)
         found = answers[0] if method in _REPEATED and len(answers) == 1 else answers.popleft()
-        if "error" in found:
-            raise _read_error(found["error"])
-        return found["result"]
+        answer = _answer(found)
+        if isinstance(answer, MCPError):
+            raise answer
+        return answer
 
     async def close(self) -> None:
         """Does nothing."""
@@ -114,15 +117,19 @@ def _read_error(form: dict[str, Any]) -> MCPError:
     return kind(form["text"], **{name: form[name] for name in _FACTS if name in form}, **own)
 
 
+def _answer(line: dict[str, Any]) -> dict[str, Any] | MCPError:
+    return _read_error(line["error"]) if "error" in line else dict(line["result"])
+
+
 def _key(method: str, params: Any) -> str:
     return json_text([method, params])
 
 
 def _read(path: str | PathLike[str]) -> list[dict[str, Any]]:
     try:
-        lines = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
+        lines = [parse_json(line) for line in Path(path).read_bytes().splitlines()]
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{Path(path).name} is no recording of an MCP server: {error}.") from error
-    if not lines or lines[0].get("ferrule_mcp") != _VERSION:
+    if not lines or not all(isinstance(each, dict) for each in lines) or lines[0].get("ferrule_mcp") != _VERSION:
         raise ConfigurationError(f"{Path(path).name} is no recording of an MCP server of version {_VERSION}: found {shown(lines[:1])}.")
     return lines
