@@ -59,7 +59,7 @@ HEAVY = {
     **dict.fromkeys(["rich", "typer"], "cli"),
     "langchain_core": "tools",
 }
-NOT_AT_IMPORT = {*HEAVY, "docstring_parser", "httpx2", "json_repair", "jsonschema", "stamina"}
+NOT_AT_IMPORT = {*HEAVY, "docstring_parser", "httpx2", "json_repair", "jsonschema_rs", "stamina"}
 
 # The walls: files that may stop any exception, and why.
 WALLS = {

@@ -1,12 +1,13 @@
 from typing import Annotated, Literal
 
 import pytest
-from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from ferrule.tools.arguments.problems import dotted_path, explain_jsonschema, explain_pydantic, missing_argument, unknown_argument
+from ferrule.tools.arguments.problems import dotted_path, explain_failures, explain_pydantic, missing_argument, unknown_argument
+from ferrule.values.schema.failures import find_failures
 from ferrule.values.schema.inline import Generator, inline_definitions, strip_titles
+from ferrule.values.schema.validator import Validator
 
 
 class Cat(BaseModel):
@@ -98,7 +99,7 @@ SCHEMA = {
 )
 def test_what_a_schema_refuses_is_said_in_the_same_words(args, problems):
     """L12, U15."""
-    assert dict(explain_jsonschema(Draft202012Validator(SCHEMA).iter_errors(args), SCHEMA)) == problems
+    assert dict(explain_failures(find_failures(Validator(SCHEMA), args), SCHEMA)) == problems
 
 
 def test_names_and_paths_can_always_be_sent():

@@ -15,13 +15,13 @@ from pydantic_core import PydanticSerializationError, PydanticUndefined, Validat
 from ferrule.errors import ToolArgumentsError
 from ferrule.tools.arguments.given_schema import build_validator, check_by_schema, json_view
 from ferrule.tools.arguments.nested import MODELS, copy_arguments, find_non_finite, fit_numbers, iterate_again, read_iterators
-from ferrule.tools.arguments.problems import Problem, explain_jsonschema, explain_pydantic, unknown_argument
+from ferrule.tools.arguments.problems import Problem, explain_failures, explain_pydantic, unknown_arguments
 from ferrule.tools.arguments.repairs import decode_object, repair, unwrap
 from ferrule.tools.definition.inspect_function import field_of
 from ferrule.tools.definition.parameters import Reread
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.calls.edit import Coerced
-from ferrule.values.schema.fast_check import quick_check
+from ferrule.values.schema.failures import find_failures
 from ferrule.values.schema.nodes import admitted_types, is_object, mentions_type
 from ferrule.values.schema.words import describe_schema, shorten_json
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ferrule.tools.definition.inspect_function import FunctionSpec
     from ferrule.tools.definition.parameters import Parameters
+    from ferrule.values.schema.validator import Validator
 
 _EXACT = frozenset({int, str, bool, type(None)})
 _NO_BOOLEANS = frozenset({int, str, type(None)})
@@ -37,6 +38,7 @@ _NUMBERS = frozenset({int, float})
 _SCALARS = _EXACT | {float}
 _SCALAR_KINDS = frozenset({"string", "integer", "number", "boolean", "null"})
 _PLAIN = frozenset({*_EXACT, float, list, dict, tuple, set, frozenset})
+_MOST_ARGUMENTS = 1_000
 _NUMERIC = frozenset({"integer", "number"})
 # What pydantic raises, and what a validator of the user may raise: the model wrote the value that it failed on.
 _REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RuntimeError, AssertionError, OSError)
@@ -78,6 +80,7 @@ class Checker:
         """Arguments that fit. Raises `ToolArgumentsError`."""
         if self._exactly and (exact := self._exact(args)) is not None:
             return CheckedArguments((), exact, exact)
+        self._refuse_surplus(args)
         validate = self._validate
         if validate is None or not self._is_plain:
             return self._prepare_with_repairs(self._copy(args))
@@ -148,6 +151,7 @@ class Checker:
         given = decode_object(args, notes)
         if not is_object(given):
             raise self._error([("", f"expected an object of arguments, got {shorten_json(given)}")])
+        self._refuse_surplus(given)
         found = self._attempt(given, notes)
         if isinstance(found, CheckedArguments):
             return found
@@ -164,6 +168,18 @@ class Checker:
                 return inner
         raise self._error(found)
 
+    def _refuse_surplus(self, args: Any) -> None:
+        """Raise for very many unknown arguments, which no repair removes, before anything looks at each of them."""
+        if not is_object(args) or len(args) <= _MOST_ARGUMENTS:
+            return
+        schema = self.parameters.schema
+        is_closed = not self.parameters.open or (schema.get("additionalProperties") is False and "patternProperties" not in schema)
+        if is_closed:
+            known = self._names.keys() | schema["properties"].keys()
+            unknown = [name for name in args if name not in known]
+            if len(unknown) > _MOST_ARGUMENTS:
+                raise self._error(unknown_arguments(unknown, known))
+
     def _error(self, problems: list[Problem]) -> ToolArgumentsError:
         return ToolArgumentsError(self.tool, problems, self.expected)
 
@@ -171,11 +187,8 @@ class Checker:
         args, misplaced = fit_numbers(args, self.parameters.schema) if self._wants_numbers else (args, [])
         known = {name: value for name, value in args.items() if name in self._names}
         others = {name: value for name, value in args.items() if name not in self._names}
-        problems = [
-            unknown_argument(name, list(self._names))
-            for name in others
-            if not self.parameters.open or not _is_name(name) or name == self._found.context
-        ]
+        unknown = [name for name in others if not self.parameters.open or not _is_name(name) or name == self._found.context]
+        problems = unknown_arguments(unknown, self._names)
         problems += self._duplicates(known)
         values: dict[str, Any] = {}
         try:
@@ -309,19 +322,10 @@ class Checker:
         return {own: name for name, own in self._names.items() if name in self.parameters.schema["properties"]}
 
     def _schema_problems(self, payload: dict[str, Any]) -> list[Problem]:
-        if self._quick is not None and self._quick(payload):
-            return []
-        try:
-            return explain_jsonschema(self._full.iter_errors(payload), self.parameters.schema)
-        except RecursionError:
-            return [("", "the arguments are nested too deeply")]
+        return explain_failures(find_failures(self._validator, payload), self.parameters.schema)
 
     @cached_property
-    def _quick(self) -> Any:
-        return quick_check(self.parameters.schema)
-
-    @cached_property
-    def _full(self) -> Any:
+    def _validator(self) -> Validator:
         return build_validator(self.tool, self.parameters.schema)
 
 

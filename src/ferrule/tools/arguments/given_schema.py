@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import ToolDefinitionError
 from ferrule.values.encoding.encode import is_masked, json_text, jsonable, object_text
 from ferrule.values.schema.nodes import Schema, admitted_types, is_object, json_type
+from ferrule.values.schema.validator import Validator
 from ferrule.values.schema.words import describe_expected
 
 if TYPE_CHECKING:
@@ -25,17 +26,12 @@ _DEEPEST = 60
 _SCALARS = frozenset({int, str, bool, type(None)})
 
 
-def build_validator(tool: str, schema: Schema) -> Any:
-    """The validator of `jsonschema` for a schema. Raises `ToolDefinitionError` for a schema that it cannot use."""
-    from jsonschema import Draft202012Validator, SchemaError
-    from jsonschema.validators import validator_for
-
-    kind: Any = validator_for(schema, default=Draft202012Validator)  # pyright: ignore[reportUnknownVariableType]
+def build_validator(tool: str, schema: Schema) -> Validator:
+    """The validator for a schema. Raises `ToolDefinitionError` for a schema that it cannot use."""
     try:
-        kind.check_schema(schema)
-    except SchemaError as error:
-        raise ToolDefinitionError(f"The schema of `{tool}` cannot be used: {error.message}.") from error
-    return kind(schema)
+        return Validator(schema)
+    except ValueError as error:
+        raise ToolDefinitionError(f"The schema of `{tool}` cannot be used: {error}.") from error
 
 
 def check_by_schema(

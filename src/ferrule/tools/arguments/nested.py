@@ -21,6 +21,7 @@ from ferrule.tools.definition.parameters import Reread
 from ferrule.values.schema.nodes import (
     Schema,
     admitted_types,
+    all_alternatives,
     alternatives,
     is_list,
     is_object,
@@ -160,7 +161,7 @@ def fit_numbers(args: dict[str, Any], schema: Schema) -> tuple[dict[str, Any], l
         path, owner, value, schemas = waiting.pop()
         if len(path) > _DEEPEST or not (isinstance(value, (bool, float)) or is_object(value) or is_sequence(value)):
             continue
-        spread = [each for one in schemas for each in alternatives(one, schema)]
+        spread = all_alternatives(schemas, schema)
         if not any(map(is_object, spread)):
             continue
         if isinstance(value, (bool, float)):

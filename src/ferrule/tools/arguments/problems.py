@@ -1,4 +1,4 @@
-"""Errors of pydantic and `jsonschema` in words that a model can act on.
+"""What pydantic or a schema refuses, in words that a model can act on.
 
 A problem is a pair: the dotted path (`filters.0.name`), and a text with what was expected and what was found.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from ferrule.values.schema.nodes import Schema, is_list, is_object, is_sequence, resolve_reference
+from ferrule.values.schema.validator import with_surrogates
 from ferrule.values.schema.words import describe_expected, escape_surrogates, format_number, shorten_json
 
 if TYPE_CHECKING:
@@ -17,11 +18,16 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails, ValidationError
 
+    from ferrule.values.schema.failures import Failure
+
 Problem = tuple[str, str]
 Path = tuple[str | int, ...]
 
 _MISSING = object()
 _LONGEST_NAME = 100
+_MOST_UNKNOWN = 10
+_MOST = 50
+"""Problems of one call. A model cannot use more."""
 _OWN_WORDS = {
     "greater_than_equal": "is under the minimum {ge}",
     "less_than_equal": "is over the maximum {le}",
@@ -52,6 +58,15 @@ def unknown_argument(name: object, names: Iterable[str]) -> Problem:
     return escape_surrogates(short), f"there is no such argument{f', did you mean `{near[0]}`?' if near else ''}"
 
 
+def unknown_arguments(names: Sequence[object], known: Iterable[str], path: Path = ()) -> list[Problem]:
+    """The problems of arguments that no parameter takes; of many, only the first are named."""
+    wanted = list(known)
+    found = [unknown_argument(name, wanted) for name in names[:_MOST_UNKNOWN]]
+    problems = [(dotted_path((*path, name)), text) for name, text in found]
+    more = len(names) - len(found)
+    return problems if not more else [*problems, (dotted_path(path), f"there are {more:,} more arguments that do not exist")]
+
+
 def missing_argument(name: str, schema: Any, root: Schema) -> Problem:
     """The problem of an absent argument."""
     wanted = describe_expected(schema, root)
@@ -61,7 +76,7 @@ def missing_argument(name: str, schema: Any, root: Schema) -> Problem:
 def explain_pydantic(error: ValidationError, args: Mapping[str, Any], schema: Schema, names: Mapping[str, str]) -> list[Problem]:
     """The problems in an error of pydantic, one for each place."""
     found: dict[Path, list[str]] = {}
-    details = error.errors(include_url=False, include_context=True)
+    details = error.errors(include_url=False, include_context=True)[:_MOST]
     for each in details:
         path, label = _label(each, args)
         place = _schema_at(path, schema, names)
@@ -76,24 +91,19 @@ def explain_pydantic(error: ValidationError, args: Mapping[str, Any], schema: Sc
     return [(dotted_path(path), text) for path, texts in found.items() for text in texts]
 
 
-def explain_jsonschema(errors: Iterable[Any], schema: Schema) -> list[Problem]:
-    """The problems in the `ValidationError`s of `jsonschema`."""
+def explain_failures(failures: Iterable[Failure], schema: Schema) -> list[Problem]:
+    """The problems of a value that a schema refuses."""
     found: list[Problem] = []
-    for each in errors:
-        path: Path = tuple(each.absolute_path)
-        keyword, bound, value = each.validator, each.validator_value, each.instance
-        if keyword == "required":
-            gone = [name for name in bound if is_object(value) and name not in value]
-            node: Any = each.schema.get("properties", {}) if is_object(each.schema) else {}
-            # There is one error for each missing name; the library says which only in its message.
-            said = next((name for name in gone if each.message.startswith(repr(name))), gone[0] if gone else "")
-            found.append(missing_argument(dotted_path((*path, said)), node.get(said, True), schema))
-        elif keyword == "additionalProperties" and is_object(value) and is_object(each.schema):
-            known: Any = each.schema.get("properties", {})
-            unknown = [unknown_argument(name, known) for name in value if name not in known]
-            found += [(dotted_path((*path, name)), text) for name, text in unknown]
+    for each in failures:
+        node: Any = each.schema if is_object(each.schema) else {}
+        known: Any = node.get("properties", {})
+        if each.keyword == "additionalProperties" and each.names:
+            names = [*map(with_surrogates, each.names[:_MOST_UNKNOWN]), *each.names[_MOST_UNKNOWN:]]
+            found += unknown_arguments(names, known, each.path)
+        elif each.names:
+            found += [missing_argument(dotted_path((*each.path, name)), known.get(name, True), schema) for name in each.names]
         else:
-            found.append((dotted_path(path), _keyword_said(keyword, bound, value, each, schema)))
+            found.append((dotted_path(each.path), _failure_said(each, schema)))
     return list(dict.fromkeys(found))
 
 
@@ -211,7 +221,7 @@ def _within(node: Any, step: str | int, root: Schema) -> Any:
     return None
 
 
-# -- jsonschema -----------------------------------------------------------------------------------------------------
+# -- schemas ---------------------------------------------------------------------------------------------------------
 
 
 _KEYWORDS = {
@@ -227,11 +237,15 @@ _KEYWORDS = {
 }
 
 
-def _keyword_said(keyword: str, bound: Any, value: Any, error: Any, root: Schema) -> str:
-    got = shorten_json(value)
+def _failure_said(failure: Failure, root: Schema) -> str:
+    keyword, bound, got = failure.keyword, failure.bound, shorten_json(failure.value)
+    if keyword == "unchecked":
+        return str(bound)
+    if failure.schema is False:
+        return f"there must be no value, got {got}"
     if keyword in _KEYWORDS:
-        count = len(value) if is_sequence(value) else 0
+        count = len(failure.value) if is_sequence(failure.value) else 0
         return _KEYWORDS[keyword].format(got=got, bound=_bound(bound), count=count)
-    if keyword in {"type", "enum", "const", "anyOf", "oneOf"}:
-        return f"expected {describe_expected(error.schema, root)}, got {got}"
+    if keyword in {"", "type", "enum", "const", "anyOf", "oneOf"}:
+        return f"expected {describe_expected(failure.schema, root)}, got {got}"
     return f"{got} breaks the rule {shorten_json({keyword: bound})}"

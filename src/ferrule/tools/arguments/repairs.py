@@ -13,7 +13,7 @@ from typing import Any
 from ferrule.values.schema.nodes import (
     Schema,
     admitted_types,
-    alternatives,
+    all_alternatives,
     fits_type,
     is_list,
     is_object,
@@ -71,7 +71,7 @@ def repair(args: dict[str, Any], schema: Schema, notes: list[str]) -> dict[str, 
         if value is None and name in properties and name not in required and not _admits(each, schema, "null"):
             notes.append("null_as_default")
             continue
-        made[name] = _repair_value(value, [each], schema, notes, 0)
+        made[name] = _repair_value(value, [each], schema, notes, 0) if is_object(each) else value
     return made
 
 
@@ -138,7 +138,7 @@ _NOTES = {
 
 def _repair_value(value: Any, schemas: list[Any], root: Schema, notes: list[str], depth: int) -> Any:
     """Repair a value that must fit one of these schemas."""
-    spread = [each for schema in schemas for each in alternatives(schema, root)]
+    spread = all_alternatives(schemas, root)
     admitted: set[str] = set()
     for each in spread:
         found = admitted_types(each, root)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, get_args
 
@@ -17,6 +16,7 @@ from ferrule.errors import ToolDefinitionError, shown
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, doc_of, field_of, inspect_function, is_required, name_of
 from ferrule.values.record import Record, field, replace
 from ferrule.values.schema.nodes import Schema, children, find_pointer, is_list, is_object
+from ferrule.values.schema.validator import is_pattern, work_problem
 
 if TYPE_CHECKING:
     from ferrule.tools.definition.mcp import MCPDefinition
@@ -188,7 +188,10 @@ def _checked_object(name: str, schema: Any) -> Schema:
 
 
 def check_schema(where: str, schema: Schema) -> None:
-    """Raise `ToolDefinitionError` for a schema with unknown types, broken patterns or references to nothing."""
+    """Raise `ToolDefinitionError` for a schema with unknown types, broken patterns or references to nothing, or too costly to check."""
+    problem = work_problem(schema)
+    if problem:
+        raise ToolDefinitionError(f"The schema of {where} cannot be used: {problem}.")
     waiting: list[tuple[str, Any]] = [("", schema)]
     while waiting:
         path, node = waiting.pop()
@@ -224,12 +227,8 @@ def _problem(node: Schema, root: Schema) -> str:
 
 
 def _pattern_problem(patterns: list[Any], more: Mapping[str, Any]) -> str:
-    for pattern in (*patterns, *more):
-        try:
-            re.compile(pattern)
-        except (re.error, TypeError, RecursionError, OverflowError) as error:
-            return f"has a broken pattern {shown(pattern)} ({error})"
-    return ""
+    broken = next((each for each in (*patterns, *more) if not is_pattern(each)), None)
+    return "" if broken is None else f"has the broken pattern {shown(broken)}: it must be a regular expression of ECMA 262"
 
 
 def _mapping(name: str, what: str, value: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.values.record import Record
-from ferrule.values.schema.fast_check import quick_check
-from ferrule.values.schema.nodes import Schema, children, is_list, is_object
+from ferrule.values.schema.nodes import Schema, is_list, is_object
+from ferrule.values.schema.validator import schema_problem
 
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _MISSING: Any = object()
@@ -148,7 +148,7 @@ def _input_schema(where: str, schema: Any) -> Schema:
     properties = schema.get("properties", {})
     problem = schema_problem(schema) if is_object(properties) else f"`properties` must be an object, found {shown(properties)}"
     if problem:
-        raise ToolDefinitionError(f"{where} its `inputSchema` is no JSON schema: {problem}.")
+        raise ToolDefinitionError(f"{where} its `inputSchema` cannot be used: {problem}.")
     return _own(where, schema)
 
 
@@ -157,7 +157,7 @@ def _output_schema(where: str, schema: Any) -> Schema | None:
         return None
     problem = schema_problem(schema) if is_object(schema) else f"found {shown(schema)}"
     if problem:
-        raise ToolDefinitionError(f"{where} its `outputSchema` is no JSON schema: {problem}.")
+        raise ToolDefinitionError(f"{where} its `outputSchema` cannot be used: {problem}.")
     return _own(where, schema)
 
 
@@ -166,41 +166,3 @@ def _own(where: str, value: Any) -> Any:
         return copy.deepcopy(value)
     except RecursionError:
         raise ToolDefinitionError(f"{where} it is nested too deeply.") from None
-
-
-def schema_problem(schema: Schema) -> str:
-    """Why this is not a JSON schema by the rules of its draft; empty if it is. References out of it are allowed."""
-    try:
-        if not isinstance(schema.get("$schema", ""), str):
-            return f"`$schema` must be text, found {shown(schema['$schema'])}"
-        plain = _is_plain(schema) and quick_check(schema) is not None  # which accepts only well-formed schemas, and is much faster
-        return "" if plain else _refused_by_draft(schema)
-    except RecursionError:
-        return "it is nested too deeply"
-
-
-def _is_plain(schema: Any) -> bool:
-    """Whether the keywords that `quick_check` does not check have values of the right types."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, bool):
-            continue
-        if not is_object(node) or not all(is_list(node.get(key, [])) for key in ("required", "anyOf", "enum")):
-            return False
-        if not all(isinstance(name, str) for name in node.get("required", [])):
-            return False
-        waiting.extend(each for _, each in children(node))
-    return True
-
-
-def _refused_by_draft(schema: Schema) -> str:
-    from jsonschema import Draft202012Validator, FormatChecker, SchemaError
-    from jsonschema.validators import validator_for
-
-    kind: Any = validator_for(schema, default=Draft202012Validator)  # pyright: ignore[reportUnknownVariableType]
-    try:
-        kind.check_schema(schema, format_checker=FormatChecker(formats=()))  # a pattern of ECMA 262 need not be one of Python
-    except SchemaError as error:
-        return f"{error.message} at {'/'.join(map(str, error.absolute_path)) or 'the top'}"
-    return ""

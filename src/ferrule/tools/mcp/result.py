@@ -149,7 +149,7 @@ def read_result(
     blocks = tuple(read_block(each, reader) for each in _listed(content))
     structured: Any = found.get("structuredContent", found.get("structured_content"))
     is_error = found.get("isError", found.get("is_error")) is True
-    problems = _problems(structured, output_schema) if not is_error else ()
+    problems = output_problems(structured, output_schema) if not is_error else ()
     if problems:
         which = f"`{tool}` of the MCP server `{server}`" if tool else "a tool"
         msg = f"the structured result of {which} does not fit its output schema: {'; '.join(problems)}"
@@ -196,7 +196,8 @@ def _listed(content: Any) -> Sequence[Any]:
     return cast("Sequence[Any]", content) if isinstance(content, (list, tuple)) else (content,)
 
 
-def _problems(structured: Any, schema: Schema | None) -> tuple[str, ...]:
+def output_problems(structured: Any, schema: Schema | None) -> tuple[str, ...]:
+    """Why a structured result does not fit an output schema; empty if it does."""
     if schema is None:
         return ()
     if structured is None:

@@ -37,15 +37,21 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
 
 
-def children(schema: Schema) -> Iterator[tuple[str, Any]]:
-    """Yield each direct subschema with its place (`properties/title`, `items`, `anyOf/0`)."""
+def subschemas(schema: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
+    """Yield the keyword, the name or index under it (if any), and the schema of each direct subschema."""
     for key, value in schema.items():
         if key in _MAPS and is_object(value):
-            yield from ((f"{key}/{name}", each) for name, each in value.items())
+            yield from ((key, name, each) for name, each in value.items())
         elif key in _LISTS and is_list(value):
-            yield from ((f"{key}/{i}", each) for i, each in enumerate(value))
+            yield from ((key, i, each) for i, each in enumerate(value))
         elif key in _SINGLE:
-            yield key, value
+            yield key, None, value
+
+
+def children(schema: Schema) -> Iterator[tuple[str, Any]]:
+    """Yield each direct subschema with its place (`properties/title`, `items`, `anyOf/0`)."""
+    for key, step, each in subschemas(schema):
+        yield key if step is None else f"{key}/{step}", each
 
 
 def members(schema: Schema, keyword: str) -> dict[str, Any]:
@@ -112,16 +118,25 @@ def unescape_step(step: str) -> str:
 
 def alternatives(schema: Any, root: Schema) -> list[Any]:
     """The schemas of which a value must fit one: references are followed, `anyOf` and `oneOf` flattened."""
+    return all_alternatives([schema], root)
+
+
+def all_alternatives(schemas: list[Any], root: Schema) -> list[Any]:
+    """The alternatives of several schemas, each once: definitions that refer to each other would multiply."""
     found: list[Any] = []
-    waiting: list[Any] = [schema]
+    waiting: list[Any] = [*schemas]
     seen: set[int] = set()
     while waiting:
         at = waiting.pop(0)
-        if is_object(at) and isinstance(at.get("$ref"), str):
-            target = find_pointer(at["$ref"], root)
-            if id(target) in seen:
+        if is_object(at):
+            if id(at) in seen:
                 continue
-            seen.add(id(target))
+            seen.add(id(at))
+            if isinstance(at.get("$ref"), str):
+                target = find_pointer(at["$ref"], root)
+                if id(target) in seen:
+                    continue
+                seen.add(id(target))
         each = resolve_reference(at, root)
         spread: list[Any] = [*(each.get("anyOf") or ()), *(each.get("oneOf") or ())] if is_object(each) else []
         if spread:
@@ -153,9 +168,13 @@ def property_schemas(schemas: list[Any], name: str) -> list[Any]:
 
 def admitted_types(schema: Any, root: Schema) -> frozenset[str] | None:
     """The JSON types that a schema admits; None for any type."""
+    return _admitted_types(schema, root, set())
+
+
+def _admitted_types(schema: Any, root: Schema, seen: set[int]) -> frozenset[str] | None:
     admitted: set[str] = set()
     for each in alternatives(schema, root):
-        found = _types_of_one(each, root)
+        found = _types_of_one(each, root, seen)
         if found is None:
             return None
         admitted |= found
@@ -192,7 +211,7 @@ _JSON_TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 
-def _types_of_one(schema: Any, root: Schema) -> set[str] | frozenset[str] | None:
+def _types_of_one(schema: Any, root: Schema, seen: set[int]) -> set[str] | frozenset[str] | None:
     if not is_object(schema):
         return None
     node = schema
@@ -206,9 +225,11 @@ def _types_of_one(schema: Any, root: Schema) -> set[str] | frozenset[str] | None
     if is_list(kind):
         return set(kind)
     for each in node.get("allOf") or ():
-        found = admitted_types(each, root)
-        if found is not None:
-            return found
+        if id(each) not in seen:  # or a schema may apply itself to the same value, and more than once
+            seen.add(id(each))
+            found = _admitted_types(each, root, seen)
+            if found is not None:
+                return found
     return None
 
 
@@ -218,7 +239,7 @@ def mentions_type(schema: Schema, types: frozenset[str]) -> bool:
     while waiting:
         each = waiting.pop()
         if is_object(each):
-            found = _types_of_one({key: value for key, value in each.items() if key != "allOf"}, schema)
+            found = _types_of_one({key: value for key, value in each.items() if key != "allOf"}, schema, set())
             if found and found & types:
                 return True
             waiting.extend(child for _, child in children(each))

@@ -6,6 +6,7 @@ The types are for readers and callers. Where a schema says more than a type can,
 from __future__ import annotations
 
 import keyword
+from itertools import count
 from typing import Any, Literal, Union
 
 from ferrule.values.schema.inline import inline_definitions
@@ -22,6 +23,9 @@ _TYPES: dict[str, Any] = {
 }
 _DEEPEST = 12
 """Levels of nested models, since a recursive schema has no end. Deeper values stay unchanged."""
+_MOST = 2_000
+_MOST_IN_MODELS = 300
+"""Schemas in one type, and in nested models. Definitions that refer to each other have no end: after so many, the rest is `Any`."""
 
 
 def convert_input_schema_to_tool_args(schema: Schema) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
@@ -38,10 +42,14 @@ def convert_input_schema_to_tool_args(schema: Schema) -> tuple[dict[str, Any], d
     return args, types, texts
 
 
-def python_type(schema: Any, root: Schema, depth: int = 0) -> Any:
+def python_type(schema: Any, root: Schema) -> Any:
     """The type for a schema; `Any` if it says nothing, or more than a type can."""
+    return _type(schema, root, 0, count())
+
+
+def _type(schema: Any, root: Schema, depth: int, seen: count[int]) -> Any:
     node = resolve_reference(schema, root)
-    if not is_object(node) or depth > _DEEPEST:
+    if not is_object(node) or depth > _DEEPEST or next(seen) > _MOST:
         return Any
     if "const" in node:
         return _literal([node["const"]])
@@ -49,19 +57,19 @@ def python_type(schema: Any, root: Schema, depth: int = 0) -> Any:
         return _literal(node["enum"])
     for key in ("anyOf", "oneOf"):
         if is_list(node.get(key)):
-            return _union([python_type(each, root, depth + 1) for each in node[key]])
+            return _union([_type(each, root, depth + 1, seen) for each in node[key]])
     kind: Any = node.get("type")
     if is_list(kind):
-        return _union([_of_kind(each, node, root, depth) for each in kind])
-    return _of_kind(kind, node, root, depth)
+        return _union([_of_kind(each, node, root, depth, seen) for each in kind])
+    return _of_kind(kind, node, root, depth, seen)
 
 
-def _of_kind(kind: Any, node: Schema, root: Schema, depth: int) -> Any:
+def _of_kind(kind: Any, node: Schema, root: Schema, depth: int, seen: count[int]) -> Any:
     if kind == "array" and "items" in node and not is_list(node["items"]):
-        held: Any = python_type(node["items"], root, depth + 1)
+        held: Any = _type(node["items"], root, depth + 1, seen)
         return list if held is Any else list[held]
     if kind == "object" and "properties" not in node and is_object(node.get("additionalProperties")):
-        held = python_type(node["additionalProperties"], root, depth + 1)
+        held = _type(node["additionalProperties"], root, depth + 1, seen)
         return dict[str, held]
     return _TYPES.get(kind, Any) if isinstance(kind, str) else Any
 
@@ -108,30 +116,30 @@ def model_of(schema: Schema, root: Schema | None = None) -> Any:
 
     References are resolved in `root`, by default the schema itself.
     """
-    made = _model(schema, root if root is not None else schema, "Result", 0)
+    made = _model(schema, root if root is not None else schema, "Result", 0, count())
     return None if made is Any else made
 
 
-def _model(schema: Any, root: Schema, name: str, depth: int) -> Any:
+def _model(schema: Any, root: Schema, name: str, depth: int, seen: count[int]) -> Any:
     node = resolve_reference(schema, root)
-    if not is_object(node) or depth > _DEEPEST:
+    if not is_object(node) or depth > _DEEPEST or next(seen) > _MOST_IN_MODELS:
         return Any
     for key in ("anyOf", "oneOf"):
         if is_list(node.get(key)):
-            return _union([_model(each, root, f"{name}{i}", depth + 1) for i, each in enumerate(node[key])])
+            return _union([_model(each, root, f"{name}{i}", depth + 1, seen) for i, each in enumerate(node[key])])
     if node.get("type") == "array" and is_object(node.get("items")):
-        held: Any = _model(node["items"], root, f"{name}Item", depth + 1)
+        held: Any = _model(node["items"], root, f"{name}Item", depth + 1, seen)
         return list[held]
     properties: Any = node.get("properties")
     if node.get("type") != "object" or not is_object(properties) or not all(properties):
-        return python_type(node, root)
+        return _type(node, root, 0, seen)
     from pydantic import ConfigDict, create_model
     from pydantic import Field as FieldOf
 
     required: Any = node.get("required") or ()
     fields: dict[str, Any] = {}
     for i, (key, each) in enumerate(properties.items()):
-        kind: Any = _model(each, root, f"{name}{_camel(key)}", depth + 1)
+        kind: Any = _model(each, root, f"{name}{_camel(key)}", depth + 1, seen)
         optional = key not in required
         own = key if not _clashes(key) else f"field_{i}"
         default: Any = FieldOf(default=None, alias=key) if optional else FieldOf(alias=key)

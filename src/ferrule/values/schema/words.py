@@ -27,19 +27,35 @@ LIMITS = {
 """Limits in words, by keyword."""
 _DEEPEST = 6
 _LONGEST = 80
+_MOST = 1_000
+"""Schemas in one line. After so many, references are only named: definitions that refer to each other have no end."""
 _EXACT = 2**53
 """Above it a float may not be an exact integer."""
 _MARKER = re.compile(r"\[\[(?=\s*##)")
 
 
+class _Above:
+    """The way from the outermost schema: the references on it, and `""` for each list and object. It counts the schemas described."""
+
+    __slots__ = ("described", "steps")
+
+    def __init__(self, steps: tuple[str, ...] = (), described: list[None] | None = None) -> None:
+        self.steps = steps
+        self.described = described if described is not None else []
+
+    def then(self, step: str) -> _Above:
+        return _Above((*self.steps, step), self.described)
+
+
 def describe_schema(schema: Any, root: Schema | None = None) -> str:
     """A schema as one short line."""
-    return _form(schema, root if root is not None else schema, ())
+    return _form(schema, root if root is not None else schema, _Above())
 
 
 def describe_expected(schema: Any, root: Schema) -> str:
     """What a value should be, after the word "expected": `an integer 1-50`, `a list of strings`, `one of "a", "b"`."""
-    found = list(dict.fromkeys(_phrase(each, root, 0) for each in alternatives(schema, root)))
+    above = _Above()
+    found = list(dict.fromkeys(_phrase(each, root, 0, above) for each in alternatives(schema, root)))
     return " or ".join(found) if "any value" not in found else "any value"
 
 
@@ -62,12 +78,13 @@ def escape_markers(text: str) -> str:
 # -- the short line -----------------------------------------------------------------------------------------------
 
 
-def _form(schema: Any, root: Schema, above: tuple[str, ...]) -> str:
+def _form(schema: Any, root: Schema, above: _Above) -> str:
     reference = schema.get("$ref") if is_object(schema) else None
     if isinstance(reference, str):
-        if reference in above:
+        if reference in above.steps or len(above.described) > _MOST:
             return reference.rpartition("/")[2] or "the same again"
-        above = (*above, reference)
+        above = above.then(reference)
+    above.described.append(None)
     node = resolve_reference(schema, root)
     if not is_object(node):
         return "nothing" if node is False else "any"
@@ -75,7 +92,7 @@ def _form(schema: Any, root: Schema, above: tuple[str, ...]) -> str:
     return _form_of(node, root, above) + default
 
 
-def _form_of(node: Schema, root: Schema, above: tuple[str, ...]) -> str:
+def _form_of(node: Schema, root: Schema, above: _Above) -> str:
     if "const" in node:
         return shorten_json(node["const"])
     if is_list(node.get("enum")):
@@ -91,7 +108,7 @@ def _form_of(node: Schema, root: Schema, above: tuple[str, ...]) -> str:
     return _form_of_kind(kind, node, root, above)
 
 
-def _form_of_kind(kind: Any, node: Schema, root: Schema, above: tuple[str, ...]) -> str:
+def _form_of_kind(kind: Any, node: Schema, root: Schema, above: _Above) -> str:
     match kind:
         case "object":
             return _object(node, root, above)
@@ -107,27 +124,27 @@ def _form_of_kind(kind: Any, node: Schema, root: Schema, above: tuple[str, ...])
             return "any"
 
 
-def _object(node: Schema, root: Schema, above: tuple[str, ...]) -> str:
+def _object(node: Schema, root: Schema, above: _Above) -> str:
     properties: Any = node.get("properties")
     more: Any = node.get("additionalProperties")
-    if len(above) > _DEEPEST or (not properties and not is_object(more)):
+    if len(above.steps) > _DEEPEST or (not properties and not is_object(more)):
         return "{}" if properties == {} and more in (None, False) else "object"
     required: Any = node.get("required") or ()
     entries: list[str] = []
     for name, each in properties.items() if is_object(properties) else ():
-        said = _form(each, root, (*above, ""))
+        said = _form(each, root, above.then(""))
         # Without the mark, an optional entry without a default would read like a required one.
         mark = "" if name in required or (is_object(each) and "default" in each) else "?"
         entries.append(f"{shorten_json(name)}{mark}: {said}")
     if is_object(more):
-        entries.append(f"any other name: {_form(more, root, (*above, ''))}")
+        entries.append(f"any other name: {_form(more, root, above.then(''))}")
     return "{" + ", ".join(entries) + "}"
 
 
-def _array(node: Schema, root: Schema, above: tuple[str, ...]) -> str:
-    if len(above) > _DEEPEST:
+def _array(node: Schema, root: Schema, above: _Above) -> str:
+    if len(above.steps) > _DEEPEST:
         return "list"
-    inside = (*above, "")
+    inside = above.then("")
     places: Any = node.get("prefixItems")
     if is_list(places):
         return "[" + ", ".join(_form(each, root, inside) for each in places) + "]"
@@ -180,7 +197,7 @@ _ONE = {"integer": "an integer", "number": "a number", "string": "a string", "bo
 _MANY = {"integer": "integers", "number": "numbers", "string": "strings", "boolean": "booleans", "array": "lists", "object": "objects"}
 
 
-def _phrase(node: Any, root: Schema, depth: int) -> str:
+def _phrase(node: Any, root: Schema, depth: int, above: _Above) -> str:
     if not is_object(node):
         return "any value"
     if "const" in node:
@@ -189,12 +206,12 @@ def _phrase(node: Any, root: Schema, depth: int) -> str:
         return "one of " + ", ".join(shorten_json(each) for each in node["enum"])
     kind: Any = node.get("type")
     if is_list(kind):
-        return " or ".join(_phrase({**node, "type": each}, root, depth) for each in kind)
+        return " or ".join(_phrase({**node, "type": each}, root, depth, above) for each in kind)
     match kind:
         case "array":
-            return f"a list{_held(node, root, depth)}"
+            return f"a list{_held(node, root, depth, above)}"
         case "object":
-            said = _object(node, root, ())
+            said = _object(node, root, above)
             return "an object" if said == "object" else f"an object {said}"
         case "integer" | "number":
             return _ONE[kind] + _bounds(node)
@@ -206,16 +223,16 @@ def _phrase(node: Any, root: Schema, depth: int) -> str:
             return "any value"
 
 
-def _held(node: Schema, root: Schema, depth: int) -> str:
+def _held(node: Schema, root: Schema, depth: int, above: _Above) -> str:
     """` of strings`, ` of lists of integers`; empty for a list of any values."""
     if is_list(node.get("prefixItems")):
-        return f" {_array(node, root, ())}"
+        return f" {_array(node, root, above)}"
     items = resolve_reference(node.get("items"), root)
     if not is_object(items) or depth > _DEEPEST:
         return ""
     kind = items.get("type")
     limits = _counts(node, "minItems", "maxItems", "items").replace(" of ", ", ", 1)
     if isinstance(kind, str) and kind in _MANY and "enum" not in items and "const" not in items:
-        return f" of {_MANY[kind]}{_held(items, root, depth + 1) if kind == 'array' else ''}{limits}"
-    said = _form(items, root, ())
+        return f" of {_MANY[kind]}{_held(items, root, depth + 1, above) if kind == 'array' else ''}{limits}"
+    said = _form(items, root, above)
     return f" of {said}{limits}" if said != "any" else limits

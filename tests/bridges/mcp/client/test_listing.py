@@ -29,6 +29,15 @@ def pages_of(*pages: dict):
     return ask, asked
 
 
+def test_a_schema_that_would_take_for_ever_is_left_out_of_the_list() -> None:
+    """M38: the other tools stay."""
+    doubling = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(24)}
+    hostile = {"type": "object", "properties": {"x": {"$ref": "#/$defs/d0"}}, "$defs": {**doubling, "d24": {}}}
+    found = read_listing("s", [{"name": "bad", "inputSchema": hostile}, GOOD], None)
+    assert [*found.definitions] == ["good"]
+    assert [each.name for each in found.dropped] == ["bad"]
+
+
 def test_pages_are_followed_to_the_end() -> None:
     """M38: five pages of five tools; the shortest time to live counts. (M56)"""
     pages = [

@@ -114,7 +114,7 @@ def test_an_error_is_marked() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        pytest.param({"x": "a"}, "'a' is not of type 'integer' at x", id="wrong type"),
+        pytest.param({"x": "a"}, 'x: expected an integer, got "a"', id="wrong type"),
         pytest.param("text", "it is no object", id="no object"),
     ],
 )

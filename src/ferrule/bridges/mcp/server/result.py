@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
-from ferrule.tools.mcp.result import MCPResult
+from ferrule.tools.mcp.result import MCPResult, output_problems
 from ferrule.values.content.parts import Audio, File, Image, Text, Type
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.record import Record
@@ -41,9 +41,10 @@ def wire_result(result: ToolResult, output_schema: dict[str, Any] | None = None)
         return value
     made: dict[str, Any] = {"content": _content(value, result.content)}
     structured = _structured(value)
-    problem = _problem(structured, output_schema)
-    if problem:
-        return error_result(f"`{result.name}` returned what does not fit its output schema: {problem}")
+    is_missing = structured is None and output_schema is not None
+    problems = ("it is no object",) if is_missing else output_problems(structured, output_schema)
+    if problems:
+        return error_result(f"`{result.name}` returned what does not fit its output schema: {'; '.join(problems)}")
     return made if structured is None else {**made, "structuredContent": structured}
 
 
@@ -112,18 +113,6 @@ def _structured(value: Any) -> dict[str, Any] | None:
         return None
     found = jsonable(cast("object", value))
     return cast("dict[str, Any]", found) if isinstance(found, dict) else None
-
-
-def _problem(structured: Any, schema: dict[str, Any] | None) -> str:
-    if schema is None:
-        return ""
-    if structured is None:
-        return "it is no object"
-    from jsonschema import Draft202012Validator
-
-    errors = Draft202012Validator(schema).iter_errors(structured)  # pyright: ignore[reportUnknownMemberType]  no stubs
-    first = next(iter(errors), None)
-    return "" if first is None else f"{first.message} at {'/'.join(map(str, first.absolute_path)) or 'the top'}"
 
 
 def _is_of_sdk(value: Any) -> bool:

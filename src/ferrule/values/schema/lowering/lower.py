@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, get_args
 
-from ferrule.values.record import Record
+from ferrule.values.record import Record, field
 from ferrule.values.schema.lowering.rules import RULES, SchemaLoss, Target
 from ferrule.values.schema.lowering.walk import LoweringPass
 from ferrule.values.schema.nodes import Schema, declared_types, escape_step, find_pointer, is_list, is_object, json_type, members
+from ferrule.values.schema.validator import Validator, schema_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +36,8 @@ class LoweredSchema(Record):
     target: Target
     stand_ins: frozenset[str] = frozenset()
     """JSON pointers into `schema`: properties in which null means "left out"."""
+    _validators: list[Validator] = field(default_factory=list, init=False, compare=False, repr=False)
+    """The validator of `schema`, once it was needed."""
 
     @property
     def is_strict(self) -> bool:
@@ -55,7 +58,7 @@ class LoweredSchema(Record):
             reference: str = schema["$ref"]
             return self._restored(value, find_pointer(reference, self.schema), reference[1:])
         if "anyOf" in schema:
-            branch = self._branch(value, schema["anyOf"])
+            branch = self._branch(value, schema["anyOf"], at)
             return value if branch is None else self._restored(value, schema["anyOf"][branch], f"{at}/anyOf/{branch}")
         if is_list(value):
             return [self._restored(each, schema.get("items"), f"{at}/items") for each in value]
@@ -68,16 +71,19 @@ class LoweredSchema(Record):
                 made[name] = self._restored(each, members(schema, "properties").get(name), place)
         return made
 
-    def _branch(self, value: Any, branches: list[Any]) -> int | None:
+    def _branch(self, value: Any, branches: list[Any], at: str) -> int | None:
         """The branch of a union that the model wrote: the only one of the value's type, or else the first that fits."""
         kind = json_type(value)
         possible = [i for i, each in enumerate(branches) if not (kinds := declared_types(self._followed(each))) or kind in kinds]
         if len(possible) < 2:  # noqa: PLR2004  one or none: there is nothing to choose
             return possible[0] if possible else None
-        from jsonschema import Draft202012Validator
-
-        fits: Any = Draft202012Validator(self.schema)
-        return next((i for i in possible if fits.evolve(schema=branches[i]).is_valid(value)), None)
+        try:
+            if not self._validators:
+                self._validators.append(Validator(self.schema, lenient=True))
+            plain = self._validators[0].plain(value)
+            return next((i for i in possible if self._validators[0].accepts(f"{at}/anyOf/{i}", plain)), None)
+        except ValueError:  # too large to be checked
+            return None
 
     def _followed(self, schema: Schema) -> Schema:
         seen: set[str] = set()
@@ -110,8 +116,8 @@ def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
     except RecursionError:
         why = "this is nested too deeply to be lowered"
     except (TypeError, ValueError, AttributeError, KeyError):
-        problem = _problem(schema)
-        if problem is None:
+        problem = schema_problem(dict(schema))
+        if not problem:
             raise
         why = f"this is no JSON schema, and cannot be lowered: {problem}"
     return LoweredSchema(dict(schema), (SchemaLoss("", "$schema", why, breaking=RULES[target].strict),), target)
@@ -141,17 +147,6 @@ def lower_tools(declarations: Iterable[Mapping[str, Any]], target: Target) -> Lo
         tools.append({**declaration, "function": {**function, "parameters": made.schema, **strict}})
         lowered[function["name"]] = made
     return LoweredTools(tuple(tools), losses, lowered)
-
-
-def _problem(schema: Mapping[str, Any]) -> str | None:
-    """Why this is not a JSON schema; None if it is."""
-    from jsonschema import Draft202012Validator, SchemaError
-
-    try:
-        Draft202012Validator.check_schema(dict(schema))
-    except SchemaError as error:
-        return error.message
-    return None
 
 
 def _lowered(schema: Mapping[str, Any], target: Target) -> LoweredSchema:

@@ -1,0 +1,226 @@
+"""References inside a JSON schema, by pointer, `$id` and anchor, and how much work they make a validator do.
+
+A few hundred bytes of schema can ask for any amount of work: definitions that each refer twice to the next are checked 2^n times. Such a
+schema is refused before a validator sees it, or its checks are counted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from ferrule.values.schema.nodes import Schema, escape_step, find_pointer, is_object, subschemas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_MOST = 100_000
+"""Schemas that may apply to one place in a value. Unions of unions in public tools reach a few thousand."""
+_MOST_IN_PLACE = 5_000
+"""The same without those that other parts of the schema apply to the place."""
+_MOST_CIRCLES = 5
+"""Schemas that apply themselves to the same value again, which says nothing."""
+_DEEPEST_IN_PLACE = 50
+_DEEPEST = 300
+"""References and subschemas on one way through a schema. A validator recurses in native code, where a full stack ends the process."""
+_PATTERN = 2_000
+_LARGEST = 2_000_000
+"""Steps of the count itself."""
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+"""The keywords that refer."""
+_IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"})
+_DEFINITIONS = frozenset({"$defs", "definitions"})
+_ITEMS = frozenset({"items", "prefixItems", "additionalItems", "contains", "unevaluatedItems"})
+_Place = tuple[str, Any]
+"""The JSON pointer of a schema, and the schema."""
+
+
+def parts(schema: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
+    """The direct subschemas, as `subschemas` yields them, and those of `dependencies` (before 2019-09)."""
+    yield from subschemas(schema)
+    old: Any = schema.get("dependencies")
+    if is_object(old):
+        yield from (("dependencies", name, each) for name, each in old.items() if not isinstance(each, list))
+
+
+class TooMuchWorkError(ValueError):
+    """A schema asks for more work than a validator may do."""
+
+
+class SchemaReferences:
+    """Resolves the references of a schema. Nothing outside it is read."""
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self._resources: dict[str, _Place] = {"": ("", root)}
+        self._anchors: dict[str, _Place] = {}
+        self._dynamic: dict[str, list[_Place]] = {}
+        self._bases: dict[int, str] = {}
+        waiting: list[tuple[str, Any, str]] = [("", root, "")]
+        while waiting:
+            pointer, node, base = waiting.pop()
+            if not is_object(node):
+                continue
+            for key in ("$id", "id"):
+                if isinstance(node.get(key), str) and not (key == "id" and "$id" in node):
+                    base = self._named(node[key], base, (pointer, node))
+            for key in ("$anchor", "$dynamicAnchor"):
+                if isinstance(node.get(key), str):
+                    self._anchors.setdefault(f"{base}#{node[key]}", (pointer, node))
+                    if key == "$dynamicAnchor":
+                        self._dynamic.setdefault(node[key], []).append((pointer, node))
+            if base:
+                self._bases[id(node)] = base
+            waiting.extend((join_pointer(pointer, key, step), each, base) for key, step, each in parts(node))
+
+    def _named(self, name: str, base: str, place: _Place) -> str:
+        if name.startswith("#"):
+            self._anchors.setdefault(base + name, place)
+            return base
+        try:
+            own = urldefrag(urljoin(base, name))[0]
+        except ValueError:
+            return base
+        self._resources.setdefault(own, place)
+        return own
+
+    def targets(self, node: Schema) -> list[_Place] | None:
+        """The schemas that the references in a schema may lead to; None if one leads out of the root or to nothing."""
+        found: list[_Place] = []
+        for key in REFERENCES:
+            if key in node:
+                made = self._targets(node[key], self._bases.get(id(node), self._bases.get(id(self.root), "")), key)
+                if not made:
+                    return None
+                found += made
+        return found
+
+    def _targets(self, reference: Any, base: str, key: str) -> list[_Place]:
+        if not isinstance(reference, str):
+            return []
+        try:
+            uri, fragment = urldefrag(reference)
+            target = urldefrag(urljoin(base, uri))[0] if uri else base
+        except ValueError:
+            return []
+        resource = self._resources.get(target)
+        if resource is None:
+            return []
+        if not fragment or fragment.startswith("/"):
+            steps = unquote(fragment)
+            node = find_pointer(f"#{steps}", resource[1])
+            found = [] if node is None else [(resource[0] + steps, node)]
+        else:
+            named = self._anchors.get(f"{target}#{fragment}")
+            found = [named] if named is not None else []
+            if key == "$dynamicRef":
+                found += [each for each in self._dynamic.get(fragment, []) if each != named]
+        return found
+
+
+def join_pointer(pointer: str, keyword: str, step: object = None) -> str:
+    """The pointer of a part of a schema."""
+    return f"{pointer}/{escape_step(keyword)}" if step is None else f"{pointer}/{escape_step(keyword)}/{escape_step(step)}"
+
+
+class _Cost:
+    """What a schema asks of a validator: how many schemas apply to a value, and to one place inside it, and how deep they are nested."""
+
+    __slots__ = ("depth", "in_place", "inside", "own")
+
+    def __init__(self) -> None:
+        self.own = 1.0
+        self.inside: dict[str | int, float] = {}
+        self.in_place = self.depth = 0
+
+    @property
+    def most(self) -> float:
+        """The most schemas that apply to one place."""
+        anywhere = self.inside.get(_ANY, 0.0)
+        return max(self.own, anywhere + max(self.inside.values(), default=0.0))
+
+
+_ANY, _ITEM, _NAME = 0, 1, 2
+"""Places inside a value, beside those by name: any property, any item, the name of a property."""
+
+
+def count_work(references: SchemaReferences, is_costly: Callable[[Any], bool]) -> float:
+    """The most schemas that apply to one place in a value; infinite if that depends on the value, as a definition refers to itself.
+
+    A pattern that `is_costly` counts as 2,000 schemas. Raises `TooMuchWorkError` over the limit, and for a schema that is nested too
+    deeply.
+    """
+    count = _Count(references, is_costly)
+    cost = count.cost(references.root, 0)
+    too_many = count.most_in_place > _MOST_IN_PLACE or count.circles > _MOST_CIRCLES
+    if too_many or (cost.most > _MOST and not count.is_recursive):
+        raise TooMuchWorkError(f"a value would take more than {_MOST_IN_PLACE:,} checks, as its references multiply")
+    return math.inf if count.is_recursive else cost.most
+
+
+class _Count:
+    def __init__(self, references: SchemaReferences, is_costly: Callable[[Any], bool]) -> None:
+        self._references = references
+        self._is_costly = is_costly
+        self._known: dict[int, _Cost] = {}
+        self._unfinished: set[int] = set()
+        self._steps = 0
+        self.is_recursive = False
+        self.most_in_place = 0.0
+        self.circles = 0
+        self._same_value: set[int] = set()
+
+    def cost(self, node: Any, depth: int) -> _Cost:
+        known = self._known.get(id(node))
+        if known is not None:
+            self.circles += id(node) in self._same_value
+            self.is_recursive = self.is_recursive or id(node) in self._unfinished
+            return known
+        cost = _Cost()
+        if not is_object(node):
+            return cost
+        if depth > _DEEPEST:
+            raise TooMuchWorkError("it is nested too deeply")
+        # What refers back to it counts as one, as the validator remembers its answers there.
+        self._known[id(node)] = _Cost()
+        self._unfinished.add(id(node))
+        self._same_value.add(id(node))
+        self._add_parts(cost, node, depth)
+        self._same_value.discard(id(node))
+        self._steps += len(node) + 1
+        if self._steps > _LARGEST:
+            raise TooMuchWorkError("it is too large")
+        if cost.in_place > _DEEPEST_IN_PLACE or cost.depth > _DEEPEST:
+            raise TooMuchWorkError("it is nested too deeply")
+        self.most_in_place = max(self.most_in_place, cost.own)
+        self._unfinished.discard(id(node))
+        self._known[id(node)] = cost
+        return cost
+
+    def _add_parts(self, cost: _Cost, node: Schema, depth: int) -> None:
+        named: Any = node.get("patternProperties")
+        if "pattern" in node or named:
+            cost.own += _PATTERN * sum(map(self._is_costly, (node.get("pattern"), *(named if is_object(named) else ()))))
+        for key, step, each in parts(node):
+            if key in _DEFINITIONS:
+                continue
+            if key in _IN_PLACE:
+                self._add_in_place(cost, self.cost(each, depth + 1))
+            else:
+                above, self._same_value = self._same_value, set()
+                part = self.cost(each, depth + 1)
+                self._same_value = above
+                place = str(step) if key == "properties" else _ITEM if key in _ITEMS else _NAME if key == "propertyNames" else _ANY
+                cost.inside[place] = cost.inside.get(place, 0.0) + part.most
+                cost.depth = max(cost.depth, part.depth + 1)
+        for _, target in self._references.targets(node) or ():
+            self._add_in_place(cost, self.cost(target, depth + 1))
+
+    def _add_in_place(self, cost: _Cost, part: _Cost) -> None:
+        self._steps += len(part.inside)
+        cost.own += part.own
+        cost.in_place = max(cost.in_place, part.in_place + 1)
+        cost.depth = max(cost.depth, part.depth + 1)
+        for place, count in part.inside.items():
+            cost.inside[place] = cost.inside.get(place, 0.0) + count

@@ -1,0 +1,306 @@
+"""Checking values against JSON schemas of any draft from 4 on, in bounded time, without reading anything outside the schema.
+
+`jsonschema_rs` decides. It ends the process on values that are nested very deeply, refuses values that are not plain JSON, and works for
+ever on some schemas of a few hundred bytes: values are made plain first, and such schemas are refused.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+from ferrule.values.encoding.encode import jsonable
+from ferrule.values.schema.nodes import Schema, is_object
+from ferrule.values.schema.references import REFERENCES, SchemaReferences, count_work, parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DEEPEST = 100
+_DEEPEST_SCHEMA = 150
+_LARGEST_SCHEMA = 200_000
+_MOST_CHECKS = 50_000_000
+"""The size of a value times the schemas that may apply to one place in it. So many checks take about a second."""
+_BACKTRACKS = 10_000
+"""Steps of a pattern with look-around, which only a backtracking engine reads. So many take less than a millisecond."""
+_SCALARS = frozenset({int, float, bool, type(None)})
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_STAND_IN = 0x10F800 - 0xD800
+"""From a lone surrogate, which has no UTF-8, to a character for private use that stands in its place."""
+_STANDS_IN = re.compile("[\U0010f800-\U0010ffff]")
+_LATEST = "https://json-schema.org/draft/2020-12/schema"
+_DRAFTS = {
+    "http://json-schema.org/draft-04/schema": "Draft4Validator",
+    "http://json-schema.org/draft-06/schema": "Draft6Validator",
+    "http://json-schema.org/draft-07/schema": "Draft7Validator",
+    "https://json-schema.org/draft/2019-09/schema": "Draft201909Validator",
+    _LATEST: "Draft202012Validator",
+}
+IGNORE_SIBLINGS = frozenset({"Draft4Validator", "Draft6Validator", "Draft7Validator"})
+"""Drafts that ignore what stands beside `$ref`."""
+_STEP = "x-ferrule-step"
+_MOST_STEPS = 200_000
+"""References followed in one check, if they have to be counted. So many take about half a second."""
+_ENCODINGS = ("contentEncoding", "contentMediaType")
+"""Notes, though drafts 6 and 7 allow a validator to check them."""
+
+
+class UncheckableError(ValueError):
+    """A value that cannot be checked: it is nested too deeply, or too large for its schema."""
+
+
+class Validator:
+    """Checks values against a schema: `Validator(schema).is_valid(value)`.
+
+    A `lenient` one takes any schema, and ignores references that lead out of it and patterns that are no regular expressions. Raises
+    `ValueError` for a schema that asks for too much work, and unless it is lenient, for one that is no JSON schema.
+    """
+
+    def __init__(self, schema: Schema | bool, *, lenient: bool = False) -> None:
+        self.schema: Any = _own(schema)
+        self.kind = _DRAFTS.get(draft_of(self.schema), _DRAFTS[_LATEST])
+        self.references = SchemaReferences(self.schema)
+        self.work = count_work(self.references, _is_backtracking)
+        self._steps: _Steps | None = None
+        if self.work == math.inf:
+            self._steps, self.work = _Steps(), 1.0
+            _count_references(self.schema, has_siblings=self.kind not in IGNORE_SIBLINGS)
+            self.references = SchemaReferences(self.schema)
+        self._parts: dict[str, Any] = {}
+        self._registry: Any = None
+        try:
+            self._compiled = self.compile(self.schema)
+        except ValueError as error:
+            if not lenient:
+                raise ValueError(getattr(error, "message", str(error))) from None
+            self._compiled = self._compile_readable()
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether a value fits. One that cannot be checked does not."""
+        try:
+            return self.accepts("", self.plain(value))
+        except ValueError:
+            return False
+
+    def accepts(self, pointer: str, plain: Any) -> bool:
+        """Whether plain JSON fits the schema at a JSON pointer into this one. Raises `ValueError` if it cannot be checked."""
+        fits: bool = self._part(pointer).is_valid(plain)
+        if self._steps is not None and self._steps.left < 0:
+            raise UncheckableError("it takes too many checks, as the definitions of its schema refer to each other")
+        return fits
+
+    def plain(self, value: Any) -> Any:
+        """A copy of a value as plain JSON, to be checked next. Raises `UncheckableError`."""
+        if self._steps is not None:
+            self._steps.left = _MOST_STEPS
+        made, size = plain_json(value)
+        if size * self.work > _MOST_CHECKS:
+            raise UncheckableError("it is too large to be checked against its schema")
+        return made
+
+    def _part(self, pointer: str) -> Any:
+        """The compiled validator of the schema at a JSON pointer into this one."""
+        if not pointer:
+            return self._compiled
+        if pointer not in self._parts:
+            import jsonschema_rs
+
+            base = self.schema.get("$id", self.schema.get("id")) if is_object(self.schema) else None
+            base = (
+                base if isinstance(base, str) and ":" in base else "json-schema:///root"
+            )  # not the default, which is the schema that refers to it
+            if self._registry is None:
+                draft = getattr(jsonschema_rs, self.kind.removesuffix("Validator"))
+                self._registry = jsonschema_rs.Registry([(base.partition("#")[0], self.schema)], draft=draft)
+            reference = f"{base.partition('#')[0]}#{quote(pointer, safe='/~')}"
+            self._parts[pointer] = self.compile({"$ref": reference}, registry=self._registry)
+        return self._parts[pointer]
+
+    def compile(self, schema: Any, registry: Any = None) -> Any:
+        """The validator of `jsonschema_rs` for a schema of this draft. Raises `ValueError`."""
+        import jsonschema_rs
+
+        kind = getattr(jsonschema_rs, self.kind)
+        own = {} if self._steps is None else {"keywords": {_STEP: self._steps.keyword()}}
+        return kind(schema, offline=True, validate_formats=False, pattern_options=_pattern_options(), registry=registry, **own)
+
+    def _compile_readable(self) -> Any:
+        """The validator of what can be read of the schema."""
+        has_unread = False
+        for node in _nodes(self.schema):
+            if self.references.targets(node) is None:
+                for key in REFERENCES:
+                    node.pop(key, None)
+            if not is_pattern(node.get("pattern", "")):
+                del node["pattern"]
+            names: Any = node.get("patternProperties")
+            unread = [name for name in names if not is_pattern(name)] if is_object(names) else []
+            for name in unread:
+                del names[name]
+            if unread:
+                has_unread = True
+                node.pop("additionalProperties", None)
+        if has_unread:
+            for node in _nodes(self.schema):
+                node.pop("unevaluatedProperties", None)
+        try:
+            return self.compile(self.schema)
+        except ValueError:
+            self.schema = True
+            return self.compile(True)
+
+
+class _Steps(threading.local):
+    """Counts the references that one check follows. After the last one nothing fits, so that the check ends soon."""
+
+    left = _MOST_STEPS
+
+    def keyword(self) -> type:
+        """A keyword for schemas that takes one step."""
+        steps = self
+
+        class Step:
+            def __init__(self, *where: object) -> None:
+                del where
+
+            def validate(self, value: object) -> None:
+                del value
+                steps.left -= 1
+                if steps.left < 0:
+                    raise ValueError("no steps left")
+
+        return Step
+
+
+def _count_references(schema: Any, *, has_siblings: bool) -> None:
+    """Put the keyword that takes a step before every reference. No other part of the schema changes its place."""
+    for node in list(_nodes(schema)):
+        followed = [{key: node.pop(key)} for key in REFERENCES if key in node]
+        if followed:
+            for key in () if has_siblings else set(node) - {"$defs", "definitions", "$id", "id", "$schema"}:
+                del node[key]
+            node["allOf"] = [*node.get("allOf", ()), *({"allOf": [{_STEP: True}, each]} for each in followed)]
+
+
+def draft_of(schema: Any) -> str:
+    """The draft that a schema names."""
+    named: Any = schema.get("$schema") if is_object(schema) else None
+    return named.removesuffix("#") if isinstance(named, str) else _LATEST
+
+
+def schema_problem(schema: Any) -> str:
+    """Why this is not a JSON schema by the rules of its draft, or asks for too much work; empty if it is usable.
+
+    SchemaReferences out of it and patterns that cannot be read are allowed.
+    """
+    import jsonschema_rs
+
+    problem = work_problem(schema)
+    if problem:
+        return problem
+    own = _own(schema)  # without unknown metaschemas, which the check would fetch
+    try:
+        jsonschema_rs.meta.validate(own)
+    except jsonschema_rs.ValidationError as error:
+        return f"{error.message} at {'/'.join(map(str, error.instance_path)) or 'the top'}"
+    return ""
+
+
+def work_problem(schema: Any) -> str:
+    """Why checking against this schema would take too long; empty if it would not."""
+    try:
+        count_work(SchemaReferences(_own(schema)), _is_backtracking)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def is_pattern(pattern: Any) -> bool:
+    """Whether this is a regular expression that a schema may use (ECMA 262)."""
+    return isinstance(pattern, str) and (not pattern or _engine(pattern) is not None)
+
+
+def _is_backtracking(pattern: Any) -> bool:
+    return isinstance(pattern, str) and _engine(pattern) == "backtracking"
+
+
+@lru_cache(maxsize=1024)
+def _engine(pattern: str) -> str | None:
+    import jsonschema_rs
+
+    plain = _SURROGATE.sub(_stand_in, pattern)
+    for name, options in (("linear", jsonschema_rs.RegexOptions()), ("backtracking", _pattern_options())):
+        try:
+            jsonschema_rs.Draft202012Validator({"pattern": plain}, offline=True, pattern_options=options)
+        except ValueError:
+            continue
+        return name
+    return None
+
+
+@lru_cache(maxsize=1)
+def _pattern_options() -> Any:
+    import jsonschema_rs
+
+    return jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS)
+
+
+def plain_json(value: Any, deepest: int = _DEEPEST, most: int | None = None) -> tuple[Any, int]:
+    """A copy of a value as plain JSON, and its size. Raises `UncheckableError`."""
+    size = 1
+
+    def plain(each: Any, depth: int) -> Any:
+        nonlocal size
+        kind = cast("Any", type(each))
+        if kind is str:
+            return each if each.isascii() else _SURROGATE.sub(_stand_in, each)
+        if kind in _SCALARS:
+            return each
+        if kind is not dict and kind is not list and kind is not tuple:
+            return plain(jsonable(each), depth)
+        size += len(each)
+        if depth == 0 or (most is not None and size > most):
+            raise UncheckableError("it is nested too deeply" if depth == 0 else "it is too large")
+        if kind is dict:
+            return {_key(name): plain(inside, depth - 1) for name, inside in each.items()}
+        return [plain(inside, depth - 1) for inside in each]
+
+    return plain(value, deepest), size
+
+
+def _key(name: Any) -> str:
+    text = name if isinstance(name, str) else str(name)
+    return text if type(text) is str and text.isascii() else _SURROGATE.sub(_stand_in, str(text))
+
+
+def with_surrogates(text: str) -> str:
+    """The text that `plain_json` was given, from its plain form."""
+    return text if text.isascii() else _STANDS_IN.sub(lambda found: chr(ord(found[0]) - _STAND_IN), text)
+
+
+def _stand_in(found: re.Match[str]) -> str:
+    return chr(ord(found[0]) + _STAND_IN)
+
+
+def _own(schema: Any) -> Any:
+    """A copy of a schema as plain JSON, without keywords that only note something and metaschemas that are unknown here."""
+    own, _ = plain_json(schema, _DEEPEST_SCHEMA, _LARGEST_SCHEMA)
+    for node in _nodes(own):
+        if draft_of(node) not in _DRAFTS:
+            del node["$schema"]
+        for key in _ENCODINGS:
+            node.pop(key, None)
+    return own
+
+
+def _nodes(schema: Any) -> Iterator[Schema]:
+    waiting = [schema]
+    while waiting:
+        each = waiting.pop()
+        if is_object(each):
+            yield each
+            waiting.extend(inside for _, _, inside in parts(each))

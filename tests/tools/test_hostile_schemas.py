@@ -1,0 +1,114 @@
+"""Schemas of strangers, through every door by which they come in."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ferrule import Tool
+from ferrule.errors import ToolArgumentsError, ToolDefinitionError
+from ferrule.tools.mcp.schema_check import MCPChecker, SchemaCheck
+from ferrule.values.schema.words import describe_schema
+
+
+def doubling(levels: int, keyword: str = "anyOf") -> dict[str, Any]:
+    """An object schema whose definitions each refer twice to the next: 2^levels checks of one value."""
+    made: dict[str, Any] = {f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(levels)}
+    return {"type": "object", "properties": {"x": {"$ref": "#/$defs/d0"}}, "$defs": {**made, f"d{levels}": {"type": "string"}}}
+
+
+HOSTILE = doubling(24)
+
+
+def f(x: Any) -> str:
+    """Do it."""
+    return str(x)
+
+
+def told(schema: dict[str, Any], **more: Any) -> Any:
+    return SimpleNamespace(name="t", description="", inputSchema=schema, **more)
+
+
+def test_it_is_small():
+    assert len(json.dumps(HOSTILE)) < 2_000
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])
+@pytest.mark.parametrize("levels", [20, 24, 200])
+def test_a_schema_by_hand_is_refused(keyword, levels):
+    with pytest.raises(ToolDefinitionError, match="The schema of `f` cannot be used: "):
+        Tool(f, schema=doubling(levels, keyword))
+    with pytest.raises(ToolDefinitionError, match="cannot be used: "):
+        Tool(f, args={"x": {"$ref": "#/$defs/d0", "$defs": doubling(levels, keyword)["$defs"]}})
+
+
+@pytest.mark.parametrize(
+    "schemas", [{"inputSchema": HOSTILE}, {"inputSchema": {"type": "object"}, "outputSchema": HOSTILE}], ids=["in", "out"]
+)
+def test_a_tool_of_an_mcp_server_is_refused(schemas):
+    with pytest.raises(ToolDefinitionError, match="cannot be used: a value would take more than 5,000 checks"):
+        Tool.from_mcp_tool({"name": "t", "description": "", **schemas}, "server")
+
+
+def test_a_call_gets_a_reason_where_no_tool_was_made():
+    assert SchemaCheck(HOSTILE)({"x": 1}) == (
+        "the schema cannot be used: a value would take more than 5,000 checks, as its references multiply",
+    )
+    with pytest.raises(ToolDefinitionError, match="references multiply"):
+        MCPChecker("t", HOSTILE, lenient=True).prepare({"x": 1})
+
+
+def recursive(size: int) -> dict[str, Any]:
+    every = [{"items": {"$ref": f"#/$defs/d{i}"}, "type": "array"} for i in range(size)]
+    return {"type": "object", "properties": {"x": {"$ref": "#/$defs/d0"}}, "$defs": {f"d{i}": {"anyOf": every} for i in range(size)}}
+
+
+def test_a_call_that_would_not_end_gets_a_reason():
+    value: Any = 1
+    for _ in range(25):
+        value = [value]
+    with pytest.raises(ToolArgumentsError, match="it takes too many checks") as caught:
+        MCPChecker("t", recursive(18), lenient=True).prepare({"x": value})
+    assert len(str(caught.value)) < 100_000
+    assert MCPChecker("t", recursive(18), lenient=True).prepare({"x": [[]]}).named == {"x": [[]]}
+
+
+def test_the_words_for_definitions_that_refer_to_each_other_do_not_multiply():
+    few, many = len(describe_schema(recursive(20))), len(describe_schema(recursive(40)))
+    assert many < 3 * few
+
+
+@pytest.mark.parametrize("more", [{}, {"additionalProperties": False}], ids=["plain", "by hand"])
+def test_of_very_many_unknown_arguments_the_first_are_named(more):
+    tool = Tool(f, schema={"type": "object", "properties": {"x": {}}, **more}) if more else Tool(f)
+    with pytest.raises(ToolArgumentsError) as caught:
+        tool.prepare({f"k{i}": 1 for i in range(400_000)})
+    assert caught.value.problems[0] == ("k0", "there is no such argument")
+    assert caught.value.problems[-1] == ("", "there are 399,990 more arguments that do not exist")
+    assert len(str(caught.value)) < 2_000
+
+
+def test_of_very_many_unknown_arguments_of_an_mcp_tool_the_first_are_named():
+    checker = MCPChecker("t", {"type": "object", "properties": {"x": {}}, "additionalProperties": False}, lenient=True)
+    with pytest.raises(ToolArgumentsError) as caught:
+        checker.prepare({f"k{i}": 1 for i in range(400_000)})
+    assert caught.value.problems[-1] == ("", "there are 399,990 more arguments that do not exist")
+
+
+def items(values: list[int]) -> str:
+    """Do it."""
+    return str(values)
+
+
+def test_of_very_many_wrong_items_the_first_are_told():
+    tool = Tool(items)
+    with pytest.raises(ToolArgumentsError) as caught:
+        tool.prepare({"values": ["x"] * 20_000})
+    assert len(caught.value.problems) == 50
+
+
+def test_a_pattern_by_hand_that_python_could_not_match_in_time_is_matched():
+    tool = Tool(f, schema={"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}})
+    with pytest.raises(ToolArgumentsError, match="does not match the pattern"):
+        tool.prepare({"x": "a" * 64 + "!"})
