@@ -15,14 +15,15 @@ from weakref import WeakKeyDictionary, ref
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.models.http.errors import payload_error, status_error, with_provider
 from ferrule.models.http.sse import event
-from ferrule.models.model import BaseLM
+from ferrule.models.model import answer_of, as_stream
 from ferrule.models.providers import PROVIDERS, Provider, capabilities_of, check_settings
+from ferrule.models.turns import Turns, TurnsLM
 from ferrule.models.wires.wire import assembly, body_of, wire
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 
     from ferrule.models.wires.wire import Assembly
     from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
@@ -48,7 +49,7 @@ _INTERFACES = (
 )
 
 
-class ClientLM(BaseLM):
+class ClientLM(TurnsLM):
     """A model behind a client of the user. Made by `LM.from_client` and `LM.from_litellm`.
 
     An async client of an SDK serves only the event loop of its first request; another loop raises `ConfigurationError`.
@@ -72,29 +73,32 @@ class ClientLM(BaseLM):
         self.name = f"{interface.package}/{model}"
         self.capabilities = capabilities or capabilities_of(provider, model)
         self.settings = settings
+        self._turns = Turns()
 
-    def complete(self, request: Request) -> Response:
+    def _complete(self, request: Request) -> Response:
         """One answer through the client; an async client runs on the background loop."""
         if _is_async(self._create):
             from ferrule.concurrency.offload import run_async
 
-            return run_async(self.acomplete(request))
+            return run_async(self._acomplete(request))
         with self._translated():
             return wire(self._wire_name).read(_json_of(self._create(**self._arguments(request, self._create))))
 
-    async def acomplete(self, request: Request) -> Response:
+    async def _acomplete(self, request: Request) -> Response:
         """One answer; a sync client runs in a worker thread."""
+        from ferrule.concurrency.offload import in_worker_thread
+
         create = self._acreate
         if not _is_async(create):
-            return await super().acomplete(request)
+            return await in_worker_thread(lambda: self._complete(request))
         self._loop.check()
         with self._translated():
             return wire(self._wire_name).read(_json_of(await create(**self._arguments(request, create))))
 
-    def stream(self, request: Request) -> Iterator[Delta | Response]:
+    def _stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer piece by piece; with an async client, whole."""
         if _is_async(self._create):
-            yield from super().stream(request)
+            yield from as_stream(answer_of(self, self._complete(request)))
             return
         answer = assembly(self._wire_name)
         with self._translated():
@@ -107,11 +111,11 @@ class ClientLM(BaseLM):
                     close()
             yield from _end(answer)
 
-    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+    async def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
         """The answer piece by piece; with a sync client, whole."""
         create = self._acreate
         if not _is_async(create):
-            async for item in super().astream(request):
+            for item in as_stream(answer_of(self, await self._acomplete(request))):
                 yield item
             return
         self._loop.check()

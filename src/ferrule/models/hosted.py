@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule.errors import ConfigurationError, LMError, UnavailableError
-from ferrule.models.model import BaseLM
 from ferrule.models.providers import address, capabilities_of, check_settings, choose, key_for
+from ferrule.models.turns import Turns, TurnsLM
 from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 
     from ferrule.models.client import ClientLM
     from ferrule.models.wires.wire import Assembly, Wire
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ferrule.values.schema.lowering.lower import LoweredTools, Target
 
 
-class LM(BaseLM):
+class LM(TurnsLM):
     """A model of a provider, or of your own server.
 
     ```python
@@ -65,6 +65,7 @@ class LM(BaseLM):
         self.name = f"{self._provider.name}/{self._model}"
         self.capabilities = capabilities or capabilities_of(self._provider, self._model)
         self.settings = settings
+        self._turns = Turns()
         self._wire: Wire = wires.wire(self._provider.wire)
         self._target: Target | None = _strict_target(self._provider.wire) if strict_tools else None
         self._transport = HTTPTransport(
@@ -101,19 +102,19 @@ class LM(BaseLM):
             raise ConfigurationError("This model needs litellm: pip install 'ferrule[litellm]'.") from error
         return ClientLM(litellm, model, None, capabilities, settings)
 
-    def complete(self, request: Request) -> Response:
+    def _complete(self, request: Request) -> Response:
         """One answer over HTTP."""
         key, auth, body = self._sent(request)
         found, headers = self._transport.post(body, auth, key)
         return self._read(request, found, headers, key)
 
-    async def acomplete(self, request: Request) -> Response:
+    async def _acomplete(self, request: Request) -> Response:
         """One answer over HTTP; cancelling closes the request."""
         key, auth, body = self._sent(request)
         found, headers = await self._transport.apost(body, auth, key)
         return self._read(request, found, headers, key)
 
-    def stream(self, request: Request) -> Iterator[Delta | Response]:
+    def _stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer piece by piece; leaving the loop closes the request."""
         key, auth, body = self._sent(request, stream=True)
         with self._transport.stream(body, auth, key) as (headers, pieces), self._naming_provider(headers, key):
@@ -124,7 +125,7 @@ class LM(BaseLM):
             yield from reader.end()
             yield self._restored(request, reader.response(), headers)
 
-    async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
+    async def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
         """The answer piece by piece; leaving the loop and closing the generator, or cancelling, closes the request."""
         key, auth, body = self._sent(request, stream=True)
         async with self._transport.astream(body, auth, key) as (headers, pieces):

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.errors import AdapterParseError, BadRequestError, ConfigurationError, InputError, RefusalError, ToolCallError, shown
 from ferrule.models.model import BaseLM, as_model
+from ferrule.models.turns import demands_alternation
 from ferrule.programs.asking.keywords import config_of_call
 from ferrule.values.content.parts import Type
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, FieldReader, Request, Response
@@ -264,9 +265,11 @@ def calls_natively(asker: Asker, wanted: bool | None) -> bool:
 
 def refuses_tools(asker: Asker, error: LMError) -> bool:
     """Whether the error says that the model takes no tool declarations, whatever its capabilities say. The model is remembered."""
-    if not isinstance(error, BadRequestError) or not re.search(
-        _REFUSAL, re.sub(_NARROWER, "…", str(error), flags=re.IGNORECASE), re.IGNORECASE
-    ):
+    if not isinstance(error, BadRequestError):
+        return False
+    words = re.sub(_NARROWER, "…", str(error), flags=re.IGNORECASE)
+    # A template whose roles must alternate has no place for results of tools.
+    if not re.search(_REFUSAL, words, re.IGNORECASE) and not demands_alternation(error):
         return False
     with suppress(TypeError):  # a class with `__slots__` may allow no weak references: its models are asked again each time
         _refusing[id(asker.lm)] = asker.lm

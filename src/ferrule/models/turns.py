@@ -1,0 +1,148 @@
+"""Turns as a chat template wants them, learnt from its refusals.
+
+The templates of Gemma, Mistral and others demand that user and assistant alternate, and some take no system message. A server says so when
+it is asked otherwise. Then adjacent messages of one role are merged, the request is sent once more, and the model does so from then on.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from ferrule.errors import BadRequestError
+from ferrule.models.model import BaseLM
+from ferrule.values.conversation.message import Message, Messages
+from ferrule.values.record import replace
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Iterator
+
+    from ferrule.values.content.parts import Content
+    from ferrule.values.conversation.exchange import Delta, Request, Response
+
+_log = logging.getLogger("ferrule.models")
+# As templates (Gemma, Llama, Mistral), vLLM, llama.cpp, Anthropic on Bedrock, Perplexity and DeepSeek word it.
+_ALTERNATION = (
+    r"(?:roles?|messages?|turns?)[^.]{0,20} (?:must|should)(?: be)? (?:alternat|interleav)|roles must alternate|should alternate with"
+    r"|(?:successive|consecutive) (?:user|assistant)|multiple \W?user\W? roles in a row|requests alternate between"
+)
+_NO_SYSTEM = (
+    r"system (?:role|messages?|prompts?) (?:is |are )?(?:not|un) ?support|system role must|does(?: not|n't) support (?:the )?system"
+    r"|only user and assistant roles are supported|developer instruction is not enabled"
+)
+
+
+def demands_alternation(error: BadRequestError) -> bool:
+    """Whether a server refused messages because their roles do not alternate."""
+    return re.search(_ALTERNATION, str(error), re.IGNORECASE) is not None
+
+
+class Turns:
+    """What one model's template demands; its copies share it."""
+
+    def __init__(self) -> None:
+        self.merges = False
+        """Whether adjacent messages of one role are merged."""
+        self.folds = False
+        """Whether the system message becomes the beginning of the first user message."""
+
+    def of(self, request: Request) -> Request:
+        """The request as the template wants it."""
+        return request.following(Messages(self._turns(request.messages))) if self.merges or self.folds else request
+
+    def learn(self, error: BadRequestError, request: Request, sent: Request) -> bool:
+        """Whether the request, sent in another form, may be taken now."""
+        folds = re.search(_NO_SYSTEM, str(error), re.IGNORECASE) is not None
+        if not folds and not demands_alternation(error):
+            return False
+        before = self.folds, self.merges
+        self.folds, self.merges = self.folds or folds, True
+        if len(self.of(request).messages) == len(sent.messages):
+            self.folds, self.merges = before
+            return False
+        if before != (self.folds, self.merges):
+            _log.warning("adjacent messages of one role are merged%s: %s", " with the system message" if self.folds else "", error)
+        return True
+
+    def _turns(self, messages: Iterable[Message]) -> Iterable[Message]:
+        turns: list[Message] = []
+        for message in messages:
+            last = turns[-1] if turns else None
+            own = replace(message, role="user") if self.folds and message.role == "system" else message
+            if last is None or last.role != own.role or own.role == "tool" or last.tool_calls or own.tool_calls:
+                turns.append(own)
+            else:
+                turns[-1] = Message(own.role, _joined(last.content, own.content))
+        return turns
+
+
+def _joined(first: Content, second: Content) -> Content:
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    from ferrule.values.content.parts import Text
+
+    return tuple([part for each in (first, second) for part in ((Text(text=each),) if isinstance(each, str) else each)])
+
+
+class TurnsLM(BaseLM):
+    """Base class of models behind a wire: each request is asked as the template wants its turns."""
+
+    _turns: Turns
+
+    def complete(self, request: Request) -> Response:
+        """One answer."""
+        sent = self._turns.of(request)
+        try:
+            return self._complete(sent)
+        except BadRequestError as error:
+            if not self._turns.learn(error, request, sent):
+                raise
+        return self.complete(request)
+
+    async def acomplete(self, request: Request) -> Response:
+        """One answer, without blocking the loop; cancelling closes the request."""
+        sent = self._turns.of(request)
+        try:
+            return await self._acomplete(sent)
+        except BadRequestError as error:
+            if not self._turns.learn(error, request, sent):
+                raise
+        return await self.acomplete(request)
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """The answer piece by piece; leaving the loop closes the request."""
+        sent = self._turns.of(request)
+        try:
+            yield from self._stream(sent)
+        except BadRequestError as error:
+            if not self._turns.learn(error, request, sent):
+                raise
+            yield from self.stream(request)
+
+    async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
+        """The answer piece by piece; leaving the loop and closing the generator, or cancelling, closes the request."""
+        sent = self._turns.of(request)
+        try:
+            async with aclosing(self._astream(sent)) as items:
+                async for item in items:
+                    yield item
+        except BadRequestError as error:
+            if not self._turns.learn(error, request, sent):
+                raise
+            async with aclosing(self.astream(request)) as items:
+                async for item in items:
+                    yield item
+
+    def _complete(self, request: Request) -> Response:
+        raise NotImplementedError
+
+    async def _acomplete(self, request: Request) -> Response:
+        raise NotImplementedError
+
+    def _stream(self, request: Request) -> Iterator[Delta | Response]:
+        raise NotImplementedError
+
+    def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
+        raise NotImplementedError
