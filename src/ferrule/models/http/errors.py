@@ -51,7 +51,8 @@ _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "b
 _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota, please check your plan", re.IGNORECASE)
 """A gateway keeps the words and not always the code. Gemini says them of limits by the minute too, with the time to wait."""
 _PERMANENT = re.compile(
-    r"(?:not|n't|un) ?support|requires (?:the )?--|jinja|(?:must|should) alternate|does not match the expected [\w.-]+ format", re.IGNORECASE
+    r"(?:not|n't|un) ?support|requires (?:the )?--|jinja|(?:must|should) alternate|does not match the expected [\w.-]+ format",
+    re.IGNORECASE,
 )
 """What a server cannot do, as llama.cpp words it, with status 500: the same request fails again."""
 _ADVICE: Mapping[type[LMError], str] = {
