@@ -64,7 +64,7 @@ def _build_spec(signature: type[Signature]) -> OutputSpec:
     others = [(name, field) for name, field in signature.output_fields.items() if name != calls]
     text = others[0][0] if len(others) == 1 and without_none(others[0][1].annotation) is str else None
     optional = frozenset(signature.plan.optional)
-    defaults = {name: _default(signature, name) for name in optional & signature.output_fields.keys()}
+    defaults = {name: signature.output_default(name) for name in optional & signature.output_fields.keys()}
     shared = {name: value for name, value in defaults.items() if type(value) in _IMMUTABLE}
     return OutputSpec(tuple(signature.output_checks.items()), calls, kind or ToolCalls, text, optional, shared)
 
@@ -93,7 +93,7 @@ def parse_outputs(
             except ValueError as error:
                 problems.append((name, str(error)))
         elif name in spec.optional and (raw or calls or (name == spec.calls and response.text)):
-            values[name] = spec.defaults[name] if name in spec.defaults else _default(signature, name)
+            values[name] = spec.defaults[name] if name in spec.defaults else signature.output_default(name)
         elif calls:
             values[name] = None
         elif fault is None:
@@ -120,11 +120,6 @@ def _calls(spec: OutputSpec, raw: Mapping[str, Any], response: Response) -> tupl
     except ToolCallError as error:
         return None, error
     return found or None, None
-
-
-def _default(signature: type[Signature], name: str) -> Any:
-    field = signature.output_fields[name]
-    return None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
 
 
 Calls = TypeVar("Calls", bound=ToolCalls)

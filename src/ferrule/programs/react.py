@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ferrule.programs.module import Module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from ferrule.programs.predict import Validator
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import Toolbox, ToolServer
@@ -27,8 +28,9 @@ class ReAct(Module):
     The tools `finish` and `user_clarification` are built in; `enable_user_clarification=False` removes the second. `native=None` uses
     native tool calls if the model supports them, else calls in text; the predictions are equal. `intention=True` asks the model why it
     makes each call: the reason stands in `call.intention` in steps, events and questions, and is not passed to the tool. `policy` says
-    which calls run, which need a decision and which are denied. A call of the agent takes `max_iters=`, `limits=`, `lm=` and `config=`
-    besides the inputs.
+    which calls run, which need a decision and which are denied. `lm=` and other keywords are as for `Predict`: a model, sampling settings.
+    A call of the agent takes `max_iters=`, `limits=`, `lm=`, `config=` and `demos=` besides the inputs; agents that are its tools use the
+    same `lm`, unless they have their own.
 
     Tool failures and faulty calls become observations; after `limits.same_error` faulty turns in a row the run raises
     `TooManyFaultsError`. At `max_iters`, or when one of the `limits` is reached, an answer is extracted from the steps so far, and
@@ -46,10 +48,12 @@ class ReAct(Module):
         limits: Limits | None = None,
         enable_user_clarification: bool = True,
         policy: Policy | None = None,
+        demos: Sequence[Any] | None = None,
+        **config: Any,
     ) -> None:
         from ferrule.programs.asking.keywords import check_positive
         from ferrule.programs.predict import Predict
-        from ferrule.programs.react_loop.loop import check_signature, check_tools, make_extractor
+        from ferrule.programs.react_loop.agent import check_signature, check_tools, make_extractor
         from ferrule.runs.limits import Limits
 
         found = check_signature(signature)
@@ -60,8 +64,8 @@ class ReAct(Module):
         self.enable_user_clarification = enable_user_clarification
         self.policy = policy
         # Signature and tools belong to the predictor, so that they are saved, loaded and changed in one place.
-        self.react = Predict(found, tools=check_tools(tools, intention=intention))
-        self.extract = make_extractor(found)
+        self.react = Predict(found, tools=check_tools(tools, intention=intention), demos=demos, **config)
+        self.extract = make_extractor(self.react)
 
     @property
     def signature(self) -> type[Signature]:
@@ -71,7 +75,7 @@ class ReAct(Module):
     @property
     def toolbox(self) -> Toolbox:
         """The tools as text mode lists them, the built-in ones included."""
-        from ferrule.programs.react_loop.loop import with_builtin
+        from ferrule.programs.react_loop.agent import with_builtin
 
         return with_builtin(self.react.signature, self.react.toolbox, clarification=self.enable_user_clarification, native=False)
 
@@ -79,6 +83,10 @@ class ReAct(Module):
     def tools(self) -> dict[str, Tool]:
         """The tools by name, the built-in ones included."""
         return {tool.name: tool for tool in self.toolbox}
+
+    def output_validator(self, function: Validator) -> Validator:
+        """As `Predict.output_validator`. What the function objects to goes back to the model, which still has its tools."""
+        return self.react.output_validator(function)
 
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""

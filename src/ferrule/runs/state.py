@@ -67,6 +67,8 @@ class Frame(Changing):
     """Whether the latest act was answered live: then its events have not been sent before."""
     outer: Frame | None = None
     """The enclosing frame: spending here counts there too."""
+    lm: Any = None
+    """The model of this call of the program; tools called here find it in the settings."""
     blocks: bool = True
     """Whether the driver of this frame blocks its thread while it waits; otherwise it awaits."""
 

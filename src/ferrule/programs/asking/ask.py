@@ -7,7 +7,7 @@ Here stand also the choices that come before a question: which model, adapter an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,13 @@ from ferrule.errors import AdapterParseError, BadRequestError, ConfigurationErro
 from ferrule.models.model import BaseLM, as_model
 from ferrule.models.turns import demands_alternation
 from ferrule.programs.asking.keywords import config_of_call
-from ferrule.values.content.parts import Type
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.calls.text.find import find
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, FieldReader, Request, Response
-from ferrule.values.record import Record, replace
+from ferrule.values.record import Record
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, CallModel, Conditions, ReadConditions, Tell
+from ferrule.values.signatures.compiled import InvalidOutputsError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 
 Answering = Generator[Act, Any, tuple[dict[str, Any], Response]]
 _Read = Callable[["Adapter", Response], dict[str, Any]] | None
-NativeOutputs = tuple[tuple[str, type[Type]], ...]
-"""The outputs that are not asked for in text, each with the type that reads it."""
 _UNPARSED = "output that does not match the expected"
 """As llama.cpp's server words it, with status 500: it parses its model's calls, and this one it could not."""
 _NO_ANSWER = Response()
@@ -81,7 +81,7 @@ def make_asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any], *, na
     `native` is the program's choice between native calls and calls in text. If it made none, a model that refused tools before is not
     sent them again.
     """
-    conditions: Conditions = (yield ReadConditions()) or Conditions()
+    conditions: Conditions = (yield ReadConditions(own.get("lm"))) or Conditions()
     found = next((each for each in (own.get("lm"), lm, conditions.lm) if each is not None), None)
     if found is None:
         msg = (
@@ -176,6 +176,16 @@ def _parse(adapter: Adapter, signature: type[Signature], response: Response, rea
     return adapter.read(signature, response) if read is None else read(adapter, response)
 
 
+def validated(
+    validate: Callable[[dict[str, Any]], dict[str, Any]], adapter: Adapter, response: Response, outputs: dict[str, Any]
+) -> dict[str, Any]:
+    """The outputs as the validators leave them; raises `AdapterParseError` with what they object to, for the model to correct."""
+    try:
+        return validate(outputs)
+    except InvalidOutputsError as error:
+        raise AdapterParseError(type(adapter).__name__, response.text or "", error.problems, parsed=outputs) from error
+
+
 def _as_request(made: Any) -> Request:
     if isinstance(made, Request):
         return made
@@ -186,49 +196,6 @@ def _as_request(made: Any) -> Request:
     except InputError as error:
         msg = f"An adapter's `request` returns a `Request`, found {shown(made)}: {error}"
         raise ToolCallError("invalid_request", msg, raw=made) from error
-
-
-# -- outputs that use a feature of the model: the types read them from the whole answer ---------------------------
-
-
-def adapt_to_model(signature: type[Signature], asker: Asker) -> tuple[type[Signature], Asker, NativeOutputs]:
-    """Signature and settings as the types of the outputs want them for this model (`Type.adapt_to_native_lm_feature`, as in DSPy)."""
-    adapting = signature.kept(adapt_to_model, lambda: _adapting_types(signature))
-    if not adapting:
-        return signature, asker, ()
-    settings = dict(asker.config)
-    asked = signature
-    for name, kind in adapting:
-        asked = kind.adapt_to_native_lm_feature(asked, name, asker.lm, settings)
-    taken_out = tuple((name, kind) for name, kind in adapting if name not in asked.output_fields)
-    return asked, replace(asker, config=settings), taken_out
-
-
-def _adapting_types(signature: type[Signature]) -> NativeOutputs:
-    default = Type.adapt_to_native_lm_feature.__func__  # pyright: ignore[reportFunctionMemberAccess]  the function of a class method
-    found: list[tuple[str, type[Type]]] = []
-    for name, field in signature.output_fields.items():
-        kinds = Type.extract_custom_type_from_annotation(field.annotation)
-        found += [(name, kind) for kind in kinds[:1] if kind.adapt_to_native_lm_feature.__func__ is not default]  # pyright: ignore[reportFunctionMemberAccess]  as above
-    return tuple(found)
-
-
-def add_native_outputs(
-    signature: type[Signature], outputs: Mapping[str, Any], native: NativeOutputs, response: Response, *, is_partial: bool = False
-) -> dict[str, Any]:
-    """All outputs, in the signature's order: those parsed from text, and those read from the answer.
-
-    Raises `AdapterParseError` for a required one that is missing. With `is_partial` it is None.
-    """
-    answer = {"text": response.text, "reasoning_content": response.reasoning, "raw": response.raw}
-    found = {name: kind.parse_lm_response(answer) for name, kind in native}
-    absent = [name for name, value in found.items() if value is None and name not in signature.plan.optional and not is_partial]
-    if absent:
-        problems = [(name, "is missing") for name in absent]
-        raise AdapterParseError(
-            "parse_lm_response", response.text or "", problems, parsed=outputs, absent=absent, code="missing_required_outputs"
-        )
-    return {name: found[name] if name in found else outputs.get(name) for name in signature.output_fields}
 
 
 # -- native calls, or calls in text ------------------------------------------------------------------------------
@@ -303,15 +270,30 @@ class _RefusingTools(BaseLM):
         return self._lm
 
 
+def calls_in_text(asker: Asker, text: str | None, tools: Iterable[Any]) -> tuple[tuple[ToolCall, ...], str]:
+    """The calls of offered tools that a model wrote as text, in the form it was trained on; and the rest of the text.
+
+    A server that does not parse the calls of its model sends them as the text of the answer. A call that the text only quotes is not found.
+    """
+    found, rest = find(text, tools) if text else ([], "")
+    if found:
+        _log_once(asker, _CALLS_AS_TEXT, "")
+    return tuple([ToolCall.unchecked(**fields) for fields in found]), rest
+
+
 def _warn(asker: Asker, reason: str, found: str = "") -> None:
+    form = f"%s gets its tools in the text of the prompt: {reason}%s. `native=False` says so from the start, `native=True` insists."
+    _log_once(asker, form, found)
+
+
+_CALLS_AS_TEXT = "%s wrote its calls as text, and they were read.%s A server that can parse calls may need an option for it."
+
+
+def _log_once(asker: Asker, form: str, found: str) -> None:
+    """Log a warning once for each model."""
     name = str(asker.lm.name)
-    if (name, reason) not in _warned:
+    if (name, form) not in _warned:
         import logging  # late: most runs log nothing here
 
-        _warned.add((name, reason))
-        logging.getLogger("ferrule.programs").warning(
-            "%s gets its tools in the text of the prompt: %s%s. `native=False` says so from the start, `native=True` insists.",
-            name,
-            reason,
-            found,
-        )
+        _warned.add((name, form))
+        logging.getLogger("ferrule.programs").warning(form, name, found)

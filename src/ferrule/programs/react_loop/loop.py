@@ -1,4 +1,4 @@
-"""The loop of `ReAct`, and what an agent is made of.
+"""The loop of `ReAct`.
 
 The loop asks for one turn after another through a mode (`modes.py`) and runs its calls; a turn that cannot be read becomes an observation.
 When the model finishes without the outputs, or the steps run out, an extractor reads the outputs from the trajectory.
@@ -6,17 +6,17 @@ When the model finishes without the outputs, or the steps run out, an extractor 
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.render import RenderedText
 from ferrule.errors import (
     AdapterParseError,
     BadRequestError,
     ContextOverflowError,
-    DuplicateToolError,
+    InputError,
     LimitReachedError,
-    SignatureError,
+    ToolArgumentsError,
     TooManyFaultsError,
 )
 from ferrule.programs.asking.ask import (
@@ -26,124 +26,54 @@ from ferrule.programs.asking.ask import (
     make_asker,
     refuses_tools,
 )
-from ferrule.programs.asking.keywords import check_positive, split_inputs
-from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool, is_builtin
-from ferrule.programs.predict import ChainOfThought, Predict
+from ferrule.programs.asking.keywords import check_positive, list_demos, split_inputs
+from ferrule.programs.instructions import is_builtin
+from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, with_builtin
 from ferrule.programs.react_loop.modes import Mode, Turn, native_mode, shorten, text_mode
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
-from ferrule.tools.definition.export import check_no_intention_argument
-from ferrule.tools.toolbox import LiveToolbox, Toolbox
+from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.convert import content_of
 from ferrule.values.conversation.history import History
 from ferrule.values.conversation.message import Message
-from ferrule.values.record import Log, replace
+from ferrule.values.record import Log, Record, replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, Flow, Tell, Within
 from ferrule.values.run.outcome import Prediction, Step, Trajectory
-from ferrule.values.signatures.signature import InputField, OutputField, Signature, as_signature
+from ferrule.values.signatures.compiled import InvalidOutputsError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
+    from ferrule.programs.react_loop.agent import Agent
     from ferrule.programs.tool_use.live import LiveTools
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
-    from ferrule.values.confirmation.policy import Policy
     from ferrule.values.conversation.exchange import Request
     from ferrule.values.conversation.message import Messages
 
-_OWN = ("lm", "config", "max_iters")
+Problems = list[tuple[str, str]]
+"""What is wrong with outputs: a field, or `""`, and a text for the model."""
 _TRUNCATIONS = 3
-_EXTRACTED = Signature({"trajectory": InputField(desc="The steps taken: thoughts, calls, and what came of them."), "x": OutputField()})
-"""`trajectory` has no type, so that a `RenderedText` stays one."""
 _HUGE = 2_000
 """Characters above which an observation is shortened when the context overflows."""
-
-
-class Agent(Protocol):
-    """What the loop needs of `ReAct`."""
-
-    max_iters: int
-    native: bool | None
-    intention: bool
-    limits: Limits
-    enable_user_clarification: bool
-    policy: Policy | None
-    react: Predict
-    extract: ChainOfThought
-
-    def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
-        """The part of a trajectory to show when all of it no longer fits."""
-        ...
-
-
-def check_signature(signature: type[Signature] | str) -> type[Signature]:
-    """The agent's signature; raises `SignatureError` for field names that the loop uses itself."""
-    found = as_signature(signature)
-    for name, field in found.input_fields.items():
-        is_no_history = name == "history" and field.annotation is not History
-        if name in {"trajectory", *_OWN} or name.startswith("next_") or is_no_history:
-            why = "`ReAct` uses it itself" if name != "history" else "it is kept for the conversation: give it the type `History`"
-            raise SignatureError(f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name.")
-    if "trajectory" in found.output_fields:
-        msg = (
-            "An output of a ReAct agent cannot be called `trajectory`: its prediction holds the steps taken under that name. "
-            "Choose another name, or read `prediction.trajectory`."
-        )
-        raise SignatureError(msg)
-    return found
-
-
-def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
-    """The agent's own tools; raises `DuplicateToolError` for a name of a built-in tool."""
-    own = Toolbox.of(tools)
-
-    def check(box: Toolbox) -> None:
-        _check_names((*box, *(box.shelf or ())), intention=intention)
-
-    if isinstance(own, LiveToolbox):
-        own.when_listed(check)
-    else:
-        check(own)
-    return own
-
-
-@lru_cache(maxsize=256)
-def with_builtin(signature: type[Signature], own: Toolbox, *, clarification: bool, native: bool) -> Toolbox:
-    """The agent's tools and the built-in ones. In native mode the arguments of `finish` are the outputs."""
-    builtin = (CLARIFY,) if clarification else ()
-    return Toolbox((*own, *builtin, finish_tool(signature, with_outputs=native)))
-
-
-class _WithoutReasoning(ChainOfThought):
-    """The extractor of an agent that has an input called `reasoning`: it cannot have such an output."""
-
-    @staticmethod
-    def _with_reasoning(signature: type[Signature]) -> type[Signature]:
-        return signature
-
-
-def make_extractor(signature: type[Signature]) -> ChainOfThought:
-    """The program that reads the outputs from the trajectory, with reasoning first if no input has that name."""
-    kind = _WithoutReasoning if "reasoning" in signature.input_fields else ChainOfThought
-    return kind(signature.append("trajectory", _EXTRACTED.fields["trajectory"]).with_instructions(extract_instructions(signature)))
 
 
 def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     """One run of an agent."""
     signature = agent.react.signature
-    own, given, tools = split_inputs(signature, inputs, (*_OWN, "limits"), agent.react.toolbox)
+    own, given, tools = split_inputs(signature, inputs, (*OWN_KEYWORDS, "limits", "demos"), agent.react.toolbox)
     if tools is not agent.react.toolbox:
-        _check_names(tools, intention=False)
+        check_names(tools, intention=False)
     values = signature.check_inputs(given)
     asker = yield from make_asker(agent.react.lm, agent.react.config, own, native=agent.native)
     native, max_iters = calls_natively(asker, agent.native), check_positive("max_iters", own.get("max_iters", agent.max_iters))
     limits: Limits = own.get("limits", agent.limits)
     if limits.are_shared:
         yield Within(limits)
-    loop = _Loop(agent, asker, values, tools, limits, native=native)
+    demos = list_demos(own.get("demos", agent.react.demos), InputError)
+    loop = _Loop(agent, asker, values, demos, tools, limits=limits, native=native)
     outputs, reason = yield from loop.flow(max_iters)
     if outputs is None:
         outputs = yield from _extract(agent, asker, values, loop)
@@ -169,19 +99,29 @@ def _extract(agent: Agent, asker: Asker, values: Mapping[str, Any], loop: _Loop)
             return {name: found[name] for name in agent.react.signature.output_fields}
 
 
+class _End(Record):
+    """The loop ends."""
+
+    outputs: dict[str, Any] | None
+    """None: they must be extracted."""
+
+
 class _Loop:
     """One run of the loop: all its steps, and those shown to the model."""
 
     mode: Mode
     toolbox: Toolbox
 
-    def __init__(self, agent: Agent, asker: Asker, values: Mapping[str, Any], tools: Toolbox, limits: Limits, *, native: bool) -> None:
+    def __init__(
+        self, agent: Agent, asker: Asker, values: Mapping[str, Any], demos: list[Any], tools: Toolbox, *, limits: Limits, native: bool
+    ) -> None:
         self.agent = agent
         self.limits = limits
         self.tools = tools
         self.shelf = agent.react.toolbox.shelf
         self.asker = asker
         self.values = values
+        self.demos = demos
         self._choose_mode(native=native)
         self.host = Host(self, asker.conditions)
         self.live: LiveTools | None = None
@@ -204,8 +144,8 @@ class _Loop:
 
     def _make_mode(self) -> Mode:
         agent, make = self.agent, native_mode if self.native else text_mode
-        limit = self.limits.observation_chars
-        return make(self.asker, agent.react, self.values, self.toolbox, intention=agent.intention, observation_chars=limit)
+        what = (self.asker, agent.react.signature, self.values, self.demos, self.toolbox)
+        return make(*what, intention=agent.intention, most_chars=self.limits.observation_chars)
 
     @property
     def module(self) -> Agent:
@@ -216,7 +156,7 @@ class _Loop:
         return ModuleContext(view, Trajectory(self.steps), dict(self.values), History(messages=said))
 
     def check(self, tools: Sequence[Tool]) -> None:
-        _check_names(tools, intention=self.agent.intention)
+        check_names(tools, intention=self.agent.intention)
 
     def flow(self, max_iters: int) -> Generator[Act, Any, tuple[dict[str, Any] | None, str | None]]:
         """The outputs, or None if they must be extracted; and why the loop ended, if not by `finish`."""
@@ -227,15 +167,19 @@ class _Loop:
             except LimitReachedError as reached:
                 return None, reached.reason
             if turn.outputs is not None:
-                return (dict(turn.outputs) or None), None
-            step, finished = yield from self._step(turn)
+                outputs, problems = self._validated(dict(turn.outputs)) if turn.outputs else (None, [])
+                if not problems:
+                    return outputs, None
+                turn = replace(turn, outputs=None, problem=_objections(problems))
+            step, end = yield from self._step(turn)
             whole = self.shown is self.steps
             self.steps = self.steps.then(step)
             self.shown = self.steps if whole else self.shown.then(step)
             yield Tell(events.StepFinished(index, step))
-            if finished is not None:
-                return self._outputs(finished), None
-            self._count(step)
+            if end is not None:
+                return end.outputs, None
+            if not self._goes_on(step):
+                return None, "same_error"
             if self.live is not None:
                 self.news = "\n".join(filter(None, (self.news, (yield from self.live.refresh()))))
             messages = self.request.messages.then(*self.mode.render(step, len(self.shown) - 1, turn, self.news))
@@ -287,8 +231,8 @@ class _Loop:
         self.shown = shorter
         return changed
 
-    def _step(self, turn: Turn) -> Generator[Act, Any, tuple[Step, ToolCall | None]]:
-        """Run the turn's calls; the `finish` call, if there is one, comes last."""
+    def _step(self, turn: Turn) -> Generator[Act, Any, tuple[Step, _End | None]]:
+        """Run the turn's calls; the `finish` call, if there is one, comes last. The second value is the end of the loop, if it ends."""
         if turn.problem:
             return Step(turn.thought, (), (ToolResult("", turn.problem, is_error=True, is_fault=True),)), None
         named = [call for call in turn.calls if call.name == "finish"]
@@ -300,28 +244,71 @@ class _Loop:
         finish = named[0]
         others = tuple(call for call in turn.calls if call is not finish)
         results = (yield from self._use_tools(turn, others)) if others else []
-        calls = (*others, finish)
-        return Step(turn.thought, calls, (*results, ToolResult("finish", "Completed.", finish.id))), finish
+        outputs, problems = self._outputs(finish)
+        if problems:
+            refusal = str(ToolArgumentsError("finish", problems))
+            last = ToolResult("finish", refusal, finish.id, is_error=True, is_fault=True)
+        else:
+            last = ToolResult("finish", "Completed.", finish.id)
+        return Step(turn.thought, (*others, finish), (*results, last)), None if problems else _End(outputs)
 
     def _use_tools(self, turn: Turn, calls: Sequence[ToolCall]) -> UsingTools:
         return use_tools(self.toolbox, calls, self.host, self.asker.conditions, thought=turn.thought, policy=self.agent.policy)
 
-    def _outputs(self, finish: ToolCall) -> dict[str, Any] | None:
-        """The outputs in the arguments of `finish`, typed; None if one is missing or does not fit, so that they are extracted."""
-        signature = self.agent.react.signature
-        try:
-            return {name: signature.check_output(name, finish.args[name], is_value=True) for name in signature.output_fields}
-        except (KeyError, ValueError):
-            return None
+    def _outputs(self, finish: ToolCall) -> tuple[dict[str, Any] | None, Problems]:
+        """The outputs in the arguments of `finish`, typed; or None and what is wrong with them.
 
-    def _count(self, step: Step) -> None:
-        bad = [result.content for result in step.results if result.is_fault]
-        if bad and len(bad) == len(step.results):
-            self.faults.append(str(bad[0]))
-            if len(self.faults) >= self.limits.same_error:
-                raise TooManyFaultsError(self.faults)
-        else:
+        A call without any output asks for an extraction, and so does every misfit in text mode, where `finish` declares no arguments.
+        """
+        if finish.fault is not None:
+            return None, [("", finish.fault.reason)] if self.native else []
+        signature = self.agent.react.signature
+        required = signature.output_fields.keys() - signature.plan.optional.keys()
+        if required and finish.args.keys().isdisjoint(signature.output_fields):
+            return None, []
+        outputs: dict[str, Any] = {}
+        problems: Problems = []
+        for name in signature.output_fields:
+            if name not in finish.args and name in signature.plan.optional:
+                outputs[name] = signature.output_default(name)
+            elif name not in finish.args:
+                problems.append((name, "is missing"))
+            else:
+                try:
+                    outputs[name] = signature.check_output(name, finish.args[name], is_value=True)
+                except ValueError as error:
+                    problems.append((name, str(error)))
+        if problems:
+            return None, problems if self.native else []
+        return self._validated(outputs) if self.agent.react.is_validated else (outputs, [])
+
+    def _validated(self, outputs: dict[str, Any]) -> tuple[dict[str, Any] | None, Problems]:
+        """The outputs as the validators leave them, or None and what they object to."""
+        try:
+            return self.agent.react.validate(self.values, outputs), []
+        except InvalidOutputsError as error:
+            return None, error.problems
+
+    def _goes_on(self, step: Step) -> bool:
+        """Whether another turn may follow: False if the outputs were refused too often, so that they are extracted.
+
+        Raises `TooManyFaultsError` after as many other faulty steps.
+        """
+        bad = [result for result in step.results if result.is_fault]
+        if not bad or len(bad) < len(step.results):
             self.faults = []
+            return True
+        self.faults.append(str(bad[0].content))
+        if len(self.faults) < self.limits.same_error:
+            return True
+        if bad[-1].name == "finish":
+            return False
+        raise TooManyFaultsError(self.faults)
+
+
+def _objections(problems: Problems) -> str:
+    lines = [f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in problems]
+    return "\n".join(["Your answer was not accepted:", *lines])
 
 
 def _shorten_step(step: Step, limit: int) -> Step:
@@ -330,15 +317,3 @@ def _shorten_step(step: Step, limit: int) -> Step:
 
 def _entries(step: Step, i: int) -> dict[str, Any]:
     return {f"{key}_{i}": step.entry(key) for key in ("thought", "tool_name", "tool_args", "observation")}
-
-
-def _check_names(own: Sequence[Tool] | Toolbox, *, intention: bool) -> None:
-    for tool in own:
-        if tool.name in {"finish", CLARIFY.name}:
-            msg = (
-                f"A tool cannot be called `{tool.name}`: `ReAct` has a built-in one of that name. "
-                f"Give yours another: Tool(function, name=...)."
-            )
-            raise DuplicateToolError(msg)
-    if intention:
-        check_no_intention_argument(own)

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ferrule.errors import AdapterParseError
+from ferrule.programs.asking.ask import calls_in_text
 from ferrule.programs.instructions import loop_instructions
 from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention, take_intention, write_intention
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from ferrule.adapters.adapter import Adapter
     from ferrule.programs.asking.ask import Asker
-    from ferrule.programs.predict import Predict
     from ferrule.tools.toolbox import Toolbox
     from ferrule.values.content.parts import Content
     from ferrule.values.conversation.exchange import Declarations, FieldReader, Request, Response
@@ -94,6 +94,7 @@ class _TextMode(Record):
     """With the loop's instructions, the tools and the three fields."""
     values: Mapping[str, Any]
     demos: Sequence[Any]
+    toolbox: Toolbox
     observation_chars: int
     reader: None = None
 
@@ -109,6 +110,8 @@ class _TextMode(Record):
 
     def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
         thought = fields.get("next_thought")
+        if _CALLS in fields:
+            return Turn(str(thought or ""), _with_ids(fields[_CALLS], index), response=response)
         calls = _read_calls(fields.get("next_tool_name"), fields.get("next_tool_args"), index)
         if fields.get("next_intention"):
             calls = _with_intentions(calls, fields["next_intention"])
@@ -121,6 +124,11 @@ class _TextMode(Record):
             # Models often name a tool without parameters and leave the arguments out. Arguments that are unreadable are a problem.
             unreadable = {name for name, _ in error.problems} - error.absent
             if not error.parsed.get("next_tool_name") or "next_tool_args" in unreadable:
+                calls, rest = response.tool_calls, response.text
+                if not calls:
+                    calls, rest = calls_in_text(self.asker, rest, self.toolbox)
+                if calls:
+                    return {"next_thought": rest or error.parsed.get("next_thought"), _CALLS: calls}
                 raise _without_other_fields(error, self.signature) from error.__cause__
             return error.parsed
 
@@ -180,7 +188,8 @@ class _NativeMode(Record):
         return opening.then(*[message for i, step in enumerate(steps) for message in self.render(step, i, None)]) if steps else opening
 
     def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
-        del index
+        if _CALLS in fields:
+            response = replace(response, text=fields["text"] or None, tool_calls=_with_ids(fields[_CALLS], index))
         thought = response.text or response.reasoning or ""
         if response.tool_calls:
             calls = tuple(map(take_intention, response.tool_calls)) if self.intention else response.tool_calls
@@ -192,6 +201,9 @@ class _NativeMode(Record):
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         if response.tool_calls or not response.text:
             return {}
+        calls, rest = calls_in_text(self.asker, response.text, self.declarations)
+        if calls:
+            return {_CALLS: calls, "text": rest}
         try:
             return adapter.read(self.outputs, response, lenient=True)
         except AdapterParseError:
@@ -213,21 +225,32 @@ class _NativeMode(Record):
 
 
 def text_mode(
-    asker: Asker, predict: Predict, values: Mapping[str, Any], toolbox: Toolbox, *, intention: bool, observation_chars: int
+    asker: Asker,
+    base: type[Signature],
+    values: Mapping[str, Any],
+    demos: Sequence[Any],
+    toolbox: Toolbox,
+    *,
+    intention: bool,
+    most_chars: int,
 ) -> _TextMode:
-    """Text mode for one run."""
-    signature = _text_signature(predict.signature, toolbox, intention=intention)
-    return _TextMode(asker, signature, values, predict.demos, observation_chars)
+    """Text mode for one run. Of an observation the model sees at most `most_chars` characters."""
+    return _TextMode(asker, _text_signature(base, toolbox, intention=intention), values, demos, toolbox, most_chars)
 
 
 def native_mode(
-    asker: Asker, predict: Predict, values: Mapping[str, Any], toolbox: Toolbox, *, intention: bool, observation_chars: int
+    asker: Asker,
+    base: type[Signature],
+    values: Mapping[str, Any],
+    demos: Sequence[Any],
+    toolbox: Toolbox,
+    *,
+    intention: bool,
+    most_chars: int,
 ) -> _NativeMode:
     """Native mode for one run."""
-    base = predict.signature
     declarations = _with_intention(toolbox) if intention else toolbox.declarations
-    signature = _native_signature(base)
-    return _NativeMode(asker, signature, base, values, predict.demos, declarations, intention, observation_chars)
+    return _NativeMode(asker, _native_signature(base), base, values, demos, declarations, intention, most_chars)
 
 
 @lru_cache(maxsize=256)
@@ -257,6 +280,8 @@ def _without_outputs(base: type[Signature]) -> type[Signature]:
     return base
 
 
+_CALLS = "tool_calls"
+"""The key of calls that were found in another form than the prompt asks for."""
 _STEP = Signature("situation -> next_thought: Any, next_intention: Any = None, next_tool_name: Any, next_tool_args: Any")
 """Parses a step more leniently than the prompt asks for it, so that the model's slips become observations."""
 
@@ -278,6 +303,10 @@ def _read_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
     if isinstance(name, list) and len(name) == 1:  # pyright: ignore[reportUnknownArgumentType]
         name = name[0]  # pyright: ignore[reportUnknownVariableType]
     return (_call(name, args, f"call_{index}_0"),)
+
+
+def _with_ids(calls: Sequence[ToolCall], index: int) -> tuple[ToolCall, ...]:
+    return tuple([call if call.id else call.with_id(f"call_{index}_{k}") for k, call in enumerate(calls)])
 
 
 def _with_intentions(calls: tuple[ToolCall, ...], intention: Any) -> tuple[ToolCall, ...]:

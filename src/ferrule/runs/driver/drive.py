@@ -216,6 +216,7 @@ def _tell(frame: Frame, event: events.Event) -> None:
 async def _answer(frame: Frame, act: ReadConditions | RuleCalls | AskPerson | CheckDue | Within) -> Any:
     match act:
         case ReadConditions():
+            frame.lm = act.lm
             return _conditions(frame)
         case RuleCalls():
             return await rule_calls(frame, act)

@@ -225,12 +225,17 @@ async def _perform(
 
 def _invoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> ToolResult:
     # A copy of the caller's context: variables that the tool sets are discarded after the call.
-    return copy_context().run(settings.Scope(settings.scope().overrides, inside, place).run, run_call, checked)
+    return copy_context().run(_scope_of_call(place, inside).run, run_call, checked)
 
 
 async def _ainvoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> ToolResult:
-    with settings.entered(settings.Scope(settings.scope().overrides, inside, place)):
+    with settings.entered(_scope_of_call(place, inside)):
         return await arun_call(checked)
+
+
+def _scope_of_call(place: CallPlace, inside: Frame | None) -> settings.Scope:
+    overrides, lm = settings.scope().overrides, place.frame.lm
+    return settings.Scope(overrides if lm is None else {**overrides, "lm": lm}, inside, place)
 
 
 def _transact(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+_OF_THE_RUN = (ConfigurationError, ReplayMismatchError, RunCancelledError, StoreError)
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple, bytes})
 """Types whose values are neither awaitable nor iterators."""
 
@@ -65,8 +66,8 @@ def _raised(checked: CheckedCall, error: Exception) -> ToolResult:
     """The result of a call that raised; raises again what ends the whole run."""
     if isinstance(error, (ToolStop, ConfirmationRequired, ConfigurationError)):
         raise error
-    # A program that is a tool (`as_tool()`) is part of the run.
-    if isinstance(error, (ReplayMismatchError, RunCancelledError, StoreError)) and getattr(checked.tool.func, "is_program", False) is True:
+    # A program that is a tool (`as_tool()`) is part of the run, and no model can mend its configuration.
+    if isinstance(error, _OF_THE_RUN) and getattr(checked.tool.func, "is_program", False) is True:
         raise error
     return failure(checked.call, error, is_raised=True)
 

@@ -43,6 +43,9 @@ class Conditions(Record):
 class ReadConditions(Record):
     """Read what holds for this execution, once at the start: answered with `Conditions`. Never journalled."""
 
+    lm: Any = None
+    """The model of this call alone, if it has one: programs that its tools call use it, too."""
+
 
 class CallModel(Record):
     """Ask a model: answered with its `Response`."""

@@ -13,7 +13,11 @@ from ferrule.values.signatures.fields import InputCheck, adapter_of, allows_none
 from ferrule.values.signatures.output_checks import OutputCheck, output_check
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic import BaseModel
     from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
 
 
 class CompiledSignature:
@@ -44,6 +48,11 @@ class CompiledSignature:
         """The defaults of inputs by name; mutable ones are new at each call."""
         fields = ((name, field) for name, field in self.inputs.items() if not field.is_required())
         return {name: field.get_default(call_default_factory=True, validated_data={}) for name, field in fields}
+
+    def output_default(self, name: str) -> Any:
+        """The value of an optional output that an answer leaves out; a mutable one is new at each call."""
+        field = self.outputs[name]
+        return None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
 
     @property
     def output_checks(self) -> dict[str, OutputCheck]:
@@ -91,6 +100,35 @@ class CompiledSignature:
         if self._schema is None:
             self._schema = _schema_of(self.outputs, [name for name in self.outputs if name not in self.optional])
         return self._schema
+
+
+class InvalidOutputsError(ValueError):
+    """Outputs fit their types, and a validator objects. `problems` are pairs of a field (`""` for none) and a text for the model."""
+
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+        self.problems = list(problems)
+        super().__init__("; ".join(f"{name}: {problem}" if name else problem for name, problem in self.problems))
+
+
+def run_validators(cls: type[BaseModel], inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+    """See `SignatureType.validate_outputs`."""
+    from pydantic import ValidationError
+
+    known = {**inputs, **outputs}
+    try:
+        made = cls.model_validate({name: known[name] for name in cls.model_fields if name in known})
+    except ValidationError as error:
+        problems = [(str(each["loc"][0]) if each["loc"] else "", _said(each)) for each in error.errors(include_url=False)]
+        if unfit := [f"`{name}` {problem}" for name, problem in problems if name in inputs]:
+            raise InputError(f"Wrong inputs for `{cls.__name__}`: {'; '.join(unfit)}.") from None
+        raise InvalidOutputsError(problems) from None
+    return {name: getattr(made, name) if name in cls.model_fields else value for name, value in outputs.items()}
+
+
+def _said(problem: ErrorDetails) -> str:
+    """What a validator said, without pydantic's words around it."""
+    raised = problem.get("ctx", {}).get("error")
+    return str(raised) if isinstance(raised, Exception) and str(raised) else problem["msg"]
 
 
 def default_instructions(inputs: Iterable[str], outputs: Iterable[str]) -> str:

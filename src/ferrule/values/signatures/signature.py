@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, create_model
 from pydantic.fields import FieldInfo
 
 from ferrule.errors import SignatureError, shown
-from ferrule.values.signatures.compiled import CompiledSignature, compile_signature
+from ferrule.values.signatures.compiled import CompiledSignature, compile_signature, run_validators
 from ferrule.values.signatures.fields import (
     OUTDATED,
     Absent,
@@ -64,13 +64,15 @@ class SignatureType(ModelMetaclass):
     """The metaclass of signatures: their properties, and the methods that make others from them."""
 
     __plan__: CompiledSignature | None
+    __validated_by__: type[BaseModel] | None
+    """The class with the pydantic validators of the outputs: this one, or the one it was made from."""
 
     def __new__(
-        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, derived: tuple[str | None] | None = None, **kwargs: Any
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, derived: tuple[str | None, Any] | None = None, **kwargs: Any
     ) -> Any:
         """Make a signature of a class body; raises `SignatureError` that names the field and the reason.
 
-        `derived` holds the instructions of a signature made from another, which may have no outputs.
+        `derived` is for a signature made from another, which may have no outputs: its instructions, and the class with its validators.
         """
         is_root = not any(isinstance(base, SignatureType) for base in bases)
         if not is_root:
@@ -84,6 +86,9 @@ class SignatureType(ModelMetaclass):
         except PydanticUserError as error:
             raise SignatureError(f"`{name}` is not a valid signature: {str(error).splitlines()[0]}") from error
         made.__instructions__ = derived[0] if derived else None if is_root else inherited_instructions(bases, namespace)
+        own = made.__pydantic_decorators__
+        is_validated = not derived and not is_root and bool(own.field_validators or own.model_validators)
+        made.__validated_by__ = derived[1] if derived else made if is_validated else None
         made.__plan__ = None
         if made.__pydantic_fields_complete__ and not is_root:
             made.__plan__ = compile_signature(made)
@@ -157,6 +162,14 @@ class SignatureType(ModelMetaclass):
         if check is None:
             raise ValueError(f"there is no output `{name}`; the outputs are: {', '.join(cls.plan.outputs) or 'none'}")
         return check(value, is_value=is_value)
+
+    def validate_outputs(cls, inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """Checked outputs as pydantic's validators leave them; raises `InvalidOutputsError` with what these object to."""
+        return outputs if cls.__validated_by__ is None else run_validators(cls.__validated_by__, inputs, outputs)
+
+    def output_default(cls, name: str) -> Any:
+        """The value of an optional output that an answer leaves out."""
+        return (cls.__plan__ or cls.plan).output_default(name)
 
     def output_schema(cls) -> dict[str, Any]:
         """A copy of the JSON Schema of an object with the outputs."""
@@ -310,13 +323,15 @@ def _from_form(signature: Any, instructions: str | None = None, *, custom_types:
     return made
 
 
-def _made(cls: SignatureType, fields: Mapping[str, Any], instructions: str | None, name: str | None = None) -> type[Signature]:
+def _made(
+    cls: SignatureType, fields: Mapping[str, Any], instructions: str | None, name: str | None = None, validated_by: Any = None
+) -> type[Signature]:
     """A class with these fields: `FieldInfo`s of another signature, or pairs that `copy_field` returns."""
     pairs: dict[str, Any] = {each: field if isinstance(field, tuple) else copy_field(field) for each, field in fields.items()}
     for each in pairs:
         check_name(name or cls.__name__, each, _METHODS)
     make = cast("Callable[..., Any]", create_model)
-    kwargs = {"derived": (instructions,)}
+    kwargs = {"derived": (instructions, validated_by or cls.__validated_by__)}
     return make(name or cls.__name__, __base__=Signature, __doc__=instructions, __module__=cls.__module__, __cls_kwargs__=kwargs, **pairs)
 
 
@@ -328,7 +343,7 @@ def _pickled(cls: SignatureType) -> str | tuple[Any, ...]:
     if found is cls:
         return cls.__qualname__
     fields = {name: copy_field(field) for name, field in cls.fields.items()}
-    return _made, (Signature, fields, cls.plan.own_instructions, cls.__name__)
+    return _made, (Signature, fields, cls.plan.own_instructions, cls.__name__, cls.__validated_by__)
 
 
 copyreg.pickle(SignatureType, _pickled)

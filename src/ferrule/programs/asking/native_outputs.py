@@ -1,0 +1,59 @@
+"""Outputs that use a feature of the model: their types read them from the whole answer, not from its text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import AdapterParseError
+from ferrule.values.content.parts import Type
+from ferrule.values.record import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ferrule.programs.asking.ask import Asker
+    from ferrule.values.conversation.exchange import Response
+    from ferrule.values.signatures.signature import Signature
+
+NativeOutputs = tuple[tuple[str, type[Type]], ...]
+"""The outputs that are not asked for in text, each with the type that reads it."""
+
+
+def adapt_to_model(signature: type[Signature], asker: Asker) -> tuple[type[Signature], Asker, NativeOutputs]:
+    """Signature and settings as the types of the outputs want them for this model (`Type.adapt_to_native_lm_feature`, as in DSPy)."""
+    adapting = signature.kept(adapt_to_model, lambda: _adapting_types(signature))
+    if not adapting:
+        return signature, asker, ()
+    settings = dict(asker.config)
+    asked = signature
+    for name, kind in adapting:
+        asked = kind.adapt_to_native_lm_feature(asked, name, asker.lm, settings)
+    taken_out = tuple((name, kind) for name, kind in adapting if name not in asked.output_fields)
+    return asked, replace(asker, config=settings), taken_out
+
+
+def _adapting_types(signature: type[Signature]) -> NativeOutputs:
+    default = Type.adapt_to_native_lm_feature.__func__  # pyright: ignore[reportFunctionMemberAccess]  the function of a class method
+    found: list[tuple[str, type[Type]]] = []
+    for name, field in signature.output_fields.items():
+        kinds = Type.extract_custom_type_from_annotation(field.annotation)
+        found += [(name, kind) for kind in kinds[:1] if kind.adapt_to_native_lm_feature.__func__ is not default]  # pyright: ignore[reportFunctionMemberAccess]  as above
+    return tuple(found)
+
+
+def add_native_outputs(
+    signature: type[Signature], outputs: Mapping[str, Any], native: NativeOutputs, response: Response, *, is_partial: bool = False
+) -> dict[str, Any]:
+    """All outputs, in the signature's order: those parsed from text, and those read from the answer.
+
+    Raises `AdapterParseError` for a required one that is missing. With `is_partial` it is None.
+    """
+    answer = {"text": response.text, "reasoning_content": response.reasoning, "raw": response.raw}
+    found = {name: kind.parse_lm_response(answer) for name, kind in native}
+    absent = [name for name, value in found.items() if value is None and name not in signature.plan.optional and not is_partial]
+    if absent:
+        problems = [(name, "is missing") for name in absent]
+        raise AdapterParseError(
+            "parse_lm_response", response.text or "", problems, parsed=outputs, absent=absent, code="missing_required_outputs"
+        )
+    return {name: found[name] if name in found else outputs.get(name) for name in signature.output_fields}

@@ -1,0 +1,117 @@
+"""What an agent is made of: its signature and tools, checked; the built-in tools; the extractor."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ferrule.errors import (
+    DuplicateToolError,
+    SignatureError,
+)
+from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
+from ferrule.programs.predict import ChainOfThought, Predict
+from ferrule.tools.definition.export import check_no_intention_argument
+from ferrule.tools.toolbox import LiveToolbox, Toolbox
+from ferrule.values.conversation.history import History
+from ferrule.values.signatures.signature import InputField, OutputField, Signature, as_signature
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ferrule.runs.limits import Limits
+    from ferrule.tools.tool import Tool
+    from ferrule.values.confirmation.policy import Policy
+    from ferrule.values.run.outcome import Trajectory
+
+OWN_KEYWORDS = ("lm", "config", "max_iters")
+"""Keywords of a call that are no inputs, unless an input has the name."""
+_EXTRACTED = Signature({"trajectory": InputField(desc="The steps taken: thoughts, calls, and what came of them."), "x": OutputField()})
+"""`trajectory` has no type, so that a `RenderedText` stays one."""
+
+
+class Agent(Protocol):
+    """What the loop needs of `ReAct`."""
+
+    max_iters: int
+    native: bool | None
+    intention: bool
+    limits: Limits
+    enable_user_clarification: bool
+    policy: Policy | None
+    react: Predict
+    extract: ChainOfThought
+
+    def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
+        """The part of a trajectory to show when all of it no longer fits."""
+        ...
+
+
+def check_signature(signature: type[Signature] | str) -> type[Signature]:
+    """The agent's signature; raises `SignatureError` for field names that the loop uses itself."""
+    found = as_signature(signature)
+    for name, field in found.input_fields.items():
+        is_no_history = name == "history" and field.annotation is not History
+        if name in {"trajectory", *OWN_KEYWORDS} or name.startswith("next_") or is_no_history:
+            why = "`ReAct` uses it itself" if name != "history" else "it is kept for the conversation: give it the type `History`"
+            raise SignatureError(f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name.")
+    if "trajectory" in found.output_fields:
+        msg = (
+            "An output of a ReAct agent cannot be called `trajectory`: its prediction holds the steps taken under that name. "
+            "Choose another name, or read `prediction.trajectory`."
+        )
+        raise SignatureError(msg)
+    return found
+
+
+def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
+    """The agent's own tools; raises `DuplicateToolError` for a name of a built-in tool."""
+    own = Toolbox.of(tools)
+
+    def check(box: Toolbox) -> None:
+        check_names((*box, *(box.shelf or ())), intention=intention)
+
+    if isinstance(own, LiveToolbox):
+        own.when_listed(check)
+    else:
+        check(own)
+    return own
+
+
+@lru_cache(maxsize=256)
+def with_builtin(signature: type[Signature], own: Toolbox, *, clarification: bool, native: bool) -> Toolbox:
+    """The agent's tools and the built-in ones. In native mode the arguments of `finish` are the outputs."""
+    builtin = (CLARIFY,) if clarification else ()
+    return Toolbox((*own, *builtin, finish_tool(signature, with_outputs=native)))
+
+
+class _WithoutReasoning(ChainOfThought):
+    """The extractor of an agent that has an input called `reasoning`: it cannot have such an output."""
+
+    @staticmethod
+    def _with_reasoning(signature: type[Signature]) -> type[Signature]:
+        return signature
+
+
+def make_extractor(react: Predict) -> ChainOfThought:
+    """The program that reads the outputs from the trajectory, with reasoning first if no input has that name."""
+    signature = react.signature
+    kind = _WithoutReasoning if "reasoning" in signature.input_fields else ChainOfThought
+    extracting = signature.append("trajectory", _EXTRACTED.fields["trajectory"]).with_instructions(extract_instructions(signature))
+    made = kind(extracting, **react.config)
+    made.predict.output_validators = react.output_validators  # one list, for validators that come later
+    made.predict.is_validated = True  # it may come to be
+    return made
+
+
+def check_names(own: Sequence[Tool] | Toolbox, *, intention: bool) -> None:
+    """Raise `DuplicateToolError` for a tool with the name of a built-in one."""
+    for tool in own:
+        if tool.name in {"finish", CLARIFY.name}:
+            msg = (
+                f"A tool cannot be called `{tool.name}`: `ReAct` has a built-in one of that name. "
+                f"Give yours another: Tool(function, name=...)."
+            )
+            raise DuplicateToolError(msg)
+    if intention:
+        check_no_intention_argument(own)

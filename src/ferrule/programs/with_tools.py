@@ -1,0 +1,263 @@
+"""How `Predict` asks where there are tools: for one answer that may hold calls, or turn by turn until the model answers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ferrule.adapters.render import calls_output
+from ferrule.errors import (
+    AdapterParseError,
+    BadRequestError,
+    MaxTurnsReachedError,
+    ToolCallError,
+)
+from ferrule.programs.asking.ask import Asker, ask_model, calls_in_text, calls_natively, refuses_tools, validated
+from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
+from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
+from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
+from ferrule.programs.tool_use.use import has_changes, use_tools
+from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls, ToolResult
+from ferrule.values.conversation.exchange import NO_TOOLS, Response
+from ferrule.values.conversation.history import History
+from ferrule.values.conversation.message import Message, Messages, tool_message
+from ferrule.values.record import replace
+from ferrule.values.run import event as events
+from ferrule.values.run.act import Act, Tell
+from ferrule.values.run.outcome import Prediction, Step, Trajectory
+from ferrule.values.signatures.signature import OutputField, Signature
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ferrule.adapters.adapter import Adapter
+    from ferrule.programs.tool_use.live import LiveTools
+    from ferrule.tools.tool import Tool
+    from ferrule.tools.toolbox import Toolbox
+    from ferrule.values.conversation.exchange import Request
+
+
+class Asks(Protocol):
+    """What stands here needs of `Predict`."""
+
+    signature: type[Signature]
+    toolbox: Toolbox
+    auto_execute_tools: bool
+
+    is_validated: bool
+
+    def validate(self, inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        """The outputs as the validators leave them."""
+        ...
+
+
+Predicting = Generator[Act, Any, Prediction]
+
+
+def ask_once(
+    predict: Asks, asker: Asker, values: dict[str, Any], demos: Sequence[Any], toolbox: Toolbox, *, native: bool | None
+) -> Predicting:
+    """One answer. Its calls are not run: they are an output, or returned with the prediction."""
+    return _native_or_text(asker, native, partial(_OneAnswer, predict, asker, values, demos, toolbox))
+
+
+def ask_in_turns(
+    predict: Asks,
+    asker: Asker,
+    values: dict[str, Any],
+    demos: Sequence[Any],
+    toolbox: Toolbox,
+    *,
+    native: bool | None,
+    module: Any,
+    max_turns: int,
+) -> Predicting:
+    """Turns: calls are run and their results shown, until the model answers. A `@module_callback` sees the program `module`."""
+    return _native_or_text(asker, native, partial(_Turns, predict, asker, values, demos, toolbox, module=module, max_turns=max_turns))
+
+
+def _native_or_text(asker: Asker, wanted: bool | None, make: Callable[..., _WithTools]) -> Predicting:
+    """Native calls or calls in text. If the program did not choose, a model that refuses native calls is asked once more in text."""
+    native = calls_natively(asker, wanted)
+    conversation = make(native=native)
+    try:
+        return (yield from conversation.flow())
+    except BadRequestError as error:
+        if not native or wanted is not None or conversation.tail or not refuses_tools(asker, error):
+            raise
+    return (yield from make(native=False).flow())
+
+
+class _WithTools:
+    """One run of `Predict` with tools, called natively or in text."""
+
+    def __init__(
+        self, predict: Asks, asker: Asker, values: dict[str, Any], demos: Sequence[Any], toolbox: Toolbox, *, native: bool
+    ) -> None:
+        self.predict = predict
+        self.toolbox = toolbox
+        self.values = values
+        self.demos = demos
+        self.native = native
+        self.asked, self.asker, self.native_outputs = adapt_to_model(predict.signature, asker)
+        self.signature = self.asked
+        self.tail: list[Message] = []
+        """The messages since the opening."""
+        self.calls_in = calls_output(self.signature) or _CALLS
+        """The field with the calls of an answer."""
+
+    def render(self, adapter: Adapter) -> Messages:
+        return adapter.opening(self.signature, self.values, demos=self.demos, native=self.native).then(*self.tail)
+
+    def request(self, messages: Messages | None = None) -> Request:
+        tools = self.toolbox.declarations if self.native else NO_TOOLS
+        shown = self.render(self.asker.adapter) if messages is None else messages
+        return self.asker.request(self.signature, shown, tools=tools)
+
+    def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
+        """The fields of an answer; those of one without calls are validated."""
+        fields = self._read(adapter, response)
+        if fields.get(self.calls_in) or not self.predict.is_validated:
+            return fields
+        validate = partial(self.predict.validate, self.values)
+        return validated(validate, adapter, response, self.outputs(fields, response, with_calls=False))
+
+    def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def outputs(self, fields: dict[str, Any], response: Response, *, with_calls: bool) -> dict[str, Any]:
+        if not self.native_outputs:
+            return fields
+        return add_native_outputs(self.predict.signature, fields, self.native_outputs, response, is_partial=with_calls)
+
+    def flow(self, /) -> Generator[Act, Any, Prediction]:
+        raise NotImplementedError
+
+
+class _OneAnswer(_WithTools):
+    """One answer, whose calls are not run: they are an output, or returned with the prediction."""
+
+    def __init__(self, *args: Any, native: bool) -> None:
+        super().__init__(*args, native=native)
+        if not native and len(self.predict.toolbox):  # tools of the inputs are rendered as inputs
+            self.signature = _may_call(self.signature, self.predict.toolbox)
+
+    def flow(self, /) -> Generator[Act, Any, Prediction]:
+        request = self.request()
+        fields, response = yield from ask_model(self.asker, self.signature, request, self.render, read=self.read)
+        calls = fields.get(self.calls_in)
+        outputs = self.outputs(fields, response, with_calls=bool(calls))
+        return Prediction.of(outputs, messages=request.messages.then(response.message()), calls=calls.tool_calls if calls else ())
+
+    def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
+        return adapter.read(self.signature, response, lenient=self.native, tools=self.toolbox.declarations)
+
+
+class _Turns(_WithTools):
+    """Turns: calls are run and their results shown, until the model answers."""
+
+    def __init__(self, *args: Any, native: bool, module: Any, max_turns: int) -> None:
+        super().__init__(*args, native=native)
+        self.module = module
+        self.shelf = self.predict.toolbox.shelf
+        self.max_turns = max_turns
+        self.host = Host(self, self.asker.conditions)
+        self.live: LiveTools | None = None
+        if self.predict.toolbox.servers or self.predict.toolbox.has_remote:
+            from ferrule.programs.tool_use.live import LiveTools  # late: most programs have no tools of servers
+
+            self.live = LiveTools.of(self.predict.toolbox, self.host, self.asker.conditions)
+        self.trajectory = Trajectory()
+        if not native:
+            self.signature = _may_call_first(self.signature, self.toolbox)
+
+    def context(self, view: ModuleView) -> ModuleContext:
+        said = [message for message in self.render(self.asker.adapter) if message.role != "system"]
+        return ModuleContext(view, self.trajectory, dict(self.values), History(messages=said))
+
+    def check(self, tools: Sequence[Tool]) -> None:
+        """See `dynamic.Owner`."""
+
+    def flow(self, /) -> Generator[Act, Any, Prediction]:
+        predict, asker, max_turns = self.predict, self.asker, self.max_turns
+        request = self.request()
+        messages = request.messages
+        calls: tuple[ToolCall, ...] = ()
+        for turn in range(max_turns):
+            fields, response = yield from ask_model(asker, self.signature, request, self.render, read=self.read)
+            calls = tuple(call if call.id else call.with_id(f"call_{turn}_{k}") for k, call in enumerate(fields.pop(_CALLS, ())))
+            if _REST in fields:
+                response = replace(response, text=fields[_REST] or None, tool_calls=calls)
+            if not calls:
+                messages = request.messages.then(response.message())
+                outputs = self.outputs(fields, response, with_calls=False)
+                return Prediction.of(outputs, trajectory=self.trajectory, messages=messages)
+            if not predict.auto_execute_tools:
+                said = response.message()
+                messages = request.messages.then(replace(said, tool_calls=calls) if self.native else said)
+                nothing = dict.fromkeys(predict.signature.output_fields)
+                return Prediction.of(nothing, trajectory=self.trajectory, messages=messages, calls=calls)
+            results: list[ToolResult] = yield from use_tools(self.toolbox, calls, self.host, asker.conditions, thought=response.text or "")
+            news = ""
+            if has_changes(results):
+                results, news = self.host.apply(results)
+            step = Step(response.text or "" if self.native else "", calls, tuple(results))
+            self.trajectory = self.trajectory.then(step)
+            yield Tell(events.StepFinished(turn, step))
+            if self.live is not None:
+                news = "\n".join(filter(None, (news, (yield from self.live.refresh()))))
+            new = self._messages(response, results, turn, news)
+            self.tail += new
+            messages = request.messages.then(*new)
+            # In text the system message stays the same after a change of tools: a later message has the news.
+            request = self.request(messages) if news else request.following(messages)
+        raise MaxTurnsReachedError(max_turns, calls)
+
+    def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
+        """The outputs, or the calls under `_CALLS`."""
+        if response.tool_calls:
+            return {_CALLS: response.tool_calls}
+        if self.native:
+            calls, rest = calls_in_text(self.asker, response.text, self.toolbox.declarations)
+            return {_CALLS: calls, _REST: rest} if calls else adapter.read(self.signature, response, lenient=True)
+        try:
+            fields = adapter.read(self.signature, response, tools=self.toolbox.declarations)
+        except AdapterParseError as error:
+            bad = error.__cause__
+            if isinstance(bad, ToolCallError) and bad.index is not None:  # the fault becomes the result of that call
+                return {_CALLS: (ToolCall(name=bad.tool or "", fault=CallFault(bad.code, str(bad), str(bad.raw), bad.index)),)}
+            fields = error.parsed
+            if not fields.get(_CALLS) and not fields.keys() >= self.asked.output_fields.keys():
+                raise
+        calls = fields.pop(_CALLS, None)
+        return {_CALLS: tuple(calls.tool_calls)} if calls else fields
+
+    def _messages(self, response: Response, results: Sequence[ToolResult], turn: int, news: str) -> list[Message]:
+        """A turn as the model sees it in the next request."""
+        if self.native:
+            return [response.message(), *map(tool_message, results)]
+        names = (
+            (f"observation_{turn}", results[0].content)
+            if len(results) == 1
+            else (f"observations_{turn}", [{"name": result.name, "result": result.content} for result in results])
+        )
+        fields = dict([names, *([(f"tools_{turn}", news)] if news else [])])
+        return [replace(response.message(), tool_calls=()), self.asker.adapter.step_message(fields)]
+
+
+_CALLS = "tool_calls"
+_REST = "text beside the calls"
+"""Set where calls were found in the text of a native answer. No field can have such a name."""
+
+
+@lru_cache(maxsize=256)
+def _may_call(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
+    return signature.with_instructions(answer_or_call_instructions(signature, toolbox))
+
+
+@lru_cache(maxsize=256)
+def _may_call_first(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
+    """The signature for calls in text: with an output for the calls, and the tools in the instructions."""
+    field = OutputField(desc="Calls to make before you answer; empty when you can answer.")
+    return signature.prepend(_CALLS, field, ToolCalls | None).with_instructions(call_first_instructions(signature, toolbox))

@@ -1,0 +1,317 @@
+"""How a run of an agent ends: `finish` is checked like any tool, and validators have their say."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from agent_script import STEPS, fields, native_step, text_step
+from pydantic import field_validator, model_validator
+
+from ferrule import (
+    AdapterParseError,
+    ChainOfThought,
+    ConfigurationError,
+    InputField,
+    Limits,
+    OutputField,
+    Predict,
+    ReAct,
+    Response,
+    ScriptedLM,
+    Signature,
+    ToolCall,
+    ToolRetry,
+    context,
+)
+
+
+@pytest.fixture(params=["text", "native"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+def agent(signature: Any = "question -> answer: int", mode: str = "native", **keywords: Any) -> ReAct:
+    return ReAct(signature, [add], native=mode == "native", **keywords)
+
+
+# -- finish -------------------------------------------------------------------------------------------------------
+
+
+def test_outputs_that_do_not_fit_go_back_to_the_model_which_still_has_its_tools():
+    lm = ScriptedLM(
+        [
+            native_step("", "finish", {"answer": "five"}),
+            native_step("", "add", {"a": 2, "b": 3}),
+            native_step("", "finish", {"answer": 5}),
+        ]
+    )
+    prediction = agent()(question="2+3?", lm=lm)
+    assert prediction.answer == 5
+    refused = lm.requests[1].messages[-1]
+    assert refused.name == "finish"
+    assert "- answer: should be a valid integer" in refused.text
+    assert [tool["function"]["name"] for tool in lm.requests[1].tools] == ["add", "user_clarification", "finish"]
+    assert [result.is_fault for result in prediction.trajectory.steps[0].results] == [True]
+
+
+def test_every_missing_and_ill_typed_output_is_named_at_once():
+    lm = ScriptedLM([native_step("", "finish", {"a": "x", "c": 3}), native_step("", "finish", {"a": 1, "b": "b", "c": "c"})])
+    assert dict(agent("q -> a: int, b, c")(q="?", lm=lm)) == {"a": 1, "b": "b", "c": "c"}
+    said = lm.requests[1].messages[-1].text
+    assert "- a: " in said
+    assert "- b: is missing" in said
+    assert "- c" not in said  # a number is a text, too
+
+
+def test_an_optional_output_may_be_left_out():
+    class Asked(Signature):
+        q: str = InputField()
+        a: int = OutputField()
+        note: str | None = OutputField()
+        tags: list[str] = OutputField(default_factory=list)
+
+    lm = ScriptedLM([native_step("", "finish", {"a": 1})] * 2)
+    program = agent(Asked)
+    first, second = program(q="?", lm=lm), program(q="?", lm=lm)
+    assert dict(first) == {"a": 1, "note": None, "tags": []}
+    assert first.tags is not second.tags
+
+
+def test_calls_of_the_same_turn_run_before_outputs_are_refused():
+    bad = Response(tool_calls=(ToolCall(name="finish", args={"answer": "x"}, id="1"), ToolCall(name="add", args={"a": 1, "b": 2}, id="2")))
+    lm = ScriptedLM([bad, native_step("", "finish", {"answer": 3})])
+    assert agent()(question="?", lm=lm).answer == 3
+    assert [message.text.splitlines()[0] for message in lm.requests[1].messages[-2:]] == [
+        "3",
+        "Call to `finish` was not run. Fix and call again:",
+    ]
+
+
+def test_outputs_that_are_refused_too_often_are_extracted_and_the_prediction_says_why():
+    lm = ScriptedLM([*[native_step("", "finish", {"answer": "x"})] * 3, fields(reasoning="r", answer=7)])
+    prediction = agent(limits=Limits(same_error=3))(question="?", lm=lm)
+    assert (prediction.answer, prediction.reason) == (7, "same_error")
+
+
+def test_arguments_of_finish_that_are_no_json_go_back_too():
+    cut = Response(tool_calls=(ToolCall.read({"name": "finish", "arguments": '{"answer": "half a'}),))
+    lm = ScriptedLM([cut, native_step("", "finish", {"answer": 1})])
+    assert agent()(question="?", lm=lm).answer == 1
+    assert "was not run" in lm.requests[1].messages[-1].text
+
+
+# -- validators ---------------------------------------------------------------------------------------------------
+
+
+class Priced(Signature):
+    """Name a price."""
+
+    budget: int = InputField()
+    price: int = OutputField()
+    word: str = OutputField()
+
+    @field_validator("word")
+    @classmethod
+    def _short(cls, word: str) -> str:
+        if len(word) > 5:
+            raise ValueError("has more than five letters")
+        return word.upper()
+
+    @model_validator(mode="after")
+    def _affordable(self) -> Priced:
+        if self.price > self.budget:
+            raise ValueError(f"the price is above the budget of {self.budget}")
+        return self
+
+
+def test_validators_of_the_signature_speak_to_the_model_and_may_change_a_value():
+    lm = ScriptedLM(
+        [
+            native_step("", "finish", {"price": 1, "word": "enormous"}),
+            native_step("", "finish", {"price": 30, "word": "cheap"}),
+            native_step("", "finish", {"price": 3, "word": "cheap"}),
+        ]
+    )
+    assert dict(agent(Priced)(budget=10, lm=lm)) == {"price": 3, "word": "CHEAP"}
+    assert "- word: has more than five letters" in lm.requests[1].messages[-1].text
+    assert "- the price is above the budget of 10" in lm.requests[2].messages[-1].text
+
+
+@pytest.mark.parametrize(
+    "program",
+    [Predict(Priced), ChainOfThought(Priced), Predict(Priced, tools=[add], native=True)],
+    ids=["Predict", "ChainOfThought", "Predict with tools"],
+)
+def test_validators_hold_for_every_program(program: Any):
+    lm = ScriptedLM([fields(reasoning="", price=30, word="cheap"), fields(reasoning="", price=3, word="cheap")])
+    prediction = program(budget=10, lm=lm)
+    assert (prediction.price, prediction.word) == (3, "CHEAP")
+    assert "the price is above the budget of 10" in lm.requests[1].messages[-1].text
+
+
+def test_validators_hold_for_what_is_extracted(mode: str):
+    lm = ScriptedLM(
+        [STEPS[mode]("", "finish", {}), fields(reasoning="", price=30, word="cheap"), fields(reasoning="", price=3, word="cheap")]
+    )
+    assert agent(Priced, mode)(budget=10, lm=lm).price == 3
+
+
+def test_a_plain_answer_that_a_validator_refuses_does_not_end_the_loop():
+    lm = ScriptedLM([Response(fields(price=30, word="cheap")), native_step("", "finish", {"price": 3, "word": "cheap"})])
+    assert agent(Priced)(budget=10, lm=lm).price == 3
+    assert "- the price is above the budget of 10" in lm.requests[1].messages[-1].text
+
+
+def test_validators_survive_changes_of_the_signature_and_pickling():
+    import pickle
+
+    changed = Priced.with_instructions("Other words.").append("note", OutputField(), str)
+    again = pickle.loads(pickle.dumps(changed))
+    for signature in (changed, again):
+        with pytest.raises(ValueError, match="above the budget"):
+            signature.validate_outputs({"budget": 1}, {"price": 2, "word": "a", "note": ""})
+
+
+def test_a_function_of_the_outputs_may_ask_for_another_answer(mode: str):
+    program = agent("question -> answer: int", mode)
+    seen: list[tuple[str, int]] = []
+
+    @program.output_validator
+    def even(outputs: Any) -> None:
+        seen.append((outputs.question, outputs.answer))
+        if outputs.answer % 2:
+            raise ToolRetry("The answer must be even.")
+
+    lm = ScriptedLM([STEPS[mode]("", "finish", {"answer": 3}), STEPS[mode]("", "finish", {"answer": 4})])
+    assert program(question="?", lm=lm).answer == 4
+    assert set(seen) == {("?", 3), ("?", 4)}
+    assert "The answer must be even." in lm.requests[-1].messages[-1].text
+
+
+def test_predict_takes_such_a_function_too_and_gives_up_like_for_any_answer_it_cannot_use():
+    program = Predict("question -> answer: int")
+
+    @program.output_validator
+    def never(outputs: Any) -> None:
+        raise ToolRetry(f"{outputs.answer} will not do.")
+
+    with pytest.raises(AdapterParseError, match="7 will not do"):
+        program(question="?", lm=ScriptedLM([fields(answer=7)] * 2 + ['{"answer": 7}']))
+
+
+def test_another_error_of_such_a_function_is_raised():
+    program = agent()
+    program.output_validator(lambda outputs: outputs.missing)
+    with pytest.raises(AttributeError):
+        program(question="?", lm=ScriptedLM([native_step("", "finish", {"answer": 1})]))
+
+
+# -- the model, and errors of the programmer ----------------------------------------------------------------------
+
+
+def test_the_model_of_a_call_is_the_model_of_agents_that_are_its_tools(mode: str):
+    inner = Predict("topic -> fact").as_tool("look_up", "Look a topic up.")
+    lm = ScriptedLM(
+        [
+            STEPS[mode]("", "look_up", {"topic": "x"}),
+            fields(fact="a fact"),
+            STEPS[mode]("", "finish", {"answer": "a fact"} if mode == "native" else {}),
+            *([] if mode == "native" else [fields(reasoning="", answer="a fact")]),
+        ]
+    )
+    assert ReAct("q -> answer", [inner], native=mode == "native")(q="?", lm=lm).answer == "a fact"
+
+
+def test_an_agent_that_has_a_model_of_its_own_keeps_it():
+    own = ScriptedLM([fields(fact="own")])
+    inner = Predict("topic -> fact", lm=own).as_tool("look_up", "Look a topic up.")
+    lm = ScriptedLM([native_step("", "look_up", {"topic": "x"}), native_step("", "finish", {"answer": "a"})])
+    assert ReAct("q -> answer", [inner], native=True)(q="?", lm=lm).answer == "a"
+    assert len(own.requests) == 1
+
+
+def test_a_configuration_error_in_an_agent_that_is_a_tool_ends_the_run():
+    inner = Predict("topic -> fact").as_tool("look_up", "Look a topic up.")
+    lm = ScriptedLM([native_step("", "look_up", {"topic": "x"})])
+    with context(lm=None), pytest.raises(ConfigurationError, match="No language model"):
+        ReAct("q -> answer", [inner], native=True, lm=lm)(q="?")
+
+
+def test_an_agent_takes_a_model_demos_and_settings_as_predict_does():
+    lm = ScriptedLM([native_step("", "finish", {}), fields(reasoning="", answer=1)])
+    program = agent(lm=lm, temperature=0.5, demos=[{"question": "an example", "answer": 2}])
+    assert program(question="?").answer == 1
+    assert [request.settings for request in lm.requests] == [{"temperature": 0.5}] * 2
+    assert any("an example" in message.text for message in lm.requests[0].messages)
+
+
+# -- calls in other forms than the prompt asks for ----------------------------------------------------------------
+
+WRITTEN = {
+    "hermes": '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>',
+    "llama": '<|python_tag|>{"name": "add", "parameters": {"a": 2, "b": 3}}',
+    "mistral": '[TOOL_CALLS][{"name": "add", "arguments": {"a": 2, "b": 3}}]',
+    "pythonic": "[add(a=2, b=3)]",
+    "react": 'Thought: I add.\nAction: add\nAction Input: {"a": 2, "b": 3}',
+    "qwen coder": "<tool_call>\n<function=add>\n<parameter=a>\n2\n</parameter>\n<parameter=b>\n3\n</parameter>\n</function>\n</tool_call>",
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
+def test_a_call_in_the_models_own_form_is_a_call(mode: str, written: str):
+    lm = ScriptedLM([Response(written), STEPS[mode]("", "finish", {"answer": 5})])
+    prediction = agent(mode=mode)(question="2+3?", lm=lm)
+    assert prediction.answer == 5
+    assert [call.name for call in prediction.trajectory.steps[0].calls] == ["add"]
+    assert prediction.trajectory["observation_0"] == "5"
+    assert len(lm.requests) == 2
+
+
+def test_natively_such_a_call_is_sent_back_as_a_call_with_its_result():
+    lm = ScriptedLM([Response("I add.\n" + WRITTEN["hermes"]), native_step("", "finish", {"answer": 5})])
+    agent()(question="2+3?", lm=lm)
+    said, result = lm.requests[1].messages[-2:]
+    assert (said.text, [call.name for call in said.tool_calls]) == ("I add.", ["add"])
+    assert result.tool_call_id == said.tool_calls[0].id
+
+
+def test_finish_in_the_models_own_form_ends_the_loop():
+    lm = ScriptedLM([Response('<tool_call>{"name": "finish", "arguments": {"answer": 5}}</tool_call>')])
+    assert agent()(question="2+3?", lm=lm).answer == 5
+
+
+def test_native_calls_that_nobody_asked_for_are_run_in_text_mode():
+    lm = ScriptedLM([native_step("", "add", {"a": 2, "b": 3}), text_step("", "finish", {"answer": 5})])
+    prediction = agent(mode="text")(question="2+3?", lm=lm)
+    assert prediction.trajectory["observation_0"] == "5"
+
+
+def test_a_call_that_is_only_quoted_stays_text():
+    quoted = 'The manual says:\n\n> <tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>\n\nThat is all.'
+    prediction = ReAct("question -> answer", [add], native=True)(question="?", lm=ScriptedLM([Response(quoted)]))
+    assert prediction.answer == quoted
+    assert not prediction.trajectory.steps
+
+
+def test_predict_reads_such_calls_too():
+    lm = ScriptedLM([Response(WRITTEN["hermes"]), Response(fields(answer=5))])
+    prediction = Predict("question -> answer: int", tools=[add], native=True)(question="2+3?", lm=lm)
+    assert prediction.answer == 5
+    assert prediction.trajectory["observation_0"] == "5"
+    assert lm.requests[1].messages[-2].tool_calls[0].name == "add"
+
+
+def test_that_a_model_writes_calls_as_text_is_logged_once_for_each_model(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING, "ferrule.programs"):
+        for _ in range(2):
+            lm = ScriptedLM([Response(WRITTEN["hermes"]), native_step("", "finish", {"answer": 5})])
+            lm.name = "scripted/writes-text"
+            agent()(question="2+3?", lm=lm)
+    assert sum("wrote its calls as text" in record.getMessage() for record in caplog.records) == 1
