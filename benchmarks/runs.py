@@ -152,9 +152,7 @@ class Writer(Module):
 def _filled(path: Path) -> SQLiteStore:
     store = SQLiteStore(path)
     lease = store.create(uuid4().hex, program="filler", head="{}")
-    with store.transaction(lease):
-        for line in FILLER:
-            store.append(lease, line)
+    store.transact(lease, lambda _: [store.append(lease, line) for line in FILLER])
     return store
 
 

@@ -70,7 +70,7 @@ WALLS = {
     "tools/execution/run.py": "a tool is somebody else's code: what it raises is told to the model",
     "values/calls/direct.py": "a function run by hand: what it raises is raised again as an error of ours, or becomes a result",
     "values/encoding/encode.py": "a foreign `__str__` may raise anything, and a result must still be shown",
-    "runs/run.py": "how a run ended, by whatever error, is recorded on it; reading its prediction raises it again",
+    "runs/driver/execution.py": "how a run ended, by whatever error, is recorded on it; reading its prediction raises it again",
     "runs/stream.py": "what a run raised on its own thread is raised again where its events are read",
     "runs/observers.py": "an observer is somebody else's code: what it raises must not end the run",
 }

@@ -122,16 +122,26 @@ def scope() -> Scope:
     return _scope.get()
 
 
+def restore_scope(here: Scope) -> None:
+    """Put a scope in force again, after an interrupt that may have come while a block was left."""
+    _scope.set(here)
+
+
 class entered:  # noqa: N801  used like a function; a class costs a third of `@contextmanager`, at every call
     """Put another scope in force for a block."""
 
-    __slots__ = ("_here", "_token")
+    __slots__ = ("_before", "_here", "_token")
 
     def __init__(self, here: Scope) -> None:
         self._here = here
 
     def __enter__(self) -> None:
-        self._token: Token[Scope] = _scope.set(self._here)
+        self._before = _scope.get()
+        try:
+            self._token: Token[Scope] = _scope.set(self._here)
+        except BaseException:  # Ctrl-C came just after: the block is not entered, and so not left
+            _scope.set(self._before)
+            raise
 
     def __exit__(self, *_: object) -> None:
         # A block inside a generator may be left in another context than it was entered in (an async fixture, an abandoned stream).

@@ -47,7 +47,7 @@ MUTANTS = (
     ),
     Mutant(
         "transactional result outside its transaction",
-        (("            where(ended)\n", ""), ("frame.run.journal.entries.append(ended)", "frame.run.journal.add(ended)")),
+        (("        where(ended)\n", ""), ("frame.run.journal.entries.append(ended)", "frame.run.journal.add(ended)")),
         "duplicates", "every effect", KILLS,
     ),
     Mutant(
@@ -57,12 +57,12 @@ MUTANTS = (
     ),
     Mutant(
         "lease never checked",
-        (("if owner is not None and until > now and not is_left and not is_dead(owner):", "if False:"),),
+        (("if owner is not None and until > now and is_own is not False and not is_dead(owner):", "if False:"),),
         "duplicates", "heirs", RACES,
     ),
     Mutant(
         "interrupt leaves a transaction",
-        (("            except BaseException:\n                if db.in_transaction:", "            except Exception:\n                if db.in_transaction:"),),
+        (("with db:  # an exception from here on, Ctrl-C too, rolls back", "if True:"),),
         "stuck", "interrupted", INTERRUPTS,
     ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ import signal
 import sqlite3
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from ferrule import SQLiteStore
 from killing import system_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable
     from pathlib import Path
 
 RUN = "the-run"
@@ -131,16 +131,18 @@ class WatchedStore(SQLiteStore):
         self._world.point("aappended")
         return going_on
 
-    @contextmanager
-    def transaction(self, *given: Any) -> Generator[Any]:
-        self._world.point("transaction")
-        with super().transaction(*given) as db:
+    def transact(self, lease: Any, work: Callable[[Any], Any]) -> Any:
+        def inside(db: Any) -> Any:
             self.inside = " inside"
             try:
-                yield db
+                return work(db)
             finally:
                 self.inside = ""
+
+        self._world.point("transaction")
+        found = super().transact(lease, inside)
         self._world.point("transaction done")
+        return found
 
 
 def _watched(name: str) -> Any:

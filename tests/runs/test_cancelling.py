@@ -12,7 +12,7 @@ from agent_script import native_step
 
 from ferrule import ReAct, Response, Run, RunCancelledError, ScriptedLM, Tool, ToolCall, context, is_cancelled, tool
 from ferrule.errors import ToolStop
-from ferrule.runs.run import aexecute, execute
+from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.values.calls.call import CheckedCall
 from ferrule.values.run.act import CallTools
 from ferrule.values.run.outcome import Prediction

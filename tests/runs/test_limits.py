@@ -26,9 +26,9 @@ from ferrule import (
     settings,
 )
 from ferrule.runs import limits as limits_module
+from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.limits import Budget
-from ferrule.runs.run import aexecute, execute
 from ferrule.values.conversation.exchange import Usage
 
 

@@ -31,7 +31,7 @@ from ferrule import (
     Usage,
     context,
 )
-from ferrule.runs.run import aexecute
+from ferrule.runs.driver.execution import aexecute
 
 
 @pytest.fixture(params=["sync", "async"])

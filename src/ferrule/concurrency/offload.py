@@ -129,15 +129,14 @@ def run_with_timeout(function: Callable[[], R], timeout_s: float, name: str, *, 
                 if taken == _pool.taken:
                     raise _never_begun(name, timeout_s, job)
                 taken = _pool.taken
-            return future.result(work.left_s())
-        except ToolTimeoutError:
-            raise
-        except TimeoutError as late:
-            if future.done():  # just finished; or the function itself raised a TimeoutError
-                return future.result()
-            raise ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job)) from late
+            try:
+                return future.result(work.left_s())
+            except TimeoutError as late:
+                if future.done():  # just finished; or the function itself raised a TimeoutError
+                    return future.result()
+                raise ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job)) from late
         except BaseException:
-            if not future.done():  # interrupted while waiting (Ctrl-C)
+            if not future.done():  # interrupted while waiting, or while a limit was reported (Ctrl-C)
                 _pool.abandon(job)
             raise
 

@@ -60,11 +60,11 @@ class ThreadPool:
     def put(self, job: Job) -> None:
         """Queue a job for the next free thread; raises `RuntimeError` if the system cannot start a thread."""
         with self._lock:
-            self._jobs.put(job)
-            self._idle -= 1
             try:
+                self._idle -= 1  # first: counted once too often, a job costs a thread; not counted, it would wait for one for ever
+                self._jobs.put(job)
                 self._start()
-            except RuntimeError:
+            except BaseException:  # Ctrl-C, too: the caller does not wait for it
                 job.state = _OVER
                 raise
 

@@ -34,7 +34,7 @@ class Bound:
 
     def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None) -> Run:
         """See `Module.start`."""
-        from ferrule.runs.run import execute
+        from ferrule.runs.driver.execution import execute
 
         run = self._run(store, run_id, deps)
         execute(run)
@@ -42,7 +42,7 @@ class Bound:
 
     async def astart(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None) -> Run:
         """See `Module.astart`."""
-        from ferrule.runs.run import aexecute
+        from ferrule.runs.driver.execution import aexecute
 
         run = self._run(store, run_id, deps)
         await aexecute(run)

@@ -7,20 +7,23 @@ and two processes never write to one run.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ferrule.values.record import Record, field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterable
 
+    from ferrule.runs.observers import Execution
     from ferrule.values.confirmation.question import Decision, Question
     from ferrule.values.run.act import Flow
 
 
-class Lease(Record):
-    """The right to write to one run, until another process takes it."""
+R = TypeVar("R")
+
+
+class Lease(Record, weak=True):
+    """The right to write to one run, until another process takes it. An execution keeps it; one that is garbage-collected is given back."""
 
     run_id: str
     token: int
@@ -80,8 +83,8 @@ class Store(Protocol):
         """`append` without blocking the event loop."""
         ...
 
-    def transaction(self, lease: Lease) -> AbstractContextManager[Any]:
-        """A connection whose changes are committed together with the entries written inside the block, or not at all.
+    def transact(self, lease: Lease, work: Callable[[Any], R]) -> R:
+        """Call `work` with a connection; its changes and the entries written meanwhile are committed when it returns, else undone.
 
         `ctx.db` uses its `execute`, `executemany`, `in_transaction` and (from another thread) `interrupt`, as in `sqlite3.Connection`.
         """
@@ -160,16 +163,17 @@ class Persistence(Protocol):
     """A run's place in a store (`runs/store/stored_run.py`)."""
 
     store: Store
+    lease: Lease | None
+    """The lease of the execution that is going on."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the lease is held."""
+    def holds(self, execution: Execution) -> bool:
+        """Whether this execution has the lease."""
         ...
 
-    def open(self) -> None:
+    def open(self, execution: Execution) -> None:
         """Lease the run before an execution."""
         ...
 
-    def close(self) -> None:
-        """Store the run's state at rest and give the lease back."""
+    def close(self, execution: Execution) -> None:
+        """Store the run's state at rest and give the lease back. Does nothing if this execution does not hold it."""
         ...

@@ -1,36 +1,33 @@
-"""`Run`: one execution of a program as a value; and `execute`, which runs it until it ends or waits.
+"""`Run`: one execution of a program as a value, and calls of programs inside one.
 
 Executing a run again replays its journal into a fresh execution of the program and continues where it stopped.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, nullcontext
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from ferrule import settings
 from ferrule.concurrency import offload
-from ferrule.errors import ConfirmationRequired, RunError, StoreError
+from ferrule.errors import ConfirmationRequired, RunError
 from ferrule.runs.confirmation.decisions import open_grants, put_decision, register, revoke_grant
-from ferrule.runs.driver.deps import check_program_deps, check_run_deps
+from ferrule.runs.driver.deps import check_program_deps
 from ferrule.runs.driver.drive import perform
+from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.journal import Journal, replayed_only
-from ferrule.runs.limits import Budget
-from ferrule.runs.observers import Observers
 from ferrule.runs.state import Frame, RunState
 from ferrule.settings import Scope
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.message import Messages
-from ferrule.values.run import event as events
 from ferrule.values.run.outcome import Trajectory
 
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Generator, Iterable, Mapping
 
-    from ferrule.runs.protocols import Persistence, Program, Store, Summary
+    from ferrule.runs.protocols import Program, Store, Summary
     from ferrule.values.confirmation.policy import Grant
     from ferrule.values.confirmation.question import Decision
 
@@ -200,13 +197,9 @@ class Run(RunState):
         if unread is None:
             return
         # A replay may need the background loop: so that loop never waits for another thread's replay, but runs a separate one.
-        is_alone = unread.acquire(blocking=not offload.is_awaited_by_loop())
-        try:
+        with nullcontext() if offload.is_awaited_by_loop() else unread:
             if self.unread is not None:  # no other thread rebuilt it meanwhile
                 self._rebuild_outcome()
-        finally:
-            if is_alone:
-                unread.release()
 
     def _rebuild_outcome(self) -> None:
         again = Run(self.program, self.args, self.inputs, run_id=self.id, deps=self.deps)
@@ -222,57 +215,6 @@ class Run(RunState):
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.program.name}: {self.status}>"
-
-
-def execute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False, is_silent: bool = False) -> None:
-    """Execute a run in this thread until it ends or waits. The outcome is in `run.status`; only interrupts are raised.
-
-    `is_silent`: send no events, because this replay only reads, and its events were sent before.
-    Raises `RunError` if it cannot begin: it is executing or done, its store cannot be written, or another process holds it.
-    """
-    offload.run_blocking(_execute(run, observers, wants_deltas=wants_deltas, is_silent=is_silent, blocks=True))
-
-
-async def aexecute(run: Run, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False) -> None:
-    """`execute` on this event loop."""
-    await _execute(run, observers, wants_deltas=wants_deltas, is_silent=False, blocks=False)
-
-
-async def _execute(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool) -> None:
-    run.goes_on()
-    if not is_silent:
-        check_run_deps(run)
-    if run.kept is not None and blocks:
-        run.kept.open()
-    elif run.kept is not None:
-        await _aopen(run, run.kept)
-    here = _begin(run, observers, wants_deltas=wants_deltas, is_silent=is_silent)
-    with settings.entered(here):
-        try:
-            outcome = await perform(here.frame, run.program, run.args, run.inputs, blocks=blocks)
-            run.journal.check_finished()
-        except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
-            run.stopped(error)
-        else:
-            run.done(outcome)
-        try:
-            if run.kept is not None and not blocks and not isinstance(run.error, GeneratorExit):
-                await offload.run_or_cancel(partial(_release, run))
-        finally:
-            _release(run)  # here, if no thread did it
-            _announce_end(run)
-
-
-async def _aopen(run: Run, kept: Persistence) -> None:
-    import asyncio
-
-    try:
-        await offload.run_or_cancel(kept.open)
-    except asyncio.CancelledError as error:
-        if kept.is_open:  # opened by a thread that cannot be stopped: give its lease back
-            run.stopped(error)
-            await offload.run_or_cancel(partial(_release, run))
-        raise
 
 
 def call_program(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None) -> Any:
@@ -313,37 +255,3 @@ def _child(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mappin
 def _running_frame() -> Frame | None:
     frame = settings.scope().frame
     return frame if frame is not None and frame.run.status == "running" else None
-
-
-def _begin(run: Run, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool = False) -> Scope:
-    here = settings.current()
-    outer = settings.scope().call
-    # A program called by a tool reports to the observers of the tool's run.
-    told = () if is_silent else (*(outer.tell.each if outer is not None and outer.tell is not None else here.callbacks), *observers)
-    tell = Observers(told, run_id=run.id, parent_id=outer.call_id if outer is not None else "") if told else None
-    frame = run.begin(tell, wants_deltas=wants_deltas, within=outer)
-    if here.limits is not None:
-        frame.budget = Budget(here.limits, frame.budget)
-    if tell is not None and not run.journal.replaying:
-        tell(events.RunStarted(run.program, run.inputs))
-    return Scope(settings.frozen(here), frame)
-
-
-def _release(run: Run) -> None:
-    """Store the run's state and release it, if it is kept in a store."""
-    if run.kept is None:
-        return
-    try:
-        run.kept.close()
-    except StoreError as error:
-        # Every answer is on disk, but the final status is not. So the run counts as crashed, and resuming it reaches the same end.
-        if not run.is_interrupted:
-            run.error, run.status = run.error or error, "failed"
-
-
-def _announce_end(run: Run) -> None:
-    error = run.error
-    if run.tell is not None:
-        run.tell(events.RunFinished(prediction=run.outcome) if run.status == "done" else events.RunFinished(error=error))
-    if error is not None and run.is_interrupted:
-        raise error  # KeyboardInterrupt, CancelledError, SystemExit: the run is resumable, and the interrupt propagates

@@ -208,8 +208,8 @@ class RunState:
         """Questions that wait for a person."""
         self.error: BaseException | None = None
         self.cancelled = False
-        self.executing = False
-        """Whether a driver is executing it: only one at a time, or an approved call would run twice."""
+        self.executing: Execution | None = None
+        """The execution that is going on: only one at a time, or an approved call would run twice."""
         self.resuming = False
         self.steps: list[Step] = []
         self.root: Frame | None = None
@@ -248,15 +248,16 @@ class RunState:
         """Take the decision on a question. It can be taken once."""
         return self.answers.pop(question_id, None)
 
-    def begin(self, tell: Observers | None, *, wants_deltas: bool, within: CallPlace | None = None) -> Frame:
-        """Prepare for the first or a later execution; returns its root frame. `within` is the tool call that starts it."""
+    def begin(self, execution: Execution, tell: Observers | None, *, wants_deltas: bool) -> Frame:
+        """Prepare for the first or a later execution; returns its root frame."""
         with _BEGINNING:
             if self.executing or self.status == "done":
                 raise RunError(f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}.")
-            self.executing = True
+            self.executing = execution
         self.status, self.error, self.trace, self.pending, self.steps = "running", None, None, (), []
+        within: CallPlace | None = execution.outer
         budget = within.frame.budget if within and within.frame else None
-        self.root = root = Frame(self, life=Execution(within), tell=tell, budget=budget, deps=self.deps)
+        self.root = root = Frame(self, life=execution, tell=tell, budget=budget, deps=self.deps)
         self.tokens = root.tokens
         self.tell = tell
         self.wants_deltas = wants_deltas
@@ -320,7 +321,7 @@ class RunState:
             prediction.counted(Usage(*self.tokens))
         self.outcome = prediction
         self.status = "done"
-        self.executing = False
+        self.executing = None
 
     def stopped(self, error: BaseException) -> None:
         """The execution ended without a prediction."""
@@ -335,4 +336,4 @@ class RunState:
             self.status = "failed" if isinstance(error, Exception) and not isinstance(error, RunCancelledError) else "cancelled"
             if self.cancelled:
                 self._forget_untaken()
-        self.executing = False
+        self.executing = None

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Self
 from ferrule import settings
 from ferrule.concurrency.offload import Aside, inherit_loop_wait, is_awaited_by_loop
 from ferrule.errors import RunCancelledError, RunError
+from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.observers import Execution
-from ferrule.runs.run import Run, aexecute, execute
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from ferrule.runs.run import Run
     from ferrule.values.run.event import Event
 
 

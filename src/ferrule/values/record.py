@@ -44,7 +44,9 @@ class _Kind(type):
 
     __record_fields__: dict[str, _Spec]
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, kw_only: bool = False) -> Any:
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, kw_only: bool = False, weak: bool = False
+    ) -> Any:  # fmt: skip
         specs: dict[str, _Spec] = {key: spec for base in reversed(bases) for key, spec in getattr(base, "__record_fields__", {}).items()}
         own: list[str] = []
         for key, annotation in namespace.get("__annotations__", {}).items():
@@ -55,7 +57,7 @@ class _Kind(type):
             spec.kw_only = kw_only
             specs[key] = spec
             own.append(key)
-        namespace["__slots__"] = tuple(own)
+        namespace["__slots__"] = (*own, "__weakref__") if weak else tuple(own)
         namespace["__record_fields__"] = specs
         namespace["__match_args__"] = tuple(key for key, spec in specs.items() if spec.init and not spec.kw_only)
         made: Any = super().__new__(mcs, name, bases, namespace)

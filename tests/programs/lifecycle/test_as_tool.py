@@ -30,7 +30,7 @@ from ferrule import (
     tool,
 )
 from ferrule.errors import UnavailableError
-from ferrule.runs.run import aexecute, execute
+from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.record import replace
 from ferrule.values.run import event as events

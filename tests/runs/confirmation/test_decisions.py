@@ -41,6 +41,7 @@ from ferrule import (
 from ferrule.programs.module import Module
 from ferrule.runs.confirmation import decisions as confirm
 from ferrule.runs.driver import questions as ask_person
+from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run
 from ferrule.values.record import replace
 from ferrule.values.run import event as events
@@ -468,7 +469,7 @@ def test_a_cancellation_in_the_middle_of_an_execution_leaves_no_approval_behind(
     shop = Shop([pays("ada")])
     run = shop.start()
     run.answer(run.pending[0].approve())
-    run.begin(None, wants_deltas=False)
+    run.begin(Execution(), None, wants_deltas=False)
     run.cancel()
     run.stopped(RunCancelledError("cancelled"))
     assert (run.status, run.answers, run.decisions) == ("cancelled", {}, [])

@@ -20,9 +20,10 @@ from ferrule.errors import ContextOverflowError, LimitReachedError, ReplayMismat
 from ferrule.models.model import BaseLM
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
+from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.journal import Entry
 from ferrule.runs.limits import Limits
-from ferrule.runs.run import Run, aexecute, execute
+from ferrule.runs.run import Run
 from ferrule.runs.store.sqlite import MemoryStore
 from ferrule.testing.offline.model import AutoLM
 from ferrule.testing.scripted import ScriptedLM

@@ -7,16 +7,18 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ferrule.concurrency.offload import run_blocking
 from ferrule.errors import ConfigurationError, DecisionError, RunError, StoreError, ToolError
+from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.journal import Entry, Journal
-from ferrule.runs.run import Run, aexecute, execute
+from ferrule.runs.observers import Execution
+from ferrule.runs.run import Run
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.calls.context import Context, NotDone, Unknown
@@ -282,7 +284,7 @@ class TestOnce:
     def test_does_not_run_when_it_is_dispatched_again(self, world: World) -> None:
         """R4: whatever made the driver do that, the claim is gone."""
         run = Run(Program(), (), {})
-        frame = run.begin(None, wants_deltas=False)
+        frame = run.begin(Execution(), None, wants_deltas=False)
         act = CallTools((call(world.tool("t")),))
         run_blocking(call_tools(frame, act))
         frame.acts = 0
@@ -430,11 +432,10 @@ class Rows:
     def __call__(self, entry: Entry) -> None:
         self.db.execute("INSERT INTO entries VALUES (?, ?)", (entry.slot, entry.kind))
 
-    @contextmanager
-    def transaction(self) -> Generator[sqlite3.Connection]:
+    def transact(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
         self.db.execute("BEGIN IMMEDIATE")
         try:
-            yield self.db
+            found = work(self.db)
             if self.fails_to_commit:
                 msg = "full"
                 raise StoreError(msg)
@@ -443,6 +444,7 @@ class Rows:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
             raise
+        return found
 
     def count(self, table: str) -> int:
         return self.db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]

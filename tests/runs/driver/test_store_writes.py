@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -29,18 +28,16 @@ class SlowStore(MemoryStore):
         self.wrote_on_loop: list[str] = []
         self.writes = 0
         self._ticked = threading.Condition()
-        self._writing, self._file.writing = self._file.writing, self._slowly
+        self._write, self._file.write = self._file.write, self._slowly
 
-    @contextmanager
-    def _slowly(self) -> Generator[Any]:
+    def _slowly(self, work: Callable[[Any], Any]) -> Any:
         if threading.get_ident() == self.loops_thread:
             self.wrote_on_loop.append("a write")
         elif self.loops_thread:
             with self._ticked:
                 assert self._ticked.wait(60), "the event loop stands still"
         self.writes += 1
-        with self._writing() as db:
-            yield db
+        return self._write(work)
 
     async def _tick(self) -> None:
         self.loops_thread = threading.get_ident()

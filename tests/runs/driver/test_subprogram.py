@@ -12,6 +12,7 @@ from agent_script import fields, native_step
 from ferrule import Limits, Predict, ReAct, ReplayMismatchError, Response, RunCancelledError, ScriptedLM, Tool, context
 from ferrule.runs.driver.subprogram import is_program, recount
 from ferrule.runs.journal.journal import Entry, Journal
+from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run
 from ferrule.values.conversation.exchange import Usage
 
@@ -68,7 +69,7 @@ def test_what_was_spent_inside_is_counted_again_in_a_replay() -> None:
     run.journal = rewound(
         Entry("1.0.spent", "once", "spent", {"usage": [5, 1, 0, 2], "steps": 2, "tool_calls": 1, "tokens": 6, "cost": 0.5})
     )
-    frame = run.begin(None, wants_deltas=False)
+    frame = run.begin(Execution(), None, wants_deltas=False)
     from ferrule.runs.limits import Budget
 
     frame.budget = Budget(Limits(steps=2))

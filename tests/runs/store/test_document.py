@@ -399,7 +399,7 @@ def test_a_run_is_not_written_while_it_executes() -> None:
                 seen.append(str(error))
             return Prediction(answer=1)
 
-    from ferrule.runs.run import execute
+    from ferrule.runs.driver.execution import execute
 
     run = Run(Peek(), (), {})
     execute(run)

@@ -6,12 +6,15 @@ import asyncio
 import gc
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -19,7 +22,8 @@ import ferrule.runs.store.sqlite as module
 from ferrule.errors import DecisionError, StoreError
 from ferrule.runs.journal.encode import record_form
 from ferrule.runs.protocols import Lease
-from ferrule.runs.store import sqlite_file
+from ferrule.runs.store import fencing, sqlite_file
+from ferrule.runs.store.fencing import INSERT
 from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.confirmation.question import Decision, Question
@@ -55,7 +59,8 @@ def waiting(store: SQLiteStore, run_id: str = "r") -> None:
 
 
 def another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "owner_name", lambda: "elsewhere pid 1")
+    for each in (module, fencing):
+        monkeypatch.setattr(each, "owner_name", lambda: "elsewhere pid 1")
 
 
 # -- leases ------------------------------------------------------------------------------------------------------------------------
@@ -104,13 +109,14 @@ def test_the_run_of_a_process_that_is_dead_is_taken_over_at_once(store: SQLiteSt
 
 def test_a_lease_is_renewed_while_the_process_lives(store: SQLiteStore, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A3: a tool may run longer than a lease."""
+    lease = store.create("r", program="P", head=head())
+    clock.now += 20
+    fencing.tend(store._file, store._file.leases.held(), store._file.leases.left())
+    clock.now += 20
     another_machine(monkeypatch)
-    store.create("r", program="P", head=head())
-    clock.now += 20
-    store._renew()
-    clock.now += 20
-    with pytest.raises(StoreError, match="at work"):
+    with pytest.raises(StoreError, match="Another process is at work"):
         store.take("r", after=0)
+    del lease
 
 
 def test_whoever_lost_the_lease_writes_nothing_any_more(store: SQLiteStore, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,21 +128,27 @@ def test_whoever_lost_the_lease_writes_nothing_any_more(store: SQLiteStore, cloc
     for write in (lambda: store.append(old, "late"), lambda: store.release(old, status="done", head=head())):
         with pytest.raises(StoreError, match="taken over by another process"):
             write()
-    with pytest.raises(StoreError, match="taken over"), store.transaction(old):
-        pass
+    with pytest.raises(StoreError, match="taken over"):
+        store.transact(old, lambda db: pytest.fail(f"{db} is not for a lease that was lost"))
     assert store.load("r").entries == []
 
 
 def test_a_run_that_kills_its_process_again_and_again_is_parked(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """R14: after five recoveries it is failed, and stays so; one that came to a rest in between starts over."""
+
+    def take_in_another_process() -> Lease | None:
+        found = store.take("r", after=0)
+        store._file.leases.clear()  # what a process knows is gone with it
+        return found.lease
+
     monkeypatch.setattr(module, "is_dead", lambda owner: True)
     store.release(store.create("r", program="P", head=head()), status="waiting", head=head())
     for _ in range(4):
-        lease = store.take("r", after=0).lease
+        lease = take_in_another_process()
     assert lease is not None
     store.release(lease, status="waiting", head=head())
     for _ in range(6):
-        store.take("r", after=0)
+        take_in_another_process()
     with pytest.raises(StoreError, match="crashed 6 times"):
         store.take("r", after=0)
     [found] = store.list()
@@ -173,12 +185,10 @@ def test_a_process_that_has_the_lease_by_a_fork_alone_writes_nothing(store: SQLi
 def test_a_lease_that_could_not_be_given_back_is_taken_over_by_its_own_process(store: SQLiteStore) -> None:
     """A3: nobody is at work under it, and nobody crashed."""
     lease = store.create("r", program="P", head=head())
-    with store._file.reading() as db:
-        db.execute("PRAGMA query_only=ON")
+    store._file.read(lambda db: db.execute("PRAGMA query_only=ON"))
     with pytest.raises(StoreError, match="readonly"):
         store.release(lease, status="done", head=head())
-    with store._file.reading() as db:
-        db.execute("PRAGMA query_only=OFF")
+    store._file.read(lambda db: db.execute("PRAGMA query_only=OFF"))
     taken = store.take("r", after=0)
     assert taken.lease == Lease("r", lease.token + 1)
     assert store.list()[0].recoveries == 0
@@ -203,20 +213,20 @@ def test_writes_of_many_tasks_are_all_there_and_a_lost_lease_hurts_nobody_else(s
 def test_what_is_written_in_a_transaction_is_there_with_its_entry_or_not_at_all(store: SQLiteStore) -> None:
     """R6: a tool's rows and its result are one commit."""
     lease = store.create("r", program="P", head=head())
-    with store.transaction(lease) as db:
+
+    def make(db: sqlite3.Connection) -> None:
         db.execute("CREATE TABLE paid (n)")
         store.append(lease, "result")
 
-    def fail() -> None:
-        with store.transaction(lease) as db:
-            db.execute("INSERT INTO paid VALUES (1)")
-            store.append(lease, "never")
-            raise ZeroDivisionError
+    def fail(db: sqlite3.Connection) -> None:
+        db.execute("INSERT INTO paid VALUES (1)")
+        store.append(lease, "never")
+        raise ZeroDivisionError
 
+    store.transact(lease, make)
     with pytest.raises(ZeroDivisionError):
-        fail()
-    with store.transaction(lease) as db:
-        assert db.execute("SELECT count(*) FROM paid").fetchone() == (0,)
+        store.transact(lease, fail)
+    assert store.transact(lease, lambda db: db.execute("SELECT count(*) FROM paid").fetchone()) == (0,)
     assert store.load("r").entries == ["result"]
 
 
@@ -324,13 +334,14 @@ def test_the_list_tells_what_waits_and_which_of_it_is_decided(store: SQLiteStore
     """R19: without executing or even loading anything."""
     waiting(store)
     clock.now += 5
-    store.create("busy", program="P", head=head())
+    lease = store.create("busy", program="P", head=head())
     store.decide("r", QUESTION.approve())
     busy, found = store.list()
     assert (busy.id, busy.status, busy.leased, busy.created_at) == ("busy", "running", True, 1005.0)
     assert (found.id, found.program, found.questions, found.decided, found.leased) == ("r", "P", (QUESTION,), ("q1",), False)
     assert [each.id for each in store.list(status="waiting")] == ["r"]
     assert [each.id for each in store.list(limit=1)] == ["busy"]
+    del lease
 
 
 def test_old_runs_that_ended_are_pruned(store: SQLiteStore, clock: Clock) -> None:
@@ -411,7 +422,7 @@ def test_a_run_that_waits_for_a_week_holds_no_lease_no_thread_and_no_memory(
     finally:
         tracemalloc.stop()
     assert used < 1000 * 400  # a tenth of what is allowed
-    assert store._leases == set()
+    assert not store._file.leases
     clock.now += 7 * 86_400
     store.decide("r7", QUESTION.approve())
     taken = store.take("r7", after=0)
@@ -427,8 +438,8 @@ def test_a_file_is_a_write_ahead_log_that_is_on_disk_when_a_write_is_over(tmp_pa
     for full_sync, level in ((True, 2), (False, 1)):
         store = SQLiteStore(tmp_path / f"{level}.db", full_sync=full_sync)
         store.create("r", program="P", head=head())
-        with store._file.reading() as db:
-            found = [db.execute(f"PRAGMA {each}").fetchone()[0] for each in ("journal_mode", "synchronous")]
+        pragmas = ("journal_mode", "synchronous")
+        found = [store._file.read(lambda db, each=each: db.execute(f"PRAGMA {each}").fetchone()[0]) for each in pragmas]
         assert found == ["wal", level]
         store.close()
 
@@ -482,13 +493,11 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "runs.db")
     lease = store.create("r", program="P", head=head())
     store.append(lease, "kept")
-    with store._file.reading() as db:
-        pages = db.execute("PRAGMA page_count").fetchone()[0]
-        db.execute(f"PRAGMA max_page_count={pages}")
+    pages = store._file.read(lambda db: db.execute("PRAGMA page_count").fetchone()[0])
+    store._file.read(lambda db: db.execute(f"PRAGMA max_page_count={pages}"))
     with pytest.raises(StoreError, match=r"full.*Nothing of it was written"):
         store.append(lease, "x" * 100_000)
-    with store._file.reading() as db:
-        db.execute("PRAGMA max_page_count=100000")
+    store._file.read(lambda db: db.execute("PRAGMA max_page_count=100000"))
     assert store.append(lease, "then")
     assert store.load("r").entries == ["kept", "then"]
     store.close()
@@ -498,8 +507,7 @@ def test_a_file_that_may_only_be_read_is_said_so(tmp_path: Path) -> None:
     """A3: clear, and nothing half done."""
     store = SQLiteStore(tmp_path / "runs.db")
     lease = store.create("r", program="P", head=head())
-    with store._file.reading() as db:
-        db.execute("PRAGMA query_only=ON")
+    store._file.read(lambda db: db.execute("PRAGMA query_only=ON"))
     with pytest.raises(StoreError, match="readonly"):
         store.append(lease, "x")
     store.close()
@@ -512,7 +520,8 @@ def test_the_child_of_a_fork_writes_through_a_connection_of_its_own(tmp_path: Pa
     store = SQLiteStore(tmp_path / "runs.db")
     store.create("parent", program="P", head=head())
     mine = store._file._connection
-    with store._file.reading():
+
+    def fork(_: sqlite3.Connection) -> int:
         pid = os.fork()
         if pid == 0:
             code = 1
@@ -521,6 +530,9 @@ def test_the_child_of_a_fork_writes_through_a_connection_of_its_own(tmp_path: Pa
                 code = 0 if asyncio.run(store.aappend(lease, "x")) and store._file._connection is not mine else 2
             finally:
                 os._exit(code)
+        return pid
+
+    pid = store._file.read(fork)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert {each.id for each in store.list()} == {"parent", "child"}
     store.close()
@@ -528,8 +540,8 @@ def test_the_child_of_a_fork_writes_through_a_connection_of_its_own(tmp_path: Pa
 
 def test_what_stands_in_the_entries_before_is_not_read_to_write_one(tmp_path: Path) -> None:
     """F5: the place of an entry is found by a whole number, however large the rows are."""
-    with SQLiteStore(tmp_path / "runs.db")._file.reading() as db:
-        plan = [row[-1] for row in db.execute(f"EXPLAIN QUERY PLAN {module._INSERT}", (0, 1, "{}"))]
+    explain = f"EXPLAIN QUERY PLAN {INSERT}"
+    plan = SQLiteStore(tmp_path / "runs.db")._file.read(lambda db: [row[-1] for row in db.execute(explain, (0, 1, "{}"))])
     assert [line for line in plan if "entries" in line] == ["SEARCH entries USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
 
 
@@ -561,3 +573,91 @@ def test_the_same_decision_twice_is_one_whatever_it_was_made_of(store: SQLiteSto
     for _ in range(2):
         store.decide("r", QUESTION.approve(euros=(1, 2)))
     assert len(store.load("r").decisions) == 1
+
+
+# -- interrupts and stores that are not closed -------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_while_the_write_lock_is_awaited_leaves_no_transaction_open(tmp_path: Path) -> None:
+    """A15: SQLite hears of Ctrl-C when it has the lock; the handler runs after `BEGIN`, and before anything else."""
+    store = SQLiteStore(tmp_path / "runs.db")
+    lease = store.create("r", program="P", head=head())
+    other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGINT)
+        other.execute("ROLLBACK")
+
+    timer = threading.Timer(0.2, interrupt)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        store.append(lease, "x")
+    timer.join()
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.append(lease, "y")
+    assert store.load("r").entries == ["y"]
+    store.close()
+
+
+def test_what_stands_open_all_the_same_is_undone_before_the_next_work(store: SQLiteStore) -> None:
+    """A15: whatever left it there."""
+    lease = store.create("r", program="P", head=head())
+    connection = store._file._connection
+    assert connection is not None
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("DELETE FROM runs")
+    assert store.append(lease, "x")
+    assert store.load("r").entries == ["x"]
+
+
+def test_a_lease_whose_holder_is_gone_is_taken_at_once_and_is_no_crash(store: SQLiteStore) -> None:
+    """A15: an execution that was interrupted has no lease object any more."""
+    lease = store.create("r", program="P", head=head())
+    with pytest.raises(StoreError, match=r"^This process is at work on the run 'r' .*in another `Run`"):
+        store.take("r", after=0)
+    del lease
+    assert store.take("r", after=0).lease is not None
+    assert store.list()[0].recoveries == 0
+
+
+def test_stores_of_one_path_share_a_connection_and_a_thread(tmp_path: Path) -> None:
+    """V1: one store for each request; ten thousand of them hold no more than one does."""
+    stores = [SQLiteStore(tmp_path / "runs.db") for _ in range(50)]
+    leases = [each.create(f"r{i}", program="P", head=head()) for i, each in enumerate(stores)]
+    assert len({id(each._file) for each in stores}) == 1
+    stores[0].close()
+    for each, lease in zip(stores, leases, strict=True):
+        assert each.append(lease, "x")
+        each.release(lease, status="done", head=head())
+    for each in stores:
+        each.close()
+    assert stores[0].load("r7").entries == ["x"]
+
+
+def test_a_store_that_is_forgotten_is_closed(tmp_path: Path) -> None:
+    """V1: without `close`; its thread ends by itself, and does not hold it meanwhile."""
+    store = SQLiteStore(tmp_path / "runs.db")
+    store.release(store.create("r", program="P", head=head()), status="done", head=head())
+    file, thread = ref(store._file), store._file.thread._thread
+    del store
+    if thread is not None:
+        thread.join(60)
+    assert file() is None
+
+
+def test_a_file_that_was_deleted_and_made_anew_is_another_one(tmp_path: Path) -> None:
+    """A3: a store that is still open on the deleted one writes nothing into the new one, and the reverse."""
+    first = SQLiteStore(tmp_path / "runs.db")
+    first.list()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    second = SQLiteStore(tmp_path / "runs.db")
+    second.release(second.create("r", program="P", head=head()), status="done", head=head())
+    assert first.list() == []
+    assert (tmp_path / "runs.db").exists()
+    assert [each.id for each in second.list()] == ["r"]
+    first.close()
+    second.close()

@@ -544,8 +544,7 @@ def _json(text: str) -> Any:
 
 
 def _steal(store: Any) -> None:
-    with store._file.writing() as db:
-        db.execute("UPDATE runs SET token = token + 1")
+    store._file.write(lambda db: db.execute("UPDATE runs SET token = token + 1"))
 
 
 class _Interrupting(Policy):
@@ -557,8 +556,7 @@ class _Interrupting(Policy):
 
 
 def _read_only(store: Any, on_or_off: str) -> None:
-    with store._file.reading() as db:
-        db.execute(f"PRAGMA query_only={on_or_off}")
+    store._file.read(lambda db: db.execute(f"PRAGMA query_only={on_or_off}"))
 
 
 def _fail_once(store: Any) -> None:
@@ -579,8 +577,7 @@ def test_a_run_that_met_a_full_disk_goes_on_when_there_is_room(tmp_path: Path, d
     store = SQLiteStore(tmp_path / "runs.db")
 
     def room(pages: int) -> None:
-        with store._file.reading() as db:
-            db.execute(f"PRAGMA max_page_count={pages}")
+        store._file.read(lambda db: db.execute(f"PRAGMA max_page_count={pages}"))
 
     @ferrule.tool(effect="once")
     def fill(name: str) -> str:

@@ -3,59 +3,106 @@
 from __future__ import annotations
 
 import asyncio
+from queue import SimpleQueue
 from threading import Event
 from typing import Any
+from weakref import ref
 
 import pytest
 
 from ferrule.errors import StoreError
+from ferrule.runs.protocols import Lease
+from ferrule.runs.store.sqlite_file import SQLiteFile
 from ferrule.runs.store.writer_thread import StoreThread
 
 
-def test_it_ends_when_there_is_no_lease_left_and_starts_again_when_needed() -> None:
-    """V1: runs that wait hold no thread."""
-    asked = Event()
+@pytest.fixture
+def file() -> SQLiteFile:
+    return SQLiteFile(":memory:", full_sync=False)
 
-    thread = StoreThread(lambda items: [True] * len(items), asked.set, lambda: False, every_s=0.0)
-    thread.start()
+
+def nothing(*_: Any) -> None:
+    """There is nothing to renew."""
+
+
+def test_it_ends_when_there_is_no_lease_left_and_starts_again_when_needed(file: SQLiteFile) -> None:
+    """V1: runs that wait hold no thread."""
+    thread = StoreThread(file, lambda _, items: [True] * len(items), nothing)
+    thread.look()
     first = thread._thread
     assert first is not None
     first.join(60)
-    assert asked.is_set()
     assert not first.is_alive()
+    assert thread._thread is None
     assert asyncio.run(thread.submit("x")) is True
 
 
-def test_it_goes_on_for_a_lease_that_is_taken_while_it_is_about_to_end() -> None:
-    """A3: whoever takes one sees a thread that is running; so that one must see the lease."""
-    leases: list[str] = []
-    renewed, again = Event(), Event()
+def test_it_renews_what_is_held_and_gives_back_what_is_not(file: SQLiteFile) -> None:
+    """A3: a lease is held by its object; the thread needs nothing else to know that nobody is at work under it."""
+    tended: SimpleQueue[tuple[list[Any], list[Any]]] = SimpleQueue()
+    lease, other = Lease("r", 1), Lease("s", 2)
+    for each in (lease, other):
+        file.leases.hold(each, lambda: 100.0, 0.3)
+    thread = StoreThread(file, nothing, lambda _, held, left: tended.put((held, left)))
+    thread.look()
+    assert tended.get(timeout=60) == ([("r", 1, 100.3), ("s", 2, 100.3)], [])
+    del other, each
+    while (found := tended.get(timeout=60))[1] == []:
+        pass
+    assert found == ([("r", 1, 100.3)], [("s", 2)])
+    assert tended.get(timeout=60) == ([("r", 1, 100.3)], [])
+    del lease
+    while tended.get(timeout=60) != ([], [("r", 1)]):
+        pass
 
-    def renew() -> None:
-        if renewed.is_set():
-            again.set()
-        renewed.set()
-        leases[:] = ["taken just after nothing was found to renew"]
 
-    thread = StoreThread(lambda items: [True] * len(items), renew, lambda: bool(leases), every_s=0.0)
-    thread.start()
-    assert again.wait(60)
-    thread.stop()
+def test_a_lease_that_is_taken_while_it_is_about_to_end_is_renewed(file: SQLiteFile) -> None:
+    """A3: the caller sees a thread that is running; so that one must see the lease."""
+    renewed = Event()
+    thread = StoreThread(file, nothing, lambda *_: renewed.set())
+    for pause_s in (0.0, 0.49, 0.5, 0.51, 1.0):  # around the moment at which it ends
+        if thread._thread is not None:
+            thread._thread.join(pause_s)
+        lease = Lease("r", 1)
+        file.leases.hold(lease, lambda: 0.0, 0.3)
+        renewed.clear()
+        thread.look()
+        assert renewed.wait(60)
+        file.leases.forget("r", 1)
 
 
-def test_what_comes_together_is_written_together() -> None:
+def test_it_does_not_keep_a_file_that_nothing_else_uses() -> None:
+    """V1: a store that is forgotten is closed, though its thread runs."""
+    file = SQLiteFile(":memory:", full_sync=False)
+    known = ref(file)
+    thread = StoreThread(file, nothing, nothing)
+    lease = Lease("r", 1)
+    file.leases.hold(lease, lambda: 0.0, 30.0)
+    thread.look()
+    running = thread._thread
+    assert running is not None
+    del file
+    running.join(1.2)
+    assert known() is not None  # while there is a lease it goes on
+    del lease
+    running.join(60)
+    assert not running.is_alive()
+    assert known() is None
+
+
+def test_what_comes_together_is_written_together(file: SQLiteFile) -> None:
     """F5: a batch across runs."""
     batches: list[int] = []
     holding, held = Event(), Event()
 
-    def write(items: list[Any]) -> list[Any]:
+    def write(_: SQLiteFile, items: list[Any]) -> list[Any]:
         batches.append(len(items))
         if len(batches) == 1:
             held.set()
             holding.wait(60)
         return [True] * len(items)
 
-    thread = StoreThread(write, lambda: None, lambda: True, every_s=60.0)
+    thread = StoreThread(file, write, nothing)
 
     async def go() -> None:
         first = asyncio.ensure_future(thread.submit(0))
@@ -66,17 +113,15 @@ def test_what_comes_together_is_written_together() -> None:
         assert await asyncio.gather(first, *rest) == [True] * 4
 
     asyncio.run(go())
-    thread.stop()
     assert batches == [1, 3]
 
 
-def test_a_batch_that_fails_as_a_whole_is_told_to_each() -> None:
+def test_a_batch_that_fails_as_a_whole_is_told_to_each(file: SQLiteFile) -> None:
     """A3: nobody goes on as if it were written."""
 
-    def write(items: list[Any]) -> list[Any]:
+    def write(_: SQLiteFile, items: list[Any]) -> list[Any]:
         raise StoreError(f"no room for {len(items)}")
 
-    thread = StoreThread(write, lambda: None, lambda: True, every_s=60.0)
+    thread = StoreThread(file, write, nothing)
     with pytest.raises(StoreError, match="no room"):
         asyncio.run(thread.submit("x"))
-    thread.stop()

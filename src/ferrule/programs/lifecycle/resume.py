@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfirmationRequired, DecisionError, InputError, RunError, shown
 from ferrule.runs.confirmation.decisions import decided_ids
-from ferrule.runs.run import Run, aexecute, execute
+from ferrule.runs.driver.execution import aexecute, execute
+from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import program_fingerprint
 from ferrule.runs.stream import EventStream
 from ferrule.values.confirmation.question import Question

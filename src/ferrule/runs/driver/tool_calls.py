@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextvars import copy_context
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ferrule import settings
 from ferrule.concurrency import offload
@@ -247,22 +247,27 @@ def _transact(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     if entry is not None:
         frame.run.journal.add(entry)
         _report_start(frame, checked)
+
+    def work(connection: Any) -> Entry:
+        database = Database(connection)
+        result = offload.run_blocking(_perform(frame, slot, checked, database=database))
+        if database.undone and not result.is_error:
+            result = failure(checked.call, ToolError(UNDONE))
+        if result.is_error:
+            raise _Undone(result)
+        frame.check_alive()
+        ended = Entry(slot, "result", digest, result)
+        where(ended)
+        return ended
+
     try:
-        with where.transaction() as connection:
-            database = Database(connection)
-            result = offload.run_blocking(_perform(frame, slot, checked, database=database))
-            if database.undone and not result.is_error:
-                result = failure(checked.call, ToolError(UNDONE))
-            if result.is_error:
-                raise _Undone(result)
-            frame.check_alive()
-            ended = Entry(slot, "result", digest, result)
-            where(ended)
+        ended = where.transact(work)
     except _Undone as undone:
         result = undone.result
         frame.run.journal.add(Entry(slot, "result", digest, result))
     else:
         frame.run.journal.entries.append(ended)
+        result = ended.value
     return _report(frame, checked, result)
 
 

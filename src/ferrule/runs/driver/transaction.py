@@ -16,7 +16,6 @@ from ferrule.errors import ConfigurationError, ToolError, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
-    from contextlib import AbstractContextManager
 
     from ferrule.runs.journal.journal import Entry
     from ferrule.runs.state import RunState
@@ -36,15 +35,15 @@ class Transactions(Protocol):
         """Store one entry; inside a transaction of this thread, as a part of it."""
         ...
 
-    def transaction(self) -> AbstractContextManager[Any]:
-        """The connection, for a block: committed when it ends, rolled back when it raises. Raises `StoreError` if the commit fails."""
+    def transact(self, work: Callable[[Any], R]) -> R:
+        """Call `work` with a connection: committed when it returns, rolled back when it raises. Raises `StoreError` if the commit fails."""
         ...
 
 
 def transactions(run: RunState, tool: ToolSpec) -> Transactions:
     """The run's sink for a transactional tool; raises `ConfigurationError` for a run without a store."""
     sink: Any = run.journal.sink
-    if not hasattr(sink, "transaction"):
+    if not hasattr(sink, "transact"):
         msg = f"`{tool.name}` is transactional: it needs a run with a store, program.start(store=SQLiteStore(...), ...)."
         raise ConfigurationError(msg)
     return sink

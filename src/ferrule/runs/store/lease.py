@@ -1,4 +1,8 @@
-"""Lease owners: process names from which another process can tell whether the owner is dead."""
+"""Leases: names of their owners, from which another process can tell whether the owner is dead; and those of this process.
+
+A lease is held while its `Lease` object lives: an execution has it, and when that is gone without giving it back (Ctrl-C, a coroutine that
+was never finished), it is left: no work is done under it. It stays known until it is given back or taken anew, because no process has died.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,87 @@ import platform
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakSet, ref
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ferrule.runs.protocols import Lease
+
+
+class Leases:
+    """The leases of this process on the runs of one file."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, int], tuple[ref[Lease], Callable[[], float], float]] = {}
+        self._left: dict[tuple[str, int], bool] = {}
+        """Those that are not held any more, and whether giving them back was tried."""
+        _EVERY.add(self)
+
+    def hold(self, lease: Lease, clock: Callable[[], float], lease_s: float) -> None:
+        """Count a lease as held; called before it is committed, so that no other thread takes it for one that was left."""
+        self._held[lease.run_id, lease.token] = ref(lease), clock, lease_s
+
+    def let_go(self, lease: Lease) -> None:
+        """The lease is not held any more, and not given back yet."""
+        self._left[lease.run_id, lease.token] = False
+        self._held.pop((lease.run_id, lease.token), None)
+
+    def forget(self, run_id: str, token: int) -> None:
+        """The lease was given back, or taken anew."""
+        self._held.pop((run_id, token), None)
+        self._left.pop((run_id, token), None)
+
+    def held(self) -> list[tuple[str, int, float]]:
+        """Run, token and new end of each lease that is to be renewed."""
+        for key, (lease, _, _) in list(self._held.items()):
+            if lease() is None:
+                self._left.setdefault(key, False)
+                self._held.pop(key, None)
+        return [(run_id, token, clock() + lease_s) for (run_id, token), (_, clock, lease_s) in list(self._held.items())]
+
+    def left(self) -> list[tuple[str, int]]:
+        """Run and token of each lease that is to be given back. They are returned once; the next `take` finds them all the same."""
+        found = [key for key, is_tried in list(self._left.items()) if not is_tried]
+        self._left.update(dict.fromkeys(found, True))
+        return found
+
+    def every_s(self) -> float:
+        """How often to renew them."""
+        return min((lease_s for _, _, lease_s in list(self._held.values())), default=3.0) / 3
+
+    def clear(self) -> None:
+        """In the child of a fork: these are the parent's."""
+        self._held.clear()
+        self._left.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._held) or not all(list(self._left.values()))
+
+    def knows(self, run_id: str, token: int) -> bool | None:
+        """Whether a lease is held; None for one that this process never had."""
+        found = self._held.get((run_id, token))
+        return found[0]() is not None if found is not None else False if (run_id, token) in self._left else None
+
+
+def is_held(run_id: str, token: int) -> bool | None:
+    """Whether this process holds a lease, whatever the path of its file; None for one that it never had."""
+    found = [known for each in tuple(_EVERY) if (known := each.knows(run_id, token)) is not None]
+    return any(found) if found else None
+
+
+_EVERY: WeakSet[Leases] = WeakSet()
 
 
 def owner_name() -> str:
-    """The name of this process: its machine and its process id. Not cached as a whole, because a fork has another id."""
-    return f"{_place()} pid {os.getpid()}"
+    """The name of this process: its machine and its process id. A fork has another id."""
+    return _name_of(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _name_of(pid: int) -> str:
+    return f"{_place()} pid {pid}"
 
 
 def is_dead(owner: str) -> bool:

@@ -1,7 +1,7 @@
 """`SQLiteStore`: runs in one SQLite file, for the processes of one machine; and `MemoryStore`, the same in memory.
 
 Every write is on disk when it returns. Writes from event loops go through one thread, which commits concurrent writes in one
-transaction; the same thread renews leases.
+transaction; the same thread renews leases. Stores of one path share file and thread within a process.
 Needs SQLite 3.35 or newer. Not for network file systems, where SQLite's locks do not hold.
 """
 
@@ -10,15 +10,16 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ferrule.errors import DecisionError, StoreError
 from ferrule.runs.confirmation.decisions import accept, plain_decision, refuse_malformed
 from ferrule.runs.journal.encode import parse_object, read_decision, read_question, record_form
 from ferrule.runs.protocols import Lease, Stored, Summary
-from ferrule.runs.store.lease import is_dead, owner_name
-from ferrule.runs.store.sqlite_file import SQLiteFile
+from ferrule.runs.store.fencing import MOST_ENTRIES, append, append_all, cancel_at_rest, fence, give_back, tend
+from ferrule.runs.store.lease import is_dead, is_held, owner_name
+from ferrule.runs.store.sqlite_file import SQLiteFile, shared_file
 from ferrule.runs.store.writer_thread import StoreThread
 from ferrule.values.confirmation.question import check_second
 from ferrule.values.encoding.encode import json_text
@@ -26,15 +27,24 @@ from ferrule.values.encoding.stored import parse_json, reading
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from ferrule.values.confirmation.question import Decision
 
-_MOST_ENTRIES = 1 << 32
-"""The entries of run number `no` have the keys from `no * _MOST_ENTRIES` on."""
-_INSERT = "INSERT INTO entries VALUES ((SELECT coalesce(max(place) + 1, ?1) FROM entries WHERE place >= ?1 AND place < ?2), ?3)"
+P = ParamSpec("P")
+R = TypeVar("R")
 _COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, owner, until"
+
+
+def _writes(method: Callable[Concatenate[SQLiteStore, sqlite3.Connection, P], R]) -> Callable[Concatenate[SQLiteStore, P], R]:
+    """A method whose whole work is one transaction; it gets the connection."""
+
+    @wraps(method)
+    def write(self: SQLiteStore, /, *args: P.args, **keywords: P.kwargs) -> R:
+        return self._file.write(lambda db: method(self, db, *args, **keywords))  # pyright: ignore[reportPrivateUsage]
+
+    return write
 
 
 class SQLiteStore:
@@ -53,71 +63,112 @@ class SQLiteStore:
         self.lease_s = lease_s
         self.max_recoveries = max_recoveries
         self._clock = clock
-        self._file = SQLiteFile(self.path, full_sync=full_sync)
-        self._pid = 0
-        self._writer()
+        self._place = self.path if self.path == ":memory:" else os.path.abspath(self.path)  # noqa: PTH100  a `Path` costs more
+        self._full_sync = full_sync
+        self._opened: SQLiteFile | None = None
 
-    def _writer(self) -> StoreThread:
-        """The thread of this process: a fork inherits neither threads nor leases."""
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._leases: set[Lease] = set()
-            self._abandoned: set[Lease] = set()
-            """Leases whose release failed: they are unused, so this process may take them over."""
-            self._thread = StoreThread(self._append_all, self._renew, lambda: bool(self._leases), every_s=self.lease_s / 3)
-        return self._thread
+    @property
+    def _file(self) -> SQLiteFile:
+        file = self._opened
+        if file is None:
+            file = shared_file(self._place, full_sync=self._full_sync)
+            file.users.add(self)
+            self._opened = file
+        return file
+
+    def _thread(self) -> StoreThread:
+        file = self._file
+        if file.thread is None:
+            file.thread = StoreThread(file, append_all, tend)
+        return file.thread
 
     def close(self) -> None:
-        """Close the file. The next use of the store reopens it."""
-        self._writer().stop()
-        self._file.close()
-
-    # -- leases --------------------------------------------------------------------------------------------------
+        """Close the file, unless a run executes or other stores of this process use it. The next use of the store reopens it."""
+        file = self._opened
+        if file is not None and not file.leases:
+            self._opened = None
+            file.users.discard(self)
+            if not file.users:
+                file.close()
 
     def create(self, run_id: str, *, program: str, head: str) -> Lease:
         """See `Store`."""
-        now = self._clock()
-        token = secrets.randbits(62)  # unlike that of a deleted run with this id, whose process must not write here
-        with self._file.writing() as db:
-            if db.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone() is not None:
-                raise StoreError(f"The store {self.path!r} has a run {run_id!r} already. Load it, or choose another `run_id`.")
-            db.execute(
-                "INSERT INTO runs (id, program, status, created_at, updated_at, questions, head, owner, until, token) "
-                "VALUES (?, ?, 'running', ?, ?, '[]', ?, ?, ?, ?)",
-                (run_id, program, now, now, head, owner_name(), now + self.lease_s, token),
-            )
-        return self._hold(Lease(run_id, token))
+        lease = Lease(run_id, secrets.randbits(62))  # unlike that of a deleted run with this id, whose process must not write here
+        try:
+            self._create(lease, program, head)
+            self._thread().look()
+        except BaseException:
+            self._give_back(lease, "running")
+            raise
+        return lease
 
-    @reading("A run in the store")
+    @_writes
+    def _create(self, db: sqlite3.Connection, lease: Lease, program: str, head: str) -> None:
+        if db.execute("SELECT 1 FROM runs WHERE id = ?", (lease.run_id,)).fetchone() is not None:
+            raise StoreError(f"The store {self.path!r} has a run {lease.run_id!r} already. Load it, or choose another `run_id`.")
+        now = self._clock()
+        self._file.leases.hold(lease, self._clock, self.lease_s)
+        db.execute(
+            "INSERT INTO runs (id, program, status, created_at, updated_at, questions, head, owner, until, token) "
+            "VALUES (?, ?, 'running', ?, ?, '[]', ?, ?, ?, ?)",
+            (lease.run_id, program, now, now, head, owner_name(), now + self.lease_s, lease.token),
+        )
+
     def take(self, run_id: str, *, after: int) -> Stored:
         """See `Store`. A run whose process died too often is parked as failed; later calls raise."""
-        now = self._clock()
-        self._writer()
-        with self._file.writing() as db:
-            status, owner, until, token, recoveries = self._row(db, run_id, "status, owner, until, token, recoveries")
-            is_left = owner == owner_name() and Lease(run_id, token) in self._abandoned
-            if owner is not None and until > now and not is_left and not is_dead(owner):
-                msg = f"Another process is at work on the run {run_id!r} ({owner}); its lease ends in {until - now:.0f} s unless renewed."
-                raise StoreError(msg)
-            recoveries += owner is not None and not is_left
-            if recoveries > self.max_recoveries:
-                self._park(db, run_id, recoveries)
-            else:
-                db.execute(
-                    "UPDATE runs SET owner = ?, until = ?, token = ?, recoveries = ?, status = 'running', updated_at = ? WHERE id = ?",
-                    (owner_name(), now + self.lease_s, token + 1, recoveries, now, run_id),
-                )
-                if status == "cancelled":
-                    db.execute("UPDATE runs SET cancelled = 0 WHERE id = ?", (run_id,))
-            found = self._stored(db, run_id, after, status)
-        if recoveries > self.max_recoveries:
+        taken: list[Stored] = []
+        try:
+            recoveries = self._take(run_id, after, taken)
+            self._thread().look()
+        except BaseException:
+            for each in taken:  # Ctrl-C came just then
+                self._give_back(each.lease, each.status)
+            raise
+        if not taken:
             msg = (
                 f"The run {run_id!r} crashed {recoveries} times, and was parked as failed. Look at it with `ferrule show {run_id}`; "
                 "to go on all the same, open the store with more `max_recoveries=`."
             )
             raise StoreError(msg)
-        self._abandoned.discard(Lease(run_id, token))
-        return Stored(status, found.head, found.entries, found.decisions, self._hold(Lease(run_id, token + 1)))
+        [found] = taken
+        if found.lease is not None:
+            self._file.leases.forget(run_id, found.lease.token - 1)
+        return found
+
+    @_writes
+    @reading("A run in the store")
+    def _take(self, db: sqlite3.Connection, run_id: str, after: int, taken: list[Stored]) -> int:
+        """Put the run with its lease into `taken`, unless it is parked; returns how often it was recovered."""
+        now = self._clock()
+        status, owner, until, token, recoveries = self._row(db, run_id, "status, owner, until, token, recoveries")
+        is_own = is_held(run_id, token) if owner == owner_name() else None
+        if owner is not None and until > now and is_own is not False and not is_dead(owner):
+            what = f"is at work on the run {run_id!r} ({owner})"
+            if is_own:
+                raise StoreError(f"This process {what}, in another `Run` of that id. Wait until that one rests.")
+            whose = "Another process" if owner != owner_name() else "An earlier process with the id of this one"
+            raise StoreError(f"{whose} {what}; its lease ends in {until - now:.0f} s unless renewed.")
+        recoveries += owner is not None and is_own is not False
+        if recoveries > self.max_recoveries:
+            self._park(db, run_id, recoveries)
+            return recoveries
+        lease = Lease(run_id, token + 1)
+        taken.append(self._stored(db, run_id, after, status, lease))
+        self._file.leases.hold(lease, self._clock, self.lease_s)
+        db.execute(
+            "UPDATE runs SET owner = ?, until = ?, token = ?, recoveries = ?, status = 'running', updated_at = ? WHERE id = ?",
+            (owner_name(), now + self.lease_s, token + 1, recoveries, now, run_id),
+        )
+        if status == "cancelled":
+            db.execute("UPDATE runs SET cancelled = 0 WHERE id = ?", (run_id,))
+        return recoveries
+
+    def _give_back(self, lease: Lease | None, status: str) -> None:
+        """Undo a `take` or `create` that was interrupted, or failed."""
+        if lease is not None:
+            self._file.leases.let_go(lease)
+            self._file.write(partial(give_back, run_id=lease.run_id, token=lease.token, status=status))
+            self._file.leases.forget(lease.run_id, lease.token)
 
     def _park(self, db: sqlite3.Connection, run_id: str, times: int) -> None:
         error = {"type": "StoreError", "text": f"crashed {times} times, and was parked"}
@@ -128,89 +179,44 @@ class SQLiteStore:
             (head, json_text(error), times, run_id),
         )
 
-    def _hold(self, lease: Lease) -> Lease:
-        thread = self._writer()
-        self._leases.add(lease)
-        thread.start()
-        return lease
-
-    def _renew(self) -> None:
-        """Called by the thread three times per lease period."""
-        held = tuple(self._leases)
-        if held:
-            with self._file.writing() as db:
-                until = self._clock() + self.lease_s
-                for lease in held:
-                    db.execute("UPDATE runs SET until = ? WHERE id = ? AND token = ?", (until, lease.run_id, lease.token))
-
     def release(self, lease: Lease, *, status: str, head: str) -> None:
         """See `Store`."""
-        self._leases.discard(lease)
+        try:
+            self._release(lease, status, head)
+        except StoreError:
+            self._file.leases.let_go(lease)
+            raise
+        self._file.leases.forget(lease.run_id, lease.token)
+
+    @_writes
+    def _release(self, db: sqlite3.Connection, lease: Lease, status: str, head: str) -> None:
         form = parse_object(head, "the head of a run")
         error = json_text(form["error"]) if form["error"] is not None else None
-        try:
-            with self._file.writing() as db:
-                cancelled, _ = self._fence(db, lease)
-                db.execute(
-                    "UPDATE runs SET owner = NULL, until = 0, recoveries = 0, cancelled = 0, status = ?, head = ?, questions = ?, "
-                    "error = ?, updated_at = ? WHERE id = ?",
-                    (status, head, json_text(form["questions"]), error, self._clock(), lease.run_id),
-                )
-                if status == "cancelled" or (cancelled and status == "waiting"):  # the latter: cancelled after its last step
-                    self._cancel(db, lease.run_id)
-        except BaseException:
-            self._abandoned.add(lease)
-            raise
-
-    def _fence(self, db: sqlite3.Connection, lease: Lease) -> tuple[bool, int]:
-        """Whether the run was cancelled, and the key of its first entry; raises `StoreError` if the lease was lost."""
-        row = db.execute("SELECT token, owner, cancelled, no FROM runs WHERE id = ?", (lease.run_id,)).fetchone()
-        if row is None or row[0] != lease.token:
-            msg = f"The run {lease.run_id!r} {'was deleted' if row is None else 'was taken over by another process'}; nothing was written."
-            raise StoreError(msg)
-        if row[1] != owner_name():  # after a fork both processes know the token
-            raise StoreError(f"The run {lease.run_id!r} is leased to {row[1] or 'no process'}, not to this process; nothing was written.")
-        return bool(row[2]), row[3] * _MOST_ENTRIES
-
-    # -- entries -------------------------------------------------------------------------------------------------
+        cancelled, _ = fence(db, lease)
+        db.execute(
+            "UPDATE runs SET owner = NULL, until = 0, recoveries = 0, cancelled = 0, status = ?, head = ?, questions = ?, "
+            "error = ?, updated_at = ? WHERE id = ?",
+            (status, head, json_text(form["questions"]), error, self._clock(), lease.run_id),
+        )
+        if status == "cancelled" or (cancelled and status == "waiting"):  # the latter: cancelled after its last step
+            cancel_at_rest(db, lease.run_id, self._clock())
 
     def append(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
         """See `Store`."""
-        with self._file.writing() as db:
-            return self._append(db, lease, entry, starts=starts, consumes=consumes)
+        return self._file.write(lambda db: append(db, lease, entry, starts=starts, consumes=consumes))
 
     async def aappend(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
         """See `Store`."""
-        return await self._writer().submit((lease, entry, starts, consumes))
+        return await self._thread().submit((lease, entry, starts, consumes))
 
-    def _append_all(self, items: list[Any]) -> list[bool | StoreError]:
-        """Called by the thread: write all waiting entries in one transaction; a lost lease does not stop the others."""
-        done: list[bool | StoreError] = []
-        with self._file.writing() as db:
-            for lease, entry, starts, consumes in items:
-                try:
-                    done.append(self._append(db, lease, entry, starts=starts, consumes=consumes))
-                except StoreError as error:  # the lease was lost: none of it was written, so there is nothing to roll back
-                    done.append(error)
-        return done
+    def transact(self, lease: Lease, work: Callable[[sqlite3.Connection], R]) -> R:
+        """See `Store`. Other users of the file in this process are blocked meanwhile, so `work` must not wait for one of them."""
 
-    def _append(self, db: sqlite3.Connection, lease: Lease, entry: str, *, starts: bool, consumes: str | None) -> bool:
-        cancelled, first = self._fence(db, lease)
-        if cancelled and starts:
-            return False
-        db.execute(_INSERT, (first, first + _MOST_ENTRIES, entry))
-        if consumes is not None:
-            db.execute("UPDATE decisions SET taken = 1 WHERE run_id = ? AND question_id = ?", (lease.run_id, consumes))
-        return not cancelled
+        def fenced(db: sqlite3.Connection) -> R:
+            fence(db, lease)
+            return work(db)
 
-    @contextmanager
-    def transaction(self, lease: Lease) -> Generator[sqlite3.Connection]:
-        """See `Store`. Other writers of this process are blocked meanwhile, so the block must not wait for one of them."""
-        with self._file.writing() as db:
-            self._fence(db, lease)
-            yield db
-
-    # -- reading and deciding ------------------------------------------------------------------------------------
+        return self._file.write(fenced)
 
     def _row(self, db: sqlite3.Connection, run_id: str, columns: str) -> Any:
         row = db.execute(f"SELECT {columns} FROM runs WHERE id = ?", (run_id,)).fetchone()  # noqa: S608  callers pass constant columns
@@ -218,69 +224,62 @@ class SQLiteStore:
             raise StoreError(f"The store {self.path!r} has no run {run_id!r}.")
         return row
 
-    def _stored(self, db: sqlite3.Connection, run_id: str, after: int, status: str) -> Stored:
+    def _stored(self, db: sqlite3.Connection, run_id: str, after: int, status: str, lease: Lease | None = None) -> Stored:
         head, no = self._row(db, run_id, "head, no")
-        first = no * _MOST_ENTRIES
-        places = (first + after, first + _MOST_ENTRIES)
+        first = no * MOST_ENTRIES
+        places = (first + after, first + MOST_ENTRIES)
         entries = db.execute("SELECT entry FROM entries WHERE place >= ? AND place < ? ORDER BY place", places).fetchall()
         decided = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at", (run_id,)).fetchall()
-        return Stored(status, head, [entry for (entry,) in entries], [decision for (decision,) in decided])
+        return Stored(status, head, [entry for (entry,) in entries], [decision for (decision,) in decided], lease)
 
     @reading("A run in the store")
     def load(self, run_id: str) -> Stored:
         """See `Store`."""
-        with self._file.reading() as db:
-            return self._stored(db, run_id, 0, self._row(db, run_id, "status")[0])
+        return self._file.read(lambda db: self._stored(db, run_id, 0, self._row(db, run_id, "status")[0]))
 
+    @_writes
     @reading("A run in the store")
-    def decide(self, run_id: str, decision: Decision) -> None:
+    def decide(self, db: sqlite3.Connection, run_id: str, decision: Decision) -> None:
         """See `Store`."""
         refuse_malformed(decision)
         decision = plain_decision(decision)
-        with self._file.writing() as db:
-            status, questions = self._row(db, run_id, "status, questions")
-            waiting = {form["id"]: form for form in parse_json(questions)} if status == "waiting" else {}
-            question_id = decision.question_id
-            row = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?", (run_id, question_id)).fetchone()
-            if row is not None:
-                check_second(read_decision(parse_object(row[0], "a decision")), decision)
-                return
-            if question_id not in waiting:
-                there = f"waiting are: {', '.join(waiting) or 'none'}" if status == "waiting" else f"it is {status}"
-                raise DecisionError(f"No question {question_id!r} waits in the run {run_id!r}; {there}.")
-            made = accept(read_question(waiting[question_id]), decision, now=self._clock())
-            text = json_text(record_form(made))
-            db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, 0)", (run_id, question_id, text, self._clock()))
+        status, questions = self._row(db, run_id, "status, questions")
+        waiting = {form["id"]: form for form in parse_json(questions)} if status == "waiting" else {}
+        question_id = decision.question_id
+        row = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?", (run_id, question_id)).fetchone()
+        if row is not None:
+            check_second(read_decision(parse_object(row[0], "a decision")), decision)
+            return
+        if question_id not in waiting:
+            there = f"waiting are: {', '.join(waiting) or 'none'}" if status == "waiting" else f"it is {status}"
+            raise DecisionError(f"No question {question_id!r} waits in the run {run_id!r}; {there}.")
+        made = accept(read_question(waiting[question_id]), decision, now=self._clock())
+        text = json_text(record_form(made))
+        db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, 0)", (run_id, question_id, text, self._clock()))
 
+    @_writes
     @reading("A run in the store")
-    def cancel(self, run_id: str) -> None:
+    def cancel(self, db: sqlite3.Connection, run_id: str) -> None:
         """See `Store`."""
-        with self._file.writing() as db:
-            status, owner = self._row(db, run_id, "status, owner")
-            if status in {"done", "failed"} and owner is None:
-                raise StoreError(f"The run {run_id!r} is {status} already.")
-            if owner is None or is_dead(owner):
-                self._cancel(db, run_id)
-            else:
-                db.execute("UPDATE runs SET cancelled = 1, updated_at = ? WHERE id = ?", (self._clock(), run_id))
-
-    def _cancel(self, db: sqlite3.Connection, run_id: str) -> None:
-        """Cancel a run at rest: delete its pending questions and unused decisions."""
-        db.execute(
-            "UPDATE runs SET status = 'cancelled', questions = '[]', owner = NULL, until = 0, token = token + 1, updated_at = ? "
-            "WHERE id = ?",
-            (self._clock(), run_id),
-        )
-        db.execute("DELETE FROM decisions WHERE run_id = ? AND NOT taken", (run_id,))
+        status, owner = self._row(db, run_id, "status, owner")
+        if status in {"done", "failed"} and owner is None:
+            raise StoreError(f"The run {run_id!r} is {status} already.")
+        if owner is None or is_dead(owner):
+            cancel_at_rest(db, run_id, self._clock())
+        else:
+            db.execute("UPDATE runs SET cancelled = 1, updated_at = ? WHERE id = ?", (self._clock(), run_id))
 
     @reading("A run in the store")
     def list(self, *, status: str | None = None, limit: int | None = None) -> list[Summary]:
         """See `Store`."""
         where, values = ("", []) if status is None else ("WHERE status = ?", [status])
         order = f"ORDER BY updated_at DESC LIMIT {-1 if limit is None else int(limit)}"
-        with self._file.reading() as db:
-            rows = db.execute(f"SELECT {_COLUMNS} FROM runs {where} {order}", values).fetchall()  # noqa: S608  all parts are constants above
-            decided = db.execute("SELECT run_id, question_id FROM decisions WHERE NOT taken").fetchall()
+        rows, decided = self._file.read(
+            lambda db: (
+                db.execute(f"SELECT {_COLUMNS} FROM runs {where} {order}", values).fetchall(),  # noqa: S608  all parts are constants above
+                db.execute("SELECT run_id, question_id FROM decisions WHERE NOT taken").fetchall(),
+            )
+        )
         by_run: dict[str, list[str]] = {}
         for run_id, question_id in decided:
             by_run.setdefault(run_id, []).append(question_id)
@@ -295,37 +294,39 @@ class SQLiteStore:
             leased=owner is not None and until > self._clock() and not is_dead(owner), decided=decided,
         )  # fmt: skip
 
-    # -- forgetting ----------------------------------------------------------------------------------------------
-
     def delete(self, run_id: str) -> None:
         """See `Store`."""
-        with self._file.writing() as db:
-            self._row(db, run_id, "id")
-            self._forget(db, run_id)
+        self._file.write(lambda db: (self._row(db, run_id, "id"), self._forget(db, run_id)))
         self._file.truncate()
 
     def redact(self, run_id: str) -> None:
         """See `Store`."""
-        with self._file.writing() as db:
-            status, head = self._row(db, run_id, "status, head")
-            if status in {"running", "waiting"}:
-                raise StoreError(f"The run {run_id!r} is {status}; cancel it before you redact it.")
-            form = parse_object(head, "the head of a run")
-            bare = json_text({**form, "args": [], "inputs": {}, "questions": [], "answers": [], "error": None, "redacted": True})
-            self._empty(db, run_id)
-            db.execute("UPDATE runs SET head = ?, questions = '[]', error = NULL WHERE id = ?", (bare, run_id))
+        self._redact(run_id)
         self._file.truncate()
+
+    @_writes
+    def _redact(self, db: sqlite3.Connection, run_id: str) -> None:
+        status, head = self._row(db, run_id, "status, head")
+        if status in {"running", "waiting"}:
+            raise StoreError(f"The run {run_id!r} is {status}; cancel it before you redact it.")
+        form = parse_object(head, "the head of a run")
+        bare = json_text({**form, "args": [], "inputs": {}, "questions": [], "answers": [], "error": None, "redacted": True})
+        self._empty(db, run_id)
+        db.execute("UPDATE runs SET head = ?, questions = '[]', error = NULL WHERE id = ?", (bare, run_id))
 
     def prune(self, *, older_than_s: float, statuses: Iterable[str] = ("done", "failed", "cancelled")) -> int:
         """See `Store`."""
-        wanted = set(statuses)
-        with self._file.writing() as db:
-            rows = db.execute("SELECT id, status FROM runs WHERE updated_at < ?", (self._clock() - older_than_s,)).fetchall()
-            old = [run_id for run_id, status in rows if status in wanted]
-            for run_id in old:
-                self._forget(db, run_id)
-        if old:
+        count = self._prune(older_than_s, set(statuses))
+        if count:
             self._file.truncate()
+        return count
+
+    @_writes
+    def _prune(self, db: sqlite3.Connection, older_than_s: float, statuses: set[str]) -> int:
+        rows = db.execute("SELECT id, status FROM runs WHERE updated_at < ?", (self._clock() - older_than_s,)).fetchall()
+        old = [run_id for run_id, status in rows if status in statuses]
+        for run_id in old:
+            self._forget(db, run_id)
         return len(old)
 
     def _forget(self, db: sqlite3.Connection, run_id: str) -> None:
@@ -335,7 +336,7 @@ class SQLiteStore:
     @reading("A run in the store")
     def _empty(self, db: sqlite3.Connection, run_id: str) -> None:
         (no,) = self._row(db, run_id, "no")
-        db.execute("DELETE FROM entries WHERE place >= ? AND place < ?", (no * _MOST_ENTRIES, (no + 1) * _MOST_ENTRIES))
+        db.execute("DELETE FROM entries WHERE place >= ? AND place < ?", (no * MOST_ENTRIES, (no + 1) * MOST_ENTRIES))
         db.execute("DELETE FROM decisions WHERE run_id = ?", (run_id,))
 
 

@@ -1,7 +1,10 @@
 """One SQLite file that keeps runs: its tables, its connection, its transactions.
 
-One connection per process, guarded by a reentrant lock. Every write is one transaction, on disk when it ends
+All stores of a path share one connection per process, guarded by a reentrant lock. Every write is one transaction, on disk when it ends
 (`synchronous=FULL`, WAL). SQLite errors become `StoreError`, and then nothing was written.
+
+Ctrl-C may arrive after any call. So a block that must be left is one whose `__exit__` is written in C, as those of locks and connections
+are: between that and its end no signal is handled. A generator or a Python `__exit__` could be interrupted before it does its work.
 """
 
 from __future__ import annotations
@@ -11,15 +14,17 @@ import sqlite3
 import threading
 import warnings
 import weakref
-from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import StoreError
+from ferrule.runs.store.lease import Leases
 from ferrule.values.encoding.stored import reading
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable
+
+R = TypeVar("R")
 
 SCHEMA = 1
 _WAIT_MS = 10_000
@@ -61,15 +66,22 @@ class SQLiteFile:
 
     def __init__(self, path: str, *, full_sync: bool) -> None:
         self.path = path
+        self.leases = Leases()
+        self.thread: Any = None
+        """The thread that writes for event loops and renews leases, once there was one."""
+        self.users: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The stores that use it and were not closed."""
         self._full_sync = full_sync
         self._of_a_parent: list[sqlite3.Connection] = []
         self._fresh()
         _FILES.add(self)
 
     def _fresh(self) -> None:
+        self._pid = os.getpid()
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._closing: weakref.finalize[..., SQLiteFile] | None = None
+        self._opened: tuple[int, int] | None = None
         self._inside = False
         self._truncate_at: float | None = None
         """When to retry a failed `truncate`; None if none is due."""
@@ -79,63 +91,56 @@ class SQLiteFile:
         if self._connection is not None and self._closing is not None:
             self._closing.detach()
             self._of_a_parent.append(self._connection)
+        self.leases.clear()
+        self.thread = None
         self._fresh()
+
+    def is_current(self) -> bool:
+        """Whether the path still leads to the file that is open here, or none is open: a file may be deleted and made anew."""
+        return self._opened is None or self._opened == _identity(self.path)
 
     def close(self) -> None:
         """Close the connection. The next use reopens it."""
         with self._lock:
             if self._closing is not None:
                 self._closing()
-            self._connection = self._closing = None
+            self._connection = self._closing = self._opened = None
 
-    @contextmanager
-    def reading(self) -> Generator[sqlite3.Connection]:
-        """A block whose reads all see one snapshot."""
-        with self._connected() as db:
-            if db.in_transaction:
-                yield db
-                return
-            db.execute("BEGIN")
-            try:
-                yield db
-            finally:
-                db.execute("ROLLBACK")
+    def write(self, work: Callable[[sqlite3.Connection], R]) -> R:
+        """Call `work` with the connection in a new transaction, or the one this thread has open: committed when it returns, else undone."""
+        return self._transact("BEGIN IMMEDIATE", work)
 
-    @contextmanager
-    def _connected(self) -> Generator[sqlite3.Connection]:
-        with self._lock:
-            try:
-                if self._connection is None:
-                    with reading(f"The store {self.path!r}"):  # SQLite may quote the bytes of a damaged name, which are no text
-                        self._connection = self._open()
-                    self._closing = weakref.finalize(self, self._connection.close)
-                yield self._connection
-            except sqlite3.Error as error:
-                name = getattr(error, "sqlite_errorname", "")
-                how = next((how for start, how in _REMEDIES.items() if name.startswith(start)), _ANY_REMEDY)
-                msg = f"The store {self.path!r} could not do its work: {error}. Nothing of it was written. {how}"
-                raise StoreError(msg) from error
+    def read(self, work: Callable[[sqlite3.Connection], R]) -> R:
+        """Call `work` with the connection; all that it reads is of one snapshot."""
+        return self._transact("BEGIN", work)
 
-    @contextmanager
-    def writing(self) -> Generator[sqlite3.Connection]:
-        """A new transaction, or the one this thread already has open."""
-        with self._connected() as db:
-            if self._inside:
-                yield db
-                return
-            db.execute("BEGIN IMMEDIATE")
-            self._inside = True
-            try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-            finally:
-                self._inside = False
-            if self._truncate_at is not None and monotonic() >= self._truncate_at:
-                self._truncated(db, wait_ms=0)
+    def _transact(self, begin: str, work: Callable[[sqlite3.Connection], R]) -> R:
+        if self._pid != os.getpid():  # a fork made without Python
+            self.after_fork()
+        try:
+            with self._lock:
+                db = self._connection or self._open()
+                if self._inside:
+                    return work(db)
+                db.rollback()  # a transaction still open here has no user
+                try:
+                    with db:  # an exception from here on, Ctrl-C too, rolls back
+                        self._inside = True
+                        db.execute(begin)
+                        found = work(db)
+                        db.execute("COMMIT")
+                finally:
+                    self._inside = False
+                if self._truncate_at is not None and monotonic() >= self._truncate_at:
+                    self._truncated(db, wait_ms=0)
+                return found
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: sqlite3.Error) -> StoreError:
+        name = getattr(error, "sqlite_errorname", "")
+        how = next((how for start, how in _REMEDIES.items() if name.startswith(start)), _ANY_REMEDY)
+        return StoreError(f"The store {self.path!r} could not do its work: {error}. Nothing of it was written. {how}")
 
     def truncate(self) -> None:
         """Empty the write-ahead log, which may still contain deleted data.
@@ -143,13 +148,17 @@ class SQLiteFile:
         This fails while another connection reads an older snapshot: then it warns, and retries after later writes and when the file is
         closed.
         """
-        with self._connected() as db:
-            if not self._truncated(db, wait_ms=_WAIT_FOR_READERS_MS):
-                msg = (
-                    f"What was deleted from the store {self.path!r} is gone from it, but stands in the bytes of {self.path + '-wal'!r} for "
-                    "as long as another connection reads the state before. It goes with a later write, or when the store is closed."
-                )
-                warnings.warn(msg, RuntimeWarning, stacklevel=3)
+        try:
+            with self._lock:
+                is_done = self._truncated(self._connection or self._open(), wait_ms=_WAIT_FOR_READERS_MS)
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        if not is_done:
+            msg = (
+                f"What was deleted from the store {self.path!r} is gone from it, but stands in the bytes of {self.path + '-wal'!r} for "
+                "as long as another connection reads the state before. It goes with a later write, or when the store is closed."
+            )
+            warnings.warn(msg, RuntimeWarning, stacklevel=3)
 
     def _truncated(self, db: sqlite3.Connection, *, wait_ms: int) -> bool:
         db.execute(f"PRAGMA busy_timeout={wait_ms}")
@@ -165,10 +174,13 @@ class SQLiteFile:
     def _open(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=_WAIT_MS / 1000, isolation_level=None, check_same_thread=False)
         try:
-            self._prepare(db)
+            with reading(f"The store {self.path!r}"):  # SQLite may quote the bytes of a damaged name, which are no text
+                self._prepare(db)
+            self._closing = weakref.finalize(self, db.close)
         except BaseException:
             db.close()
             raise
+        self._connection, self._opened = db, _identity(self.path)
         return db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
@@ -191,9 +203,33 @@ class SQLiteFile:
 
 
 _FILES: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
+_SHARED: weakref.WeakValueDictionary[tuple[str, bool], SQLiteFile] = weakref.WeakValueDictionary()
+_sharing = threading.Lock()
+
+
+def shared_file(path: str, *, full_sync: bool) -> SQLiteFile:
+    """The file at an absolute path, the same for every caller in this process; a file in memory is each caller's own."""
+    if path == ":memory:":
+        return SQLiteFile(path, full_sync=full_sync)
+    with _sharing:
+        key = (os.path.realpath(path), full_sync)
+        file = _SHARED.get(key)
+        if file is None or not file.is_current():
+            _SHARED[key] = file = SQLiteFile(path, full_sync=full_sync)
+        return file
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116  called for every store that is made
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _after_fork() -> None:
+    global _sharing  # noqa: PLW0603  the parent may have held it
+    _sharing = threading.Lock()
     for file in tuple(_FILES):
         file.after_fork()
 

@@ -6,8 +6,9 @@ nothing more, so the stored journal is always a prefix of the acts, without gaps
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext, suppress
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
 from ferrule.errors import RunCancelledError, RunError, StoreError
@@ -16,35 +17,44 @@ from ferrule.runs.store.document import head_form, inputs_form
 from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable
 
     from ferrule.runs.journal.journal import Entry
+    from ferrule.runs.observers import Execution
     from ferrule.runs.protocols import Lease, Store
     from ferrule.runs.state import RunState
 
 
+R = TypeVar("R")
+
 _A_MOMENT_S = 5.0
+_SOON_S = 0.001
 
 
 class StoredRun:
     """The link between one `Run` in this process and one run in a store."""
 
-    __slots__ = ("_broken", "_executing", "_given", "_lease", "_run_ref", "_unsure", "_waiting_head", "_wrote", "is_new", "store")
+    __slots__ = (
+        "_before", "_broken", "_given", "_is_closing", "_is_open", "_queue", "_run_ref", "_unsure", "_wrote", "is_new", "lease", "store",
+    )  # fmt: skip
 
     def __init__(self, store: Store, run: RunState, *, is_new: bool) -> None:
         self.store = store
         self.is_new = is_new
         self._run_ref = ref(run)  # weak, because the run references this: its memory is freed without the garbage collector
-        self._lease: Lease | None = None
+        self.lease: Lease | None = None
         self._given: dict[str, Any] = {}
         """The inputs as they were when the run started, before any change by the program."""
-        self._waiting_head: str | None = None
-        """The head of the run if it waited for a person when this execution opened it."""
+        self._before: tuple[str, str] | None = None
+        """Status and head of the run when this execution opened it."""
         self._wrote = False
         self._broken: StoreError | None = None
         self._unsure = False
         """Whether a write was abandoned midway: the store and the memory may differ."""
-        self._executing = threading.Lock()
+        self._queue: dict[int, Execution] = {}
+        """The execution that has it open, or opens or closes it; and those that stand behind it for a moment. Plain assignments change it,
+        so that an interrupt leaves no doubt."""
+        self._is_open = self._is_closing = False
 
     @property
     def _run(self) -> RunState:
@@ -54,44 +64,62 @@ class StoredRun:
 
     # -- one execution -------------------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Lease the run and load the changes made by other processes. Raises `StoreError` while one of them executes it."""
+    def open(self, execution: Execution) -> None:
+        """Lease the run and load the changes made by other processes. Raises `StoreError` while one of them executes it.
+
+        The execution must `close` it, also after an interrupt that came before this returned.
+        """
         run = self._run
-        # A caller that sees the run at rest may get here before the previous execution has released the lease.
-        if run.executing or run.status == "done" or not self._executing.acquire(timeout=_A_MOMENT_S):
-            msg = f"The run {run.id} is {'done; start another one' if run.status == 'done' else 'executing already; wait for it'}."
-            raise RunError(msg)
-        try:
-            self._broken, self._waiting_head, self._wrote = None, None, False
-            if self.is_new:
-                self._given = inputs_form(run)
-                self._lease = self.store.create(run.id, program=run.program.name, head=self._head())
-                self.is_new = False
-            else:
-                self._take()
-        except BaseException:
-            self._executing.release()
-            raise
+        self._await_turn(run, execution)
+        self._broken, self._before, self._is_open, self._wrote, self._is_closing = None, None, False, False, False
+        if self.is_new:
+            self._given = inputs_form(run)
+            self._before = "running", self._head()
+            self.lease = self.store.create(run.id, program=run.program.name, head=self._before[1])
+            self.is_new = False
+        else:
+            self._take()
         run.journal.sink = self
+        self._is_open = True
+        if execution.over:  # it was given up while a thread opened the run for it
+            self._queue.setdefault(id(execution), execution)
+            self.close(execution)
+
+    def _await_turn(self, run: RunState, execution: Execution) -> None:
+        # A caller that sees the run at rest may get here before the previous execution has released the lease.
+        ends = monotonic() + _A_MOMENT_S
+        self._queue[id(execution)] = execution
+        while (is_over := run.executing is not None or run.status == "done") or not self._is_first(execution):
+            if monotonic() > ends and self.lease is None:  # what was interrupted again and again has no lease and does not go on
+                self._queue = {key: each for key, each in self._queue.items() if not each.over}
+            if is_over or (monotonic() > ends and not self._is_first(execution)):
+                del self._queue[id(execution)]
+                msg = f"The run {run.id} is {'done; start another one' if run.status == 'done' else 'executing already; wait for it'}."
+                raise RunError(msg)
+            sleep(_SOON_S)
+
+    def _is_first(self, execution: Execution) -> bool:
+        return [*self._queue][:1] == [id(execution)]
+
+    def holds(self, execution: Execution) -> bool:
+        """Whether this execution has the lease."""
+        return self.lease is not None and self._is_first(execution)
 
     def _take(self) -> None:
         run = self._run
         stored = self.store.take(run.id, after=0 if self._unsure else len(run.journal.entries))
         assert stored.lease is not None  # noqa: S101  `take` always returns a lease
+        self._before, self.lease = (stored.status, stored.head), stored.lease
         head = parse_object(stored.head, "the head of a run")
         if head["key"] != run.key.hex() or head.get("redacted"):
-            self.store.release(stored.lease, status=stored.status, head=stored.head)
             raise StoreError(f"The run {run.id} was {'redacted' if head.get('redacted') else 'deleted, and another one has its id'}.")
-        if stored.status == "cancelled" != run.status or stored.status == "done":
-            self.store.release(stored.lease, status=stored.status, head=stored.head)
-            if stored.status == "cancelled":
-                run.status = "cancelled"
-                msg = f"The run {run.id} was cancelled from elsewhere; nothing was done. To go on all the same, resume it once more."
-                raise RunCancelledError(msg)
+        if stored.status == "cancelled" != run.status:
+            run.status = "cancelled"
+            msg = f"The run {run.id} was cancelled from elsewhere; nothing was done. To go on all the same, resume it once more."
+            raise RunCancelledError(msg)
+        if stored.status == "done":
             raise RunError(f"The run {run.id} was carried to its end elsewhere. Load it for its prediction.")
-        self._lease = stored.lease
         self._given = {name: head[name] for name in ("args", "inputs")}
-        self._waiting_head = stored.head if stored.status == "waiting" else None
         if self._unsure:
             run.journal.entries.clear()
             self._unsure = False
@@ -101,25 +129,31 @@ class StoredRun:
                 run.answers[decision.question_id] = decision
                 run.decisions.append(decision)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the lease is held."""
-        return self._lease is not None
-
-    def close(self) -> None:
-        """Store the run's state at rest and give the lease back. If two threads close it at once, the first one does it."""
-        run, lease = self._run, self._lease
-        self._lease = None
-        if lease is None:
+    def close(self, execution: Execution) -> None:
+        """Store the run's state at rest and give the lease back. If this was interrupted, a second call completes it."""
+        if id(execution) not in self._queue:
             return
+        if self.holds(execution):
+            try:
+                self._release(self._run)
+            except StoreError:
+                self.lease = None
+                del self._queue[id(execution)]
+                raise
+            self.lease = None
+        self._queue.pop(id(execution), None)
+
+    def _release(self, run: RunState) -> None:
+        is_again, self._is_closing = self._is_closing, True
         run.journal.sink = None
-        try:
-            if self._waiting_head is not None and not self._wrote and run.status not in {"waiting", "done"} and not run.cancelled:
-                self.store.release(lease, status="waiting", head=self._waiting_head)  # no progress: it waits as before
-            else:
-                self.store.release(lease, status=run.status, head=self._head())
-        finally:
-            self._executing.release()
+        self._unsure = self._unsure or run.status not in {"waiting", "done"}  # an interrupt may have come between store and memory
+        status, head = self._before or (run.status, "")
+        is_waiting = status == "waiting" and not self._wrote and run.status not in {"waiting", "done"} and not run.cancelled
+        if self._is_open and not is_waiting:  # else it is as before: not begun, or no progress
+            status, head = run.status, self._head()
+        with suppress(StoreError) if is_again else nullcontext():  # the interrupted one may have given it back
+            if self.lease is not None:
+                self.store.release(self.lease, status=status, head=head)
 
     def _head(self) -> str:
         return json_text(head_form(self._run, self._given))
@@ -131,46 +165,50 @@ class StoredRun:
         lease, text, more = self._prepare(entry)
         try:
             going_on = self.store.append(lease, text, **more)
+            self._wrote = True
         except StoreError as error:
             self._broken = error
             raise
-        self._check_cancelled(entry, going_on=going_on)
+        except BaseException:  # Ctrl-C during the write: the entry may or may not be on disk
+            self._unsure = self._wrote = True
+            raise
+        if not going_on:
+            self._stop(entry)
 
     async def later(self, entry: Entry) -> None:
         """`__call__` without blocking the event loop."""
         lease, text, more = self._prepare(entry)
         try:
             going_on = await self.store.aappend(lease, text, **more)
+            self._wrote = True
         except StoreError as error:
             self._broken = error
             raise
         except BaseException:  # cancelled during the write: the entry may or may not be on disk
             self._unsure = self._wrote = True
             raise
-        self._check_cancelled(entry, going_on=going_on)
+        if not going_on:
+            self._stop(entry)
 
     def _prepare(self, entry: Entry) -> tuple[Lease, str, dict[str, Any]]:
         if self._broken is not None:
             raise self._broken
-        if self._lease is None:
+        if self.lease is None:
             raise StoreError(f"The run {self._run.id} is at rest; the later result of {entry.slot} is not kept.")
         consumes = entry.value.question_id if entry.kind == "decision" else None
-        return self._lease, entry_text(entry), {"starts": entry.kind == "begun", "consumes": consumes}
+        return self.lease, entry_text(entry), {"starts": entry.kind == "begun", "consumes": consumes}
 
-    def _check_cancelled(self, entry: Entry, *, going_on: bool) -> None:
+    def _stop(self, entry: Entry) -> None:
         """Stop a run that was cancelled from elsewhere before its next act; no further tool starts."""
-        self._wrote = True
-        if going_on:
-            return
         self._run.cancel()
         if entry.kind == "begun":
             raise RunCancelledError(f"The run {self._run.id} was cancelled.")
 
-    def transaction(self) -> AbstractContextManager[Any]:
-        """See `Store.transaction`."""
-        if self._lease is None:
+    def transact(self, work: Callable[[Any], R]) -> R:
+        """See `Store.transact`."""
+        if self.lease is None:
             raise StoreError(f"The run {self._run.id} is at rest.")
-        return self.store.transaction(self._lease)
+        return self.store.transact(self.lease, work)
 
 
 def _decision_form(text: str) -> dict[str, Any]:

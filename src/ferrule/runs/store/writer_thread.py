@@ -1,7 +1,7 @@
-"""The thread of a store: writes for event loops, many at once, and renews leases.
+"""The thread of a store's file: writes for event loops, many at once, renews leases, and gives back those not held any more.
 
-It starts with the first lease and ends with the last: waiting runs use no thread. It is a daemon, because every confirmed write is on
-disk, and the process may end at any time.
+It starts with the first lease and ends half a second after the last: waiting runs use no thread. It is a daemon, because every confirmed
+write is on disk, and the process may end at any time. Between its tasks it holds the file weakly: a store that is no longer used is closed.
 """
 
 from __future__ import annotations
@@ -12,91 +12,100 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from ferrule.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Waiting = tuple[Any, asyncio.AbstractEventLoop, "asyncio.Future[bool]"]
+    from ferrule.runs.store.sqlite_file import SQLiteFile
+
+    Waiting = tuple[SQLiteFile, Any, asyncio.AbstractEventLoop, asyncio.Future[bool]]
+
+_LINGERS_S = 0.5
+"""It looks this often whether anything still holds its leases and its file."""
 
 
 class StoreThread:
-    """Passes submitted items to `write`, all waiting ones at a time; calls `renew` periodically while it `has_leases`."""
+    """Passes submitted items to `write`, all waiting ones at a time; calls `tend` with leases to renew and to give back."""
 
     def __init__(
         self,
-        write: Callable[[list[Any]], list[bool | StoreError]],
-        renew: Callable[[], None],
-        has_leases: Callable[[], bool],
-        *,
-        every_s: float,
+        file: SQLiteFile,
+        write: Callable[[SQLiteFile, list[Any]], list[bool | StoreError]],
+        tend: Callable[[SQLiteFile, list[tuple[str, int, float]], list[tuple[str, int]]], None],
     ) -> None:
+        self._file = ref(file)
         self._write = write
-        self._renew = renew
-        self._has_leases = has_leases
-        self._every_s = every_s
+        self._tend = tend
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Start it if it is not running. Call it after taking a lease or submitting an item, so that the thread cannot end in between."""
+    def look(self) -> None:
+        """Let it look at the leases now; call it after taking one, so that the thread cannot end in between."""
+        self._queue.put(None)
+        self._start()
+
+    def _start(self) -> None:
         with self._starting:
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # the second: Ctrl-C came while it was started
                 self._thread = threading.Thread(target=self._work, name="ferrule-store", daemon=True)
                 self._thread.start()
-
-    def stop(self) -> None:
-        """Let it end once all submitted items are written."""
-        with self._starting:
-            if self._thread is not None:
-                self._queue.put(None)
-                self._thread = None
 
     async def submit(self, item: Any) -> bool:
         """Write one item through the thread; returns or raises the result of `write`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
-        self._queue.put((item, loop, future))
-        self.start()  # after `put`: a thread about to end either sees the queued item, or has ended and a new one starts
+        file = self._file()
+        assert file is not None  # noqa: S101  the caller has it
+        self._queue.put((file, item, loop, future))
+        self._start()  # after `put`: a thread about to end either sees the queued item, or has ended and a new one starts
         return await future
 
     def _work(self) -> None:
-        due = monotonic() + self._every_s
+        kept = self._file()
+        due = self._care(kept, 0.0) if kept is not None else 0.0
         while True:
-            batch: list[Waiting] = []
+            found: list[Waiting | None] = []
             with suppress(Empty):
-                found = self._queue.get(timeout=max(0.0, due - monotonic()))
-                while found is not None:
-                    batch.append(found)
-                    found = self._queue.get_nowait()
-                if not batch or found is None:
-                    self._serve(batch)
+                found.append(self._queue.get(timeout=max(0.0, min(due - monotonic(), _LINGERS_S)) if due else _LINGERS_S))
+                while True:
+                    found.append(self._queue.get_nowait())
+            batch = [each for each in found if each is not None]
+            file = self._file()
+            if file is not None:
+                self._serve(file, batch)
+                due = self._care(file, due)
+            # With leases it keeps the file: they are renewed although the store was closed, or nothing else refers to it.
+            kept = file if file is not None and file.leases else None
+            with self._starting:  # checked under the lock: a caller of `_start` then finds no thread, or one that continues
+                if not found and kept is None and self._queue.empty():
+                    if self._thread is threading.current_thread():
+                        self._thread = None
                     return
-            self._serve(batch)
-            if monotonic() >= due:
-                due = monotonic() + self._every_s
-                if not self._wanted():
-                    return
+            del file, batch, found
 
-    def _wanted(self) -> bool:
-        """Renew leases; returns False, which ends the thread, if there is no work left."""
-        with suppress(StoreError):  # a lease whose renewal fails is found lost at the next write
-            self._renew()
-        with self._starting:  # checked under the lock: a caller of `start` then finds no thread, or one that continues
-            if self._queue.empty() and not self._has_leases():
-                self._thread = None
-            return self._thread is not None
+    def _care(self, file: SQLiteFile, due: float) -> float:
+        """Give back leases that are not held, and renew the others when that is due. Returns when it is due next; 0 without leases."""
+        held, left = file.leases.held(), file.leases.left()
+        is_due = monotonic() >= due > 0
+        if left or (held and is_due):
+            with suppress(StoreError):  # a lease whose renewal fails is found lost at the next write
+                self._tend(file, held, left)
+        if not held:
+            return 0.0
+        return monotonic() + file.leases.every_s() if is_due or not due else due
 
-    def _serve(self, batch: list[Waiting]) -> None:
+    def _serve(self, file: SQLiteFile, batch: list[Waiting]) -> None:
         if not batch:
             return
         try:
-            answers = self._write([item for item, _, _ in batch])
+            answers = self._write(file, [item for _, item, _, _ in batch])
         except StoreError as error:
             answers = [error] * len(batch)
-        for (_, loop, future), answer in zip(batch, answers, strict=True):
+        for (_, _, loop, future), answer in zip(batch, answers, strict=True):
             with suppress(RuntimeError):  # its loop is closed: no caller is waiting
                 loop.call_soon_threadsafe(_settle, future, answer)
 

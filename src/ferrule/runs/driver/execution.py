@@ -1,0 +1,128 @@
+"""One execution of a run: from its lease to its end, and what is given back if it is interrupted.
+
+In: a run, new or at rest. Out: the run at rest again, by its status. An execution that ends for any reason, Ctrl-C at any point included,
+has given back the run's lease, and the run can be executed again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ferrule import settings
+from ferrule.concurrency import offload
+from ferrule.errors import StoreError
+from ferrule.runs.driver.deps import check_run_deps
+from ferrule.runs.driver.drive import perform
+from ferrule.runs.limits import Budget
+from ferrule.runs.observers import Execution, Observers
+from ferrule.settings import Scope
+from ferrule.values.run import event as events
+
+if TYPE_CHECKING:
+    from ferrule.runs.observers import CallPlace
+    from ferrule.runs.state import RunState
+
+
+def execute(run: RunState, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False, is_silent: bool = False) -> None:
+    """Execute a run in this thread until it ends or waits. The outcome is in `run.status`; only interrupts are raised.
+
+    `is_silent`: send no events, because this replay only reads, and its events were sent before.
+    Raises `RunError` if it cannot begin: it is executing or done, its store cannot be written, or another process holds it.
+    """
+    offload.run_blocking(_execute(run, observers, wants_deltas=wants_deltas, is_silent=is_silent, blocks=True))
+
+
+async def aexecute(run: RunState, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False) -> None:
+    """`execute` on this event loop."""
+    await _execute(run, observers, wants_deltas=wants_deltas, is_silent=False, blocks=False)
+
+
+async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool) -> None:
+    run.goes_on()
+    if not is_silent:
+        check_run_deps(run)
+    outside = settings.scope()
+    execution, is_leased = Execution(outside.call), False
+    try:
+        await _carry(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent, blocks=blocks)
+    except BaseException as error:
+        # Whatever it still holds is given back: an interrupt may have come between two steps, or in the handling of another one.
+        try:
+            is_leased = run.kept is not None and run.kept.holds(execution)
+            if run.executing is execution or (is_leased and run.status == "running" and not isinstance(error, Exception)):
+                run.stopped(error)
+            execution.over = True
+            await _rest(run, execution, in_thread=is_leased and not blocks and not isinstance(error, GeneratorExit))
+        finally:  # plain assignments: no further interrupt comes between
+            if run.executing is execution:
+                run.executing = None
+            if is_leased and run.kept is not None:
+                run.kept.lease = None
+        if not isinstance(error, GeneratorExit):  # that may be raised in any context, by the garbage collector
+            settings.restore_scope(outside)
+        raise
+
+
+async def _carry(
+    run: RunState, execution: Execution, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool
+) -> None:  # fmt: skip
+    if run.kept is not None and blocks:
+        run.kept.open(execution)
+    elif run.kept is not None:
+        await offload.run_or_cancel(partial(run.kept.open, execution))
+    here = _begin(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent)
+    with settings.entered(here):
+        try:
+            outcome = await perform(here.frame, run.program, run.args, run.inputs, blocks=blocks)
+            run.journal.check_finished()
+        except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
+            run.stopped(error)
+        else:
+            run.done(outcome)
+        try:
+            await _rest(run, execution, in_thread=run.kept is not None and not blocks and not isinstance(run.error, GeneratorExit))
+        finally:
+            _announce_end(run)
+
+
+async def _rest(run: RunState, execution: Execution, *, in_thread: bool) -> None:
+    try:
+        if in_thread:
+            await offload.run_or_cancel(partial(_release, run, execution))
+    finally:
+        _release(run, execution)  # here, if no thread did it
+
+
+def _begin(run: RunState, execution: Execution, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool) -> Scope:
+    here = settings.current()
+    outer: CallPlace | None = execution.outer
+    # A program called by a tool reports to the observers of the tool's run.
+    told = () if is_silent else (*(outer.tell.each if outer is not None and outer.tell is not None else here.callbacks), *observers)
+    tell = Observers(told, run_id=run.id, parent_id=outer.call_id if outer is not None else "") if told else None
+    frame = run.begin(execution, tell, wants_deltas=wants_deltas)
+    if here.limits is not None:
+        frame.budget = Budget(here.limits, frame.budget)
+    if tell is not None and not run.journal.replaying:
+        tell(events.RunStarted(run.program, run.inputs))
+    return Scope(settings.frozen(here), frame)
+
+
+def _release(run: RunState, execution: Execution) -> None:
+    """Store the run's state and release it, if it is kept in a store."""
+    if run.kept is None:
+        return
+    try:
+        run.kept.close(execution)
+    except StoreError as error:
+        # Every answer is on disk, but the final status is not. So the run counts as crashed, and resuming it reaches the same end.
+        if not run.is_interrupted:
+            run.error, run.status = run.error or error, "failed"
+
+
+def _announce_end(run: RunState) -> None:
+    error = run.error
+    if run.tell is not None:
+        run.tell(events.RunFinished(prediction=run.outcome) if run.status == "done" else events.RunFinished(error=error))
+    if error is not None and run.is_interrupted:
+        raise error  # KeyboardInterrupt, CancelledError, SystemExit: the run is resumable, and the interrupt propagates
