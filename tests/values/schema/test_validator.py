@@ -309,6 +309,14 @@ def test_what_is_no_schema_is_told_with_its_place(schema, problem):
     assert problem in schema_problem(schema)
 
 
+def test_a_schema_is_never_changed():
+    schema = {"type": "string", "$schema": "https://a.example/own", "contentEncoding": "base64", "pattern": "("}
+    before = dict(schema)
+    Validator(schema, lenient=True)
+    assert schema_problem(schema) == ""
+    assert schema == before
+
+
 def test_python_dicts_that_share_parts_are_counted_as_what_they_spell():
     shared: dict[str, Any] = {}
     for _ in range(60):

@@ -250,7 +250,9 @@ def _pattern_options() -> Any:
 
 
 def plain_json(value: Any, deepest: int = _DEEPEST, most: int | None = None) -> tuple[Any, int]:
-    """A copy of a value as plain JSON, and its size. Raises `UncheckableError`."""
+    """A value as plain JSON, and its size. Raises `UncheckableError`."""
+    if type(value) is dict and all(map(_is_flat, value)) and all(map(_is_flat_or_list, value.values())):  # most calls; 10 us faster
+        return value, 1 + len(value) + sum([len(each) for each in value.values() if type(each) is list])
     size = 1
 
     def plain(each: Any, depth: int) -> Any:
@@ -272,6 +274,15 @@ def plain_json(value: Any, deepest: int = _DEEPEST, most: int | None = None) -> 
     return plain(value, deepest), size
 
 
+def _is_flat(value: Any) -> bool:
+    return value.isascii() if type(value) is str else False
+
+
+def _is_flat_or_list(value: Any) -> bool:
+    kind = cast("Any", type(value))
+    return kind in _SCALARS or (kind is str and value.isascii()) or (kind is list and all(map(_is_flat, value)))
+
+
 def _key(name: Any) -> str:
     text = name if isinstance(name, str) else str(name)
     return text if type(text) is str and text.isascii() else _SURROGATE.sub(_stand_in, str(text))
@@ -288,7 +299,8 @@ def _stand_in(found: re.Match[str]) -> str:
 
 def _own(schema: Any) -> Any:
     """A copy of a schema as plain JSON, without keywords that only note something and metaschemas that are unknown here."""
-    own, _ = plain_json(schema, _DEEPEST_SCHEMA, _LARGEST_SCHEMA)
+    plain, _ = plain_json(schema, _DEEPEST_SCHEMA, _LARGEST_SCHEMA)
+    own = dict(plain) if is_object(plain) else plain
     for node in _nodes(own):
         if draft_of(node) not in _DRAFTS:
             del node["$schema"]
