@@ -193,7 +193,11 @@ def describe_signature(function: Any) -> Signature:
         [
             each.name,
             each.kind.description,
-            None if each.default is empty else repr(each.default) if isinstance(each.default, str) else _plain(repr(each.default)),
+            None
+            if each.default is empty
+            else repr(each.default)
+            if isinstance(each.default, str)
+            else _plain(re.sub(r" from '[^']*'(?=>)", "", repr(each.default))),
             "" if each.annotation is empty else _annotation(each.annotation),
         ]
         for each in inspect.signature(function).parameters.values()
