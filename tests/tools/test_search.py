@@ -3,6 +3,7 @@ import json
 import pytest
 
 from ferrule.errors import ConfirmationRequired, ToolArgumentsError, ToolDefinitionError, ToolRetry
+from ferrule.tools.execution.consent import needs_person
 from ferrule.tools.search import defer_tools, summary
 from ferrule.tools.tool import Tool
 
@@ -88,3 +89,18 @@ def test_a_name_of_its_own_is_refused():
     with pytest.raises(ToolDefinitionError, match="`load_tool`"):
         defer_tools([remote("load_tool")])
     assert defer_tools([remote("call_tool")], on_load=print)
+
+
+def test_call_tool_asks_for_what_is_destructive_and_not_for_what_only_reads() -> None:
+    """U67: as the tools themselves do."""
+
+    def look(path: str) -> str:
+        return path
+
+    def wipe(path: str) -> str:
+        return path
+
+    tools = [Tool(look, effect="read", require_confirmation="destructive"), Tool(wipe, effect="once", require_confirmation="destructive")]
+    call_tool = defer_tools(tools)[-1]
+    asks = {name: needs_person(call_tool, {"name": name, "arguments": {"path": "a"}}) for name in ("look", "wipe", "absent")}
+    assert asks == {"look": False, "wipe": True, "absent": False}

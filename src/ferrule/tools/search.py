@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ToolDefinitionError, ToolRetry
+from ferrule.tools.execution.consent import needs_person
 from ferrule.tools.execution.run import call_directly
 from ferrule.tools.mcp.safety import scrub
 from ferrule.tools.tool import Tool
@@ -57,8 +58,7 @@ def defer_tools(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | No
 
     def asks(args: dict[str, Any]) -> bool:
         tool = box.get(args["name"])
-        needs = tool.require_confirmation if tool is not None else False
-        return bool(needs(args["arguments"]) if callable(needs) else needs)
+        return tool is not None and needs_person(tool, args["arguments"])
 
     made = [Tool(search_tools, effect="read"), Tool(load_tool, effect="read")]
     return made if on_load is not None else [*made, Tool(call_tool, require_confirmation=asks)]
