@@ -92,7 +92,7 @@ def test_a_name_of_its_own_is_refused():
 
 
 def test_call_tool_asks_for_what_is_destructive_and_not_for_what_only_reads() -> None:
-    """U67: as the tools themselves do."""
+    """As the tools themselves do."""
 
     def look(path: str) -> str:
         return path
