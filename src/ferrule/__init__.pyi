@@ -127,6 +127,7 @@ from ferrule.values.content.parts import File as File
 from ferrule.values.content.parts import Image as Image
 from ferrule.values.content.parts import Text as Text
 from ferrule.values.content.parts import Type as Type
+from ferrule.values.conversation.exchange import CallPiece as CallPiece
 from ferrule.values.conversation.exchange import Capabilities as Capabilities
 from ferrule.values.conversation.exchange import Delta as Delta
 from ferrule.values.conversation.exchange import Request as Request
@@ -146,6 +147,7 @@ from ferrule.values.run.act import RuleCalls as RuleCalls
 from ferrule.values.run.act import Tell as Tell
 from ferrule.values.run.act import Within as Within
 from ferrule.values.run.event import AttemptFailed as AttemptFailed
+from ferrule.values.run.event import CallDelta as CallDelta
 from ferrule.values.run.event import CallFinished as CallFinished
 from ferrule.values.run.event import CallProgress as CallProgress
 from ferrule.values.run.event import CallStarted as CallStarted

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ferrule.values.conversation.exchange import FieldReader
 
 _CONTEXT_CHARS = 256
 _PLAIN = re.compile(r'[^"\\\n]*')
@@ -72,6 +78,42 @@ class Buffer:
         blank = "" if len(bare) == len(before) else "\n" if starts_line(before, len(before)) else "\v"
         kept = bare[-_CONTEXT_CHARS:] + blank
         self.text, self.at = kept + self.text[self.at :], len(kept)
+
+
+class Unescaped:
+    """A `FieldReader` whose values lose the escapes that a prompt taught the model, as those of a whole answer do."""
+
+    def __init__(self, reader: FieldReader, unescape: Callable[[str, str], str], partial: re.Pattern[str]) -> None:
+        """`partial` matches an escape that is incomplete at the end of a text."""
+        self._reader = reader
+        self._unescape = unescape
+        self._partial = partial
+        self._name = self._kept = ""
+
+    def feed(self, text: str) -> list[tuple[str, str]]:
+        """See `FieldReader`."""
+        return self._read(self._reader.feed(text))
+
+    def finish(self) -> list[tuple[str, str]]:
+        """See `FieldReader`."""
+        return [*self._read(self._reader.finish()), *self._last()]
+
+    def _read(self, pieces: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        for name, piece in pieces:
+            if name != self._name:
+                found += self._last()
+            text = self._kept + piece
+            partial = self._partial.search(text)
+            end = partial.start() if partial else len(text)
+            self._name, self._kept = name, text[end:]
+            if end:
+                found.append((name, self._unescape(name, text[:end])))
+        return found
+
+    def _last(self) -> list[tuple[str, str]]:
+        text, self._kept = self._kept, ""
+        return [(self._name, text)] if text else []
 
 
 class JSONStrings:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.buffer import Buffer, JSONStrings, starts_line
+from ferrule.adapters.buffer import Buffer, JSONStrings, Unescaped, starts_line
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.render import RenderedText, Shown, render_parts, render_text, without_none
 from ferrule.values.encoding.mark import Mark
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _JSON = JSONAdapter()
 _MARKER = Mark(r"\[", r"\[[ \t]*##")
+_PARTIAL_ESCAPE = re.compile(r"\[(?:\\+(?:\[[ \t]*#?)?)?\Z")
 _MARKER_IN_JSON = re.compile(r"(\[\\*)\[(?=[ \t]*##)")
 
 
@@ -83,7 +84,7 @@ class ChatAdapter(Adapter):
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
-        return MarkerReader(_markers(signature))
+        return Unescaped(MarkerReader(_markers(signature)), self.unescape, _PARTIAL_ESCAPE)
 
 
 def _escape(_name: str, text: str) -> str:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.buffer import Buffer, starts_line
+from ferrule.adapters.buffer import Buffer, Unescaped, starts_line
 from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.render import Shown, render_parts, render_text
 from ferrule.values.encoding.mark import Mark
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.signature import Signature
 
 _JSON = JSONAdapter()
+_PARTIAL_ESCAPE = re.compile(r"<(?:\\+(?:/\w*\s*)?)?\Z")
 
 
 class XMLAdapter(Adapter):
@@ -72,7 +73,8 @@ class XMLAdapter(Adapter):
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
-        return TagReader(signature.kept(Tags, lambda: Tags(signature.output_fields)))
+        reader = TagReader(signature.kept(Tags, lambda: Tags(signature.output_fields)))
+        return Unescaped(reader, self.unescape, _PARTIAL_ESCAPE)
 
 
 @lru_cache(maxsize=256)

@@ -19,6 +19,7 @@ from ferrule.models.model import answer_of, as_stream
 from ferrule.models.providers import PROVIDERS, Provider, capabilities_of, check_settings
 from ferrule.models.turns import Turns, TurnsLM
 from ferrule.models.wires.wire import assembly, body_of, wire
+from ferrule.values.conversation.thoughts import split_thoughts
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class ClientLM(TurnsLM):
 
             return run_async(self._acomplete(request))
         with self._translated():
-            return wire(self._wire_name).read(_json_of(self._create(**self._arguments(request, self._create))))
+            return self._read(request, self._create(**self._arguments(request, self._create)))
 
     async def _acomplete(self, request: Request) -> Response:
         """One answer; a sync client runs in a worker thread."""
@@ -93,14 +94,14 @@ class ClientLM(TurnsLM):
             return await in_worker_thread(lambda: self._complete(request))
         self._loop.check()
         with self._translated():
-            return wire(self._wire_name).read(_json_of(await create(**self._arguments(request, create))))
+            return self._read(request, await create(**self._arguments(request, create)))
 
     def _stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer piece by piece; with an async client, whole."""
         if _is_async(self._create):
             yield from as_stream(answer_of(self, self._complete(request)))
             return
-        answer = assembly(self._wire_name)
+        answer = assembly(self._wire_name, request)
         with self._translated():
             chunks = self._create(**self._arguments(request, self._create, stream=True))
             try:
@@ -119,7 +120,7 @@ class ClientLM(TurnsLM):
                 yield item
             return
         self._loop.check()
-        answer = assembly(self._wire_name)
+        answer = assembly(self._wire_name, request)
         with self._translated():
             chunks = await create(**self._arguments(request, create, stream=True))
             try:
@@ -136,6 +137,9 @@ class ClientLM(TurnsLM):
         """The same model, behind the same client, with other settings."""
         self._check(settings)
         return super().copy(**settings)
+
+    def _read(self, request: Request, answer: Any) -> Response:
+        return split_thoughts(wire(self._wire_name).read(_json_of(answer)), request)
 
     def _check(self, settings: Mapping[str, Any]) -> None:
         if self._package != "litellm":  # it takes settings of its own, an address and retries among them

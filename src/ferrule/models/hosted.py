@@ -10,6 +10,7 @@ from ferrule.errors import ConfigurationError, LMError, UnavailableError
 from ferrule.models.providers import address, capabilities_of, check_settings, choose, key_for
 from ferrule.models.turns import Turns, TurnsLM
 from ferrule.values.conversation.exchange import Declarations
+from ferrule.values.conversation.thoughts import split_thoughts
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class LM(TurnsLM):
         """The answer piece by piece; leaving the loop closes the request."""
         key, auth, body = self._sent(request, stream=True)
         with self._transport.stream(body, auth, key) as (headers, pieces), self._naming_provider(headers, key):
-            reader = self._reader(headers)
+            reader = self._reader(request, headers)
             with _ending(reader):
                 for piece in pieces:
                     yield from reader.feed(piece)
@@ -130,7 +131,7 @@ class LM(TurnsLM):
         key, auth, body = self._sent(request, stream=True)
         async with self._transport.astream(body, auth, key) as (headers, pieces):
             with self._naming_provider(headers, key):
-                reader = self._reader(headers)
+                reader = self._reader(request, headers)
                 with _ending(reader):
                     async for piece in pieces:
                         for delta in reader.feed(piece):
@@ -177,7 +178,7 @@ class LM(TurnsLM):
 
     def _read(self, request: Request, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
         with self._naming_provider(headers, key):
-            return self._restored(request, self._wire.read(body), headers)
+            return self._restored(request, split_thoughts(self._wire.read(body), request), headers)
 
     def _restored(self, request: Request, response: Response, headers: Mapping[str, str]) -> Response:
         """The answer with its cost, and its calls as the tools' own schemas have them: a null that stands for "left out" is left out."""
@@ -191,12 +192,13 @@ class LM(TurnsLM):
         calls = [call if call.fault else call.changed(args=found.restored(call.name, call.args)) for call in response.tool_calls]
         return replace(response, tool_calls=tuple(calls))
 
-    def _reader(self, headers: Mapping[str, str]) -> Assembly:
+    def _reader(self, request: Request, headers: Mapping[str, str]) -> Assembly:
         from ferrule.models.http.sse import WholeAnswer
-        from ferrule.models.wires.wire import assembly
+        from ferrule.models.wires.wire import ThoughtsApart, assembly
 
         kind = headers.get("content-type", "")
-        return WholeAnswer(self._wire.read) if "json" in kind or "html" in kind else assembly(self._provider.wire)
+        is_whole = "json" in kind or "html" in kind
+        return ThoughtsApart(WholeAnswer(self._wire.read), request) if is_whole else assembly(self._provider.wire, request)
 
     @contextmanager
     def _naming_provider(self, headers: Mapping[str, str], key: str | None) -> Generator[None]:

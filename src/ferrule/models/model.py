@@ -6,11 +6,14 @@ import copy
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
 from ferrule.errors import BadRequestError, ConfigurationError, RefusalError, shown
-from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
+from ferrule.values.conversation.exchange import Capabilities, Request, Response
 from ferrule.values.conversation.message import Message, Messages
+from ferrule.values.conversation.thoughts import split_thoughts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+    from ferrule.values.conversation.exchange import Delta
 
 
 _NONE: Mapping[str, Any] = {}
@@ -81,11 +84,11 @@ class BaseLM:
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
         """The whole answer as one piece."""
-        yield from as_stream(answer_of(self, self.complete(request)))
+        yield from as_stream(answer_of(self, self.complete(request), request))
 
     async def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
         """The whole answer as one piece."""
-        for item in as_stream(answer_of(self, await self.acomplete(request))):
+        for item in as_stream(answer_of(self, await self.acomplete(request), request)):
             yield item
 
     def __call__(self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any) -> str:
@@ -125,16 +128,18 @@ class BaseLM:
 
 def as_stream(response: Response) -> Iterator[Delta | Response]:
     """A whole answer as a stream."""
-    if response.text or response.reasoning:
-        yield Delta(response.text or "", response.reasoning or "")
+    yield from response.deltas()
     yield response
 
 
-def answer_of(lm: Any, found: Any) -> Response:
-    """The model's answer; raises a `ConfigurationError` that names the model's class if it is no `Response`."""
-    if type(found) is Response and (found.text is None or type(found.text) is str):
-        return found
-    return _check_answer(lm, found)
+def answer_of(lm: Any, found: Any, request: Request | None = None) -> Response:
+    """The model's answer to `request`, with the thoughts in its text as reasoning.
+
+    Raises a `ConfigurationError` that names the model's class if it is no `Response`.
+    """
+    if type(found) is not Response or (found.text is not None and type(found.text) is not str):
+        found = _check_answer(lm, found)
+    return split_thoughts(found, request)
 
 
 def as_model(lm: Any) -> Model:

@@ -15,6 +15,7 @@ from ferrule.errors import (
 )
 from ferrule.programs.asking.ask import Asker, ask_model, calls_in_text, calls_natively, refuses_tools, validated
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
+from ferrule.programs.asking.native_reader import NativeReader
 from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import has_changes, use_tools
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ferrule.programs.tool_use.live import LiveTools
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import Toolbox
-    from ferrule.values.conversation.exchange import Request
+    from ferrule.values.conversation.exchange import FieldReader, Request
 
 
 class Asks(Protocol):
@@ -123,6 +124,11 @@ class _WithTools:
         validate = partial(self.predict.validate, self.values)
         return validated(validate, adapter, response, self.outputs(fields, response, with_calls=False))
 
+    def reader(self, adapter: Adapter) -> FieldReader:
+        """Splits a streamed answer into fields."""
+        reader = adapter.reader(self.signature)
+        return NativeReader(partial(self._read, adapter), reader, tuple(self.signature.output_fields)) if self.native else reader
+
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         raise NotImplementedError
 
@@ -145,7 +151,7 @@ class _OneAnswer(_WithTools):
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
         request = self.request()
-        fields, response = yield from ask_model(self.asker, self.signature, request, self.render, read=self.read)
+        fields, response = yield from ask_model(self.asker, self.signature, request, self.render, read=self.read, reader=self.reader)
         calls = fields.get(self.calls_in)
         outputs = self.outputs(fields, response, with_calls=bool(calls))
         return Prediction.of(outputs, messages=request.messages.then(response.message()), calls=calls.tool_calls if calls else ())
@@ -185,7 +191,7 @@ class _Turns(_WithTools):
         messages = request.messages
         calls: tuple[ToolCall, ...] = ()
         for turn in range(max_turns):
-            fields, response = yield from ask_model(asker, self.signature, request, self.render, read=self.read)
+            fields, response = yield from ask_model(asker, self.signature, request, self.render, read=self.read, reader=self.reader)
             calls = tuple(call if call.id else call.with_id(f"call_{turn}_{k}") for k, call in enumerate(fields.pop(_CALLS, ())))
             if _REST in fields:
                 response = replace(response, text=fields[_REST] or None, tool_calls=calls)

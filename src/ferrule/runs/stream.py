@@ -14,17 +14,24 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule import settings
+from ferrule.adapters.render import without_none
 from ferrule.concurrency.offload import Aside, inherit_loop_wait, is_awaited_by_loop
 from ferrule.errors import RunCancelledError, RunError
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.observers import Execution
+from ferrule.values.run import event as events
+from ferrule.values.run.outcome import Prediction
+from ferrule.values.signatures.fields import adapter_of
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from pydantic import TypeAdapter
+
     from ferrule.runs.run import Run
     from ferrule.values.run.event import Event
+    from ferrule.values.signatures.signature import Signature
 
 
 _GRACE_S = 5.0
@@ -36,6 +43,7 @@ class EventStream:
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self._outputs = _PartialOutputs(getattr(run.program, "signature", None))
         self._started = self._closed = False
         self._task: asyncio.Task[None] | None = None
         """The task of the run, if iterated with `async for`."""
@@ -47,6 +55,13 @@ class EventStream:
             for _ in self:
                 pass
         return self.run.prediction
+
+    def partial(self) -> dict[str, Any]:
+        """The outputs as far as the events iterated so far tell them: typed, without those that are missing.
+
+        Text grows; a list or an object has what is complete in it, if that fits its type; any other value comes when it is complete.
+        """
+        return self._outputs.read()
 
     def close(self) -> None:
         """Cancel the run and its running async tools if it has not ended, and wait for those tools; a sync tool is left behind.
@@ -133,6 +148,7 @@ class EventStream:
                     event = queue.get()
                 if event is None:
                     break
+                self._outputs.take(event)
                 yield event
         finally:
             self.close()
@@ -150,6 +166,7 @@ class EventStream:
         self._task = task
         try:
             while (event := await queue.get()) is not None:
+                self._outputs.take(event)
                 yield event
         finally:
             await self.aclose()
@@ -161,6 +178,63 @@ class EventStream:
         # A stream that just ended would hide a failed run; a run that waits for a person did not fail.
         if self.run.error is not None:
             raise self.run.error.with_traceback(self.run.trace)
+
+
+class _PartialOutputs:
+    """The outputs of a program as its events tell them."""
+
+    def __init__(self, signature: type[Signature] | None) -> None:
+        self._signature = signature
+        self._fields = signature.output_fields if signature is not None else None
+        self._adapters: dict[str, TypeAdapter[Any]] = {}
+        self._call_id = ""
+        self._pieces: dict[str, list[str]] = {}
+        """By field, in the order in which they began: only the last one can be incomplete."""
+        self._is_answered = False
+        self._prediction: Any = None
+
+    def take(self, event: Event) -> None:
+        if event.parent_id:
+            return
+        match event:
+            case events.FieldDelta(call_id=call_id, field=name, text=text) if self._fields is None or name in self._fields:
+                if call_id != self._call_id:
+                    self._call_id, self._pieces, self._is_answered = call_id, {}, False
+                self._pieces.setdefault(name, []).append(text)
+            case events.AttemptFailed():
+                self._pieces = {}
+            case events.StepFinished(step=step) if any(result.is_fault for result in step.results):
+                self._pieces = {}  # outputs that were refused
+            case events.ModelAnswered(call_id=call_id):
+                self._is_answered = self._is_answered or call_id == self._call_id
+            case events.RunFinished(prediction=prediction) if isinstance(prediction, Prediction):
+                self._prediction = prediction
+            case _:
+                pass
+
+    def read(self) -> dict[str, Any]:
+        if self._prediction is not None:
+            return dict(self._prediction.items())
+        last = next(reversed(self._pieces), None)
+        found: dict[str, Any] = {}
+        for name, pieces in self._pieces.items():
+            with suppress(ValueError):
+                found[name] = self._value(name, "".join(pieces), is_complete=self._is_answered or name != last)
+        return found
+
+    def _value(self, name: str, text: str, *, is_complete: bool) -> Any:
+        if self._signature is None:
+            return text  # a program without a signature of its own, such as one with a `forward`
+        field = self._signature.output_fields[name]
+        if is_complete:
+            return self._signature.check_output(name, text)
+        if without_none(field.annotation) is str:
+            return text
+        if text.lstrip()[:1] not in {"[", "{"}:
+            raise ValueError(text)  # half a number is another number
+        if name not in self._adapters:
+            self._adapters[name] = adapter_of(field)
+        return self._adapters[name].validate_json(text, experimental_allow_partial="trailing-strings")
 
 
 def _from_any_thread(put: Callable[[Event], None]) -> Callable[[Event], None]:

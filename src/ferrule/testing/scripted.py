@@ -121,10 +121,13 @@ class ScriptedLM(LocalLM):
 
 def _in_words(response: Response) -> Iterator[Delta | Response]:
     """An answer as a stream of words."""
-    for word in _WORDS.findall(response.reasoning or ""):
-        yield Delta(reasoning=word)
-    for word in _WORDS.findall(response.text or ""):
-        yield Delta(word)
+    for whole in response.deltas():
+        for word in _WORDS.findall(whole.reasoning):
+            yield Delta(reasoning=word)
+        for word in _WORDS.findall(whole.text):
+            yield Delta(word)
+        for word in _WORDS.findall(whole.call.arguments) if whole.call is not None else ():
+            yield Delta(call=replace(whole.call, arguments=word))
     yield response
 
 

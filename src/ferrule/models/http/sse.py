@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import UnavailableError
-from ferrule.values.conversation.exchange import Delta, Response
 from ferrule.values.encoding.encode import json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from ferrule.values.conversation.exchange import Delta, Response
 
 
 def event(body: Any, name: str | None = None) -> bytes:
@@ -109,9 +110,7 @@ class WholeAnswer:
 
     def end(self) -> Iterator[Delta]:
         """The body has ended."""
-        response = self.response()
-        if response.text or response.reasoning:
-            yield Delta(response.text or "", response.reasoning or "")
+        yield from self.response().deltas()
 
     def response(self) -> Response:
         """The whole answer."""

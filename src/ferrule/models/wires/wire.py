@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.errors import ConfigurationError, MissingContentError, shown
-from ferrule.values.conversation.exchange import Response
+from ferrule.values.conversation.exchange import Delta, Response
+from ferrule.values.conversation.thoughts import ThoughtSplitter, split_thoughts
 from ferrule.values.encoding.encode import jsonable
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
     from ferrule.models.providers import Dialect
     from ferrule.models.wires.payload import Json
-    from ferrule.values.conversation.exchange import Delta, Request
+    from ferrule.values.conversation.exchange import Request
+    from ferrule.values.conversation.thoughts import Kind
 
 WIRES: Mapping[str, str] = {name: f"ferrule.models.wires.{name}" for name in ("openai_chat", "openai_responses", "anthropic", "gemini")}
 """The folder of each: its `codec` is the `Wire`, the class `Assembly` of its `stream` puts streams together."""
@@ -27,8 +29,10 @@ WIRES: Mapping[str, str] = {name: f"ferrule.models.wires.{name}" for name in ("o
 class Assembly(Protocol):
     """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
 
-    is_done: bool
-    """Whether the server has said that nothing more will come."""
+    @property
+    def is_done(self) -> bool:
+        """Whether the server has said that nothing more will come."""
+        ...
 
     def feed(self, piece: bytes) -> Iterator[Delta]:
         """The next bytes of the body, cut anywhere."""
@@ -76,9 +80,53 @@ def wire(name: str) -> Wire:
     return cast("Wire", import_module(f"{WIRES[name]}.codec"))
 
 
-def assembly(name: str) -> Assembly:
-    """A new `Assembly` of that wire."""
-    return import_module(f"{WIRES[name]}.stream").Assembly()
+def assembly(name: str, request: Request) -> Assembly:
+    """A new `Assembly` of that wire, for the answer to a request."""
+    return ThoughtsApart(import_module(f"{WIRES[name]}.stream").Assembly(), request)
+
+
+class ThoughtsApart:
+    """An `Assembly` that gives the thoughts at the head of another's text as reasoning.
+
+    The text before a closing tag without an opening one is not kept back: it is streamed as text, and only `response()` tells it apart.
+    """
+
+    def __init__(self, assembly: Assembly, request: Request) -> None:
+        self._assembly = assembly
+        self._request = request
+        self._splitter = ThoughtSplitter(request, unopened=False)
+
+    @property
+    def is_done(self) -> bool:
+        """See `Assembly`."""
+        return self._assembly.is_done
+
+    def feed(self, piece: bytes) -> Iterator[Delta]:
+        """See `Assembly`."""
+        yield from self._split(self._assembly.feed(piece))
+
+    def end(self) -> Iterator[Delta]:
+        """See `Assembly`."""
+        yield from self._split(self._assembly.end())
+        yield from self._deltas(self._splitter.finish())
+
+    def response(self) -> Response:
+        """See `Assembly`."""
+        return split_thoughts(self._assembly.response(), self._request)
+
+    def _split(self, deltas: Iterator[Delta]) -> Iterator[Delta]:
+        for delta in deltas:
+            if delta.reasoning:
+                self._splitter.follow_reasoning()
+                yield Delta(reasoning=delta.reasoning)
+            if delta.text:
+                yield from self._deltas(self._splitter.feed(delta.text))
+            if delta.call is not None:
+                yield Delta(call=delta.call)
+
+    def _deltas(self, pieces: list[tuple[Kind, str]]) -> Iterator[Delta]:
+        for kind, piece in pieces:
+            yield Delta(reasoning=piece) if kind == "thought" else Delta(piece)
 
 
 # -- answers of any provider ----------------------------------------------------------------------------------------

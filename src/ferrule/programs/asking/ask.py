@@ -104,7 +104,7 @@ def ask_model(
     render: Callable[[Adapter], Messages],
     *,
     read: _Read = None,
-    reader: Callable[[], FieldReader] | None = None,
+    reader: Callable[[Adapter], FieldReader] | None = None,
 ) -> Answering:
     """Fields, and the response they were parsed from.
 
@@ -125,7 +125,8 @@ def ask_model(
         if is_observed:
             name = type(adapter).__name__
             yield Tell(events.Formatted(request.digest, attempt, name, len(request.messages), len(request.tools)))
-        act = CallModel(request, asker.lm, (reader or partial(adapter.reader, signature)) if is_observed else None, attempt)
+        make = (partial(reader, adapter) if reader else partial(adapter.reader, signature)) if is_observed else None
+        act = CallModel(request, asker.lm, make, attempt)
         response = _NO_ANSWER
         try:
             response = yield from _call(act, adapter)

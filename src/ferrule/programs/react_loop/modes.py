@@ -6,11 +6,12 @@ A mode writes the request for a turn, reads its answer, and renders finished ste
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ferrule.errors import AdapterParseError
 from ferrule.programs.asking.ask import calls_in_text
+from ferrule.programs.asking.native_reader import NativeReader
 from ferrule.programs.instructions import loop_instructions
 from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention, take_intention, write_intention
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
@@ -49,8 +50,8 @@ class Mode(Protocol):
         ...
 
     @property
-    def reader(self) -> Callable[[], FieldReader] | None:
-        """Splits a streamed answer into fields; None for the adapter's own."""
+    def reader(self) -> Callable[[Adapter], FieldReader] | None:
+        """Makes what splits a streamed answer into fields; None for the adapter's own."""
         ...
 
     def request(self, steps: Sequence[Step]) -> Request:
@@ -150,16 +151,6 @@ class _TextMode(Record):
         return adapter.step_message(fields)
 
 
-class _ThoughtReader:
-    """Streams all text beside native calls as the model's thought."""
-
-    def feed(self, text: str) -> Sequence[tuple[str, str]]:
-        return (("next_thought", text),)
-
-    def finish(self) -> Sequence[tuple[str, str]]:
-        return ()
-
-
 class _NativeMode(Record):
     """Steps as native tool calls: an assistant message with the calls, and one tool message for each."""
 
@@ -174,7 +165,9 @@ class _NativeMode(Record):
     intention: bool
     """Whether the declarations ask for it."""
     observation_chars: int
-    reader: Callable[[], FieldReader] = _ThoughtReader
+
+    def reader(self, adapter: Adapter) -> FieldReader:
+        return NativeReader(partial(self.read, adapter), None, tuple(self.outputs.output_fields), last_call="finish")
 
     def request(self, steps: Sequence[Step]) -> Request:
         return self.request_after(self.messages(self.asker.adapter, steps))

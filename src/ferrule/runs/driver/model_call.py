@@ -10,7 +10,8 @@ from ferrule.errors import BadRequestError
 from ferrule.models.model import answer_of
 from ferrule.runs.journal.journal import Entry
 from ferrule.runs.observers import exchanges
-from ferrule.values.conversation.exchange import Delta, Response
+from ferrule.values.conversation.exchange import CallReader, Delta, Response
+from ferrule.values.conversation.thoughts import ThoughtSplitter
 from ferrule.values.record import replace
 from ferrule.values.run import event as events
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ferrule.runs.observers import Observers
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import ToolCall
+    from ferrule.values.conversation.exchange import CallPiece
+    from ferrule.values.conversation.thoughts import Kind
     from ferrule.values.run.act import CallModel
 
 
@@ -32,7 +35,8 @@ async def call_model(frame: Frame, slot: str, digest: str, act: CallModel) -> Re
         if tell is not None and frame.run.wants_deltas:
             response = await _stream(frame, tell, slot, act)
         else:
-            response = answer_of(lm, lm.complete(act.request) if frame.blocks else await lm.acomplete(act.request))
+            found = lm.complete(act.request) if frame.blocks else await lm.acomplete(act.request)
+            response = answer_of(lm, found, act.request)
     except BaseException as error:
         # As text: an error object would keep its traceback, and with it every frame of the program, alive in the history.
         exchanges.append((lm, act.request, f"{type(error).__name__}: {error}"))
@@ -83,34 +87,88 @@ def _with_ids(response: Response, slot: str) -> Response:
 
 
 class _Deltas:
-    """Reports the pieces of one streamed answer and keeps its final response."""
+    """Reports the pieces of one streamed answer, each once, and keeps its final response.
+
+    Text that is read for fields is kept back until one begins: it may be thoughts without an opening tag, or an answer without fields.
+    """
 
     def __init__(self, frame: Frame, tell: Observers, slot: str, act: CallModel) -> None:
         self._frame = frame
         self._tell = tell
         self._slot = slot
-        self._lm = act.lm
+        self._act = act
+        self._splitter = ThoughtSplitter(act.request)
         self._reader = act.reader() if act.reader is not None else None
+        self._kept: list[str] | None = []
+        """The text so far, while it may be thoughts or text without fields; None after the first field."""
+        self._has_fields = False
+        self._is_silent = True
+        """Whether no piece came: a model may stream nothing but its response."""
         self._response: Response | None = None
 
     def take(self, item: Delta | Response) -> None:
         self._frame.check()
         if isinstance(item, Response):
-            self._response = answer_of(self._lm, item)
+            self._response = answer_of(self._act.lm, item, self._act.request)
+            for delta in self._response.deltas() if self._is_silent else ():
+                self.take(delta)
+            self._take_pieces(self._splitter.finish())
             self._tell_fields(self._reader.finish() if self._reader is not None else ())
+            self._tell_kept()
             return
         if not isinstance(item, Delta):  # pyright: ignore[reportUnnecessaryIsInstance]  models of users yield anything
-            answer_of(self._lm, item)  # raises: the item is not a response
+            answer_of(self._act.lm, item)  # raises: the item is not a response
             return
+        self._is_silent = False
         if item.reasoning:
+            self._splitter.follow_reasoning()
             self._tell(events.ThoughtDelta(self._slot, item.reasoning))
         if item.text:
-            self._tell(events.TextDelta(self._slot, item.text))
-            self._tell_fields(self._reader.feed(item.text) if self._reader is not None else ())
+            self._take_pieces(self._splitter.feed(item.text))
+        if item.call is not None:
+            self._take_call(item.call)
+
+    def _take_pieces(self, pieces: Sequence[tuple[Kind, str]]) -> None:
+        for kind, piece in pieces:
+            if kind == "closed":
+                self._take_back()
+            elif kind == "thought":
+                self._tell(events.ThoughtDelta(self._slot, piece))
+            elif self._reader is None:
+                self._tell(events.TextDelta(self._slot, piece))
+            else:
+                if self._kept is not None:
+                    self._kept.append(piece)
+                self._tell_fields(self._reader.feed(piece))
+
+    def _take_call(self, piece: CallPiece) -> None:
+        self._tell_kept()
+        self._tell(events.CallDelta(self._slot, piece.index, piece.name, piece.arguments, piece.id))
+        if isinstance(self._reader, CallReader):
+            self._tell_fields(self._reader.feed_call(piece))
+
+    def _take_back(self) -> None:
+        """All the text so far were thoughts: the fields are read from the text behind them."""
+        if self._kept:
+            self._tell(events.ThoughtDelta(self._slot, "".join(self._kept).strip()))
+        elif self._has_fields:  # the thoughts held a draft of the answer
+            self._tell(events.AttemptFailed("The fields so far were a draft in the model's thoughts.", self._act.attempt))
+        self._reader = self._act.reader() if self._act.reader is not None else None
+        self._kept, self._has_fields = [], False
+
+    def _tell_kept(self) -> None:
+        if self._kept:
+            self._tell(events.TextDelta(self._slot, "".join(self._kept)))
+            self._kept.clear()
 
     def _tell_fields(self, pieces: Sequence[tuple[str, str]]) -> None:
         for name, piece in pieces:
-            self._tell(events.ThoughtDelta(self._slot, piece) if name in _THOUGHTS else events.FieldDelta(self._slot, name, piece))
+            self._kept = None
+            if name in _THOUGHTS:
+                self._tell(events.ThoughtDelta(self._slot, piece))
+            else:
+                self._has_fields = True
+                self._tell(events.FieldDelta(self._slot, name, piece))
 
     def whole(self) -> Response:
         if self._response is None:

@@ -69,6 +69,8 @@ def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = 
             is_first = False
             yield chunk({"role": "assistant", "content": ""})
         if isinstance(item, Delta):
+            if not item.text and not item.reasoning:
+                continue  # a piece of a call: the calls follow with the whole answer
             reasoning = {"reasoning_content": item.reasoning} if item.reasoning else {}
             yield chunk({**({"content": item.text} if item.text else {}), **reasoning})
             continue

@@ -1,10 +1,10 @@
-"""Requests to a model and its responses: `Request`, `Response`, `Delta`, `Usage`, `Capabilities`, `Shape`."""
+"""Requests to a model and its responses: `Request`, `Response`, `Delta`, `CallPiece`, `Usage`, `Capabilities`, `Shape`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.encoding.encode import json_bytes
@@ -175,12 +175,33 @@ class Response(Record):
         """The answer as an assistant message."""
         return Message("assistant", self.text or "", self.tool_calls, reasoning=self.reasoning or "", extra=self.extra)
 
+    def deltas(self) -> Iterator[Delta]:
+        """The answer as a stream that came at once."""
+        if self.text or self.reasoning:
+            yield Delta(self.text or "", self.reasoning or "")
+        for index, call in enumerate(self.tool_calls):
+            yield Delta(call=CallPiece(index, call.id or "", call.name, call.arguments_text))
+
+
+class CallPiece(Record):
+    """A piece of a streamed tool call."""
+
+    index: int
+    """Tells the calls of one answer apart: 0 for the first that began."""
+    id: str = ""
+    """The provider's id, as far as it is known."""
+    name: str = ""
+    """The tool's name, as far as it is known; complete when the arguments begin."""
+    arguments: str = ""
+    """The next piece of the arguments' JSON text."""
+
 
 class Delta(Record):
     """A piece of a streamed answer. A stream is any number of these, then one `Response` with the whole answer."""
 
     text: str = ""
     reasoning: str = ""
+    call: CallPiece | None = None
 
 
 class FieldReader(Protocol):
@@ -192,4 +213,13 @@ class FieldReader(Protocol):
 
     def finish(self) -> Sequence[tuple[str, str]]:
         """End the text; returns the pieces that were buffered because they might have become a marker."""
+        ...
+
+
+@runtime_checkable
+class CallReader(FieldReader, Protocol):
+    """A `FieldReader` of answers whose calls hold fields too."""
+
+    def feed_call(self, piece: CallPiece) -> Sequence[tuple[str, str]]:
+        """Take the next piece of a call; returns pieces as `feed` does."""
         ...

@@ -82,14 +82,17 @@ class ParseFinished(Event):
 
 
 class TextDelta(Event):
-    """A piece of the model's text."""
+    """A piece of text that is neither a field's value nor a thought. docs/streaming.md says when it comes."""
 
     call_id: str
     text: str
 
 
 class FieldDelta(Event):
-    """A piece of one output field's value."""
+    """A piece of one output field's value: of a text, or of the JSON of any other value.
+
+    The pieces of one `call_id` join to the value; a later model call starts again.
+    """
 
     call_id: str
     field: str
@@ -97,10 +100,24 @@ class FieldDelta(Event):
 
 
 class ThoughtDelta(Event):
-    """A piece of the model's reasoning: from a reasoning field, or from the provider's reasoning text."""
+    """A piece of the model's thoughts: a reasoning field, the provider's reasoning, `<think>` tags, or the text beside calls of `ReAct`."""
 
     call_id: str
     text: str
+
+
+class CallDelta(Event):
+    """A piece of a native tool call. The call may still be changed or refused before it runs; see `CallStarted`."""
+
+    call_id: str
+    index: int
+    """Tells the calls of one answer apart: 0 for the first that began."""
+    name: str
+    """The tool's name, as far as it is known; complete when the arguments begin."""
+    text: str
+    """The next piece of the arguments' JSON text."""
+    tool_call_id: str = ""
+    """The provider's id, as far as it is known."""
 
 
 class ModelAnswered(Event):

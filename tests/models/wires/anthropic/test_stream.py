@@ -13,7 +13,7 @@ from ferrule.errors import LMError, MissingContentError, RateLimitError, Refusal
 from ferrule.models.wires.anthropic.codec import read
 from ferrule.models.wires.anthropic.stream import Assembly
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.conversation.exchange import Delta, Response, Usage
+from ferrule.values.conversation.exchange import CallPiece, Delta, Response, Usage
 
 HEAD = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m"}
 
@@ -97,7 +97,15 @@ WHOLE = read(BODY)
 def test_a_stream_gives_deltas_and_what_the_whole_body_gives():
     """L3, E30: interleaved calls, arguments in pieces, a signature, pings and unknown events between."""
     deltas, response = assembled(FULL)
-    assert deltas == [Delta("", "Hm, "), Delta("", "ja"), Delta("Hellö "), Delta("wörld 🌍")]
+    calls = [
+        CallPiece(0, "toolu_a", "get_weather", ""),
+        CallPiece(1, "toolu_b", "get_time", ""),
+        CallPiece(0, "toolu_a", "get_weather", '{"city"'),
+        CallPiece(1, "toolu_b", "get_time", '{"zone": '),
+        CallPiece(0, "toolu_a", "get_weather", ': "Paris"}'),
+        CallPiece(1, "toolu_b", "get_time", '"CET"}'),
+    ]
+    assert deltas == [Delta("", "Hm, "), Delta("", "ja"), Delta("Hellö "), Delta("wörld 🌍"), *[Delta(call=each) for each in calls]]
     assert response == WHOLE
     assert response.raw == BODY
     assert response.usage == Usage(8, 7, 3, 1)

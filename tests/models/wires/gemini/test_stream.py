@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.errors import BadRequestError, LMError, MissingContentError, RateLimitError, RefusalError, UnavailableError
+from ferrule.errors import LMError, MissingContentError, RateLimitError, RefusalError, UnavailableError
 from ferrule.models.wires.gemini.codec import read, render
 from ferrule.models.wires.gemini.stream import Assembly
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.conversation.exchange import Delta, Request, Response, Usage
+from ferrule.values.conversation.exchange import CallPiece, Delta, Request, Response, Usage
 from ferrule.values.conversation.message import Message, Messages
 
 
@@ -74,7 +74,9 @@ WHOLE = Response(
 def test_a_stream_gives_deltas_and_the_whole():
     """L3, E30: text and thoughts in pieces, calls whole, a reason before the counts."""
     deltas, response = assembled(FULL)
-    assert deltas == [Delta("", "Hm, "), Delta("", "well."), Delta("Hellö "), Delta("wörld 🌍"), Delta(" now")]
+    calls = [CallPiece(0, "a", "get_weather", '{"city":"Paris"}'), CallPiece(1, "", "get_time", '{"zone":"CET"}')]
+    told = [Delta("", "Hm, "), Delta("", "well."), Delta("Hellö "), Delta("wörld 🌍"), Delta(" now")]
+    assert deltas == [*told, *[Delta(call=each) for each in calls]]
     assert response == WHOLE
 
 
@@ -146,7 +148,7 @@ def test_events_of_other_kinds_are_passed_over():
         (b"", UnavailableError),
         (sent(chunk({"text": "a"})), UnavailableError),
         (sent(chunk(CALL, finish="FINISH_REASON_UNSPECIFIED")), UnavailableError),
-        (sent(chunk({"text": "a"}), 'data: {"candidates"'), BadRequestError),
+        (sent(chunk({"text": "a"}), 'data: {"candidates"'), UnavailableError),
         (sent(chunk({"text": "a"}), {"error": {"code": 429, "message": "x", "status": "RESOURCE_EXHAUSTED"}}), RateLimitError),
         (sent({"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}), UnavailableError),
         (sent({"promptFeedback": {"blockReason": "SAFETY"}}), RefusalError),

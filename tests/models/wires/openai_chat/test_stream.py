@@ -13,7 +13,7 @@ from ferrule.models.wires.openai_chat.codec import read
 from ferrule.models.wires.openai_chat.stream import Assembly
 from ferrule.testing.server.openai_chat import events
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.conversation.exchange import Delta, Response, Usage
+from ferrule.values.conversation.exchange import CallPiece, Delta, Response, Usage
 
 
 def sent(*chunks: dict | str | bytes, newline: str = "\n", done: bool = True) -> bytes:
@@ -77,7 +77,15 @@ WHOLE = Response(
 def test_a_stream_gives_deltas_and_the_whole():
     """L3, E30: interleaved calls, split names and arguments, ids in first chunks only, a usage chunk."""
     deltas, response = assembled(FULL)
-    assert deltas == [Delta("", "Hm, "), Delta("Hellö "), Delta("wörld 🌍")]
+    calls = [
+        CallPiece(0, "call_a", "get_", ""),
+        CallPiece(1, "call_b", "get_", ""),
+        CallPiece(0, "call_a", "get_weather", '{"city"'),
+        CallPiece(1, "call_b", "get_time", '{"zone": '),
+        CallPiece(0, "call_a", "get_weather", ': "Paris"}'),
+        CallPiece(1, "call_b", "get_time", '"CET"}'),
+    ]
+    assert deltas == [Delta("", "Hm, "), Delta("Hellö "), Delta("wörld 🌍"), *[Delta(call=each) for each in calls]]
     assert response == WHOLE
 
 

@@ -242,7 +242,10 @@ def test_any_answer_is_read_as_it_was_written(text, reasoning, calls, is_refused
     pieces = [*(Delta(each) for each in text or ""), *(Delta("", each) for each in reasoning or "")]
     random.shuffle(pieces)
     deltas, found = streamed(*pieces, response)
-    assert deltas == pieces
+    assert [delta for delta in deltas if delta.call is None] == pieces
+    assert ["".join(each.call.arguments for each in deltas if each.call and each.call.index == i) for i in range(len(calls))] == [
+        call.arguments_text for call in calls
+    ]
     assert found == response
 
 

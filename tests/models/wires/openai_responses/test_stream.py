@@ -20,7 +20,7 @@ from ferrule.errors import (
 from ferrule.models.wires.openai_responses.codec import read
 from ferrule.models.wires.openai_responses.stream import Assembly
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.conversation.exchange import Delta, Response, Usage
+from ferrule.values.conversation.exchange import CallPiece, Delta, Response, Usage
 from ferrule.values.record import replace
 
 
@@ -99,7 +99,16 @@ WHOLE = read(BODY)
 def test_a_stream_gives_deltas_and_the_whole():
     """L3, E30."""
     deltas, response = assembled(FULL)
-    assert deltas == [Delta("", "Hm, "), Delta("", "\n\nso."), Delta("Hellö "), Delta("wörld 🌍")]
+    calls = [  # in the order in which they began
+        CallPiece(0, "call_3", "get_time", ""),
+        CallPiece(1, "call_2", "get_weather", ""),
+        CallPiece(1, "call_2", "get_weather", '{"city"'),
+        CallPiece(0, "call_3", "get_time", '{"zone": '),
+        CallPiece(1, "call_2", "get_weather", ': "Paris"}'),
+        CallPiece(0, "call_3", "get_time", '"CET"}'),
+    ]
+    told = [Delta("", "Hm, "), Delta("", "\n\nso."), Delta("Hellö "), Delta("wörld 🌍")]
+    assert deltas == [*told, *[Delta(call=each) for each in calls]]
     assert response == WHOLE
     assert (response.text, response.reasoning) == ("".join(each.text for each in deltas), "".join(each.reasoning for each in deltas))
     assert response.usage == Usage(5, 7, 3, 1)

@@ -15,7 +15,8 @@ from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.anthropic.codec import read
 from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
-from ferrule.values.conversation.exchange import Delta, Response
+from ferrule.values.conversation.exchange import CallPiece, Delta, Response
+from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,8 @@ class _Block:
     """A block that comes in pieces."""
 
     start: Json
+    call: int | None = None
+    """Which call of the answer it is, if it is one."""
     pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     citations: list[Any] = field(default_factory=list[Any])
 
@@ -40,6 +43,10 @@ class _Block:
         if delta.get("type") == "citations_delta":
             self.citations.append(delta.get("citation"))
         return name, piece
+
+    def piece(self, arguments: str) -> Delta:
+        """The next piece of a call's arguments."""
+        return Delta(call=CallPiece(self.call or 0, text_of(self.start.get("id")) or "", text_of(self.start.get("name")) or "", arguments))
 
     def whole(self) -> Json:
         block = dict(self.start)
@@ -82,7 +89,12 @@ class Assembly(EventAssembly):
             case "content_block_delta":
                 block = self._blocks.get(_index(event))
                 if block is not None:
-                    yield from _delta(*block.take(mapping(event.get("delta"))))
+                    name, piece = block.take(mapping(event.get("delta")))
+                    if piece and block.call is not None and name == "partial_json":
+                        yield block.piece(piece)
+                    yield from _delta(name, piece)
+            case "content_block_stop":
+                yield from self._stopped(event)
             case "message_delta":
                 self._body.update(mapping(event.get("delta")))
                 self._count(event.get("usage"))
@@ -93,9 +105,18 @@ class Assembly(EventAssembly):
 
     def _started(self, event: Json) -> Iterator[Delta]:
         block = mapping(event.get("content_block"))
-        self._blocks[_index(event)] = _Block(block)
+        is_call = block.get("type") == "tool_use"
+        begun = sum(each.call is not None for each in self._blocks.values())
+        self._blocks[_index(event)] = made = _Block(block, begun if is_call else None)
+        if is_call:
+            yield made.piece("")
         for name in ("text", "thinking"):
             yield from _delta(name, text_of(block.get(name)) or "")
+
+    def _stopped(self, event: Json) -> Iterator[Delta]:
+        block = self._blocks.get(_index(event))
+        if block is not None and block.call is not None and not block.pieces and (whole := block.start.get("input")):
+            yield block.piece(whole if isinstance(whole, str) else json_text(whole))  # from a server that sends calls whole
 
     def _count(self, usage: Any) -> None:
         """Counts are totals so far; a later event may omit some."""

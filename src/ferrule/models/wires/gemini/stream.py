@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.gemini.codec import block_of, finish_of, read
-from ferrule.models.wires.gemini.parts import present
+from ferrule.models.wires.gemini.parts import present, read_parts
 from ferrule.models.wires.payload import Json, decode_event, list_of, mapping, text_of
-from ferrule.values.conversation.exchange import Delta, Response
+from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +28,8 @@ class Assembly(EventAssembly):
         self._body: Json = {}
         self._candidate: Json = {}
         self._parts: list[Json] = []
+        self._begun = 0
+        """The number of calls so far."""
 
     def response(self) -> Response:
         """The whole answer; raises `UnavailableError` if no event said why it ended."""
@@ -52,6 +54,9 @@ class Assembly(EventAssembly):
             text = text_of(part.get("text"))
             if text:
                 yield Delta("", text) if part.get("thought") else Delta(text)
+            for call in read_parts([part]).calls:
+                yield Delta(call=CallPiece(self._begun, call.id or "", call.name, call.arguments_text))
+                self._begun += 1
 
 
 def _joined(parts: list[Json]) -> list[Json]:

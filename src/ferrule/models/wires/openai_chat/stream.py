@@ -15,7 +15,7 @@ from ferrule.models.http.errors import payload_error
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.openai_chat.codec import content_of, read
 from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
-from ferrule.values.conversation.exchange import Delta, Response
+from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
@@ -27,12 +27,14 @@ class _Call:
     """A tool call that comes in pieces."""
 
     index: int
+    place: int = 0
+    """How many calls began before it. Some servers send the same index for all."""
     id: str = ""
     names: list[str] = field(default_factory=list[str])
     arguments: list[str] = field(default_factory=list[str])
     extra: Any = None
 
-    def take(self, entry: Json) -> None:
+    def take(self, entry: Json) -> Delta:
         function = mapping(entry.get("function"))
         call_id, name, arguments = entry.get("id"), function.get("name"), function.get("arguments")
         repeated = isinstance(call_id, str) and call_id != "" and call_id == self.id
@@ -41,9 +43,11 @@ class _Call:
         # Pieces of a name add up; but servers that repeat the id in every chunk, or send it once, may repeat the whole name too.
         if isinstance(name, str) and not ((repeated or any(self.arguments)) and name == self.name):
             self.names = [name] if any(self.arguments) and name in self.names else [*self.names, name]
-        if arguments is not None:
-            self.arguments.append(arguments if isinstance(arguments, str) else json_text(arguments))
+        piece = "" if arguments is None else arguments if isinstance(arguments, str) else json_text(arguments)
+        if piece:
+            self.arguments.append(piece)
         self.extra = entry.get("extra_content") or self.extra
+        return Delta(call=CallPiece(self.place, self.id, self.name, piece))
 
     @property
     def name(self) -> str:
@@ -132,19 +136,19 @@ class Assembly(EventAssembly):
             self._refusal.append(cast("str", piece["refusal"]))
         if isinstance(piece.get("reasoning_details"), list):
             self._details.extend(piece["reasoning_details"])
-        entries = piece.get("tool_calls")
-        if isinstance(entries, list):
-            for entry in cast("list[Any]", entries):
-                self._slot(mapping(entry)).take(mapping(entry))
-        else:
-            self._no_calls = entries or self._no_calls
-        if isinstance(piece.get("function_call"), dict):
-            self._function = self._function or _Call(0)
-            self._function.take({"function": piece["function_call"]})
         if content or thought:
             self._text.append(content or "")
             self._thoughts.append(thought or "")
             yield Delta(content or "", thought or "")
+        entries = piece.get("tool_calls")
+        if isinstance(entries, list):
+            for entry in cast("list[Any]", entries):
+                yield self._slot(mapping(entry)).take(mapping(entry))
+        else:
+            self._no_calls = entries or self._no_calls
+        if isinstance(piece.get("function_call"), dict):
+            self._function = self._function or _Call(0)
+            yield self._function.take({"function": piece["function_call"]})
 
     def _slot(self, entry: Json) -> _Call:
         """The call of a piece: by its index, or if a server sends none (or always 0) by its id or its name."""
@@ -155,6 +159,6 @@ class Assembly(EventAssembly):
             known = self._calls[-1] if self._calls else None
             index = self._calls[-1].index + 1 if self._calls else 0
         if known is None or known.is_before(entry):
-            known = _Call(index)
+            known = _Call(index, len(self._calls))
             self._calls.append(known)
         return known

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.models.http.sse import EventAssembly
 from ferrule.models.wires.openai_responses.codec import error_of, read
 from ferrule.models.wires.payload import Json, decode_event, list_of, mapping, text_of
-from ferrule.values.conversation.exchange import Delta, Response
+from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,6 +25,7 @@ _PIECES: Mapping[str, tuple[str, str, str, str]] = {
     "response.function_call_arguments": ("function_call", "", "", "arguments"),
 }
 """Streamed parts by the name of their events without `.delta` and `.done`: the item's type, its list, the part's type, the key."""
+_ARGUMENTS = "response.function_call_arguments"
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
@@ -37,10 +38,17 @@ class _Item:
     parts: dict[tuple[str, int], list[str]] = field(default_factory=dict[tuple[str, int], "list[str]"])
     """By the name of their events and their index."""
     is_whole: bool = False
+    call: int | None = None
+    """Which call of the answer it is, if it is one."""
 
     def take(self, item: Json, *, is_whole: bool) -> None:
         if item:
             self.fields, self.is_whole = item, is_whole
+
+    def piece(self, arguments: str) -> Delta:
+        """The next piece of a call's arguments."""
+        call_id = text_of(self.fields.get("call_id")) or text_of(self.fields.get("id")) or ""
+        return Delta(call=CallPiece(self.call or 0, call_id, text_of(self.fields.get("name")) or "", arguments))
 
     def whole(self) -> Json:
         if self.is_whole:
@@ -86,7 +94,7 @@ class Assembly(EventAssembly):
             self._body = {**self._body, **mapping(event.get("response"))}
             self.is_done = kind in _LAST
         elif name == "response.output_item":
-            self._item(event).take(mapping(event.get("item")), is_whole=verb == "done")
+            yield from self._call(self._item(event), mapping(event.get("item")), is_whole=verb == "done")
         elif name in _PIECES:
             yield from self._piece(event, name, verb)
 
@@ -98,6 +106,23 @@ class Assembly(EventAssembly):
         if key not in self._items:
             self._items[key] = _Item(index if type(index) is int else len(self._items))
         return self._items[key]
+
+    def _call(self, item: _Item, fields: Json, *, is_whole: bool) -> Iterator[Delta]:
+        """Take an item that begins or is complete; if it is a call, its beginning or the rest of it."""
+        item.take(fields, is_whole=is_whole)
+        if fields.get("type") != "function_call":
+            return
+        pieces = item.parts.setdefault((_ARGUMENTS, 0), [])
+        arguments, known = text_of(fields.get("arguments")) or "", "".join(pieces)
+        rest = arguments.removeprefix(known) if arguments.startswith(known) else ""
+        if item.call is None or rest:
+            self._number(item)
+            pieces.append(rest)
+            yield item.piece(rest)
+
+    def _number(self, item: _Item) -> None:
+        if item.call is None:
+            item.call = sum(each.call is not None for each in self._items.values())
 
     def _piece(self, event: Json, name: str, verb: str) -> Iterator[Delta]:
         item = self._item(event)
@@ -115,7 +140,10 @@ class Assembly(EventAssembly):
             pieces.append(value)
         if not value:
             return
-        if name == "response.output_text":
+        if name == _ARGUMENTS:
+            self._number(item)
+            yield item.piece(value)
+        elif name == "response.output_text":
             yield Delta(value)
         elif _PIECES[name][0] == "reasoning":
             thought = (item.place, part)
