@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from pydantic import field_validator, model_validator
 from ferrule import (
     AdapterParseError,
     ChainOfThought,
+    ChatAdapter,
     ConfigurationError,
+    Image,
     InputField,
+    JSONAdapter,
     Limits,
     OutputField,
     Predict,
@@ -21,8 +25,10 @@ from ferrule import (
     Response,
     ScriptedLM,
     Signature,
+    Text,
     ToolCall,
     ToolRetry,
+    XMLAdapter,
     context,
 )
 
@@ -170,7 +176,6 @@ def test_a_plain_answer_that_a_validator_refuses_does_not_end_the_loop():
 
 
 def test_validators_survive_changes_of_the_signature_and_pickling():
-    import pickle
 
     changed = Priced.with_instructions("Other words.").append("note", OutputField(), str)
     again = pickle.loads(pickle.dumps(changed))
@@ -315,3 +320,47 @@ def test_that_a_model_writes_calls_as_text_is_logged_once_for_each_model(caplog:
             lm.name = "scripted/writes-text"
             agent()(question="2+3?", lm=lm)
     assert sum("wrote its calls as text" in record.getMessage() for record in caplog.records) == 1
+
+
+# -- what the extractor sees, and what a step keeps ---------------------------------------------------------------
+
+PIXEL = Image.from_bytes(b"\x89PNG\r\n\x1a\n", "image/png")
+
+
+def snap(name: str) -> dict[str, Any]:
+    """Take a picture."""
+    return {"caption": name, "image": PIXEL}
+
+
+@pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()], ids=["chat", "json", "xml"])
+def test_pictures_of_the_trajectory_reach_the_extractor_as_pictures(adapter: Any):
+    lm = ScriptedLM(
+        [
+            native_step("", "snap", {"name": "a cat"}),
+            native_step("", "snap", {"name": "a dog"}),
+            native_step("", "finish", {}),
+            lambda request: request.form.write({"reasoning": "", "answer": "two"}),
+        ]
+    )
+    with context(adapter=adapter):
+        assert ReAct("q -> answer", [snap], native=True)(q="?", lm=lm).answer == "two"
+    asked = [
+        part for message in lm.requests[-1].messages if message.role == "user" for part in message.content if not isinstance(part, str)
+    ]
+    assert [part for part in asked if isinstance(part, Image)] == [PIXEL, PIXEL]
+    text = "".join(part.text for part in asked if isinstance(part, Text))
+    assert text.index("a cat") < text.index("a dog")
+    assert "q" in text
+
+
+def test_an_observation_keeps_the_tools_own_value():
+    lm = ScriptedLM([native_step("", "pair", {}), native_step("", "finish", {"answer": "a"})])
+
+    def pair() -> tuple[int, set[int]]:
+        """Return two values."""
+        return 1, {2}
+
+    trajectory = ReAct("q -> answer", [pair], native=True)(q="?", lm=lm).trajectory
+    assert trajectory["observation_0"] == "[1, [2]]" or trajectory["observation_0"] == "[1,[2]]"
+    assert trajectory["observation_0"].value == (1, {2})
+    assert pickle.loads(pickle.dumps(trajectory["observation_0"])).value == (1, {2})

@@ -35,6 +35,7 @@ from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.convert import content_of
+from ferrule.values.content.parts import Part, Text, content_text
 from ferrule.values.conversation.history import History
 from ferrule.values.conversation.message import Message
 from ferrule.values.record import Log, Record, replace
@@ -46,6 +47,7 @@ from ferrule.values.signatures.compiled import InvalidOutputsError
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
+    from ferrule.adapters.adapter import Adapter
     from ferrule.programs.react_loop.agent import Agent
     from ferrule.programs.tool_use.live import LiveTools
     from ferrule.runs.limits import Limits
@@ -87,8 +89,7 @@ def _extract(agent: Agent, asker: Asker, values: Mapping[str, Any], loop: _Loop)
     own = {} if agent.extract.predict.lm is not None else {"lm": asker.lm}
     rounds = 0
     while True:
-        steps = (asker.adapter.step_message(_entries(step, i)).text for i, step in enumerate(loop.shown))
-        trajectory = RenderedText("\n\n".join(steps), asker.adapter)
+        trajectory = _rendered(asker.adapter, loop.shown)
         try:
             found = yield from agent.extract.flow(**values, trajectory=trajectory, **own)
         except ContextOverflowError:
@@ -315,5 +316,19 @@ def _shorten_step(step: Step, limit: int) -> Step:
     return replace(step, results=tuple(replace(result, content=shorten(result.content, limit)) for result in step.results))
 
 
+def _rendered(adapter: Adapter, steps: Sequence[Step]) -> RenderedText | list[Part]:
+    """The steps for the extractor: text, or parts if a tool returned pictures and the like."""
+    contents = [adapter.step_message(_entries(step, i)).content for i, step in enumerate(steps)]
+    if all(isinstance(content, str) for content in contents):
+        return RenderedText("\n\n".join(map(content_text, contents)), adapter)
+    parts: list[Part] = []
+    for content in contents:
+        parts += [Text(text="\n\n")] if parts else []
+        parts += [Text(text=content)] if isinstance(content, str) else content
+    return parts
+
+
 def _entries(step: Step, i: int) -> dict[str, Any]:
-    return {f"{key}_{i}": step.entry(key) for key in ("thought", "tool_name", "tool_args", "observation")}
+    entries = {f"{key}_{i}": step.entry(key) for key in ("thought", "tool_name", "tool_args")}
+    contents: list[Any] = [result.content for result in step.results]
+    return {**entries, f"observation_{i}": contents[0] if len(contents) == 1 else contents or None}

@@ -21,6 +21,19 @@ _KEYS = ("thought", "tool_name", "tool_args", "observation")
 _KEY = re.compile(rf"({'|'.join(_KEYS)})_(0|[1-9][0-9]{{0,8}})")
 
 
+class Observation(str):
+    """What a model was shown of a call's result. `value` is what the tool itself returned; None after a replay."""
+
+    __slots__ = ("value",)
+    value: Any
+
+    def __new__(cls, text: str, value: Any = None) -> Self:
+        """The text, and the tool's value."""
+        made = super().__new__(cls, text)
+        made.value = value
+        return made
+
+
 class Step(Record):
     """One turn of a loop: the model's thought, its calls, and their results in the same order."""
 
@@ -38,7 +51,7 @@ class Step(Record):
         elif key == "tool_args":
             found = [call.args for call in self.calls]
         else:
-            found = [content_text(result.content) for result in self.results]
+            found = [Observation(content_text(result.content), result.value) for result in self.results]
         # A step without a call (an answer that could not be parsed) still has its four entries.
         return found[0] if len(found) == 1 else found or (None if key != "tool_args" else {})
 
