@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule.errors import ConfigurationError, LMError, UnavailableError
-from ferrule.models.providers import address, capabilities_of, check_settings, choose, key_for
+from ferrule.models.providers import address, capabilities_of, check_settings, check_spelling, choose, key_for
 from ferrule.models.turns import Turns, TurnsLM
 from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.conversation.thoughts import split_thoughts
@@ -60,7 +60,7 @@ class LM(TurnsLM):
         from ferrule.models.wires import wire as wires
 
         self._provider, self._model = choose(model, base_url, settings.pop("model", None), wire)
-        check_settings(settings)
+        check_spelling(settings)
         self._key = api_key
         self._needs_key = base_url is None
         self.name = f"{self._provider.name}/{self._model}"
@@ -142,7 +142,7 @@ class LM(TurnsLM):
 
     def copy(self, **settings: Any) -> Self:
         """The same model, over the same connections, with other settings."""
-        check_settings(settings)
+        check_spelling(settings)
         return super().copy(**settings)
 
     def close(self) -> None:

@@ -130,6 +130,8 @@ _ELSEWHERE = {
     "cache": "ferrule caches no answers; `RecordLM` and `ReplayLM` replay them.",
     "n": "ferrule reads one answer per request; ask several times for several.",
     "functions": "Give tools to the program.",
+    "model_type": "ferrule knows the protocol by the provider; `LM(..., wire=...)` names another one.",
+    "callbacks": "Observers are set by `configure(callbacks=[...])`.",
     "apikey": "It is called `api_key`.",
     "key": "It is called `api_key`.",
     "token": "It is called `api_key`.",
@@ -141,6 +143,13 @@ _MAKERS = frozenset({
 })  # fmt: skip
 """The arguments of `LM` that are no settings."""
 _NO_SETTINGS = _MAKERS.union(_ELSEWHERE)
+_COMMON = frozenset({
+    "extra", "frequency_penalty", "logit_bias", "logprobs", "max_completion_tokens", "max_output_tokens", "max_tokens", "metadata", "min_p",
+    "parallel_tool_calls", "presence_penalty", "prompt_cache", "prompt_cache_key", "reasoning", "reasoning_effort", "repetition_penalty",
+    "seed", "service_tier", "stop", "store", "temperature", "thinking", "tool_choice", "top_k", "top_logprobs", "top_p", "typical_p",
+    "user", "verbosity",
+})  # fmt: skip
+"""Settings that many providers know."""
 _SECRET = frozenset({"api_key", "apikey", "key", "token", "headers"})
 """Those that may hold a key."""
 
@@ -215,6 +224,21 @@ def check_settings(settings: Iterable[str]) -> None:
             raise ConfigurationError(msg)
         if name in _ELSEWHERE:
             raise ConfigurationError(f"`{name}` is no setting of a model. {_ELSEWHERE[name]}")
+
+
+def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None:
+    """`check_settings`, and raise for a name that looks like another setting, or like one of the `options` of a program."""
+    check_settings(settings)
+    for name in settings:
+        if name in options:
+            raise ConfigurationError(f"`{name}` is no setting of a model, and this program has no such option.")
+        if name not in _COMMON:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, [*options, *sorted(_COMMON | _MAKERS)], n=1, cutoff=0.8)
+            if close:
+                hint = f"Did you mean `{close[0]}`? A setting of your provider with this very name goes into `extra={{{name!r}: ...}}`."
+                raise ConfigurationError(f"`{name}` is no known setting. {hint}")
 
 
 def check_saved(settings: Iterable[str]) -> None:

@@ -34,6 +34,22 @@ if TYPE_CHECKING:
 
 Validator = TypeVar("Validator", bound="Callable[[Any], None]")
 _OWN = ("lm", "config", "demos", "max_turns")
+OPTIONS = (
+    *(
+        "auto_execute_tools",
+        "config",
+        "demos",
+        "enable_user_clarification",
+        "intention",
+        "limits",
+        "lm",
+        "max_iters",
+        "max_turns",
+        "native",
+    ),
+    *("policy", "signature", "tools"),
+)
+"""The options of all programs here: one that a program does not take is no setting of its model."""
 
 
 class Predict(Module):
@@ -76,9 +92,10 @@ class Predict(Module):
         self.native = native
         self.lm = config.pop("lm", None)
         if config:
-            from ferrule.models.providers import check_saved  # late: few programs have settings of their own
+            from ferrule.models.providers import check_saved, check_spelling  # late: few programs have settings of their own
 
             check_saved(config)
+            check_spelling(config, OPTIONS)
         self.config = config
         self.toolbox = Toolbox.of(tools)
         self.output_validators: list[Callable[[Any], None]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from agent_script import STEPS, fields, native_step, text_step
 from pydantic import field_validator, model_validator
 
 from ferrule import (
+    LM,
     AdapterParseError,
     ChainOfThought,
     ChatAdapter,
@@ -364,3 +366,27 @@ def test_an_observation_keeps_the_tools_own_value():
     assert trajectory["observation_0"] == "[1, [2]]" or trajectory["observation_0"] == "[1,[2]]"
     assert trajectory["observation_0"].value == (1, {2})
     assert pickle.loads(pickle.dumps(trajectory["observation_0"])).value == (1, {2})
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Predict("q -> a", max_turn=3), "Did you mean `max_turns`?"),
+        (lambda: agent(max_iter=3), "Did you mean `max_iters`?"),
+        (lambda: Predict("q -> a", max_iters=3), "this program has no such option"),
+        (lambda: Predict("q -> a", temprature=0), "Did you mean `temperature`?"),
+        (lambda: LM("openai/x", max_token=3), "Did you mean `max_tokens`?"),
+        (lambda: LM("openai/x", model_type="chat"), "wire="),
+        (lambda: Predict("q -> a", model_type="chat"), "wire="),
+        (lambda: Predict("q -> a", cache=False), "caches no answers"),
+    ],
+    ids=["max_turn", "max_iter", "max_iters", "temprature", "max_token", "model_type of a model", "model_type of a program", "cache"],
+)
+def test_a_keyword_that_looks_like_an_option_is_refused_with_the_nearest_name(make: Any, said: str):
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        make()
+
+
+def test_settings_that_only_a_provider_knows_pass():
+    program = Predict("q -> a", top_k=3, chat_template_kwargs={"enable_thinking": False}, extra={"max_turn": 1})
+    assert program.config["top_k"] == 3
