@@ -27,8 +27,8 @@ _HOMES = {
     "ferrule.values.calls.context": ("Context", "NotDone", "Unknown"),
     "ferrule.values.run.event": (
         "AttemptFailed", "CallDelta", "CallFinished", "CallProgress", "CallStarted", "Custom", "Decided", "Event", "FieldDelta",
-        "Formatted", "ModelAnswered", "ModelCalled", "ParseFinished", "ParseStarted", "QuestionAsked", "Resumed", "RuleUsed", "RunFinished",
-        "RunStarted", "StepFinished", "TextDelta", "ThoughtDelta",
+        "Formatted", "ModelAnswered", "ModelCalled", "ModelFellBack", "ParseFinished", "ParseStarted", "QuestionAsked", "Resumed",
+        "RuleUsed", "RunFinished", "RunStarted", "StepFinished", "TextDelta", "ThoughtDelta",
     ),
     "ferrule.values.conversation.exchange": ("CallPiece", "Capabilities", "Delta", "Request", "Response", "Usage"),
     "ferrule.values.conversation.history": ("History",),
@@ -54,6 +54,7 @@ _HOMES = {
     "ferrule.adapters.chat": ("ChatAdapter",),
     "ferrule.adapters.json_object": ("JSONAdapter",),
     "ferrule.adapters.xml_tags": ("XMLAdapter",),
+    "ferrule.models.fallback": ("FallbackLM",),
     "ferrule.models.hosted": ("LM",),
     "ferrule.models.model": ("BaseLM",),
     "ferrule.testing.offline.model": ("AutoLM", "OfflineLM"),

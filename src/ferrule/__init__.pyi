@@ -56,6 +56,7 @@ from ferrule.errors import ToolTimeoutError as ToolTimeoutError
 from ferrule.errors import TooManyFaultsError as TooManyFaultsError
 from ferrule.errors import UnavailableError as UnavailableError
 from ferrule.errors import UnknownToolError as UnknownToolError
+from ferrule.models.fallback import FallbackLM as FallbackLM
 from ferrule.models.hosted import LM as LM
 from ferrule.models.model import BaseLM as BaseLM
 from ferrule.programs.lifecycle.resume import ResumeState as ResumeState
@@ -158,6 +159,7 @@ from ferrule.values.run.event import FieldDelta as FieldDelta
 from ferrule.values.run.event import Formatted as Formatted
 from ferrule.values.run.event import ModelAnswered as ModelAnswered
 from ferrule.values.run.event import ModelCalled as ModelCalled
+from ferrule.values.run.event import ModelFellBack as ModelFellBack
 from ferrule.values.run.event import ParseFinished as ParseFinished
 from ferrule.values.run.event import ParseStarted as ParseStarted
 from ferrule.values.run.event import QuestionAsked as QuestionAsked

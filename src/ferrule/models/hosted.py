@@ -35,6 +35,9 @@ class LM(TurnsLM):
     `openai_responses`, `anthropic` or `gemini`. `strict_tools=True` makes the provider keep calls to their schemas, if its strict mode
     supports the schema (`ferrule lint` says which). Anthropic caches prompts unless `prompt_cache=False`.
 
+    `max_concurrency` and `requests_per_minute` bound the requests of this model and its copies together, in all threads and event loops of
+    the process; requests wait in their order.
+
     The key is read from the provider's environment variable with each request, unless `api_key` is given; it is never shown, logged or
     pickled. All other keywords (`temperature`, `max_tokens`, ...) are settings that go to the provider; `extra={...}` goes unchecked.
     """
@@ -52,10 +55,13 @@ class LM(TurnsLM):
         read_timeout_s: float | None = 300.0,
         timeout_s: float | None = 600.0,
         max_retries: int = 2,
+        max_concurrency: int | None = None,
+        requests_per_minute: int | None = None,
         capabilities: Capabilities | None = None,
         strict_tools: bool = False,
         **settings: Any,
     ) -> None:
+        from ferrule.models.http.pace import Pace
         from ferrule.models.http.transport import HTTPTransport, Timeouts
         from ferrule.models.wires import wire as wires
 
@@ -77,6 +83,7 @@ class LM(TurnsLM):
             headers=headers,
             timeouts=Timeouts(connect_timeout_s, read_timeout_s, timeout_s),
             max_retries=max_retries,
+            pace=Pace(max_concurrency, requests_per_minute),
         )
 
     @staticmethod

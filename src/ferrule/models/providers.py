@@ -139,7 +139,7 @@ _ELSEWHERE = {
 
 _MAKERS = frozenset({
     "model", "base_url", "wire", "api_key", "headers", "connect_timeout_s", "read_timeout_s", "timeout_s", "max_retries", "capabilities",
-    "strict_tools",
+    "strict_tools", "max_concurrency", "requests_per_minute",
 })  # fmt: skip
 """The arguments of `LM` that are no settings."""
 _NO_SETTINGS = _MAKERS.union(_ELSEWHERE)

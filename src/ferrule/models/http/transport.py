@@ -14,6 +14,7 @@ from ferrule.errors import BadRequestError, ConfigurationError, LMError, Unavail
 from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.errors import add_advice, redact_error, redact_key, status_error
 from ferrule.models.http.exchange import NEVER, Trace, check_time, reading_until
+from ferrule.models.http.pace import Pace
 from ferrule.models.providers import public
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ T = TypeVar("T")
 _LONGEST_WAIT_S = 60.0
 """A provider that asks for a longer wait is not tried again; the error says how long the wait would be."""
 _DEFAULT_TIMEOUTS = Timeouts()
+_NO_PACE = Pace()
 _BACKOFF: Mapping[str, Any] = {"timeout": None, "wait_initial": 0.5, "wait_max": 20.0, "wait_jitter": 0.5}
 _NOT_REACHED = "Is the server running, and can this machine reach it? `base_url=` names another address."
 _BROKE_OFF = "The answer broke off in the middle: ask again. If it happens often, look at the server's log."
@@ -57,6 +59,7 @@ class HTTPTransport:
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = _DEFAULT_TIMEOUTS,
         max_retries: int = 2,
+        pace: Pace = _NO_PACE,
     ) -> None:
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
             raise ConfigurationError(f"`max_retries` is a whole number from 0, found {shown(max_retries)}.")
@@ -66,6 +69,7 @@ class HTTPTransport:
         self.model = model
         self.timeouts = timeouts
         self.max_retries = max_retries
+        self._pace = pace
         own = {name.lower(): value for name, value in (headers or {}).items()}
         self._headers = {"content-type": "application/json", "accept-encoding": "gzip, deflate", "user-agent": "ferrule", **own}
         self._clients = Clients(timeouts)
@@ -74,6 +78,7 @@ class HTTPTransport:
         """Send with the headers `auth`; returns the body and the headers of the answer. Raises `LMError`s, which never show the key."""
 
         def attempt() -> tuple[bytes, Mapping[str, str]]:
+            self._pace.wait()
             with self._translated(key):
                 deadline = self._deadline()
                 response = self._open(body, auth, key, deadline, stream=False)
@@ -82,26 +87,30 @@ class HTTPTransport:
                 finally:
                     response.close()
 
-        return self._with_retries(attempt)
+        with self._pace.slot():
+            return self._with_retries(attempt)
 
     async def apost(self, body: bytes, auth: Mapping[str, str], key: str | None) -> tuple[bytes, Mapping[str, str]]:
         """`post` without blocking the loop; cancelling closes the request."""
         from asyncio import timeout
 
         async def attempt() -> tuple[bytes, Mapping[str, str]]:
+            await self._pace.await_()
             with self._translated(key):
                 async with timeout(self.timeouts.total_s), self._clients.of_loop() as client:
                     response = await self._asend(client, body, auth, stream=False)
             self._check(response, response.content, key)
             return response.content, response.headers
 
-        return await self._with_retries_async(attempt)
+        async with self._pace.aslot():
+            return await self._with_retries_async(attempt)
 
     @contextmanager
     def stream(self, body: bytes, auth: Mapping[str, str], key: str | None) -> Generator[tuple[Mapping[str, str], Iterator[bytes]]]:
         """The headers of an answer, and its body piece by piece. A failure before the first byte is retried, a later one is not."""
 
         def attempt() -> tuple[httpx2.Response, float]:
+            self._pace.wait()
             with self._translated(key):
                 deadline = self._deadline()
                 return self._open(body, auth, key, deadline, stream=True), deadline
@@ -110,11 +119,12 @@ class HTTPTransport:
             with self._translated(key, may_retry=False):
                 yield from self._pieces(response, deadline)
 
-        response, deadline = self._with_retries(attempt)
-        try:
-            yield response.headers, pieces()
-        finally:
-            response.close()
+        with self._pace.slot():
+            response, deadline = self._with_retries(attempt)
+            try:
+                yield response.headers, pieces()
+            finally:
+                response.close()
 
     @asynccontextmanager
     async def astream(
@@ -123,9 +133,10 @@ class HTTPTransport:
         """`stream` without blocking the loop."""
         from asyncio import timeout
 
-        async with self._clients.of_loop() as client:
+        async with self._pace.aslot(), self._clients.of_loop() as client:
 
             async def attempt() -> tuple[httpx2.Response, float]:
+                await self._pace.await_()
                 with self._translated(key):
                     deadline = self._deadline()
                     async with timeout(self.timeouts.total_s):

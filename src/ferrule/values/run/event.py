@@ -128,6 +128,15 @@ class ModelAnswered(Event):
     error: BaseException | None = None
 
 
+class ModelFellBack(Event):
+    """A model of a `FallbackLM` failed, and the next one is asked."""
+
+    model: str
+    following: str
+    """The name of the next model."""
+    error: BaseException
+
+
 class AttemptFailed(Event):
     """An answer could not be used: its streamed pieces are void, and the model is asked again."""
 

@@ -1,0 +1,120 @@
+"""`FallbackLM`: several models in order; where one fails, the next is asked."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from ferrule import settings as running
+from ferrule.errors import ConfigurationError, LMError, UnavailableError, shown
+from ferrule.models.model import BaseLM, as_model
+from ferrule.values.conversation.exchange import Capabilities, Response
+from ferrule.values.record import replace
+from ferrule.values.run.event import ModelFellBack
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Iterator
+
+    from ferrule.models.model import Model
+    from ferrule.values.conversation.exchange import Delta, Request
+
+_log = logging.getLogger("ferrule.models")
+
+
+class FallbackLM(BaseLM):
+    """Models in order: where one fails, the next is asked, and an event `ModelFellBack` says so.
+
+    ```python
+    FallbackLM([LM("openai/gpt-5-mini"), LM("anthropic/claude-haiku-4-5")])
+    ```
+    `on` are the errors after which the next model is asked: `UnavailableError`, of which `RateLimitError` is one. An answer that has begun
+    to stream is not begun again. Each request starts with the first model, which makes its own retries first (`max_retries`). The
+    capabilities are those that all models have. `response.model` names the model that answered.
+    """
+
+    def __init__(self, models: Iterable[Any], *, on: type[LMError] | tuple[type[LMError], ...] = UnavailableError) -> None:
+        self.models: tuple[Model, ...] = tuple(map(as_model, models))
+        self.on = on if isinstance(on, tuple) else (on,)
+        if not self.models:
+            raise ConfigurationError("`FallbackLM` takes a list of models, found an empty one.")
+        if not all(isinstance(each, type) and issubclass(each, LMError) for each in self.on):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+            raise ConfigurationError(f"`on` is one or several classes of `LMError`, found {shown(on)}.")
+        self.name = " or ".join(each.name for each in self.models)
+        self.capabilities = _shared([each.capabilities for each in self.models])
+
+    def complete(self, request: Request) -> Response:
+        """The answer of the first model that does not fail."""
+        for lm, following in self._in_order():
+            try:
+                return _named(lm, lm.complete(request))
+            except self.on as error:
+                _fall_back(lm, following, error)
+        raise AssertionError  # the last model returns or raises
+
+    async def acomplete(self, request: Request) -> Response:
+        """The same without blocking the loop."""
+        for lm, following in self._in_order():
+            try:
+                return _named(lm, await lm.acomplete(request))
+            except self.on as error:
+                _fall_back(lm, following, error)
+        raise AssertionError  # the last model returns or raises
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """The answer of the first model that does not fail before its answer begins."""
+        for lm, following in self._in_order():
+            item = None
+            try:
+                for item in lm.stream(request):
+                    yield _named(lm, item)
+                break
+            except self.on as error:
+                _fall_back(lm, following if item is None else None, error)
+
+    async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
+        """The same without blocking the loop."""
+        for lm, following in self._in_order():
+            item = None
+            try:
+                async with aclosing(cast("AsyncGenerator[Delta | Response]", lm.astream(request))) as items:
+                    async for item in items:
+                        yield _named(lm, item)
+                break
+            except self.on as error:
+                _fall_back(lm, following if item is None else None, error)
+
+    def copy(self, **settings: Any) -> Self:
+        """The same models with other settings."""
+        other = super().copy()
+        other.models = tuple([each.copy(**settings) if isinstance(each, BaseLM) else each for each in self.models])
+        return other
+
+    def __repr__(self) -> str:
+        return f"FallbackLM([{', '.join(map(repr, self.models))}])"
+
+    def _in_order(self) -> Iterator[tuple[Model, Model | None]]:
+        """Each model with the one to ask after it."""
+        return zip(self.models, (*self.models[1:], None), strict=True)
+
+
+def _fall_back(lm: Model, following: Model | None, error: LMError) -> None:
+    """Raise the error if there is no model to ask after this one; else report what happened."""
+    if following is None:
+        raise error
+    _log.warning("%s failed (%s), so %s is asked", lm.name, error, following.name)
+    here = running.scope()
+    tell = here.call.tell if here.call is not None else here.frame.tell if here.frame is not None else None
+    if tell is not None:
+        tell(ModelFellBack(lm.name, following.name, error))
+
+
+def _named(lm: Model, item: Any) -> Any:
+    return replace(item, model=lm.name) if isinstance(item, Response) and item.model is None else item
+
+
+def _shared(each: list[Capabilities]) -> Capabilities:
+    """What all of the models can do."""
+    sizes = [one.context_tokens for one in each if one.context_tokens is not None]
+    names = ("native_tools", "parallel_tools", "json_schema", "streaming", "images", "audio", "json_object")
+    return Capabilities(**{name: all(getattr(one, name) for one in each) for name in names}, context_tokens=min(sizes, default=None))
