@@ -8,6 +8,60 @@ from ferrule.errors import ConfigurationError, MissingKeyError
 from ferrule.models.hosted import LM
 from ferrule.models.providers import PROVIDERS, address, choose, key_for, public
 
+PLACES = {
+    "AZURE_OPENAI_ENDPOINT": "https://mine.openai.azure.com/",
+    "AWS_REGION": "us-west-2",
+    "GOOGLE_CLOUD_LOCATION": "europe-west1",
+    "GOOGLE_CLOUD_PROJECT": "mine",
+}
+
+
+@pytest.fixture(autouse=True)
+def _places(monkeypatch):
+    for name, value in PLACES.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("azure", "https://mine.openai.azure.com/openai/v1"),
+        ("bedrock", "https://bedrock-runtime.us-west-2.amazonaws.com/openai/v1"),
+        ("vertex", "https://europe-west1-aiplatform.googleapis.com/v1/projects/mine/locations/europe-west1/endpoints/openapi"),
+        ("cohere", "https://api.cohere.ai/compatibility/v1"),
+    ],
+)
+def test_an_address_is_completed_from_the_environment(name, url):
+    """L1."""
+    assert choose(f"{name}/google/some-model", None, None)[0].base_url == url
+
+
+def test_the_global_place_of_vertex_is_in_no_hosts_name(monkeypatch):
+    """L1."""
+    monkeypatch.setenv("GOOGLE_CLOUD_LOCATION", "global")
+    assert choose("vertex/google/m", None, None)[0].base_url.startswith(
+        "https://aiplatform.googleapis.com/v1/projects/mine/locations/global/"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"), [("azure", "AZURE_OPENAI_ENDPOINT"), ("bedrock", "AWS_REGION"), ("vertex", "GOOGLE_CLOUD_LOCATION")]
+)
+def test_an_address_that_cannot_be_completed_says_what_to_set(name, variable, monkeypatch):
+    """L1: and a whole address needs nothing."""
+    for each in (*PLACES, "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(each, raising=False)
+    with pytest.raises(ConfigurationError, match=rf"set the environment variable {variable} \(such as .*base_url"):
+        LM(f"{name}/m")
+    assert LM(f"{name}/m", base_url="https://gateway.example/v1").name == f"{name}/m"
+
+
+def test_the_region_has_a_second_variable(monkeypatch):
+    """L1."""
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    assert "bedrock-runtime.eu-west-1." in choose("bedrock/m", None, None)[0].base_url
+
 
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_every_provider_has_an_address_and_most_a_key(name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
@@ -73,6 +73,7 @@ class LM(TurnsLM):
         self.capabilities = capabilities or capabilities_of(self._provider, self._model)
         self.settings = settings
         self._turns = Turns()
+        self._has_asked_window = False
         self._wire: Wire = wires.wire(self._provider.wire)
         self._target: Target | None = _strict_target(self._provider.wire) if strict_tools else None
         self._transport = HTTPTransport(
@@ -151,6 +152,27 @@ class LM(TurnsLM):
         """The same model, over the same connections, with other settings."""
         check_spelling(settings)
         return super().copy(**settings)
+
+    def context_tokens(self) -> int | None:
+        """The size of the context window: `capabilities.context_tokens`, or what the server says, which is asked once; None if it does not.
+
+        Not used by requests, and raises nothing.
+        """
+        if self.capabilities.context_tokens is None and not self._has_asked_window:
+            from ferrule.models.window import find_window
+
+            self._has_asked_window = True
+            with suppress(ConfigurationError):  # no key
+                auth = self._wire.headers(key_for(self._provider, self._key, needed=False))
+                found = find_window(self._provider.base_url, self._model, lambda url: self._transport.fetch(url, auth))
+                self.capabilities = replace(self.capabilities, context_tokens=found)
+        return self.capabilities.context_tokens
+
+    async def acontext_tokens(self) -> int | None:
+        """`context_tokens` without blocking the loop."""
+        from ferrule.concurrency.offload import in_worker_thread
+
+        return await in_worker_thread(self.context_tokens)
 
     def close(self) -> None:
         """Close the connections of sync code. Not needed at the end of a program."""

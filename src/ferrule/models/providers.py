@@ -36,7 +36,7 @@ class Provider(Record):
 
     name: str
     base_url: str
-    """Without the path that the wire appends, such as `/chat/completions`."""
+    """Without the path that the wire appends, such as `/chat/completions`. Names in braces are environment variables."""
     key_variable: str | None = None
     """The environment variable of its key; None for your own servers, which need none."""
     other_variables: tuple[str, ...] = ()
@@ -89,6 +89,33 @@ PROVIDERS: Mapping[str, Provider] = {
         Provider("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", ("TOGETHERAI_API_KEY",), capabilities=_READS),
         Provider("xai", "https://api.x.ai/v1", "XAI_API_KEY", capabilities=_SEES),
         Provider("fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", capabilities=_READS),
+        # The addresses of the next three hold names of your own account. "API version lifecycle" (Azure, November 2026): keys go as tokens.
+        Provider(
+            "azure",
+            "{AZURE_OPENAI_ENDPOINT}/openai/v1",
+            "AZURE_OPENAI_API_KEY",
+            dialect=Dialect({"max_tokens": "max_completion_tokens"}, longest_id=40),
+            capabilities=_SEES,
+        ),
+        # "Invoke a model with the OpenAI Chat Completions API" (Bedrock user guide, November 2026).
+        Provider("bedrock", "https://bedrock-runtime.{AWS_REGION}.amazonaws.com/openai/v1", "AWS_BEARER_TOKEN_BEDROCK"),
+        Provider(
+            "vertex",
+            "https://{GOOGLE_CLOUD_LOCATION}-aiplatform.googleapis.com/v1/projects/{GOOGLE_CLOUD_PROJECT}"
+            "/locations/{GOOGLE_CLOUD_LOCATION}/endpoints/openapi",
+            "VERTEX_AI_ACCESS_TOKEN",
+            ("GOOGLE_OAUTH_ACCESS_TOKEN",),
+            capabilities=Capabilities(json_schema=True, images=True, audio=True),
+        ),
+        # It refuses `stream_options` (strandsagents.com, "Cohere", November 2026).
+        Provider(
+            "cohere",
+            "https://api.cohere.ai/compatibility/v1",
+            "COHERE_API_KEY",
+            ("CO_API_KEY",),
+            dialect=Dialect(stream_usage=False),
+            capabilities=Capabilities(json_object=True),
+        ),
         Provider("ollama", "http://localhost:11434/v1", capabilities=_READS),
         Provider("vllm", "http://localhost:8000/v1", capabilities=_READS),
         Provider("lmstudio", "http://localhost:1234/v1", capabilities=_READS),
@@ -157,9 +184,38 @@ _SECRET = frozenset({"api_key", "apikey", "key", "token", "headers"})
 def choose(model: object, base_url: str | None, model_at_url: object, wire: str | None = None) -> tuple[Provider, str]:
     """The provider and its name of the model, from `"provider/model"` or from an address and `model=`."""
     provider, name = _chosen(model, base_url, model_at_url)
-    if wire is None or wire == provider.wire:
-        return provider, name
-    return replace(provider, wire=wire, base_url=provider.elsewhere.get(wire, provider.base_url) if base_url is None else base_url), name
+    if wire is not None and wire != provider.wire:
+        found = provider.elsewhere.get(wire, provider.base_url) if base_url is None else base_url
+        provider = replace(provider, wire=wire, base_url=found)
+    if "{" in provider.base_url and base_url is None and "://" not in str(model):
+        provider = replace(provider, base_url=_filled(provider))
+    return provider, name
+
+
+def _filled(provider: Provider) -> str:
+    """The address with the values of its environment variables; raises `ConfigurationError` that names a missing one."""
+
+    def value(match: re.Match[str]) -> str:
+        found = next((text for name in (match[1], *_SAME.get(match[1], ())) if (text := os.environ.get(name, "").strip())), None)
+        if found is None:
+            msg = (
+                f"`{provider.name}` has an address of your own, {provider.base_url}: set the environment variable {match[1]} "
+                f"(such as {_EXAMPLES[match[1]]}), or give the whole address as `base_url=`."
+            )
+            raise ConfigurationError(msg)
+        return found.rstrip("/")
+
+    return re.sub(r"\{(\w+)\}", value, provider.base_url).replace("//global-", "//")  # Google's global place has no name in the host
+
+
+_SAME = {"AWS_REGION": ("AWS_DEFAULT_REGION",)}
+"""Variables that are read if another one is not set."""
+_EXAMPLES = {
+    "AZURE_OPENAI_ENDPOINT": "https://my-resource.openai.azure.com",
+    "AWS_REGION": "us-west-2",
+    "GOOGLE_CLOUD_LOCATION": "us-central1 or global",
+    "GOOGLE_CLOUD_PROJECT": "my-project",
+}
 
 
 def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[Provider, str]:

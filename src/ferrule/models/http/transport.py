@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 _LONGEST_WAIT_S = 60.0
 """A provider that asks for a longer wait is not tried again; the error says how long the wait would be."""
+_SIDE_TIMEOUT_S = 5.0
 _DEFAULT_TIMEOUTS = Timeouts()
 _NO_PACE = Pace()
 _BACKOFF: Mapping[str, Any] = {"timeout": None, "wait_initial": 0.5, "wait_max": 20.0, "wait_jitter": 0.5}
@@ -159,6 +160,16 @@ class HTTPTransport:
                 yield response.headers, pieces()
             finally:
                 await response.aclose()
+
+    def fetch(self, url: str, auth: Mapping[str, str]) -> object:
+        """The JSON at another address of the server, or None, whatever fails: for what is only good to know."""
+        import httpx2
+
+        try:
+            found = self._clients.of_threads().get(url, headers={**auth, **self._headers}, timeout=_SIDE_TIMEOUT_S)
+            return found.json() if found.is_success else None
+        except (httpx2.HTTPError, httpx2.InvalidURL, ConfigurationError, ValueError, RecursionError):
+            return None
 
     def asked(self, key: str | None) -> str:
         """What was asked where, for error messages: without secrets."""
