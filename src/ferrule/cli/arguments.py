@@ -229,7 +229,7 @@ def find_program(place: str) -> Module:
     found = _find_attribute(place, "program")
     if not isinstance(found, Module):
         raise ConfigurationError(f"{place!r} is no program: found {shown(found)}.")
-    return found
+    return cast("Module", found)
 
 
 def make_deps(place: str) -> Any:

@@ -1,22 +1,72 @@
-"""How a program is called: its `deps`, and `Bound`, a program with the inputs of one run.
+"""How a program is called: the types of a call, its `deps`, and `Bound`, a program with the inputs of one run.
 
 The code that runs programs is imported when one is called, so that naming a program stays cheap.
 """
 
+# The options of `Call` differ in a keyword that is required, which pyright does not see.
+# pyright: reportOverlappingOverload=false
+
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
+from ferrule.values.typed import D, P, S, Typed
+
+
+class ProgramTypes(Typed[S, D, P]):
+    """What type checkers know of a program: its signature, the type of its `deps`, and its inputs."""
+
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import Protocol, TypeVar, overload
 
     from ferrule.runs.protocols import Program, Store
     from ferrule.runs.run import Run
     from ferrule.runs.stream import EventStream
+    from ferrule.values.run.outcome import Prediction
+
+    R_co = TypeVar("R_co", covariant=True)
+    R = TypeVar("R")
+
+    class Call(Protocol[R_co, D, P]):  # pyright: ignore[reportInvalidTypeVarUse]  `object` below marks programs without a type of `deps`
+        """A program as it is called: with the signature's inputs alone, which are checked, or with an option too.
+
+        Python's typing cannot add a keyword to a `ParamSpec`, so an option turns the check of the inputs off; `bind` keeps it.
+        """
+
+        @overload
+        def __call__(self: Call[R_co, object, P], /, *args: P.args, **inputs: P.kwargs) -> R_co: ...
+        @overload
+        def __call__(self, /, *args: Any, deps: D, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(self: Call[R_co, object, P], /, *, lm: Any, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(self: Call[R_co, object, P], /, *, config: Mapping[str, Any], **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(self: Call[R_co, object, P], /, *, demos: Any, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(self: Call[R_co, object, P], /, *, max_turns: int, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(self: Call[R_co, object, P], /, *, max_iters: int, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(self: Call[R_co, object, P], /, *, limits: Any, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(self: Call[R_co, object, P], /, *, resume_state: Any, **inputs: Any) -> R_co: ...
+
+    class typed_call(Typed[R]):  # noqa: N801  a decorator
+        """A method of `Module` that type checkers see as a `Call`."""
+
+        def __init__(self, method: Callable[..., R]) -> None: ...
+        def __get__(self, program: ProgramTypes[Any, D, P], owner: Any = None) -> Call[R, D, P]: ...
+else:
+
+    def typed_call(method: Any) -> Any:
+        """Change nothing: see above."""
+        return method
 
 
-class Bound:
+class Bound(Typed[S, D]):
     """A program and the inputs of one run. It is called and started as the program is, and every keyword is the call's own."""
 
     def __init__(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> None:
@@ -24,15 +74,15 @@ class Bound:
         self.args = args
         self.inputs = dict(inputs)
 
-    def __call__(self, *, deps: Any = None) -> Any:
+    def __call__(self, *, deps: D | None = None) -> Prediction[S]:
         """Run to the end and return the prediction. See `Module.__call__`."""
         return call(self.program, self.args, self.inputs, deps)
 
-    async def acall(self, *, deps: Any = None) -> Any:
+    async def acall(self, *, deps: D | None = None) -> Prediction[S]:
         """`__call__` on an event loop."""
         return await acall(self.program, self.args, self.inputs, deps)
 
-    def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None) -> Run:
+    def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None) -> Run[S]:
         """See `Module.start`."""
         from ferrule.runs.driver.execution import execute
 
@@ -40,7 +90,7 @@ class Bound:
         execute(run)
         return run
 
-    async def astart(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None) -> Run:
+    async def astart(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None) -> Run[S]:
         """See `Module.astart`."""
         from ferrule.runs.driver.execution import aexecute
 
@@ -48,16 +98,16 @@ class Bound:
         await aexecute(run)
         return run
 
-    def stream(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None) -> EventStream:
+    def stream(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None) -> EventStream[S]:
         """See `Module.stream`."""
         from ferrule.runs.stream import EventStream
 
         return EventStream(self._run(store, run_id, deps))
 
-    def _run(self, store: Store | None, run_id: str | None, deps: Any) -> Run:
+    def _run(self, store: Store | None, run_id: str | None, deps: Any) -> Run[S]:
         from ferrule.runs.run import Run
 
-        run = Run(self.program, self.args, self.inputs, run_id=run_id, deps=deps)
+        run: Run[S] = Run(self.program, self.args, self.inputs, run_id=run_id, deps=deps)
         if store is not None:
             run.keep(store)
         return run
@@ -71,6 +121,8 @@ def take_deps(program: Any, inputs: dict[str, Any], deps: Any = None) -> Any:
 
 
 def _has_input(program: Any, name: str) -> bool:
+    import inspect
+
     fields = getattr(getattr(program, "signature", None), "input_fields", ())
     written = program.flow if program.is_flow else program.aforward if program.is_only_async else program.forward
     return name in fields or name in inspect.signature(written).parameters

@@ -11,7 +11,8 @@ import copy
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule.errors import ConfigurationError
-from ferrule.programs.calling import Bound, acall, call, take_deps
+from ferrule.programs.calling import Bound, ProgramTypes, acall, call, take_deps, typed_call
+from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from ferrule.runs.stream import EventStream
     from ferrule.tools.tool import Tool
     from ferrule.values.run.act import Flow
+    from ferrule.values.run.outcome import Prediction
 
 
-class Module:
+class Module(ProgramTypes[S, D, P]):
     """Base class of programs. Subclass it, make the programs you need in `__init__`, and write `forward` (or `flow`)."""
 
     is_flow: bool = False
@@ -69,7 +71,8 @@ class Module:
 
     # -- calling ---------------------------------------------------------------------------------------------
 
-    def __call__(self, /, *args: Any, **inputs: Any) -> Any:
+    @typed_call
+    def __call__(self, /, *args: Any, **inputs: Any) -> Prediction[S]:
         """Run to the end and return the prediction. Raises `ConfirmationRequired` if a person must decide; it carries the run.
 
         `resume_state=` resumes such a run: a `ResumeState`, or the exception itself, which means "yes". `deps=` is what tools find in
@@ -83,7 +86,8 @@ class Module:
             return resume_program(self, inputs.pop("resume_state"), inputs, deps)
         return call(self, args, inputs, deps)
 
-    async def acall(self, /, *args: Any, **inputs: Any) -> Any:
+    @typed_call
+    async def acall(self, /, *args: Any, **inputs: Any) -> Prediction[S]:
         """`__call__` on an event loop."""
         deps = take_deps(self, inputs)
         if "resume_state" in inputs:
@@ -92,7 +96,7 @@ class Module:
             return await aresume_program(self, inputs.pop("resume_state"), inputs, deps)
         return await acall(self, args, inputs, deps)
 
-    def resume(self, response: Any, state: Any, *, deps: Any = None) -> Any:
+    def resume(self, response: Any, state: Any, *, deps: D | None = None) -> Prediction[S]:
         """Resume a run that waits. `response` is "yes", "no", a JSON object of changed arguments, or text for the model.
 
         `state` is the `ConfirmationRequired` that was raised. Returns the prediction; raises the next `ConfirmationRequired`.
@@ -107,27 +111,27 @@ class Module:
 
         return await aresume_program(self, ResumeState(state, response), {}, deps)
 
-    def bind(self, /, *args: Any, **inputs: Any) -> Bound:
+    def bind(self, /, *args: P.args, **inputs: P.kwargs) -> Bound[S, D]:
         """The program with its inputs. Needed for inputs named like a keyword of `start`: `program.bind(run_id=7).start()`."""
         return Bound(self, args, inputs)
 
-    def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None, **inputs: Any) -> Run:
+    def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any) -> Run[S]:
         """Run until the end, a question or an error, and return the `Run`.
 
         With a `store` every answer is stored before the program sees it, so that any process can resume the run: `Run.load(store, id,
         program)`. For `deps`, see `__call__`. Raises `StoreError` if the run cannot be stored.
         """
         deps = take_deps(self, inputs, deps)
-        return self.bind(**inputs).start(store=store, run_id=run_id, deps=deps)
+        return Bound[S, D](self, (), inputs).start(store=store, run_id=run_id, deps=deps)
 
-    async def astart(self, /, *, store: Store | None = None, run_id: str | None = None, deps: Any = None, **inputs: Any) -> Run:
+    async def astart(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any) -> Run[S]:
         """`start` on an event loop."""
         deps = take_deps(self, inputs, deps)
-        return await self.bind(**inputs).astart(store=store, run_id=run_id, deps=deps)
+        return await Bound[S, D](self, (), inputs).astart(store=store, run_id=run_id, deps=deps)
 
     def stream(
-        self, /, *args: Any, store: Store | None = None, run_id: str | None = None, deps: Any = None, **inputs: Any
-    ) -> EventStream:  # fmt: skip
+        self, /, *args: Any, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any
+    ) -> EventStream[S]:  # fmt: skip
         """The run's events as they happen, for `for`; then `.prediction`. Leaving the loop early cancels the run.
 
         `resume_state=` resumes a run, as in a call.
@@ -137,7 +141,7 @@ class Module:
             from ferrule.programs.lifecycle.resume import resume_stream
 
             return resume_stream(self, inputs.pop("resume_state"), inputs, deps)
-        return self.bind(*args, **inputs).stream(store=store, run_id=run_id, deps=deps)
+        return Bound[S, D](self, args, inputs).stream(store=store, run_id=run_id, deps=deps)
 
     astream = stream
     """The same stream, for `async for`."""
@@ -149,8 +153,8 @@ class Module:
         *,
         progress: bool = True,
         return_exceptions: bool = False,
-        deps: Any = None,
-    ) -> list[Any]:
+        deps: D | None = None,
+    ) -> list[Prediction[S]]:
         """One run for each mapping of inputs, several at once in threads; predictions in the inputs' order.
 
         At most `max_concurrency` run at once; None means the setting `max_workers`, or 8 without that setting.
@@ -167,8 +171,8 @@ class Module:
         *,
         progress: bool = True,
         return_exceptions: bool = False,
-        deps: Any = None,
-    ) -> list[Any]:
+        deps: D | None = None,
+    ) -> list[Prediction[S]]:
         """`batch` as tasks on this event loop."""
         from ferrule.programs.lifecycle.batch import arun_batch
 
@@ -202,6 +206,10 @@ class Module:
     def predictors(self) -> list[Predictor]:
         """Every `Predict` inside."""
         return [predictor for _, predictor in self.named_predictors()]
+
+    def tool_users(self) -> Sequence[Predictor]:
+        """The predictors inside whose tools a run of this program may call."""
+        return self.predictors()
 
     def set_lm(self, lm: Any) -> None:
         """Set the model of every predictor inside; it replaces the one in the settings."""
@@ -264,7 +272,7 @@ class _FlowOnly:
 
     def __init__(self, module: Module) -> None:
         self.name = f"{module.name}.flow"
-        self.predictors = module.predictors
+        self.tool_users = module.tool_users
         self.flow = module.flow
         self.forward = module.forward
         self.aforward = module.aforward

@@ -21,6 +21,7 @@ from ferrule.tools.toolbox import Toolbox
 from ferrule.values.run.outcome import Prediction
 from ferrule.values.signatures.compiled import InvalidOutputsError
 from ferrule.values.signatures.signature import OutputField, Signature, as_signature
+from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,7 +53,7 @@ OPTIONS = (
 """The options of all programs here: one that a program does not take is no setting of its model."""
 
 
-class Predict(Module):
+class Predict(Module[S, D, P]):
     """Ask a model for the outputs of a signature. With tools, the model may call them first, for at most `max_turns` turns.
 
     With `auto_execute_tools=False`, the first calls are returned unexecuted in `prediction.tool_calls`, and the outputs are None. `native`
@@ -73,10 +74,12 @@ class Predict(Module):
     """
 
     is_predictor = True
+    outputs_of: type[Signature] | None = None
+    """The signature of `prediction.outputs`, if it is not the predictor's own."""
 
     def __init__(
         self,
-        signature: type[Signature] | str,
+        signature: Callable[P, S] | Signature | str,
         *,
         tools: Iterable[Tool | Callable[..., Any] | ToolServer] = (),
         auto_execute_tools: bool = True,
@@ -126,6 +129,10 @@ class Predict(Module):
                 raise InvalidOutputsError([("", str(error))]) from None
         return outputs
 
+    def tool_users(self) -> Sequence[Predict]:
+        """Itself."""
+        return (self,)
+
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
         return self.flow_for(self, inputs)
@@ -161,21 +168,26 @@ class Predict(Module):
         outputs, response = yield from ask_model(asker, signature, request, render, read=read if self.is_validated else None)
         if native_outputs and not self.is_validated:
             outputs = add_native_outputs(self.signature, outputs, native_outputs, response)
-        return Prediction.of(outputs, messages=messages.then(response.message()))
+        return self.make_prediction(outputs, messages=messages.then(response.message()))
+
+    def make_prediction(self, outputs: Mapping[str, Any], **more: Any) -> Prediction[S]:
+        """A prediction of this signature; for the program's own use."""
+        return Prediction.of(outputs, signature=self.outputs_of or self.signature, **more)
 
     def __repr__(self) -> str:
         return f"{self.name}({self.signature.signature!r})"
 
 
-class ChainOfThought(Module):
+class ChainOfThought(Module[S, D, P]):
     """`Predict` that reasons first: it adds an output `reasoning` before the others, unless the signature has one.
 
     Raises `SignatureError` if an input is called `reasoning`.
     """
 
-    def __init__(self, signature: type[Signature] | str, **keywords: Any) -> None:
+    def __init__(self, signature: Callable[P, S] | Signature | str, **keywords: Any) -> None:
         self.signature = as_signature(signature)
         self.predict = Predict(self._with_reasoning(self.signature), **keywords)
+        self.predict.outputs_of = self.signature
 
     @staticmethod
     def _with_reasoning(signature: type[Signature]) -> type[Signature]:
@@ -197,6 +209,10 @@ class ChainOfThought(Module):
     def output_validator(self, function: Validator) -> Validator:
         """As `Predict.output_validator`."""
         return self.predict.output_validator(function)
+
+    def tool_users(self) -> Sequence[Predict]:
+        """The predictor that asks."""
+        return (self.predict,)
 
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.programs.module import Module
+from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ferrule.programs.predict import Validator
+    from ferrule.programs.predict import Predict, Validator
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import Toolbox, ToolServer
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.signature import Signature
 
 
-class ReAct(Module):
+class ReAct(Module[S, D, P]):
     """An agent with tools. Returns the signature's outputs, typed, and the steps in `prediction.trajectory`.
 
     The tools `finish` and `user_clarification` are built in; `enable_user_clarification=False` removes the second. `native=None` uses
@@ -39,7 +40,7 @@ class ReAct(Module):
 
     def __init__(
         self,
-        signature: type[Signature] | str,
+        signature: Callable[P, S] | Signature | str,
         tools: Iterable[Tool | Callable[..., Any] | ToolServer],
         max_iters: int = 20,
         *,
@@ -87,6 +88,10 @@ class ReAct(Module):
     def output_validator(self, function: Validator) -> Validator:
         """As `Predict.output_validator`. What the function objects to goes back to the model, which still has its tools."""
         return self.react.output_validator(function)
+
+    def tool_users(self) -> Sequence[Predict]:
+        """The predictor of the loop; the extractor calls no tools."""
+        return (self.react,)
 
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""

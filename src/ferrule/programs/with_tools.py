@@ -154,7 +154,8 @@ class _OneAnswer(_WithTools):
         fields, response = yield from ask_model(self.asker, self.signature, request, self.render, read=self.read, reader=self.reader)
         calls = fields.get(self.calls_in)
         outputs = self.outputs(fields, response, with_calls=bool(calls))
-        return Prediction.of(outputs, messages=request.messages.then(response.message()), calls=calls.tool_calls if calls else ())
+        messages = request.messages.then(response.message())
+        return self.predict.make_prediction(outputs, messages=messages, calls=calls.tool_calls if calls else ())
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         return adapter.read(self.signature, response, lenient=self.native, tools=self.toolbox.declarations)
@@ -198,12 +199,12 @@ class _Turns(_WithTools):
             if not calls:
                 messages = request.messages.then(response.message())
                 outputs = self.outputs(fields, response, with_calls=False)
-                return Prediction.of(outputs, trajectory=self.trajectory, messages=messages)
+                return predict.make_prediction(outputs, trajectory=self.trajectory, messages=messages)
             if not predict.auto_execute_tools:
                 said = response.message()
                 messages = request.messages.then(replace(said, tool_calls=calls) if self.native else said)
                 nothing = dict.fromkeys(predict.signature.output_fields)
-                return Prediction.of(nothing, trajectory=self.trajectory, messages=messages, calls=calls)
+                return predict.make_prediction(nothing, trajectory=self.trajectory, messages=messages, calls=calls)
             results: list[ToolResult] = yield from use_tools(self.toolbox, calls, self.host, asker.conditions, thought=response.text or "")
             news = ""
             if has_changes(results):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ferrule import settings
 from ferrule.concurrency import offload
@@ -22,6 +22,7 @@ from ferrule.settings import Scope
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.message import Messages
 from ferrule.values.run.outcome import Trajectory
+from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
     import builtins
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Program, Store, Summary
     from ferrule.values.confirmation.policy import Grant
     from ferrule.values.confirmation.question import Decision
+    from ferrule.values.run.outcome import Prediction
 
 
-class Run(RunState):
+class Run(RunState, Typed[S]):
     """One execution of one program. Made by `program.start(...)`.
 
     `status` is `running`, `waiting` (see `pending`), `done`, `failed` (see `error`) or `cancelled`.
@@ -41,7 +43,7 @@ class Run(RunState):
     __slots__ = ()
 
     @property
-    def prediction(self) -> Any:
+    def prediction(self) -> Prediction[S]:
         """What the program returned. Raises the run's error if it failed, `ConfirmationRequired` if it waits."""
         self._ensure_outcome()
         if self.status == "done":
@@ -96,7 +98,7 @@ class Run(RunState):
         """
         revoke_grant(self, grant_id, by=by)
 
-    def resume(self, *, deps: Any = None) -> Run:
+    def resume(self, *, deps: Any = None) -> Self:
         """Continue the run: replay the journal, then act. Returns this run, which may wait again.
 
         `deps` replace those of the run. Raises `ConfigurationError` if a tool needs some and there are none; then nothing is executed.
@@ -105,7 +107,7 @@ class Run(RunState):
         execute(self)
         return self
 
-    async def aresume(self, *, deps: Any = None) -> Run:
+    async def aresume(self, *, deps: Any = None) -> Self:
         """`resume` on this event loop."""
         self.goes_on(resumed=True, deps=deps)
         await aexecute(self)

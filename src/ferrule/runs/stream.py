@@ -22,6 +22,7 @@ from ferrule.runs.observers import Execution
 from ferrule.values.run import event as events
 from ferrule.values.run.outcome import Prediction
 from ferrule.values.signatures.fields import adapter_of
+from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,10 +39,10 @@ _GRACE_S = 5.0
 """How long closing a stream waits for async tools that ignore their cancellation."""
 
 
-class EventStream:
+class EventStream(Typed[S]):
     """Iterate it once; afterwards `.prediction` is the program's result (or raises the run's error)."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run[S]) -> None:
         self.run = run
         self._outputs = _PartialOutputs(getattr(run.program, "signature", None))
         self._started = self._closed = False
@@ -49,7 +50,7 @@ class EventStream:
         """The task of the run, if iterated with `async for`."""
 
     @property
-    def prediction(self) -> Any:
+    def prediction(self) -> Prediction[S]:
         """The program's result; see `Run.prediction`. Executes the rest of the run first if the iteration did not finish."""
         if not self._started and not (self._closed and self.run.status != "running"):
             for _ in self:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ToolDefinitionError
 from ferrule.runs.driver.drive import aperform_as_tool, perform_as_tool
@@ -94,7 +94,7 @@ def _outputs(found: Any) -> Any:
     """The value of a single output, or several by name; with the reason if the program ended early."""
     if not isinstance(found, Prediction):
         return found
-    outputs: Mapping[str, Any] = dict(found)
+    outputs = cast("Mapping[str, Any]", dict(found))  # pyright: ignore[reportUnknownArgumentType]  of any signature
     if "reason" not in outputs and found.reason is not None:
         return {**outputs, "ended_early": found.reason}
     return next(iter(outputs.values())) if len(outputs) == 1 else outputs

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import settings
 from ferrule.concurrency import offload
@@ -17,18 +17,12 @@ from ferrule.errors import InputError, shown
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from ferrule.programs.calling import Bound
-
 _DEFAULT_CONCURRENCY = 8
 _Item = dict[str, Any] | InputError
 
 
-class _Program(Protocol):
-    def bind(self, /, **inputs: Any) -> Bound: ...
-
-
 def run_batch(
-    program: _Program,
+    program: Any,
     inputs: Iterable[Mapping[str, Any]],
     *,
     max_concurrency: int | None,
@@ -63,7 +57,7 @@ def run_batch(
 
 
 async def arun_batch(
-    program: _Program,
+    program: Any,
     inputs: Iterable[Mapping[str, Any]],
     *,
     max_concurrency: int | None,

@@ -38,7 +38,7 @@ class ResumeState:
             what = "a call that was made directly, outside any program: decide on it with `respond_to_confirmation` and call again"
             msg = f"There is no run to resume: found {what if isinstance(exception, ConfirmationRequired) else shown(exception)}."
             raise DecisionError(msg)
-        self.run = run
+        self.run: Run = run
         self._raised: ConfirmationRequired | None = exception if isinstance(exception, ConfirmationRequired) else None
         self._has_response = response is not None
         self.response: Said = response if response is not None else "yes"

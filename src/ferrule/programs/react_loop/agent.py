@@ -47,7 +47,7 @@ class Agent(Protocol):
         ...
 
 
-def check_signature(signature: type[Signature] | str) -> type[Signature]:
+def check_signature(signature: Any) -> type[Signature]:
     """The agent's signature; raises `SignatureError` for field names that the loop uses itself."""
     found = as_signature(signature)
     for name, field in found.input_fields.items():

@@ -41,7 +41,7 @@ from ferrule.values.conversation.message import Message
 from ferrule.values.record import Log, Record, replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, Flow, Tell, Within
-from ferrule.values.run.outcome import Prediction, Step, Trajectory
+from ferrule.values.run.outcome import Step, Trajectory
 from ferrule.values.signatures.compiled import InvalidOutputsError
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
         outputs = yield from _extract(agent, asker, values, loop)
     # The answer is added as text: no provider accepts a call of `finish` without a result.
     answer = Message("assistant", content_of(asker.adapter.drawn_answer(outputs)))
-    return Prediction.of(outputs, trajectory=Trajectory(loop.steps), messages=loop.request.messages.then(answer), reason=reason)
+    messages = loop.request.messages.then(answer)
+    return agent.react.make_prediction(outputs, trajectory=Trajectory(loop.steps), messages=messages, reason=reason)
 
 
 def _extract(agent: Agent, asker: Asker, values: Mapping[str, Any], loop: _Loop) -> Generator[Act, Any, dict[str, Any]]:

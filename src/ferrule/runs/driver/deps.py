@@ -11,7 +11,7 @@ from ferrule.tools.definition.deps import check_deps
 from ferrule.tools.toolbox import LiveToolbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from ferrule.runs.protocols import Program
     from ferrule.runs.state import RunState
@@ -45,11 +45,11 @@ def _check(program: Any, deps: Any, seen: set[int]) -> None:
 
 
 def _tools(program: Any) -> Iterator[Any]:
-    named = getattr(program, "predictors", None)
-    for predictor in named() if named is not None else ():
-        if not predictor.auto_execute_tools or calls_output(predictor.signature) is not None:
-            continue  # its tools are not run
+    find = getattr(program, "tool_users", None)
+    for predictor in find() if find is not None else ():
         box = predictor.toolbox
-        # Servers that have not listed their tools are not asked: their tools need no `deps`.
-        tools: Iterable[Any] = box.local().values() if isinstance(box, LiveToolbox) and not box.is_listed else (*box, *(box.shelf or ()))
-        yield from tools
+        if isinstance(box, LiveToolbox) and not box.is_listed:
+            yield from box.local().values()  # the servers are not asked for theirs, which need no `deps`
+        elif len(box) and predictor.auto_execute_tools and calls_output(predictor.signature) is None:
+            yield from box
+            yield from box.shelf or ()

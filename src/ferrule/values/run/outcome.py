@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule.values.calls.call import ToolCall, ToolCalls
@@ -11,6 +12,7 @@ from ferrule.values.content.parts import content_text
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Log, Record
+from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolResult
@@ -92,16 +94,19 @@ class Trajectory(Mapping[str, Any]):
         return f"Trajectory({dict(self)!r})"
 
 
-class Prediction(Mapping[str, Any]):
+class Prediction(Typed[S], Mapping[str, Any]):
     """Typed outputs by name, as attributes and as items: `Prediction(answer=42).answer`.
 
-    Its keys are the outputs only. `trajectory`, `usage`, `messages` and `reason` are further attributes, unless an output has that name.
+    Its keys are the outputs only. `outputs`, `trajectory`, `usage`, `messages` and `reason` are further attributes, unless an output has
+    that name. `outputs` is an instance of the signature's class, for type checkers: `prediction.outputs.answer`.
     An output named like a method of a mapping (`items`, `keys`, ...) is read as an item.
     """
 
-    __slots__ = ("_calls", "_history", "_messages", "_outputs", "_reason", "_trajectory", "_usage")
+    __slots__ = ("_calls", "_history", "_messages", "_outputs", "_reason", "_signature", "_trajectory", "_usage")
 
     if TYPE_CHECKING:
+        outputs: S
+        """The outputs as attributes of an instance of the signature, without inputs; a plain object if no signature is known."""
         trajectory: Trajectory
         """The steps of the run."""
         usage: Usage
@@ -117,6 +122,7 @@ class Prediction(Mapping[str, Any]):
 
     def __init__(self, /, **outputs: Any) -> None:
         self._outputs = outputs
+        self._signature: Any = None
         self._trajectory = Trajectory()
         self._usage = Usage()
         self._messages: Messages | None = None
@@ -133,6 +139,7 @@ class Prediction(Mapping[str, Any]):
         messages: Messages | None = None,
         reason: str | None = None,
         calls: Sequence[ToolCall] = (),
+        signature: Any = None,
     ) -> Self:
         """A prediction with attributes besides its outputs."""
         made = cls(**outputs)
@@ -141,6 +148,7 @@ class Prediction(Mapping[str, Any]):
         made._messages = messages
         made._reason = reason
         made._calls = tuple(calls)
+        made._signature = signature
         return made
 
     def counted(self, usage: Usage) -> None:
@@ -160,6 +168,8 @@ class Prediction(Mapping[str, Any]):
         if not name.startswith("_"):
             if name in self._outputs:
                 return self._outputs[name]
+            if name == "outputs":
+                return _as_instance(self._signature, self._outputs)
             if name == "history":
                 return self._make_history()
             if name == "tool_calls":
@@ -205,6 +215,18 @@ class Prediction(Mapping[str, Any]):
 
 
 _FURTHER = frozenset({"trajectory", "usage", "messages", "reason"})
+
+
+def _as_instance(signature: Any, outputs: Mapping[str, Any]) -> Any:
+    """The outputs as an instance of their signature. They were checked one by one, and the inputs are not here: so no validator runs."""
+    if signature is None:
+        return SimpleNamespace(**outputs)
+    values = {name: outputs[name] for name in signature.output_fields if name in outputs}
+    made = signature.__new__(signature)
+    state = {"__dict__": values, "__pydantic_fields_set__": set(values), "__pydantic_extra__": None, "__pydantic_private__": None}
+    for name, value in state.items():
+        object.__setattr__(made, name, value)
+    return made
 
 
 def _again(outputs: dict[str, Any], usage: Usage, further: dict[str, Any]) -> Prediction:

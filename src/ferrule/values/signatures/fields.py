@@ -31,8 +31,14 @@ def InputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, descripti
     return _declared("input", default, desc, description, more)
 
 
-def OutputField(default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, **more: Any) -> Any:  # noqa: N802
-    """Declare an output of a signature. The model sees the constraints in `more`, and they are enforced; a default makes it optional."""
+def OutputField(  # noqa: N802
+    default: Any = _NO_DEFAULT, *, desc: str | None = None, description: str | None = None, init: Literal[False] = False, **more: Any
+) -> Any:
+    """Declare an output of a signature. The model sees the constraints in `more`, and they are enforced; a default makes it optional.
+
+    `init` is for type checkers: a call passes no outputs.
+    """
+    del init
     return _declared("output", default, desc, description, more)
 
 

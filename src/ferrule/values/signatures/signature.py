@@ -12,10 +12,11 @@ from __future__ import annotations
 import copyreg
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, create_model
 from pydantic.fields import FieldInfo
+from typing_extensions import dataclass_transform
 
 from ferrule.errors import SignatureError, shown
 from ferrule.values.signatures.compiled import CompiledSignature, compile_signature, run_validators
@@ -60,6 +61,7 @@ else:
                 raise AttributeError from None
 
 
+@dataclass_transform(kw_only_default=True, field_specifiers=(InputField, OutputField))
 class SignatureType(ModelMetaclass):
     """The metaclass of signatures: their properties, and the methods that make others from them."""
 
@@ -96,17 +98,13 @@ class SignatureType(ModelMetaclass):
                 raise SignatureError(f"`{name}` has no outputs. Give it at least one `OutputField()`.")
         return made
 
-    @overload
-    def __call__(
-        cls, signature: str | Mapping[str, Any], instructions: str | None = None, *, custom_types: Mapping[str, Any] | None = None
-    ) -> type[Signature]: ...
-    @overload
-    def __call__(cls: type[T], **fields: Any) -> T: ...  # pyright: ignore[reportInconsistentOverload]
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """`Signature("a -> b")` makes a signature; calling a signature makes an instance with values of its fields."""
-        if cls is Signature and (args or "signature" in kwargs):
-            return _from_form(*args, **kwargs)
-        return super().__call__(*args, **kwargs)
+    if not TYPE_CHECKING:  # for them, the fields say which inputs a call takes: see `Signature` below
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            """`Signature("a -> b")` makes a signature; calling a signature makes an instance with values of its fields."""
+            if cls is Signature and (args or "signature" in kwargs):
+                return _from_form(*args, **kwargs)
+            return super().__call__(*args, **kwargs)
 
     # -- fields and instructions ----------------------------------------------------------------------------------
 
@@ -189,11 +187,12 @@ class SignatureType(ModelMetaclass):
 
     # -- copies with changes --------------------------------------------------------------------------------------
 
-    def with_instructions(cls, instructions: str) -> type[Signature]:
+    def with_instructions(cls: type[T], instructions: str) -> type[T]:
         """A copy with other instructions."""
         if not isinstance(instructions, str):
             raise SignatureError(f"`instructions` must be a string, found {shown(instructions)}.")
-        return _made(cls, cls.fields, instructions)
+        signature: Any = cls
+        return cast("type[T]", _made(signature, signature.fields, instructions))
 
     def append(cls, name: str, field: Any, type_: Any = None) -> type[Signature]:
         """A copy with one more field after those of its role."""
@@ -278,7 +277,11 @@ class Signature(BaseModel, metaclass=SignatureType):
     model_config: ClassVar[ConfigDict] = ConfigDict(
         arbitrary_types_allowed=True, defer_build=True, ignored_types=(Absent,), protected_namespaces=()
     )
-    if not TYPE_CHECKING:
+    if TYPE_CHECKING:
+        # A call of `Signature` makes a class, and one of its subclasses an instance. Of a subclass the checkers read the inputs.
+        def __new__(cls, *args: Any, **fields: Any) -> Any: ...  # noqa: D102
+        def __init__(self, *args: Any, **fields: Any) -> None: ...
+    else:
         locals().update({name: Absent() for name in OUTDATED})
 
 

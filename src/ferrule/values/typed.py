@@ -1,0 +1,31 @@
+"""Type parameters: `S` is the class of a signature, `D` the type of `deps`, `P` the inputs.
+
+They are for type checkers. At run time `ReAct[QA]` is `ReAct` itself: it costs nothing, and instances, pickles and saved programs
+do not differ.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import Generic as Typed
+
+    from typing_extensions import ParamSpec, TypeVar
+
+    S = TypeVar("S", default=Any)
+    D = TypeVar("D", default=Any, contravariant=True)  # noqa: PLC0105  `ReAct[S, D]` in the documentation
+    P = ParamSpec("P", default=...)
+else:
+    S = D = P = None
+
+    class Typed:
+        """`Generic` without a record of what was written."""
+
+        __slots__ = ()
+
+        def __class_getitem__(cls, _: Any) -> Any:
+            return cls
+
+
+__all__ = ["D", "P", "S", "Typed"]
