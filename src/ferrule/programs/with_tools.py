@@ -52,6 +52,10 @@ class Asks(Protocol):
         """The outputs as the validators leave them."""
         ...
 
+    def make_prediction(self, outputs: Mapping[str, Any], **more: Any) -> Prediction:
+        """A prediction of the signature."""
+        ...
+
 
 Predicting = Generator[Act, Any, Prediction]
 
