@@ -191,8 +191,7 @@ class SignatureType(ModelMetaclass):
         """A copy with other instructions."""
         if not isinstance(instructions, str):
             raise SignatureError(f"`instructions` must be a string, found {shown(instructions)}.")
-        signature: Any = cls
-        return cast("type[T]", _made(signature, signature.fields, instructions))
+        return cast("type[T]", _made(cast("Any", cls), cast("Any", cls).fields, instructions))
 
     def append(cls, name: str, field: Any, type_: Any = None) -> type[Signature]:
         """A copy with one more field after those of its role."""
@@ -278,7 +277,7 @@ class Signature(BaseModel, metaclass=SignatureType):
         arbitrary_types_allowed=True, defer_build=True, ignored_types=(Absent,), protected_namespaces=()
     )
     if TYPE_CHECKING:
-        # A call of `Signature` makes a class, and one of its subclasses an instance. Of a subclass the checkers read the inputs.
+
         def __new__(cls, *args: Any, **fields: Any) -> Any: ...  # noqa: D102
         def __init__(self, *args: Any, **fields: Any) -> None: ...
     else:
