@@ -12,11 +12,10 @@ from __future__ import annotations
 import copyreg
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, create_model
 from pydantic.fields import FieldInfo
-from typing_extensions import dataclass_transform
 
 from ferrule.errors import SignatureError, shown
 from ferrule.values.signatures.compiled import CompiledSignature, compile_signature, run_validators
