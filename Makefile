@@ -45,8 +45,8 @@ kill-test: $(VENV)/.dev ## kill, interrupt and race agents, and count the effect
 mutants: $(VENV)/.dev ## break the library in six ways, and show that the kill test catches each
 	@$(BIN)/python tests/killing/mutants.py
 
-real-servers: $(VENV)/.dev ## the tests with real MCP servers; here an install that fails is an error
-	@FERRULE_REAL_SERVERS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/integration/test_mcp_real_servers.py
+real-servers: $(VENV)/.dev ## the tests with real MCP and model servers; here an install that fails is an error
+	@FERRULE_REAL_SERVERS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/integration/test_mcp_real_servers.py tests/integration/test_model_servers.py
 
 bench: $(BENCH)/.bench ## speed compared with peers, in a venv of its own
 	@$(BENCH)/bin/python benchmarks/run.py

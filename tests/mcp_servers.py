@@ -39,9 +39,9 @@ _SESSION = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
 def command(server: str) -> list[str]:
     """How one of the real servers is started, without its own arguments: `command("filesystem")`."""
     if server in {"everything", "filesystem", "memory", "sequential-thinking"}:
-        return [str(_installed("node") / "node_modules" / ".bin" / f"mcp-server-{server}")]
+        return [str(installed("node") / "node_modules" / ".bin" / f"mcp-server-{server}")]
     kind = "python" if server in {"time", "git", "fetch"} else "python-on-old-sdk"
-    return [str(_installed(kind) / "bin" / f"mcp-server-{server}")]
+    return [str(installed(kind) / "bin" / f"mcp-server-{server}")]
 
 
 @contextlib.contextmanager
@@ -51,7 +51,7 @@ def listening(arguments: list[str], env: dict[str, str], port: int) -> Iterator[
         arguments, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        for _ in range(600):
+        for _ in range(2400):  # a proxy imports for a minute on a busy machine
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
                 break
             if process.poll() is not None:
@@ -74,21 +74,32 @@ class InstallError(Exception):
     """Why servers could not be installed, in one line."""
 
 
-def _installed(kind: str) -> Path:
-    """The folder of one kind of servers. Skips the test, or fails it, if they cannot be installed."""
+def _folder(kind: str) -> Path:
+    """Where one kind of servers is installed, or will be."""
     cache = (
         os.environ.get("FERRULE_MCP_SERVERS") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ferrule-mcp-servers"
     )
     version = f"{sys.version_info.major}{sys.version_info.minor}"
-    folder = Path(cache) / f"{kind}-{hashlib.sha256(' '.join((*WANTED[kind], version)).encode()).hexdigest()[:12]}"
+    return Path(cache) / f"{kind}-{hashlib.sha256(' '.join((*WANTED[kind], version)).encode()).hexdigest()[:12]}"
+
+
+def is_installed(kind: str) -> bool:
+    """Whether one kind of servers is installed already."""
+    return (_folder(kind) / "ready").exists()
+
+
+def installed(kind: str) -> Path:
+    """The folder of one kind of servers. Skips the test, or fails it, if they cannot be installed."""
+    folder = _folder(kind)
+    cache = folder.parent
     if (folder / "ready").exists():
         return folder
     try:
-        Path(cache).mkdir(parents=True, exist_ok=True)
-        with _alone(Path(cache) / "lock"):
-            _install_once(kind, folder, Path(cache) / "session.json")
+        cache.mkdir(parents=True, exist_ok=True)
+        with _alone(cache / "lock"):
+            _install_once(kind, folder, cache / "session.json")
     except (InstallError, OSError) as error:
-        _give_up(f"real MCP servers cannot be installed: {error}")
+        _give_up(f"real servers cannot be installed: {error}")
     return folder
 
 
