@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S, Typed
 
 
@@ -74,13 +75,19 @@ class Bound(Typed[S, D]):
         self.args = args
         self.inputs = dict(inputs)
 
+    def __repr__(self) -> str:
+        given = (*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.inputs.items()))
+        return f"{self.program!r}.bind({', '.join(given)})"
+
     def __call__(self, *, deps: D | None = None) -> Prediction[S]:
         """Run to the end and return the prediction. See `Module.__call__`."""
-        return call(self.program, self.args, self.inputs, deps)
+        with callers_frames:
+            return call(self.program, self.args, self.inputs, deps)
 
     async def acall(self, *, deps: D | None = None) -> Prediction[S]:
         """`__call__` on an event loop."""
-        return await acall(self.program, self.args, self.inputs, deps)
+        with callers_frames:
+            return await acall(self.program, self.args, self.inputs, deps)
 
     def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None) -> Run[S]:
         """See `Module.start`."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule.errors import ConfigurationError
 from ferrule.programs.calling import Bound, ProgramTypes, acall, call, take_deps, typed_call
+from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class Module(ProgramTypes[S, D, P]):
         """The program's name in events and stored runs."""
         return type(self).__name__
 
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(f'{name}={each!r}' for name, each in self.named_predictors())})"
+
     # -- for subclasses to write ------------------------------------------------------------------------------
 
     def flow(self, /, *args: Any, **inputs: Any) -> Flow:
@@ -80,21 +84,23 @@ class Module(ProgramTypes[S, D, P]):
         passes both. Raises `ConfigurationError` if a tool declares `Context[X]` and `deps` is missing or no `X`.
         """
         deps = take_deps(self, inputs)
-        if "resume_state" in inputs:
-            from ferrule.programs.lifecycle.resume import resume_program
+        with callers_frames:
+            if "resume_state" in inputs:
+                from ferrule.programs.lifecycle.resume import resume_program
 
-            return resume_program(self, inputs.pop("resume_state"), inputs, deps)
-        return call(self, args, inputs, deps)
+                return resume_program(self, inputs.pop("resume_state"), inputs, deps)
+            return call(self, args, inputs, deps)
 
     @typed_call
     async def acall(self, /, *args: Any, **inputs: Any) -> Prediction[S]:
         """`__call__` on an event loop."""
         deps = take_deps(self, inputs)
-        if "resume_state" in inputs:
-            from ferrule.programs.lifecycle.resume import aresume_program
+        with callers_frames:
+            if "resume_state" in inputs:
+                from ferrule.programs.lifecycle.resume import aresume_program
 
-            return await aresume_program(self, inputs.pop("resume_state"), inputs, deps)
-        return await acall(self, args, inputs, deps)
+                return await aresume_program(self, inputs.pop("resume_state"), inputs, deps)
+            return await acall(self, args, inputs, deps)
 
     def resume(self, response: Any, state: Any, *, deps: D | None = None) -> Prediction[S]:
         """Resume a run that waits. `response` is "yes", "no", a JSON object of changed arguments, or text for the model.
@@ -103,13 +109,15 @@ class Module(ProgramTypes[S, D, P]):
         """
         from ferrule.programs.lifecycle.resume import ResumeState, resume_program
 
-        return resume_program(self, ResumeState(state, response), {}, deps)
+        with callers_frames:
+            return resume_program(self, ResumeState(state, response), {}, deps)
 
     async def aresume(self, response: Any, state: Any, *, deps: Any = None) -> Any:
         """`resume` on an event loop."""
         from ferrule.programs.lifecycle.resume import ResumeState, aresume_program
 
-        return await aresume_program(self, ResumeState(state, response), {}, deps)
+        with callers_frames:
+            return await aresume_program(self, ResumeState(state, response), {}, deps)
 
     def bind(self, /, *args: P.args, **inputs: P.kwargs) -> Bound[S, D]:
         """The program with its inputs. Needed for inputs named like a keyword of `start`: `program.bind(run_id=7).start()`."""
@@ -162,7 +170,10 @@ class Module(ProgramTypes[S, D, P]):
         """
         from ferrule.programs.lifecycle.batch import run_batch
 
-        return run_batch(self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions, deps=deps)
+        with callers_frames:
+            return run_batch(
+                self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions, deps=deps
+            )
 
     async def abatch(
         self,
@@ -176,9 +187,10 @@ class Module(ProgramTypes[S, D, P]):
         """`batch` as tasks on this event loop."""
         from ferrule.programs.lifecycle.batch import arun_batch
 
-        return await arun_batch(
-            self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions, deps=deps
-        )
+        with callers_frames:
+            return await arun_batch(
+                self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions, deps=deps
+            )
 
     def as_tool(self, name: str | None = None, description: str | None = None, **keywords: Any) -> Tool:
         """The program as a tool: its arguments are the inputs of the signature, its result is the outputs.

@@ -175,7 +175,8 @@ class Predict(Module[S, D, P]):
         return Prediction.of(outputs, signature=self.outputs_of or self.signature, **more)
 
     def __repr__(self) -> str:
-        return f"{self.name}({self.signature.signature!r})"
+        tools = repr(self.toolbox).removeprefix("Toolbox(")
+        return f"{self.name}({self.signature.signature!r}{f', tools={tools}' if tools != '[])' else ')'}"
 
 
 class ChainOfThought(Module[S, D, P]):
@@ -205,6 +206,10 @@ class ChainOfThought(Module[S, D, P]):
     def tools(self) -> dict[str, Tool]:
         """The tools by name."""
         return self.predict.tools
+
+    def __repr__(self) -> str:
+        shown = repr(self.predict).removeprefix(f"{self.predict.name}({self.predict.signature.signature!r}")
+        return f"{self.name}({self.signature.signature!r}{shown}"
 
     def output_validator(self, function: Validator) -> Validator:
         """As `Predict.output_validator`."""

@@ -85,6 +85,9 @@ class ReAct(Module[S, D, P]):
         """The tools by name, the built-in ones included."""
         return {tool.name: tool for tool in self.toolbox}
 
+    def __repr__(self) -> str:
+        return f"{self.name}{repr(self.react).removeprefix(self.react.name)}"
+
     def output_validator(self, function: Validator) -> Validator:
         """As `Predict.output_validator`. What the function objects to goes back to the model, which still has its tools."""
         return self.react.output_validator(function)

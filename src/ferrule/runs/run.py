@@ -21,12 +21,14 @@ from ferrule.runs.state import Frame, RunState
 from ferrule.settings import Scope
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.message import Messages
+from ferrule.values.display import Displayed
 from ferrule.values.run.outcome import Trajectory
+from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     from ferrule.runs.protocols import Program, Store, Summary
     from ferrule.values.confirmation.policy import Grant
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from ferrule.values.run.outcome import Prediction
 
 
-class Run(RunState, Typed[S]):
+class Run(Displayed, RunState, Typed[S]):
     """One execution of one program. Made by `program.start(...)`.
 
     `status` is `running`, `waiting` (see `pending`), `done`, `failed` (see `error`) or `cancelled`.
@@ -51,7 +53,8 @@ class Run(RunState, Typed[S]):
         if self.status == "waiting":
             raise self.confirmation()
         if self.error is not None:
-            raise self.error.with_traceback(self.trace)
+            with callers_frames:
+                raise self.error.with_traceback(self.trace)
         raise RunError(f"The run is {self.status}; it has no prediction yet.")
 
     @property
@@ -214,6 +217,17 @@ class Run(RunState, Typed[S]):
             raise again.error
         self.outcome, self.tokens, self.steps, self.said = again.outcome, again.tokens, again.steps, again.said
         self.unread = None
+
+    def display_rows(self) -> Iterator[tuple[str, Any]]:
+        """Id, program, status and outcome, as far as they are known without a replay."""
+        yield from (("id", self.id), ("program", self.program), ("status", self.status))
+        yield from (("pending", question.text) for question in self.pending)
+        if self.error is not None:
+            yield "error", f"{type(self.error).__name__}: {self.error}"
+        if self.outcome is not None:
+            yield "prediction", self.outcome
+        elif self.steps:
+            yield "trajectory", Trajectory(self.steps)
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.program.name}: {self.status}>"

@@ -22,6 +22,7 @@ from ferrule.runs.observers import Execution
 from ferrule.values.run import event as events
 from ferrule.values.run.outcome import Prediction
 from ferrule.values.signatures.fields import adapter_of
+from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
@@ -118,6 +119,9 @@ class EventStream(Typed[S]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
+    def __repr__(self) -> str:
+        return f"EventStream({self.run!r})"
+
     def _claim(self) -> None:
         if self._started:
             raise RunError("A stream can be iterated once; start another with `program.stream(...)`.")
@@ -155,7 +159,8 @@ class EventStream(Typed[S]):
             self.close()
         if interrupts:
             raise interrupts[0]
-        self._raise_failure()
+        with callers_frames:
+            self._raise_failure()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         import asyncio
@@ -173,7 +178,8 @@ class EventStream(Typed[S]):
             await self.aclose()
         if not task.cancelled() and (error := task.exception()) is not None:  # it could not begin, or was interrupted
             raise error
-        self._raise_failure()
+        with callers_frames:
+            self._raise_failure()
 
     def _raise_failure(self) -> None:
         # A stream that just ended would hide a failed run; a run that waits for a person did not fail.

@@ -22,6 +22,7 @@ from ferrule.tools.execution.consent import consent, needs_person
 from ferrule.tools.execution.run import acall_directly, arun_tool, call_directly, run_tool
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.content.parts import Type
+from ferrule.values.tracebacks import callers_frames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -270,21 +271,23 @@ class Tool(attributes.ToolAttributes, Type):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run the function. An async tool raises `AsyncToolError`, unless the setting converts it."""
-        checked = self._ready(args, kwargs)
-        if self.mcp is None:
-            return run_tool(self, checked, is_direct=True)
-        from ferrule.tools.mcp.tool import plain_value
+        with callers_frames:
+            checked = self._ready(args, kwargs)
+            if self.mcp is None:
+                return run_tool(self, checked, is_direct=True)
+            from ferrule.tools.mcp.tool import plain_value
 
-        return plain_value(call_directly(self, checked))
+            return plain_value(call_directly(self, checked))
 
     async def acall(self, /, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run the function without blocking the loop: async on it, sync in a thread."""
-        checked = self._ready(args, kwargs)
-        if self.mcp is None:
-            return await arun_tool(self, checked)
-        from ferrule.tools.mcp.tool import plain_value
+        with callers_frames:
+            checked = self._ready(args, kwargs)
+            if self.mcp is None:
+                return await arun_tool(self, checked)
+            from ferrule.tools.mcp.tool import plain_value
 
-        return plain_value(await acall_directly(self, checked))
+            return plain_value(await acall_directly(self, checked))
 
     def call_result(self, /, **kwargs: Any) -> ToolResult:
         """Call the tool and return the whole `ToolResult`. For a tool of an MCP server, its `value` is the `MCPResult` with every block."""

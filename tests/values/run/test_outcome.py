@@ -98,7 +98,7 @@ def test_trajectories_are_compared_by_what_was_seen():
     assert Trajectory([ONE]) == Trajectory([other]) == dict(Trajectory([ONE]))
     assert Trajectory([ONE]) != Trajectory([TWO])
     assert Trajectory() == {}
-    assert repr(Trajectory()) == "Trajectory({})"
+    assert repr(Trajectory()) == "<Trajectory of 0 steps>"
 
 
 @AGAIN

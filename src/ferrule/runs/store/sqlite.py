@@ -67,6 +67,9 @@ class SQLiteStore:
         self._full_sync = full_sync
         self._opened: SQLiteFile | None = None
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
     @property
     def _file(self) -> SQLiteFile:
         file = self._opened

@@ -14,9 +14,10 @@ from ferrule.tools.definition.inspect_function import FunctionSpec, description_
 from ferrule.tools.definition.parameters import type_of
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.calls.context import Context
+from ferrule.values.display import Displayed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ferrule.tools.definition.constructor import ToolDefinition
     from ferrule.tools.definition.mcp import MCPDefinition
@@ -44,7 +45,7 @@ class Description(property):
         return instance.desc if instance is not None else lambda: "A tool that can be called, with its name, description and arguments."
 
 
-class ToolAttributes:
+class ToolAttributes(Displayed):
     """The attributes of a tool beside its fields. All are read-only; those that could change the tool are copies."""
 
     description = Description()
@@ -52,6 +53,8 @@ class ToolAttributes:
     if TYPE_CHECKING:
         name: str
         desc: str
+        effect: str
+        require_confirmation: Any
         wire_name: str
         schema: dict[str, Any]
         mcp: MCPDefinition | None
@@ -79,6 +82,12 @@ class ToolAttributes:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
+    def display_rows(self) -> Iterator[tuple[str, Any]]:
+        """Name, description, arguments and rules."""
+        yield from (("name", self.name), ("description", self.desc), ("arguments", self.schema.get("properties", {})))
+        yield from (("effect", self.effect), ("confirmation", describe_confirmation(self.require_confirmation)))
+        yield from ((name, value) for name in ("timeout_s", "mcp_server") if (value := getattr(self, name)) is not None)
+
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, ToolAttributes) and self._given == other._given)
 
@@ -93,6 +102,13 @@ class ToolAttributes:
 
     def __reduce__(self) -> Any:
         return importable_name(self) or (partial(type(self), **constructor_arguments(self._given)), ())
+
+
+def describe_confirmation(needs: Any) -> str:
+    """When a call of a tool asks a person, in a word."""
+    if callable(needs):
+        return "depends on the arguments"
+    return "unless it only reads" if needs == "destructive" else "always" if needs else "never"
 
 
 def instance_state(made: ToolDefinition, found: FunctionSpec) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Neither memory addresses nor local paths that the call did not name are part of 
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from functools import cache
@@ -14,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ToolTimeoutError
 from ferrule.values.encoding.encode import json_text, printed
+from ferrule.values.tracebacks import PACKAGE, foreign_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST_FRAMES = 3
-_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 
 
 def error_text(tool: str, args: dict[str, Any], error: BaseException) -> str:
@@ -36,7 +35,7 @@ def _frames(error: BaseException) -> list[str]:
     found: list[str] = []
     for frame, line in walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
-        if not file.startswith(_foreign_folders()) and not file.startswith("<frozen"):
+        if not file.startswith(foreign_folders()) and not file.startswith("<frozen"):
             place = f"{_last_part(file)}:{line}"
             if place not in found:
                 found.append(place)
@@ -45,17 +44,6 @@ def _frames(error: BaseException) -> list[str]:
 
 def _last_part(path: str) -> str:
     return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
-
-
-@cache
-def _foreign_folders() -> tuple[str, ...]:
-    """Folders of code that is not the user's: this package, the standard library, installed packages."""
-    import site
-    import sysconfig
-
-    installed = [*site.getsitepackages(), site.getusersitepackages()] if hasattr(site, "getsitepackages") else []
-    library = [sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return (_PACKAGE, *dict.fromkeys(f"{each.rstrip(os.sep)}{os.sep}" for each in (*installed, *library) if each))
 
 
 def _without_paths(message: str, args: dict[str, Any]) -> str:
@@ -80,6 +68,6 @@ def _local_paths() -> re.Pattern[str]:
 def _local_folders() -> Iterator[str]:
     import tempfile
 
-    for each in (str(Path.home()), str(Path.cwd()), sys.prefix, sys.base_prefix, tempfile.gettempdir(), _PACKAGE):
+    for each in (str(Path.home()), str(Path.cwd()), sys.prefix, sys.base_prefix, tempfile.gettempdir(), PACKAGE):
         yield each.rstrip("/\\")
     yield from ("/home", "/Users", "C:\\Users", "/root", "/tmp", "/var", "/private")  # noqa: S108  names to be cut, not used

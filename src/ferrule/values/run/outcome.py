@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ferrule.values.calls.call import ToolCall, ToolCalls
 from ferrule.values.content.parts import content_text
 from ferrule.values.conversation.exchange import Usage
+from ferrule.values.display import Displayed
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Log, Record
 from ferrule.values.typed import S, Typed
@@ -58,7 +59,7 @@ class Step(Record):
         return found[0] if len(found) == 1 else found or (None if key != "tool_args" else {})
 
 
-class Trajectory(Mapping[str, Any]):
+class Trajectory(Displayed, Mapping[str, Any]):
     """The steps of a run, also readable as DSPy's mapping: `thought_0`, `tool_name_0`, `tool_args_0`, `observation_0`, `thought_1`, ..."""
 
     __slots__ = ("steps",)
@@ -91,10 +92,18 @@ class Trajectory(Mapping[str, Any]):
     __hash__ = None  # pyright: ignore[reportAssignmentType]  compared by content
 
     def __repr__(self) -> str:
-        return f"Trajectory({dict(self)!r})"
+        names = ", ".join("+".join(call.name for call in step.calls) or "no call" for step in self.steps)
+        return f"<Trajectory of {len(self.steps)} step{'' if len(self.steps) == 1 else 's'}{': ' if names else ''}{names}>"
+
+    def display_rows(self) -> Iterator[tuple[str, str]]:
+        """Each step: its thought, its calls, their results."""
+        for i, step in enumerate(self.steps):
+            called = [f"{call.name}({', '.join(f'{name}={json_text(value)}' for name, value in call.args.items())})" for call in step.calls]
+            results = [f"→ {content_text(result.content)}" for result in step.results]
+            yield f"step_{i}", "\n".join(filter(None, [step.thought, *called, *results]))
 
 
-class Prediction(Typed[S], Mapping[str, Any]):
+class Prediction(Displayed, Typed[S], Mapping[str, Any]):
     """Typed outputs by name, as attributes and as items: `Prediction(answer=42).answer`.
 
     Its keys are the outputs only. `outputs`, `trajectory`, `usage`, `messages` and `reason` are further attributes, unless an output has
@@ -208,6 +217,13 @@ class Prediction(Typed[S], Mapping[str, Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         further = {"trajectory": self._trajectory, "messages": self._messages, "reason": self._reason, "calls": self._calls}
         return (_again, (self._outputs, self._usage, further))
+
+    def display_rows(self) -> Iterator[tuple[str, Any]]:
+        """The outputs; then, where there are any, the reason of an early end, the steps, and the tokens."""
+        further = {"reason": self._reason, "trajectory": self._trajectory if self._trajectory.steps else None}
+        usage = {"usage": f"{self._usage.total_tokens} tokens in {self._usage.calls} model calls" if self._usage.calls else None}
+        yield from self._outputs.items()
+        yield from ((name, value) for name, value in {**further, **usage}.items() if value is not None and name not in self._outputs)
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self._outputs.items())

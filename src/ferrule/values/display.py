@@ -1,0 +1,45 @@
+"""How a value looks to a person: as a table in a notebook, and in rich's output. A class says with `display_rows` what it consists of."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_LONGEST = 5_000
+"""Characters of one value: a page with a longer one is hard to read, and a notebook stores it."""
+
+
+class Displayed:
+    """Base class of values that notebooks and rich display. Neither is imported."""
+
+    __slots__ = ()
+
+    def display_rows(self) -> Iterable[tuple[str, Any]]:
+        """What to display: names and values, in order. Must neither act nor block."""
+        raise NotImplementedError
+
+    def __rich_repr__(self) -> Iterable[tuple[str, Any]]:
+        return self.display_rows()
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th{_STYLE}>{_text(name)}</th><td{_STYLE}>{_cell(value)}</td></tr>" for name, value in self.display_rows())
+        return f"<table><tr><th{_STYLE} colspan='2'>{_text(type(self).__name__)}</th></tr>{rows}</table>"
+
+
+_STYLE = " style='text-align:left;vertical-align:top;white-space:pre-wrap'"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, Displayed):
+        return value._repr_html_()  # pyright: ignore[reportPrivateUsage]  the name is Jupyter's
+    return _text(value if isinstance(value, str) else shown(value, _LONGEST))
+
+
+def _text(text: str) -> str:
+    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
+    return escape(cut.encode(errors="replace").decode())  # a lone surrogate has no place in a page
