@@ -190,7 +190,7 @@ class SignatureType(ModelMetaclass):
         """A copy with other instructions."""
         if not isinstance(instructions, str):
             raise SignatureError(f"`instructions` must be a string, found {shown(instructions)}.")
-        return cast("type[T]", _made(cast("Any", cls), cast("Any", cls).fields, instructions))
+        return cast("Any", _made(cls, cls.fields, instructions))  # pyright: ignore  `cls` is of this metaclass, too
 
     def append(cls, name: str, field: Any, type_: Any = None) -> type[Signature]:
         """A copy with one more field after those of its role."""
