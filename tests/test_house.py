@@ -33,6 +33,7 @@ FLOORS = {
     **dict.fromkeys(["runs", "bridges", "testing"], 4),
     "programs": 5,
     "cli": 6,
+    "__main__": 7,
     FACE: 7,
 }
 LONGEST_FILE, LONGEST_FUNCTION = 350, 60

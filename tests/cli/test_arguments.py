@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Literal
 
@@ -148,8 +149,8 @@ def test_a_model_is_named_or_the_offline_one_is_served() -> None:
         pass
 
 
-def test_a_file_without_a_function_of_its_name_gives_all_tools_it_holds(tmp_path) -> None:
-    """`--tools FILE`; P22 comes first: a function named like the file is the file's one tool."""
+def test_a_file_gives_every_tool_that_it_defines(tmp_path) -> None:
+    """`--tools FILE`. Only `Tool.from_file` takes the function named like the file alone."""
     several = tmp_path / "several.py"
     several.write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\n"
@@ -157,7 +158,13 @@ def test_a_file_without_a_function_of_its_name_gives_all_tools_it_holds(tmp_path
     )
     assert [tool.name for tool in parse.load_tools([str(several)])] == ["one", "two"]
     (tmp_path / "one.py").write_text(several.read_text())
-    assert [tool.name for tool in parse.load_tools([str(tmp_path / "one.py")])] == ["one"]
+    assert [tool.name for tool in parse.load_tools([str(tmp_path / "one.py")])] == ["one", "two"]
+    mixed = tmp_path / "pay.py"
+    mixed.write_text(
+        "import ferrule\ndef pay() -> int:\n    return 1\n@ferrule.tool\ndef balance() -> int:\n    return 2\nsame = balance\n"
+        "def helper() -> int:\n    return 3\n"
+    )
+    assert [tool.name for tool in parse.load_tools([str(mixed)])] == ["pay", "balance"]
     broken = tmp_path / "broken.py"
     broken.write_text("def one(:\n")
     with pytest.raises(ToolLoadError):
@@ -167,3 +174,12 @@ def test_a_file_without_a_function_of_its_name_gives_all_tools_it_holds(tmp_path
 def test_a_signature_without_inputs_has_no_place_for_the_question() -> None:
     with pytest.raises(InputError, match="no input for the question"):
         parse.parse_inputs(Signature("-> answer"), "What?", [])
+
+
+def test_a_dash_reads_standard_input_once(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("What is\nthis?\n"))
+    signature = Signature("question, context -> answer")
+    with pytest.raises(ConfigurationError, match="Only one argument"):
+        parse.parse_inputs(signature, "-", ["context=-"])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a long text\n"))
+    assert parse.parse_inputs(signature, "Why?", ["context=-"]) == {"question": "Why?", "context": "a long text"}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
-from ferrule.cli.main import MISSING_EXTRA, run_loaded
+from ferrule.cli.main import MISSING_EXTRA, main, run_loaded
 
 
 @pytest.mark.parametrize(("module", "missing"), [("main", "typer"), ("main", "rich"), ("demo.__main__", "rich")])
@@ -36,3 +37,11 @@ def test_importing_ferrule_and_the_entry_points_loads_no_terminal_library() -> N
     program = "import sys, ferrule, ferrule.cli.main, ferrule.cli.demo.__main__; print(*({'rich', 'typer'} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == ""
+
+
+def test_the_version_is_shown_by_the_command_and_by_python_m_ferrule(capsys) -> None:
+    assert run_loaded(lambda: lambda: main(["--version"])) == 0
+    shown = capsys.readouterr().out
+    assert shown == f"ferrule {version('ferrule')}\n"
+    run = subprocess.run([sys.executable, "-m", "ferrule", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout == shown

@@ -116,12 +116,21 @@ def choose_adapter(name: str | None) -> tuple[Any, bool | None]:
             raise ConfigurationError(f"There is no adapter {name!r}; there are: {', '.join(ADAPTERS)}.")
 
 
+def text_or_stdin(text: str) -> str:
+    """The text of an argument; for `-`, what standard input holds. Raises `ConfigurationError` if it holds no text, or was read before."""
+    if text != "-":
+        return text
+    if sys.stdin is None or not (found := sys.stdin.read().rstrip("\n")):
+        raise ConfigurationError("`-` reads standard input, and nothing was there. Only one argument of a command can be `-`.")
+    return found
+
+
 def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """The question as the first input and `name=value` pairs as the others, checked against the signature."""
+    """The question as the first input and `name=value` pairs as the others, checked against the signature. `-` is standard input."""
     names = list(signature.input_fields)
     if not names:
         raise InputError("The signature has no input for the question. Example: `question -> answer`.")
-    values: dict[str, Any] = {names[0]: question}
+    values: dict[str, Any] = {names[0]: text_or_stdin(question)}
     for pair in pairs:
         name, sign, value = pair.partition("=")
         name = name.strip()
@@ -131,7 +140,7 @@ def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]
             why = "is the question" if name == names[0] else "is repeated"
             raise InputError(f"The input `{name}` {why}: pass it once.")
         field = signature.input_fields.get(name)
-        values[name] = value if field is None else _parse_value(field.annotation, value)
+        values[name] = value if field is None else _parse_value(field.annotation, text_or_stdin(value))
     signature.check_inputs(values)
     return values
 
@@ -168,7 +177,7 @@ def _tools_of(place: str) -> list[Tool]:
 
 def _tools_in(module: ModuleType) -> list[Tool]:
     """The module's `Tool`s; without any, its own public functions."""
-    found = [thing for thing in vars(module).values() if isinstance(thing, Tool)]
+    found = list({id(thing): thing for thing in vars(module).values() if isinstance(thing, Tool)}.values())
     return found or [Tool(thing) for key, thing in vars(module).items() if _is_own_function(module, key, thing)]
 
 
@@ -187,16 +196,15 @@ def _tools_of_path(place: str) -> list[Tool]:
 
 
 def _tools_of_file(place: str) -> list[Tool]:
-    """The function with the name of the file; without it, all tools of the file."""
+    """All tools of the file: its `Tool`s and the function with its name; without any `Tool`, its own public functions."""
     path = Path(place)
     module, error = _run_file(place)
     if module is None:
         msg = f"`{path.name}` could not be loaded: {_describe(error)}." if error is not None else f"`{path.name}` is no Python file."
         raise ToolLoadError(msg) from error
-    named: object = getattr(module, path.stem, None)
-    if callable(named) and not isinstance(named, type):
-        return [named if isinstance(named, Tool) else Tool(path.stem, None, named)]
-    found = _tools_in(module)
+    found, named = _tools_in(module), getattr(module, path.stem, None)
+    if callable(named) and not isinstance(named, (type, Tool)) and path.stem not in [tool.name for tool in found]:
+        found = [Tool(path.stem, None, named), *found]
     if not found:
         msg = f"`{path.name}` has no tool: neither a function `{path.stem}`, nor a `@tool`, nor a public function of its own."
         raise ToolLoadError(msg)

@@ -6,6 +6,7 @@ Text of models and tools passes through `printable` and is never read as markup.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,24 @@ def say(message: str, code: ExitCode = ExitCode.DONE) -> ExitCode:
     """Print a message for the person on standard error; returns the code."""
     print(printable(message), file=sys.stderr)
     return code
+
+
+_OPTIONS = {
+    r"Call `ferrule\.configure\([^`]*`, or give the program one: `[^`]*`\.": "Add `--lm provider/model`.",
+    r", or give `api_key=\.\.\.`| and `wire=`": "",
+    r"; load it with `migrate=True` to try all the same": "; name the program that started the run with --program",
+    r"`base_url=[^`]*`": "`--base-url`",
+    r"`(deps|lm)=[^`]*`": r"`--\1`",
+}
+"""What errors advise in Python, and what to do on a command line instead."""
+
+
+def in_options(error: BaseException) -> str:
+    """The text of an error, where it speaks of keywords in Python, in options of the command."""
+    text = str(error)
+    for pattern, option in _OPTIONS.items():
+        text = re.sub(pattern, option, text)
+    return text
 
 
 def print_json(document: Any) -> ExitCode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import stamina
 from ferrule import ScriptedLM
 from ferrule.cli import arguments as parse
 from ferrule.cli.main import main
+from ferrule.runs.store.sqlite import SQLiteStore
 from ferrule.testing import serve
 
 NEEDS_YES = '''
@@ -301,3 +303,44 @@ def test_the_folder_one_stands_in_is_found_by_the_installed_command(here) -> Non
     run = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False, cwd=Path.cwd())
     assert run.returncode == 0, run.stderr
     assert "mine" in run.stdout
+
+
+def test_tools_are_listed_with_their_effect_and_confirmation(here, capsys) -> None:
+    (here / "guarded.py").write_text(NEEDS_YES)
+    assert main(["tools", "guarded.py"]) == 0
+    assert "effect: once; asks a person: always" in capsys.readouterr().out
+
+
+def test_a_question_comes_from_standard_input(here, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("What is 6 x 7?\n"))
+    with served({"name": "finish", "args": {"answer": "42"}}) as server:
+        assert ask(server, "-") == 0
+        assert "What is 6 x 7?" in json.dumps(server.requests[0])
+
+
+def test_a_run_is_kept_in_a_store_and_continued_after_a_decision(here, capsys) -> None:
+    (here / "guarded.py").write_text(NEEDS_YES)
+    (here / "victim").write_text("still here")
+    words = ("Delete it", "--tools", "guarded.py", "--store", "runs.db")
+    with served({"name": "guarded", "args": {"path": "victim"}}, {"name": "finish", "args": {"answer": "so be it"}}) as server:
+        assert ask(server, *words) == 3
+        run = SQLiteStore("runs.db").list()[0].id
+        err = capsys.readouterr().err
+        assert f"ferrule approve {run} --store runs.db" in err
+        assert f"--resume {run}" in err
+        assert main(["approve", run, "--store", "runs.db"]) == 0
+        assert ask(server, *words, "--resume", run) == 0
+    assert "so be it" in capsys.readouterr().out
+    assert not (here / "victim").exists()
+    assert main(["show", run, "--store", "runs.db"]) == 0
+    shown = capsys.readouterr().out
+    assert "started 20" in shown
+    assert "guarded returned: victim is gone" in shown
+
+
+def test_a_run_to_resume_is_in_a_store(here, capsys) -> None:
+    assert main(["ask", "?", "--resume", "r"]) == 2
+    assert "add `--store FILE`" in capsys.readouterr().err
+    assert main(["ask", "?", "--resume", "r", "--store", "none.db"]) == 2
+    assert "no file 'none.db'" in capsys.readouterr().err
+    assert not (here / "none.db").exists()

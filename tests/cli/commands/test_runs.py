@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -293,3 +294,29 @@ def test_resume_without_the_deps_that_a_tool_needs_runs_nothing(shop: Path, caps
     assert "decided" in said(capsys, "runs", "--status", "waiting")
     said(capsys, "resume", "r", "--program", "shop:agent", "--deps", "shop:make")
     assert (shop / "paid").read_text() == "bob"
+
+
+def test_a_run_is_shown_with_times_and_who_decided(here: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("ferrule.cli.commands.runs.user_name", lambda: "ann")
+    waiting("r")
+    said(capsys, "approve", "r", "--edit", "euros=5")
+    said(capsys, "resume", "r", "--program", "billing:agent")
+    shown = said(capsys, "show", "r")
+    stamp = r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ"
+    assert re.search(f"started {stamp}, last change {stamp}", shown)
+    assert "pay(euros=3)" in shown
+    assert re.search(rf'edit with \{{"euros":5\}} by ann via cli at {stamp}', shown)
+    assert "pay returned: paid 5 to ann" in shown
+
+
+def test_errors_speak_of_options_of_the_command(here: Path, capsys: Any) -> None:
+    (here / "bare.py").write_text(PROGRAM.replace("agent.set_lm(Finishing([]))", ""))
+    waiting("r")
+    said(capsys, "approve", "r")
+    assert main(("resume", "r", "--program", "bare.py:agent")) == 1
+    assert "Add `--lm provider/model`." in capsys.readouterr().err
+    (here / "other.py").write_text(PROGRAM.replace("task -> answer", "task -> result"))
+    waiting("r2")
+    message = said(capsys, "resume", "r2", "--program", "other.py:agent", code=1)
+    assert "--program" in message
+    assert "migrate=" not in message

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +14,7 @@ from ferrule.cli.commands import runs
 from ferrule.cli.commands.ask import ask_question
 from ferrule.cli.commands.tools import lint_tools, list_tools, serve_tools
 from ferrule.cli.exit_code import ExitCode
-from ferrule.cli.screen import say
+from ferrule.cli.screen import in_options, say
 from ferrule.errors import FerruleError
 
 if TYPE_CHECKING:
@@ -37,10 +39,22 @@ def _exit(code: int, **_: Any) -> None:
     raise typer.Exit(code)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"ferrule {version('ferrule')}\n")
+        raise typer.Exit
+
+
+def _options(
+    _: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)] = False,
+) -> None:
+    """Ask a language model that can call your tools."""
+
+
 app = typer.Typer(
     name="ferrule",
+    callback=_options,
     result_callback=_exit,
-    help="Ask a language model that can call your tools.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -62,7 +76,7 @@ def run_command(arguments: Sequence[str]) -> int:
                 say("\nInterrupted.")
             return ended.code if isinstance(ended.code, int) else ExitCode.FAILED
         except FerruleError as error:
-            return say(str(error), ExitCode.USAGE if isinstance(error, USAGE_ERRORS) else ExitCode.FAILED)
+            return say(in_options(error), ExitCode.USAGE if isinstance(error, USAGE_ERRORS) else ExitCode.FAILED)
     return ExitCode.DONE
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,16 +16,17 @@ from ferrule.cli.commands.tools import JSON, MCP  # noqa: TC001  typer reads ann
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import ask_person
 from ferrule.cli.safe_text import one_line
-from ferrule.cli.screen import Screen, console_on, print_json, say
+from ferrule.cli.screen import Screen, console_on, in_options, print_json, say
 from ferrule.errors import ConfigurationError, FerruleError
 from ferrule.programs.react import ReAct
+from ferrule.runs.run import Run
+from ferrule.runs.store.sqlite import SQLiteStore
 from ferrule.runs.stream import EventStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from ferrule.programs.module import Module
-    from ferrule.runs.run import Run
     from ferrule.values.confirmation.question import Decision, Question
     from ferrule.values.run.event import Event
     from ferrule.values.run.outcome import Prediction
@@ -33,7 +36,7 @@ _RESERVED = ("trajectory", "usage", "reason")
 
 
 def ask_question(  # noqa: PLR0917  one parameter an option
-    question: Annotated[str, typer.Argument(help="The question: the first input of the signature.")],
+    question: Annotated[str, typer.Argument(help="The question: the first input of the signature. `-` reads standard input.")],
     tools: Annotated[
         list[str] | None,
         typer.Option("--tools", help="A .py file, a folder, or module[:name] with tools. May be repeated. Default: the demo's tools."),
@@ -49,6 +52,8 @@ def ask_question(  # noqa: PLR0917  one parameter an option
     as_json: JSON = False,
     mcp: MCP = None,
     yes: Annotated[bool, typer.Option("--yes", help="Run tools of --mcp servers without confirmation.")] = False,
+    store: Annotated[str | None, typer.Option("--store", help="Keep the run in this SQLite file, for `ferrule show` and others.")] = None,
+    resume: Annotated[str | None, typer.Option("--resume", metavar="RUN", help="Continue this run of --store with these tools.")] = None,
 ) -> int:
     """Answer a question with tools, and show each step as it happens."""
     chosen_adapter, native = parse.choose_adapter(adapter)
@@ -65,16 +70,36 @@ def ask_question(  # noqa: PLR0917  one parameter an option
         with parse.open_model(lm, base_url) as model, settings.context(lm=model, adapter=chosen_adapter):
             if lm is None:
                 say(parse.OFFLINE_NOTE)
-            return _run(agent, values, as_json=as_json)
+            with open_kept(agent, values, store, resume) as stream:
+                return _run(stream, store, as_json=as_json)
 
 
-def _run(agent: ReAct, values: dict[str, Any], *, as_json: bool) -> int:
-    """Run the agent and show the run; returns the exit code."""
+@contextmanager
+def open_kept(agent: ReAct, values: dict[str, Any], store: str | None, run_id: str | None) -> Generator[EventStream]:
+    """The stream of a new run, kept in the file `store` if there is one, or of the run with this id there."""
+    if store is None:
+        if run_id is not None:
+            raise ConfigurationError("`--resume` needs the file that holds the run: add `--store FILE`.")
+        yield agent.stream(**values)
+        return
+    if run_id is not None and not Path(store).is_file():
+        raise ConfigurationError(f"There is no file {store!r} with runs to resume.")
+    opened = SQLiteStore(store)
+    try:
+        yield agent.bind(**values).stream(store=opened) if run_id is None else EventStream(Run.load(opened, run_id, agent))
+    finally:
+        opened.close()
+
+
+def _run(stream: EventStream, store: str | None, *, as_json: bool) -> int:
+    """Show the run of a stream; returns the exit code."""
     console = console_on(sys.stderr if as_json else sys.stdout)
     screen = Screen(console)
     at_terminal = sys.stdin is not None and sys.stdin.isatty() and console.file.isatty()
     ask = partial(ask_person, console=console) if at_terminal else None
-    run = follow_run(agent, values, on_event=(lambda _: None) if as_json else screen.draw, ask=ask)
+    run = follow_stream(stream, on_event=(lambda _: None) if as_json else screen.draw, ask=ask)
+    if store is not None:
+        say(f"Run {run.id} is kept in {store}: ferrule show {run.id} --store {store}")
     match run.status:
         case "done" if as_json:
             return print_json(_document(run.prediction))
@@ -84,10 +109,13 @@ def _run(agent: ReAct, values: dict[str, Any], *, as_json: bool) -> int:
         case "waiting":
             for pending in run.pending:
                 say(f"Waiting for a person: {one_line(pending.text, 2_000)}")
-            return say("This is no terminal, so the call was not run. Run the command again at a terminal.", ExitCode.WAITING)
+            how = "Run the command again at a terminal."
+            if store is not None:
+                how = f"Decide with `ferrule approve {run.id} --store {store}` and repeat the command with --resume {run.id}."
+            return say(f"This is no terminal, so the call was not run. {how}", ExitCode.WAITING)
         case _:
             kind = "" if run.error is None or isinstance(run.error, FerruleError) else f"{type(run.error).__name__}: "
-            return say(f"The run failed. {kind}{run.error}", ExitCode.FAILED)
+            return say(f"The run failed. {kind}{in_options(run.error) if run.error is not None else ''}", ExitCode.FAILED)
 
 
 def follow_run(
@@ -98,7 +126,13 @@ def follow_run(
     ask: Callable[[Question], Decision | None] | None = None,
 ) -> Run:
     """Run until the run is `done` or `failed`, or `waiting` without a decision. Raises only interrupts; `run.error` holds other errors."""
-    stream = program.stream(**inputs)
+    return follow_stream(program.stream(**inputs), on_event=on_event, ask=ask)
+
+
+def follow_stream(
+    stream: EventStream, *, on_event: Callable[[Event], None], ask: Callable[[Question], Decision | None] | None = None
+) -> Run:
+    """`follow_run` of a run whose stream is open."""
     run = stream.run
     while True:
         _consume(stream, on_event)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from ferrule import settings
-from ferrule.cli.arguments import find_program, make_deps
+from ferrule.cli.arguments import find_program, make_deps, text_or_stdin
 from ferrule.cli.commands.tools import JSON  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
 from ferrule.cli.safe_text import one_line, printable, reveal
-from ferrule.cli.screen import say
+from ferrule.cli.screen import call_text, in_options, say
 from ferrule.errors import ConfigurationError, StoreError
 from ferrule.runs.state import RunStatus
 from ferrule.values.encoding.encode import json_text, jsonable
@@ -51,8 +51,7 @@ def list_runs(
         _print(json_text([jsonable(each) for each in runs]))
         return ExitCode.DONE
     for each in runs:
-        when = datetime.fromtimestamp(each.updated_at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-        _print(f"{each.id}  {each.status:<9}  {when}  {each.program}{f'  ({each.error})' if each.error else ''}")
+        _print(f"{each.id}  {each.status:<9}  {_time(each.updated_at)}  {each.program}{f'  ({each.error})' if each.error else ''}")
         for question in each.questions:
             _print(f"    {_question_line(each, question)}")
     return ExitCode.DONE
@@ -68,6 +67,7 @@ def show_run(run: _Run, store: _File = "ferrule.db", as_json: JSON = False) -> i
         _print(json_text({**jsonable(found), "inputs": inputs, "journal": journal}))
         return ExitCode.DONE
     _print(f"{found.id}  {found.status}  {found.program}{f'  ({found.error})' if found.error else ''}")
+    _print(f"  started {_time(found.created_at)}, last change {_time(found.updated_at)}")
     for name, value in inputs.items():
         _print(f"  {name} = {_cut(json_text(value))}")
     for entry in journal:
@@ -106,12 +106,13 @@ def deny_call(
 
 def reply_to_question(
     run: _Run,
-    text: Annotated[str, typer.Argument(help="The answer for the model; the call does not run.")],
+    text: Annotated[str, typer.Argument(help="The answer for the model; the call does not run. `-` reads standard input.")],
     question: Annotated[str | None, typer.Option("--question", help="The id of the question, if several wait.")] = None,
     store: _File = "ferrule.db",
 ) -> int:
     """Answer the model's question, or give the result of a call that may have run."""
-    return _decide(store, run, question, lambda asked: asked.reply(text))
+    answer = text_or_stdin(text)
+    return _decide(store, run, question, lambda asked: asked.reply(answer))
 
 
 def cancel_run(run: _Run, store: _File = "ferrule.db") -> int:
@@ -146,7 +147,7 @@ def resume_run(
         _print(json_text(loaded.prediction))
         return ExitCode.DONE
     if loaded.error is not None:
-        say(f"{type(loaded.error).__name__}: {loaded.error}")
+        say(f"{type(loaded.error).__name__}: {in_options(loaded.error)}")
     return ExitCode.WAITING if loaded.status == "waiting" else ExitCode.FAILED
 
 
@@ -192,16 +193,30 @@ def _entry_text(entry: Mapping[str, Any]) -> str:
     value: Any = entry["value"]
     match entry["kind"]:
         case "model":
-            calls = [f"{call['name']}({json_text(call['args'])})" for call in value.get("tool_calls", ())]
+            calls = [call_text(call["name"], call["args"]) for call in value.get("tool_calls", ())]
             return " ".join([value.get("text") or "", *calls]).strip()
+        case "failure":
+            return f"{value['type']}: {value['text']}"
+        case "limit":
+            return f"the limit {value['name']} = {value['limit']} is reached"
         case "begun":
             return str(entry["digest"])
         case "result":
-            return value["content"] if isinstance(value["content"], str) else json_text(value["content"])
+            content = value["content"] if isinstance(value["content"], str) else json_text(value["content"])
+            return f"{value['name']} {'failed' if value.get('is_error') else 'returned'}: {content}"
         case "decision":
-            return " ".join(filter(None, (value["kind"], value["text"], f"by {value['by']}" if value["by"] else "")))
+            who, way = (f"{word} {value[key]}" if value[key] else "" for word, key in (("by", "by"), ("via", "via")))
+            changed = f"with {json_text(value['args'])}" if value["args"] else ""
+            when = f"at {_time(value['at'])}" if value["at"] else ""
+            return " ".join(filter(None, (value["kind"], changed, value["text"], who, way, when)))
+        case "once":
+            return f"{str(entry['digest']).partition(' ')[0]} = {json_text(value)}"
         case _:
             return json_text(value)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def _question_line(run: Summary, question: Question) -> str:

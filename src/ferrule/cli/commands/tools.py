@@ -19,6 +19,7 @@ from ferrule.cli.screen import console_on, print_json, say
 from ferrule.errors import ConfigurationError
 from ferrule.models.http.loopback import is_loopback
 from ferrule.programs.module import Module
+from ferrule.tools.definition.attributes import describe_confirmation
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.record import fields_of
 from ferrule.values.schema.lowering.lower import TARGETS, SchemaLoss, Target, lower_tools
@@ -39,7 +40,7 @@ Loss = tuple[Target, str, SchemaLoss]
 
 
 def list_tools(places: PLACES = None, as_json: JSON = False, mcp: MCP = None) -> int:
-    """List tools and the schemas of their arguments."""
+    """List tools: what a call changes, when it asks a person, and the schema of the arguments."""
     with open_servers(mcp or (), trusted=False) as servers:
         own = load_tools(places or ()) if places or not servers else []
         toolbox = Toolbox([*servers, *own])
@@ -53,6 +54,8 @@ def list_tools(places: PLACES = None, as_json: JSON = False, mcp: MCP = None) ->
     for tool in toolbox:
         console.print(Text(printable(tool.name), "bold cyan"))
         console.print(Text(_indent(printable(str(tool.desc or "")))), soft_wrap=True)
+        asks = describe_confirmation(tool.require_confirmation)
+        console.print(Text(_indent(f"effect: {tool.effect}; asks a person: {asks}"), "dim"), soft_wrap=True)
         schema = printable(json.dumps(tool.parameters, indent=2, ensure_ascii=False))
         console.print(Text(_indent(schema), "dim"), soft_wrap=True)
     return ExitCode.DONE
