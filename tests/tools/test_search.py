@@ -49,6 +49,12 @@ def test_long_lists_and_long_lines_are_cut():
     assert len(summary(remote("t", "word " * 100))) == 120
 
 
+def test_loading_without_a_run_gives_the_schema_alone():
+    """Ours."""
+    _, load, _ = defer_tools(TOOLS)
+    assert json.loads(load(name="git_log"))["parameters"] == TOOLS[0].schema
+
+
 def test_loading_gives_the_schema_and_tells_the_run():
     """M44, P66: then the run offers the tool itself."""
     loaded = []

@@ -6,6 +6,7 @@ import warnings
 import pytest
 
 from ferrule.errors import DuplicateToolError, ToolLoadError
+from ferrule.tools.sources import load_module
 from ferrule.tools.tool import Tool
 
 AREA = 'def area(width: float, height: float) -> float:\n    """The area."""\n    return width * height\n'
@@ -197,3 +198,17 @@ class TestFolder:
         assert list(one.args) == ["width", "height"]
         assert list(two.args) == ["side"]
         assert one.func.__module__ != two.func.__module__
+
+    def test_a_file_that_is_broken_later_leaves_what_was_loaded_before(self, folder):
+        """Ours: what it defined is still found by its module's name."""
+        put(folder, "size.py", "class Size:\n    n = 1\n\ndef size():\n    return Size()\n")
+        made = Tool.load(folder, "size")[0]
+        put(folder, "size.py", "class Size:\n    n = 2\n\n1 / 0\n")
+        with pytest.raises(ToolLoadError):
+            Tool.from_file(folder / "size.py", strict=True)
+        assert pickle.loads(pickle.dumps(made())).n == 1
+
+    def test_a_file_that_is_not_python_is_no_module(self, folder):
+        """Ours."""
+        with pytest.raises(ToolLoadError, match=r"`notes\.txt` is no Python file"):
+            load_module(folder / "notes.txt", "notes")

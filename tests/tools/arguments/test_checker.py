@@ -499,3 +499,19 @@ def test_for_any_signature_arguments_that_fit_come_back_equal(data):
     assert found.shown == values
     assert found.repairs == ()
     assert made(**values) == values
+
+
+def test_a_tool_that_takes_any_name_takes_more_than_a_thousand():
+    """Ours."""
+
+    def count(**kwargs: int) -> int:
+        return len(kwargs)
+
+    assert Tool(count)(**{f"a{i}": i for i in range(1_500)}) == 1_500
+
+
+def test_a_thousand_unknown_arguments_are_reported_beside_one_that_does_not_fit():
+    """Ours: only more than a thousand are refused without a look at the others."""
+    unknown = {f"a{i}": i for i in range(1_000)}
+    assert "limit" in problems(search, {"query": "q", "limit": "many"} | dict(list(unknown.items())[:999]))
+    assert "limit" not in problems(search, {"query": "q", "limit": "many"} | unknown | {"one_more": 1})

@@ -114,3 +114,21 @@ def test_a_decimal_is_taken_as_the_number_it_is(amount):
         assert made(x=amount) == amount
     else:
         assert set(problems(made, x=amount)) == {"x"}
+
+
+def test_a_time_of_python_code_is_checked_as_the_text_that_a_model_would_write():
+    """Ours."""
+    made = tool_of(datetime, {"type": "string", "maxLength": 19})
+    assert made(x=datetime(2026, 1, 2)) == datetime(2026, 1, 2)  # noqa: DTZ001  the shortest text
+    assert set(problems(made, x=datetime(2026, 1, 2, microsecond=1))) == {"x"}  # noqa: DTZ001
+
+
+def test_an_argument_equal_to_its_default_is_taken_as_if_it_was_left_out():
+    """Ours: what is shown of a call holds the defaults, and can be passed again."""
+
+    def fetch(limit: int = 0):
+        return limit
+
+    made = Tool(fetch, schema={"properties": {"limit": {"type": "integer", "minimum": 1}}})
+    assert made.prepare(made.prepare({}).shown).named == {"limit": 0}
+    assert problems(made, limit=-1) == {"limit": "-1 is under the minimum 1"}

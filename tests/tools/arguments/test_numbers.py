@@ -221,3 +221,11 @@ def test_arguments_that_contain_themselves_are_looked_through_once():
     assert made["n"] == 2
     assert made["any"][1] is around
     assert problems == []
+
+
+def test_a_boolean_in_a_tuple_of_python_code_is_found_and_the_tuple_stays():
+    """Ours."""
+    args = {"xs": (1, False)}
+    made, problems = fit_numbers(args, SCHEMA)
+    assert made == args
+    assert problems == [("xs.1", "expected a number or null, got false")]

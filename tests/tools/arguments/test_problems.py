@@ -111,3 +111,20 @@ def test_names_and_paths_can_always_be_sent():
         (path + text).encode()
     assert missing_argument("a", {"type": "integer"}, {}) == ("a", "is missing, expected an integer")
     assert missing_argument("a", {}, {}) == ("a", "is missing")
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (True, 'Input should be a valid integer, unable to parse string as an integer, got "x"'),
+        (None, 'Input should be a valid integer, unable to parse string as an integer, got "x"'),
+        ({"anyOf": [{"type": "null"}, {"items": {"type": "integer", "minimum": 3}}]}, 'expected an integer >= 3, got "x"'),
+    ],
+    ids=["any value", "no such property", "the second alternative"],
+)
+def test_a_problem_inside_a_list_is_told_by_the_schema_as_far_as_it_goes(schema, said):
+    """Ours."""
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(TypedDict("Args", {"a": list[int]})).validate_python({"a": ["x"]})
+    known = {"properties": {"a": schema} if schema is not None else {}}
+    assert explain_pydantic(caught.value, {"a": ["x"]}, known, {"a": "a"}) == [("a.0", said)]

@@ -93,3 +93,10 @@ def test_python_literals_that_json_does_not_have_are_left_alone():
     everything = frozenset({"array", "object", "string", "number", "integer", "boolean", "null"})
     for text in ("{1, 2}", "b'x'", "1j", "{1: 2}", "1,2", "[b'x']", "f(x)", "x", "", "NaN", "[" * 500, "..."):
         assert decode_text(text, everything)[1] is False
+
+
+def test_a_key_that_may_wrap_arguments_but_holds_none_is_an_argument():
+    """Ours."""
+    notes = []
+    assert unwrap({"input": 5}, "tool", notes) is None
+    assert notes == []

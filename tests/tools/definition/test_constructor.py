@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -65,3 +66,23 @@ def test_a_transactional_tool_is_a_plain_function() -> None:
     assert Tool(write, effect="transactional").effect == "transactional"
     with pytest.raises(ToolDefinitionError, match="plain function"):
         Tool(later, effect="transactional")
+
+
+@pytest.mark.parametrize("key", ["properties", "patternProperties", "$defs", "definitions"])
+def test_a_place_of_schemas_by_name_in_a_given_schema_is_an_object(key: str) -> None:
+    """Ours."""
+    with pytest.raises(ToolDefinitionError, match=re.escape(f"it has 5 for `{key}`, which must be an object")):
+        Tool("act", schema={key: 5})
+
+
+@pytest.mark.parametrize("key", ["enum", "anyOf", "oneOf", "allOf"])
+def test_alternatives_in_a_given_schema_are_a_list(key: str) -> None:
+    """Ours."""
+    with pytest.raises(ToolDefinitionError, match=f"properties/a has 5 for `{key}`, which must be a list"):
+        Tool("act", schema={"properties": {"a": {key: 5}}})
+
+
+def test_a_function_is_given_once() -> None:
+    """Ours: `func` and `callable` are two names of one option."""
+    with pytest.raises(ToolDefinitionError, match="a function twice: as `func` and as `callable`"):
+        Tool(func=act, callable=check)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NewType, Protocol, TypedDict, 
 
 import pytest
 
-from ferrule.tools.definition.deps import fits_deps
+from ferrule.errors import ConfigurationError
+from ferrule.tools.definition.deps import check_deps, fits_deps
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.context import Context
 
@@ -80,3 +81,12 @@ def test_a_tool_knows_the_type_of_its_deps(function: Any, expected: Any) -> None
 )
 def test_deps_are_checked_as_far_as_a_type_can_be_at_run_time(kind: Any, good: list[Any], bad: list[Any]) -> None:
     assert [fits_deps(kind, each) for each in (*good, *bad)] == [True] * len(good) + [False] * len(bad)
+
+
+def test_a_type_of_deps_that_is_no_class_is_named_as_it_is_written() -> None:
+    """Ours."""
+
+    def act(context: Context[Shop | str]) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"declares `Context\[.*Shop \| str\]`, and no `deps` were passed"):
+        check_deps(Tool(act), None)

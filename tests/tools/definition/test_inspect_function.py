@@ -365,3 +365,17 @@ def test_fields_are_merged_from_annotation_and_default():
 @dataclasses.dataclass
 class Later:
     x: int
+
+
+class Shift:
+    def __init__(self, by: "Distance") -> None:
+        self.by = by
+
+
+class Distance(BaseModel):
+    metres: int
+
+
+def test_the_annotations_of_a_class_are_read_with_the_names_of_its_module():
+    """Ours."""
+    assert Tool(Shift)(by={"metres": "3"}).by == Distance(metres=3)

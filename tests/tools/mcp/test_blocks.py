@@ -26,6 +26,11 @@ KINDS = {
         File(data=PNG, media_type="application/gzip", name="b.gz"),
         "[resource, demo://a/b.gz, application/gzip, 20 bytes]",
     ),
+    "damaged resource": (
+        {"type": "resource", "resource": {"uri": "demo://a.png", "mimeType": "image/png", "blob": "%%%"}},
+        None,
+        "[resource, demo://a.png, image/png, 2 bytes]",
+    ),
     "link": (
         {"type": "resource_link", "uri": "demo://x", "name": "X", "mimeType": "text/plain", "size": 7, "description": "an x"},
         None,

@@ -182,8 +182,6 @@ def _checked_object(name: str, schema: Any) -> Schema:
     if not is_object(schema) or schema.get("type", "object") != "object":
         raise ToolDefinitionError(f"`schema` of `{name}` must be the JSON schema of an object, found {shown(schema)}.")
     check_schema(f"`{name}`", schema)
-    if not is_object(schema.get("properties", {})):
-        raise ToolDefinitionError(f"`properties` in the schema of `{name}` must be an object.")
     return schema
 
 
