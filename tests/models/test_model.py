@@ -329,3 +329,22 @@ def test_a_complete_of_ones_own_that_is_async_is_told_what_it_is_called():
 
     with pytest.raises(ConfigurationError, match=r"`Late\.complete` is async. Name it `acomplete`"):
         Late()("hi")
+
+
+def test_neither_repr_nor_vars_of_a_model_show_its_key():
+    lm = LM("openai/gpt-5-mini", api_key=KEY, headers={"X-Api-Key": KEY})
+
+    def shown(value, depth=3):
+        inside = "".join(shown(each, depth - 1) for each in vars(value).values()) if depth and hasattr(value, "__dict__") else ""
+        return repr(value) + inside
+
+    assert KEY not in repr(lm)
+    assert KEY not in repr(vars(lm))
+    assert KEY not in shown(lm._transport)
+
+
+def test_a_key_and_a_header_that_are_not_shown_are_sent():
+    with raw_server(reply()) as server:
+        LM("openai/m", base_url=server.base_url, api_key=KEY, headers={"X-Own": KEY}).complete(ASKED)
+        headers, _ = server.requests[0]
+    assert (headers["authorization"], headers["x-own"]) == (f"Bearer {KEY}", KEY)

@@ -13,6 +13,7 @@ import pytest
 from agent_script import STEPS, fields, native_step, text_step
 
 from ferrule import (
+    CallStarted,
     ConfirmationRequired,
     Module,
     Predict,
@@ -24,6 +25,7 @@ from ferrule import (
     Tool,
     context,
     emit_event,
+    is_cancelled,
     progress,
     tool,
 )
@@ -534,3 +536,20 @@ def test_a_streamed_text_step_has_no_marker_in_its_thoughts() -> None:
     lm = ScriptedLM([text_step("a [[ b", "finish", {"answer": "x"})])
     told = list(ReAct("question -> answer", [add], native=False).stream(question="q", lm=lm))
     assert "".join(event.text for event in told if isinstance(event, events.ThoughtDelta)).strip() == "a [[ b"
+
+
+def test_a_sync_stream_that_was_left_has_a_settled_status() -> None:
+    def work() -> str:
+        """Work until the run is cancelled."""
+        while not is_cancelled():
+            threading.Event().wait(0.001)
+        return "stopped"
+
+    agent = ReAct("question -> answer", [work])
+    for _ in range(20):
+        stream = agent.stream(question="?", lm=ScriptedLM([{"name": "work", "args": {}}]))
+        for event in stream:
+            if isinstance(event, CallStarted):
+                break
+        stream.close()
+        assert (stream.run.status, type(stream.run.error)) == ("cancelled", RunCancelledError)

@@ -225,3 +225,27 @@ def test_an_empty_recording_holds_nothing(tmp_path):
     path.touch()
     with pytest.raises(ScriptError, match="record one"):
         ReplayLM(path).complete(asking())
+
+
+def test_a_recording_is_added_to_made_anew_or_made_once(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for text in ("one", "two"):
+        RecordLM(ScriptedLM([text]), path).complete(asking())
+    assert ReplayLM(path).complete(asking()).text == "one"
+    again = RecordLM(ScriptedLM(["three", "four"]), path, mode="new")
+    assert ReplayLM(path).complete(asking()).text == "one"  # until there is an answer to write
+    for text in ("three", "four"):
+        assert again.complete(asking()).text == text
+    replay = ReplayLM(path)
+    assert [replay.complete(asking()).text for _ in range(2)] == ["three", "four"]
+    before = path.read_bytes()
+    unused = ScriptedLM([])
+    assert RecordLM(unused, path, mode="once").complete(asking()).text == "three"
+    with pytest.raises(ScriptError, match="holds no answer to this request"):
+        RecordLM(unused, path, mode="once").complete(asking("something else"))
+    assert path.read_bytes() == before
+    first = tmp_path / "b.jsonl"
+    assert list(RecordLM(ScriptedLM(["x"]), first, mode="once").stream(asking()))[-1].text == "x"
+    assert ReplayLM(first).complete(asking()).text == "x"
+    with pytest.raises(ConfigurationError, match="'once', 'new' or 'append'"):
+        RecordLM(unused, path, mode="anew")

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule.errors import ConfigurationError, LMError, UnavailableError
-from ferrule.models.providers import address, capabilities_of, check_settings, check_spelling, choose, key_for
+from ferrule.models.providers import Concealed, address, capabilities_of, check_settings, check_spelling, choose, key_for
 from ferrule.models.turns import Turns, TurnsLM
 from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.conversation.thoughts import split_thoughts
@@ -67,7 +67,7 @@ class LM(TurnsLM):
 
         self._provider, self._model = choose(model, base_url, settings.pop("model", None), wire)
         check_spelling(settings)
-        self._key = api_key
+        self._key = Concealed(api_key) if isinstance(api_key, str) else api_key
         self._needs_key = base_url is None
         self.name = f"{self._provider.name}/{self._model}"
         self.capabilities = capabilities or capabilities_of(self._provider, self._model)

@@ -302,6 +302,15 @@ def check_saved(settings: Iterable[str]) -> None:
     check_settings(sorted(_SECRET.intersection(settings)))
 
 
+class Concealed(str):
+    """A secret text: what is sent is the text, what a `repr` shows is not."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'...'"
+
+
 def key_for(provider: Provider, key: str | None, *, needed: bool) -> str | None:
     """The key of a request: the argument (`""` for none), or the environment's. Errors name the variable, never a value."""
     where = "`api_key`"

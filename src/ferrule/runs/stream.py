@@ -47,6 +47,8 @@ class EventStream(Typed[S]):
         self.run = run
         self._outputs = _PartialOutputs(getattr(run.program, "signature", None))
         self._started = self._closed = False
+        self._thread: threading.Thread | None = None
+        """The thread of the run, if iterated with `for`."""
         self._task: asyncio.Task[None] | None = None
         """The task of the run, if iterated with `async for`."""
 
@@ -66,16 +68,21 @@ class EventStream(Typed[S]):
         return self._outputs.read()
 
     def close(self) -> None:
-        """Cancel the run and its running async tools if it has not ended, and wait for those tools; a sync tool is left behind.
+        """Cancel the run and its running async tools if it has not ended, and wait until it has ended: then its status is final.
 
-        Waits a few seconds at most, and not at all in a tool or an observer of the run itself, which would wait for itself.
+        Waits a few seconds at most: a sync tool that takes longer is left behind. Does not wait in a tool or an observer of the run
+        itself, which would wait for itself.
         """
         ending = self._cancel_tasks()
         task = self._task
         if task is not None and not task.done():
             task.get_loop().call_soon_threadsafe(task.cancel)
-        if ending and not is_awaited_by_loop() and not _is_within(self.run):
-            wait(ending, _GRACE_S)
+        if is_awaited_by_loop() or _is_within(self.run):
+            return
+        wait(ending, _GRACE_S)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            with Aside():
+                self._thread.join(_GRACE_S)
 
     async def aclose(self) -> None:
         """`close` without blocking the loop; the run has ended when this returns."""
@@ -145,7 +152,7 @@ class EventStream(Typed[S]):
             finally:
                 queue.put(None)
 
-        thread = threading.Thread(target=copy_context().run, args=(work,), name="ferrule-stream", daemon=True)
+        self._thread = thread = threading.Thread(target=copy_context().run, args=(work,), name="ferrule-stream", daemon=True)
         thread.start()
         try:
             while True:

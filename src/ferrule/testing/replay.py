@@ -11,7 +11,7 @@ import threading
 from collections import defaultdict
 from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import ConfigurationError, FerruleError, ScriptError, shown
 from ferrule.models.model import BaseLM, answer_of, as_model
@@ -30,24 +30,32 @@ _DIFF_LINES = 60
 
 
 class RecordLM(BaseLM):
-    """A model that adds its answers to a file. Errors are raised and not recorded."""
+    """A model that writes its answers to a file. Errors are raised and not recorded.
 
-    def __init__(self, lm: Any, path: str | Path) -> None:
-        self._lm = as_model(lm)
-        self._file = _File(Path(path), self._lm.name, self._lm.capabilities)
+    `mode="append"` adds them to what the file holds; `"new"` records anew: the first answer replaces the file. With `"once"`, a file that
+    exists answers in the model's place and stays unchanged, as `ReplayLM`; without the file, the answers are recorded.
+    """
+
+    def __init__(self, lm: Any, path: str | Path, *, mode: Literal["once", "new", "append"] = "append") -> None:
+        if mode not in {"once", "new", "append"}:
+            raise ConfigurationError(f"`mode` of `RecordLM` is 'once', 'new' or 'append', found {shown(mode)}.")
+        is_recorded = mode == "once" and Path(path).exists()
+        self._lm = ReplayLM(path) if is_recorded else as_model(lm)
+        self._file = None if is_recorded else _File(Path(path), self._lm.name, self._lm.capabilities, is_new=mode == "new")
         self.name = self._lm.name
         self.capabilities = self._lm.capabilities
 
     def complete(self, request: Request) -> Response:
         """The model's answer, recorded."""
-        response = answer_of(self._lm, self._lm.complete(request))
-        self._file.add(request, response)
-        return response
+        return self._recorded(request, answer_of(self._lm, self._lm.complete(request)))
 
     async def acomplete(self, request: Request) -> Response:
         """The model's answer, recorded."""
-        response = answer_of(self._lm, await self._lm.acomplete(request))
-        self._file.add(request, response)
+        return self._recorded(request, answer_of(self._lm, await self._lm.acomplete(request)))
+
+    def _recorded(self, request: Request, response: Response) -> Response:
+        if self._file is not None:
+            self._file.add(request, response)
         return response
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
@@ -55,9 +63,7 @@ class RecordLM(BaseLM):
         stream = self._lm.stream(request)
         try:
             for item in stream:
-                if isinstance(item, Response):
-                    self._file.add(request, item)
-                yield item
+                yield self._recorded(request, item) if isinstance(item, Response) else item
         finally:
             cast("Any", stream).close()
 
@@ -66,9 +72,7 @@ class RecordLM(BaseLM):
         stream = self._lm.astream(request)
         try:
             async for item in stream:
-                if isinstance(item, Response):
-                    self._file.add(request, item)
-                yield item
+                yield self._recorded(request, item) if isinstance(item, Response) else item
         finally:
             await cast("Any", stream).aclose()
 
@@ -132,8 +136,9 @@ class ReplayLM(LocalLM):
 class _File:
     """A recording to append to."""
 
-    def __init__(self, path: Path, name: str, capabilities: Capabilities) -> None:
+    def __init__(self, path: Path, name: str, capabilities: Capabilities, *, is_new: bool) -> None:
         self._path = path
+        self._is_new = is_new
         self._head = {"ferrule": "recording", "version": 1, "lm": name, "capabilities": fields_of(capabilities)}
         self._lock = threading.Lock()
 
@@ -144,6 +149,9 @@ class _File:
         entry = {"key": request.digest, "asked": _lines(request), "answer": _answer(response)}
         line = _without_keys(json_bytes(entry)) + b"\n"
         with self._lock, self._path.open("a+b") as file:
+            if self._is_new:
+                file.truncate(0)
+                self._is_new = False
             size = file.seek(0, os.SEEK_END)
             if size == 0:
                 line = json_bytes(self._head) + b"\n" + line

@@ -21,6 +21,7 @@ from ferrule import (
     ScriptedLM,
     Signature,
     Tool,
+    Toolbox,
     ToolDefinitionError,
     tool,
 )
@@ -186,3 +187,19 @@ def test_a_key_among_the_settings_is_never_written(tmp_path: Path, name: str) ->
     with pytest.raises(ConfigurationError, match=f"`{name}` is no setting"):
         program.save(tmp_path / "program.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_saved_search_is_asked_for_by_its_name():
+    tools = [add, Tool(add, name="plus")]
+    saved = ReAct("q -> a", Toolbox(tools, search="bm25", keep=["plus"])).dump_state()
+    with pytest.raises(ToolDefinitionError) as caught:
+        ReAct("q -> a", [add]).load_state(saved)
+    assert 'Toolbox(tools, search="bm25")' in str(caught.value)
+    assert "load(path, tools=[plus])" in str(caught.value)
+
+
+def test_tools_of_a_server_that_is_missing_are_asked_for_by_the_server():
+    remote = Tool("echo", "Echo.", None, {"type": "object"}, "kit")
+    saved = ReAct("q -> a", [remote]).dump_state()
+    with pytest.raises(ToolDefinitionError, match="The tools echo are of the MCP server `kit`: make the program with this server"):
+        ReAct("q -> a", [add]).load_state(saved)

@@ -15,7 +15,7 @@ from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.errors import add_advice, redact_error, redact_key, status_error
 from ferrule.models.http.exchange import NEVER, Trace, check_time, reading_until
 from ferrule.models.http.pace import Pace
-from ferrule.models.providers import public
+from ferrule.models.providers import Concealed, public
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
@@ -71,7 +71,7 @@ class HTTPTransport:
         self.timeouts = timeouts
         self.max_retries = max_retries
         self._pace = pace
-        own = {name.lower(): value for name, value in (headers or {}).items()}
+        own = {name.lower(): Concealed(value) for name, value in (headers or {}).items()}
         self._headers = {"content-type": "application/json", "accept-encoding": "gzip, deflate", "user-agent": "ferrule", **own}
         self._clients = Clients(timeouts)
 

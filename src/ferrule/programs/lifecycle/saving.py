@@ -24,7 +24,7 @@ from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.encoding.stored import parse_json, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ferrule.values.signatures.signature import Signature
 
@@ -91,6 +91,10 @@ def read_program(program: _HasPredictors, path: str | Path, *, tools: Iterable[A
     load_state(program, state, tools=tools)
 
 
+_SEARCH_TOOL = "search_tools"
+"""The tool that `Shelf.search_tools` makes."""
+
+
 class _Saved(TypedDict):
     signature: dict[str, Any]
     demos: list[dict[str, Any]]
@@ -143,12 +147,12 @@ def _load_tools(where: str, saved: _Saved, predictor: Predictor, given: Mapping[
     own = predictor.toolbox.local() if isinstance(predictor.toolbox, LiveToolbox) and servers else predictor.tools
     at_hand = {**own, **remote, **given}
     found: list[Tool] = []
-    missing: list[str] = []
+    missing: list[Mapping[str, Any]] = []
     for state in saved["tools"]:
         name = str(state.get("name"))
         tool = at_hand.get(name)
         if tool is None:
-            missing.append(name)
+            missing.append(state)
             continue
         now = tool.dump_state()
         changed = sorted(key for key in {*now, *state} if json_text(now.get(key)) != json_text(state.get(key)))
@@ -158,9 +162,23 @@ def _load_tools(where: str, saved: _Saved, predictor: Predictor, given: Mapping[
             )
         found.append(tool)
     if missing:
-        msg = f"`{where}` was saved with tools that are missing now: {', '.join(missing)}. Pass them: load(path, tools=[...])."
-        raise ToolDefinitionError(msg)
+        raise ToolDefinitionError(f"`{where}` was saved with tools that are missing now. {' '.join(_what_is_missing(missing))}")
     return _live_toolbox(found, servers, predictor.toolbox) if servers else Toolbox(found, shelf=predictor.toolbox.shelf or ())
+
+
+def _what_is_missing(states: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What to do about missing tools: a search and the tools of a server cannot be passed one by one."""
+    by_server: dict[str, list[str]] = {}
+    for state in states:
+        by_server.setdefault(str(state.get("mcp_server") or ""), []).append(str(state.get("name")))
+    own = by_server.pop("", [])
+    if _SEARCH_TOOL in own:
+        own.remove(_SEARCH_TOOL)
+        yield 'It had a tool search: make it with a toolbox that searches, `Toolbox(tools, search="bm25")`, and load it then.'
+    for server, names in by_server.items():
+        yield f"The tools {', '.join(names)} are of the MCP server `{server}`: make the program with this server, and load it then."
+    if own:
+        yield f"Pass them: load(path, tools=[{', '.join(own)}])."
 
 
 def _load_servers(states: Iterable[Mapping[str, Any]], toolbox: Toolbox) -> _Servers:
