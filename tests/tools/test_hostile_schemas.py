@@ -1,6 +1,7 @@
 """Schemas of strangers, through every door by which they come in."""
 
 import json
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,10 @@ import pytest
 
 from ferrule import Tool
 from ferrule.errors import ToolArgumentsError, ToolDefinitionError
+from ferrule.tools.arguments import repairs
 from ferrule.tools.mcp.schema_check import MCPChecker, SchemaCheck
+from ferrule.values.schema import nodes
+from ferrule.values.schema.patterns import is_pattern
 from ferrule.values.schema.words import describe_schema
 
 
@@ -106,6 +110,75 @@ def test_of_very_many_wrong_items_the_first_are_told():
     with pytest.raises(ToolArgumentsError) as caught:
         tool.prepare({"values": ["x"] * 20_000})
     assert len(caught.value.problems) == 50
+
+
+@pytest.mark.parametrize("item", [True, None, "x", [], 1.5])
+def test_of_very_many_wrong_items_of_any_type_the_first_are_told(item):
+    tool = Tool(items)
+    with pytest.raises(ToolArgumentsError) as caught:
+        tool.prepare({"values": [item] * 2_000})
+    assert [path for path, _ in caught.value.problems] == [f"values.{i}" for i in range(50)]
+
+
+def test_what_very_many_items_spell_is_read_with_the_schema_looked_at_once(monkeypatch):
+    looked = []
+    spread = nodes.all_alternatives
+    monkeypatch.setattr(nodes, "all_alternatives", lambda schemas, root: looked.append(1) or spread(schemas, root))
+    checker = MCPChecker("t", {"type": "object", "additionalProperties": {"type": "integer"}}, lenient=True)
+    assert checker.prepare({f"k{i}": "7" for i in range(2_000)}).named["k1999"] == 7
+    assert len(looked) < 500
+
+
+def test_of_very_many_texts_that_spell_nothing_the_first_are_decoded(monkeypatch):
+    decoded = []
+    decode = repairs.decode_text
+    monkeypatch.setattr(repairs, "decode_text", lambda text, wanted: decoded.append(text) or decode(text, wanted))
+    with pytest.raises(ToolArgumentsError):
+        Tool(items).prepare({"values": ["x"] * 20_000})
+    assert 0 < len(decoded) < 5_000
+
+
+@pytest.mark.parametrize(
+    "pattern", ["([ab]{1,100}){1,200}x", "(a{1,100}){1,200}", "(a{50}){300}", "a{20000}", "((a{3,}){90,}){90}", r"([\]}{,2]{1,150}|b){99}"]
+)
+def test_a_pattern_that_repeats_repetitions_is_refused(pattern):
+    schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": pattern}}}
+    assert is_pattern(pattern)
+    with pytest.raises(ToolDefinitionError, match="cannot be used: a pattern repeats so much that it unfolds to more than 10,000 parts"):
+        Tool(f, schema=schema)
+    with pytest.raises(ToolDefinitionError, match="repeats so much"):
+        Tool.from_mcp_tool({"name": "t", "description": "", "inputSchema": schema}, "server")
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"^(\w{1,63}\.){1,8}\w{2,63}$", "^.{1,10000}$", r"^\{20000}$", "^[{20000}]$", "|".join(["word"] * 5_000)]
+)
+def test_a_pattern_of_everyday_size_is_taken(pattern):
+    tool = Tool(f, schema={"type": "object", "properties": {"x": {"type": "string", "pattern": pattern}}})
+    with pytest.raises(ToolArgumentsError, match="does not match the pattern"):
+        tool.prepare({"x": ""})
+
+
+def test_a_text_too_long_for_a_pattern_that_unfolds_gets_a_reason():
+    tool = Tool(f, schema={"type": "object", "properties": {"x": {"type": "string", "pattern": "(.{1,100}){1,20}x"}}})
+    assert tool.prepare({"x": "ax"}).named == {"x": "ax"}
+    for value in ("a" * 1_000_000, ["a" * 1_000] * 1_000, {"a" * 1_000_000: 1}, [{"k": "é" * 1_000_000}]):
+        with pytest.raises(ToolArgumentsError, match="it is too large to be checked against its schema"):
+            tool.prepare({"x": value})
+
+
+def test_words_for_what_is_no_schema_are_words():
+    every: tuple[Any, ...] = (
+        {"type": "object", "properties": {"a": {}}, "required": True},
+        {"anyOf": 1},
+        {"properties": [1]},
+        {"oneOf": 1.5},
+    )
+    for schema in every:
+        assert describe_schema(schema)
+        assert isinstance(SchemaCheck(schema)({"a": True}), tuple)
+        with suppress(ToolArgumentsError):
+            MCPChecker("t", schema, lenient=True).prepare({"a": True, "b": 1})
 
 
 def test_a_pattern_by_hand_that_python_could_not_match_in_time_is_matched():

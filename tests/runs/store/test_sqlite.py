@@ -11,7 +11,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -646,6 +648,31 @@ def test_a_store_that_is_forgotten_is_closed(tmp_path: Path) -> None:
     if thread is not None:
         thread.join(60)
     assert file() is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="handles are counted in /proc")
+@pytest.mark.parametrize("is_one_path", [True, False], ids=["one path", "a path each"])
+def test_hundreds_of_stores_that_are_opened_and_dropped_leave_no_handle_and_no_thread(tmp_path: Path, is_one_path: bool) -> None:
+    """V1: 600 stores, more than 1,024 handles would hold."""
+
+    def counted() -> tuple[int, int]:
+        gc.collect()
+        handles: list[str] = []
+        for each in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):  # the one that reads the folder
+                handles.append(str(each.readlink()))
+        threads = [each for each in threading.enumerate() if each.name == "ferrule-store"]
+        return sum(str(tmp_path) in each for each in handles), len(threads)
+
+    _, threads_before = counted()
+    for i in range(600):
+        store = SQLiteStore(tmp_path / ("runs.db" if is_one_path else f"runs{i % 60}.db"), full_sync=False)
+        store.release(store.create(f"r{i}", program="P", head=head()), status="done", head=head())
+        del store
+    deadline = time.monotonic() + 60
+    while (found := counted())[0] or found[1] > threads_before:
+        assert time.monotonic() < deadline, f"{found[0]} handles and {found[1]} threads are left"
+        time.sleep(0.05)
 
 
 def test_a_file_that_was_deleted_and_made_anew_is_another_one(tmp_path: Path) -> None:

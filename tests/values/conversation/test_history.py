@@ -241,3 +241,17 @@ def test_missing_ids_are_given_and_the_developer_is_the_system() -> None:
         ]
     )
     assert [message.role for message in history.as_messages(no_turns)] == ["system", "assistant", "tool"]
+
+
+@pytest.mark.parametrize("role", [[], {}, 5, None])
+def test_an_entry_whose_role_is_no_text_is_a_turn(role: Any) -> None:
+    """Ours: a damaged document of a run may hold anything."""
+    turn = {"role": role, "content": "x"}
+    assert History([turn]).as_messages(lambda found: [Message("user", found["content"])]) == [Message("user", "x")]
+
+
+@pytest.mark.parametrize("call_id", [[], {}, 5])
+def test_the_id_of_a_result_must_be_text(call_id: Any) -> None:
+    """Ours."""
+    with pytest.raises(InputError, match="Message 0 of the history has a `tool_call_id` that is no text"):
+        History([{"role": "tool", "tool_call_id": call_id, "content": "x"}]).as_messages(no_turns)

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from pydantic_core import PydanticCustomError, ValidationError
 
-from ferrule.tools.arguments.problems import Problem, dotted_path
+from ferrule.tools.arguments.problems import MOST_PROBLEMS, Problem, dotted_path
 from ferrule.tools.definition.parameters import Reread
 from ferrule.values.schema.nodes import (
+    Forms,
     Schema,
-    admitted_types,
-    all_alternatives,
     alternatives,
     is_list,
     is_object,
@@ -157,18 +156,22 @@ def fit_numbers(args: dict[str, Any], schema: Schema) -> tuple[dict[str, Any], l
     waiting: list[tuple[_Path, Any, Any, list[Any]]] = [
         ((name,), made, value, property_schemas(alternatives(schema, schema), name)) for name, value in args.items()
     ]
+    forms = Forms(schema)
     while waiting:
         path, owner, value, schemas = waiting.pop()
         if len(path) > _DEEPEST or not (isinstance(value, (bool, float)) or is_object(value) or is_sequence(value)):
             continue
-        spread = all_alternatives(schemas, schema)
+        spread, admitted = forms(schemas)
         if not any(map(is_object, spread)):
             continue
         if isinstance(value, (bool, float)):
-            types = [admitted_types(each, schema) for each in spread]
-            admitted = None if None in types else frozenset[str]().union(*filter(None, types))
             if isinstance(value, bool):
-                if admitted is not None and "boolean" not in admitted and admitted & {"integer", "number"}:
+                if (
+                    admitted is not None
+                    and "boolean" not in admitted
+                    and admitted & {"integer", "number"}
+                    and len(problems) < MOST_PROBLEMS
+                ):
                     expected = describe_expected({"anyOf": spread}, schema)
                     problems.append((dotted_path(path), f"expected {expected}, got {shorten_json(value)}"))
             elif admitted is not None and "integer" in admitted and "number" not in admitted and value.is_integer():
@@ -181,7 +184,7 @@ def fit_numbers(args: dict[str, Any], schema: Schema) -> tuple[dict[str, Any], l
             items = list(value)
             if isinstance(value, list):
                 owner[path[-1]] = items
-            waiting.extend(((*path, i), items, each, item_schemas(spread, i)) for i, each in enumerate(value))
+            waiting.extend(((*path, i), items, items[i], item_schemas(spread, i)) for i in reversed(range(len(items))))
     return made, problems
 
 

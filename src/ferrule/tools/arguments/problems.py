@@ -26,7 +26,7 @@ Path = tuple[str | int, ...]
 _MISSING = object()
 _LONGEST_NAME = 100
 _MOST_UNKNOWN = 10
-_MOST = 50
+MOST_PROBLEMS = 50
 """Problems of one call. A model cannot use more."""
 _OWN_WORDS = {
     "greater_than_equal": "is under the minimum {ge}",
@@ -76,7 +76,7 @@ def missing_argument(name: str, schema: Any, root: Schema) -> Problem:
 def explain_pydantic(error: ValidationError, args: Mapping[str, Any], schema: Schema, names: Mapping[str, str]) -> list[Problem]:
     """The problems in an error of pydantic, one for each place."""
     found: dict[Path, list[str]] = {}
-    details = error.errors(include_url=False, include_context=True)[:_MOST]
+    details = error.errors(include_url=False, include_context=True)[:MOST_PROBLEMS]
     for each in details:
         path, label = _label(each, args)
         place = _schema_at(path, schema, names)

@@ -11,9 +11,9 @@ import json
 from typing import Any
 
 from ferrule.values.schema.nodes import (
+    Forms,
     Schema,
     admitted_types,
-    all_alternatives,
     fits_type,
     is_list,
     is_object,
@@ -28,6 +28,8 @@ WRAPPERS = frozenset({"arguments", "args", "parameters", "params", "input", "inp
 _DEEPEST = 60
 _LONGEST = 1_000_000
 """Characters. A longer text is not decoded."""
+_MOST_DOUBTFUL = 1_000
+"""Texts that spell nothing wanted. After so many a refusal is all but certain, and no other text is decoded."""
 
 
 def decode_object(value: Any, notes: list[str]) -> Any:
@@ -66,12 +68,13 @@ def repair(args: dict[str, Any], schema: Schema, notes: list[str]) -> dict[str, 
     properties: Schema = schema.get("properties", {})
     more: Any = schema.get("additionalProperties")
     required: Any = schema.get("required") or ()
+    repairs = _Repairs(schema, notes)
     for name, value in args.items():
         each: Any = properties.get(name, more) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]  models write anything
         if value is None and name in properties and name not in required and not _admits(each, schema, "null"):
             notes.append("null_as_default")
             continue
-        made[name] = _repair_value(value, [each], schema, notes, 0) if is_object(each) else value
+        made[name] = repairs.value(value, [each], 0) if is_object(each) else value
     return made
 
 
@@ -136,32 +139,41 @@ _NOTES = {
 }
 
 
-def _repair_value(value: Any, schemas: list[Any], root: Schema, notes: list[str], depth: int) -> Any:
-    """Repair a value that must fit one of these schemas."""
-    spread = all_alternatives(schemas, root)
-    admitted: set[str] = set()
-    for each in spread:
-        found = admitted_types(each, root)
-        if found is None:
+class _Repairs:
+    """The repair of one call's arguments."""
+
+    def __init__(self, root: Schema, notes: list[str]) -> None:
+        self._root = root
+        self._notes = notes
+        self._left = _MOST_DOUBTFUL
+        self._forms = Forms(root)
+
+    def value(self, value: Any, schemas: list[Any], depth: int) -> Any:
+        """Repair a value that must fit one of these schemas."""
+        spread, admitted = self._forms(schemas)
+        if not admitted or depth > _DEEPEST:
             return value
-        admitted |= found
-    if not admitted or depth > _DEEPEST:
+        kind = json_type(value)
+        if kind == "string" and "string" not in admitted:
+            return self._decoded(value, spread, admitted, depth)
+        if kind in {"integer", "number"} and "string" in admitted and not admitted & {"integer", "number"}:
+            self._notes.append("number_to_string")
+            return json.dumps(value)
+        if is_list(value) and "array" in admitted:
+            by_place = any(is_object(each) and "prefixItems" in each for each in spread)
+            items = [item_schemas(spread, i) for i in range(len(value))] if by_place else None
+            plain = item_schemas(spread, None)
+            return [self.value(each, items[i] if items else plain, depth + 1) for i, each in enumerate(value)]
+        if is_object(value) and "object" in admitted:
+            return {name: self.value(each, property_schemas(spread, name), depth + 1) for name, each in value.items()}
         return value
-    kind = json_type(value)
-    if kind == "string" and "string" not in admitted:
-        made, is_wanted, is_python = decode_text(value, frozenset(admitted))
+
+    def _decoded(self, text: str, spread: list[Any], admitted: frozenset[str], depth: int) -> Any:
+        if not self._left:
+            return text
+        made, is_wanted, is_python = decode_text(text, admitted)
         if not is_wanted:
-            return value
-        notes.append("python_literal" if is_python else _NOTES[json_type(made)])
-        return _repair_value(made, spread, root, notes, depth + 1)
-    if kind in {"integer", "number"} and "string" in admitted and not admitted & {"integer", "number"}:
-        notes.append("number_to_string")
-        return json.dumps(value)
-    if is_list(value) and "array" in admitted:
-        by_place = any(is_object(each) and "prefixItems" in each for each in spread)
-        items = [item_schemas(spread, i) for i in range(len(value))] if by_place else None
-        plain = item_schemas(spread, None)
-        return [_repair_value(each, items[i] if items else plain, root, notes, depth + 1) for i, each in enumerate(value)]
-    if is_object(value) and "object" in admitted:
-        return {name: _repair_value(each, property_schemas(spread, name), root, notes, depth + 1) for name, each in value.items()}
-    return value
+            self._left -= 1
+            return text
+        self._notes.append("python_literal" if is_python else _NOTES[json_type(made)])
+        return self.value(made, spread, depth + 1)

@@ -16,7 +16,8 @@ from ferrule.errors import ToolDefinitionError, shown
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, doc_of, field_of, inspect_function, is_required, name_of
 from ferrule.values.record import Record, field, replace
 from ferrule.values.schema.nodes import Schema, children, find_pointer, is_list, is_object
-from ferrule.values.schema.validator import is_pattern, work_problem
+from ferrule.values.schema.patterns import is_pattern
+from ferrule.values.schema.validator import work_problem
 
 if TYPE_CHECKING:
     from ferrule.tools.definition.mcp import MCPDefinition

@@ -175,7 +175,8 @@ def _is_message(entry: Any) -> bool:
     """Whether an entry is a chat message; a turn may have a field called `role` too."""
     if isinstance(entry, Message):
         return True
-    return entry.get("role") in _ROLES and any(key in entry for key in _OF_MESSAGES)
+    role = entry.get("role")
+    return isinstance(role, str) and role in _ROLES and any(key in entry for key in _OF_MESSAGES)
 
 
 def _read(entry: Any, index: int) -> Message:
@@ -188,7 +189,10 @@ def _read(entry: Any, index: int) -> Message:
         raise InputError(f"Message {index} of the history has invalid calls: {error}") from error
     calls = tuple(call if call.id else call.with_id(f"call_{index}_{i}") for i, call in enumerate(calls))
     extra = {key: entry[key] for key in _EXTRA_FIELDS if entry.get(key) is not None}
-    message = Message(role, read_content(entry.get("content")), calls, entry.get("tool_call_id"))
+    call_id = entry.get("tool_call_id")
+    if not isinstance(call_id, str | None):
+        raise InputError(f"Message {index} of the history has a `tool_call_id` that is no text: {shown(call_id)}.")
+    message = Message(role, read_content(entry.get("content")), calls, call_id)
     return replace(message, **extra) if extra else message
 
 

@@ -138,7 +138,8 @@ def all_alternatives(schemas: list[Any], root: Schema) -> list[Any]:
                     continue
                 seen.add(id(target))
         each = resolve_reference(at, root)
-        spread: list[Any] = [*(each.get("anyOf") or ()), *(each.get("oneOf") or ())] if is_object(each) else []
+        unions: list[Any] = [each.get("anyOf"), each.get("oneOf")] if is_object(each) else []
+        spread = [inner for union in unions if is_list(union) for inner in union]
         if spread:
             waiting.extend(spread)
         else:
@@ -158,11 +159,11 @@ def item_schemas(schemas: list[Any], index: int | None) -> list[Any]:
 
 def property_schemas(schemas: list[Any], name: str) -> list[Any]:
     """The schemas of a property under these alternatives."""
-    found: list[Any] = []
-    for each in schemas:
-        if is_object(each) and each.get("type", "object") == "object":
-            properties: Any = each.get("properties") or {}
-            found.append(properties.get(name, each.get("additionalProperties", True)))
+    found = [
+        members(each, "properties").get(name, each.get("additionalProperties", True))
+        for each in schemas
+        if is_object(each) and each.get("type", "object") == "object"
+    ]
     return found or [True]
 
 
@@ -179,6 +180,25 @@ def _admitted_types(schema: Any, root: Schema, seen: set[int]) -> frozenset[str]
             return None
         admitted |= found
     return frozenset(admitted)
+
+
+class Forms:
+    """The alternatives of several schemas, and the types that they admit; None for any. The items of a list share theirs."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._known: dict[tuple[int, ...], tuple[list[Any], frozenset[str] | None, list[Any]]] = {}
+
+    def __call__(self, schemas: list[Any]) -> tuple[list[Any], frozenset[str] | None]:
+        """Those of these schemas."""
+        key = tuple(map(id, schemas))
+        found = self._known.get(key)
+        if found is None:
+            spread = all_alternatives(schemas, self._root)
+            types = [admitted_types(each, self._root) for each in spread]
+            admitted = None if None in types else frozenset[str]().union(*filter(None, types))
+            found = self._known[key] = spread, admitted, schemas  # kept, so that no other schema gets its id
+        return found[:2]
 
 
 def json_type(value: object) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import re
 import threading
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from ferrule.values.encoding.encode import jsonable
-from ferrule.values.schema.nodes import Schema, is_object
-from ferrule.values.schema.references import REFERENCES, SchemaReferences, count_work, parts
+from ferrule.values.schema.nodes import Schema, is_list, is_object, members
+from ferrule.values.schema.patterns import STAND_IN, SURROGATE, is_backtracking, is_pattern, pattern_options, stand_in, unfolded_size
+from ferrule.values.schema.references import REFERENCES, SchemaReferences, TooMuchWorkError, count_work, parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,12 +25,11 @@ _DEEPEST_SCHEMA = 150
 _LARGEST_SCHEMA = 200_000
 _MOST_CHECKS = 50_000_000
 """The size of a value times the schemas that may apply to one place in it. So many checks take about a second."""
-_BACKTRACKS = 10_000
-"""Steps of a pattern with look-around, which only a backtracking engine reads. So many take less than a millisecond."""
+_MOST_PARTS, _FEW_PARTS = 10_000, 100
+"""To which a pattern may unfold; and so few that no text is too long for it."""
+_MOST_MATCHED = 100_000_000
+"""The characters of a value times the parts that the patterns of its schema unfold to. So many take about a second."""
 _SCALARS = frozenset({int, float, bool, type(None)})
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_STAND_IN = 0x10F800 - 0xD800
-"""From a lone surrogate, which has no UTF-8, to a character for private use that stands in its place."""
 _STANDS_IN = re.compile("[\U0010f800-\U0010ffff]")
 _LATEST = "https://json-schema.org/draft/2020-12/schema"
 _DRAFTS = {
@@ -64,7 +63,8 @@ class Validator:
         self.schema: Any = _own(schema)
         self.kind = _DRAFTS.get(draft_of(self.schema), _DRAFTS[_LATEST])
         self.references = SchemaReferences(self.schema)
-        self.work = count_work(self.references, _is_backtracking)
+        self.work = count_work(self.references, is_backtracking)
+        self._unfolded = _unfolded(self.schema)
         self._steps: _Steps | None = None
         if self.work == math.inf:
             self._steps, self.work = _Steps(), 1.0
@@ -100,6 +100,8 @@ class Validator:
         made, size = plain_json(value)
         if size * self.work > _MOST_CHECKS:
             raise UncheckableError("it is too large to be checked against its schema")
+        if self._unfolded > _FEW_PARTS and _characters(made) * self._unfolded > _MOST_MATCHED:
+            raise UncheckableError("it is too large to be checked against its schema")
         return made
 
     def _part(self, pointer: str) -> Any:
@@ -126,7 +128,7 @@ class Validator:
 
         kind = getattr(jsonschema_rs, self.kind)
         own = {} if self._steps is None else {"keywords": {_STEP: self._steps.keyword()}}
-        return kind(schema, offline=True, validate_formats=False, pattern_options=_pattern_options(), registry=registry, **own)
+        return kind(schema, offline=True, validate_formats=False, pattern_options=pattern_options(), registry=registry, **own)
 
     def _compile_readable(self) -> Any:
         """The validator of what can be read of the schema."""
@@ -213,40 +215,38 @@ def schema_problem(schema: Any) -> str:
 def work_problem(schema: Any) -> str:
     """Why checking against this schema would take too long; empty if it would not."""
     try:
-        count_work(SchemaReferences(_own(schema)), _is_backtracking)
+        own = _own(schema)
+        count_work(SchemaReferences(own), is_backtracking)
+        _unfolded(own)
     except ValueError as error:
         return str(error)
     return ""
 
 
-def is_pattern(pattern: Any) -> bool:
-    """Whether this is a regular expression that a schema may use (ECMA 262)."""
-    return isinstance(pattern, str) and (not pattern or _engine(pattern) is not None)
+def _unfolded(schema: Any) -> int:
+    """The most parts that a pattern of a schema unfolds to. Raises `TooMuchWorkError` if they are too many for any text."""
+    found = [
+        each for node in _nodes(schema) for each in (node.get("pattern"), *members(node, "patternProperties")) if isinstance(each, str)
+    ]
+    most = max(map(unfolded_size, found), default=0)
+    if most > _MOST_PARTS:
+        raise TooMuchWorkError(f"a pattern repeats so much that it unfolds to more than {_MOST_PARTS:,} parts")
+    return most
 
 
-def _is_backtracking(pattern: Any) -> bool:
-    return isinstance(pattern, str) and _engine(pattern) == "backtracking"
-
-
-@lru_cache(maxsize=1024)
-def _engine(pattern: str) -> str | None:
-    import jsonschema_rs
-
-    plain = _SURROGATE.sub(_stand_in, pattern)
-    for name, options in (("linear", jsonschema_rs.RegexOptions()), ("backtracking", _pattern_options())):
-        try:
-            jsonschema_rs.Draft202012Validator({"pattern": plain}, offline=True, pattern_options=options)
-        except ValueError:
-            continue
-        return name
-    return None
-
-
-@lru_cache(maxsize=1)
-def _pattern_options() -> Any:
-    import jsonschema_rs
-
-    return jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS)
+def _characters(plain: Any) -> int:
+    """The characters of all texts in plain JSON."""
+    count, waiting = 0, [plain]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            count += len(each)
+        elif is_object(each):
+            waiting += each
+            waiting += each.values()
+        elif is_list(each):
+            waiting += each
+    return count
 
 
 def plain_json(value: Any, deepest: int = _DEEPEST, most: int | None = None) -> tuple[Any, int]:
@@ -261,7 +261,7 @@ def plain_json(value: Any, deepest: int = _DEEPEST, most: int | None = None) -> 
         nonlocal size
         kind = cast("Any", type(each))
         if kind is str:
-            return each if each.isascii() else _SURROGATE.sub(_stand_in, each)
+            return each if each.isascii() else SURROGATE.sub(stand_in, each)
         if kind in _SCALARS:
             return each
         if kind is not dict and kind is not list and kind is not tuple:
@@ -287,16 +287,12 @@ def _is_flat_or_list(value: Any) -> bool:
 
 def _key(name: Any) -> str:
     text = name if isinstance(name, str) else str(name)
-    return text if type(text) is str and text.isascii() else _SURROGATE.sub(_stand_in, str(text))
+    return text if type(text) is str and text.isascii() else SURROGATE.sub(stand_in, str(text))
 
 
 def with_surrogates(text: str) -> str:
     """The text that `plain_json` was given, from its plain form."""
-    return text if text.isascii() else _STANDS_IN.sub(lambda found: chr(ord(found[0]) - _STAND_IN), text)
-
-
-def _stand_in(found: re.Match[str]) -> str:
-    return chr(ord(found[0]) + _STAND_IN)
+    return text if text.isascii() else _STANDS_IN.sub(lambda found: chr(ord(found[0]) - STAND_IN), text)
 
 
 def _own(schema: Any) -> Any:

@@ -129,7 +129,8 @@ def _object(node: Schema, root: Schema, above: _Above) -> str:
     more: Any = node.get("additionalProperties")
     if len(above.steps) > _DEEPEST or (not properties and not is_object(more)):
         return "{}" if properties == {} and more in (None, False) else "object"
-    required: Any = node.get("required") or ()
+    named: Any = node.get("required")
+    required = named if is_list(named) else ()
     entries: list[str] = []
     for name, each in properties.items() if is_object(properties) else ():
         said = _form(each, root, above.then(""))

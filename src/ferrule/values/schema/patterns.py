@@ -1,0 +1,82 @@
+"""Regular expressions in schemas (ECMA 262): which engine reads them, and how much work they make it do."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+_BACKTRACKS = 10_000
+"""Steps of a pattern with look-around, which only a backtracking engine reads. So many take less than a millisecond."""
+SURROGATE = re.compile("[\ud800-\udfff]")
+STAND_IN = 0x10F800 - 0xD800
+"""From a lone surrogate, which has no UTF-8, to a character for private use that stands in its place."""
+_TOKEN = re.compile(r"\\.|\[(?:\^?\\.|[^\]\\])*\]|\{(\d+)(,?)(\d*)\}|.", re.DOTALL)
+
+
+def is_pattern(pattern: Any) -> bool:
+    """Whether this is a regular expression that a schema may use."""
+    return isinstance(pattern, str) and (not pattern or _engine(pattern) is not None)
+
+
+def is_backtracking(pattern: Any) -> bool:
+    """Whether only a backtracking engine reads this regular expression."""
+    return isinstance(pattern, str) and _engine(pattern) == "backtracking"
+
+
+@lru_cache(maxsize=1024)
+def unfolded_size(pattern: str) -> int:
+    """How many parts a pattern's counted repetitions unfold to: `(a{5}b){20}` to 120. The engine may visit each for every character."""
+    if "{" not in pattern:
+        return 0
+    groups: list[list[int]] = [[0, 0]]
+    """Of each open group: its parts, and those among them that a count made."""
+    last = (0, 0)
+    for token in _TOKEN.finditer(pattern):
+        parts, counted = last
+        if token[0] == "(":
+            groups.append([0, 0])
+            last = (0, 0)
+        elif token[1] is not None:
+            times = max(int(token[1][:9]), int(token[3][:9] or 0)) + (token[2] == "," and not token[3])
+            groups[-1][0] += parts * (times - 1)
+            groups[-1][1] += parts * times - counted if times > 1 else 0
+            last = (parts * times, parts * times if times > 1 else counted)
+        else:
+            if token[0] == ")" and len(groups) > 1:
+                inside = groups.pop()
+                last = (inside[0], inside[1])
+            elif token[0] not in "*+?|^$":
+                last = (1, 0)
+            else:
+                continue
+            groups[-1][0] += last[0]
+            groups[-1][1] += last[1]
+    return sum(counted for _, counted in groups)
+
+
+@lru_cache(maxsize=1024)
+def _engine(pattern: str) -> str | None:
+    import jsonschema_rs
+
+    plain = SURROGATE.sub(stand_in, pattern)
+    for name, options in (("linear", jsonschema_rs.RegexOptions()), ("backtracking", pattern_options())):
+        try:
+            jsonschema_rs.Draft202012Validator({"pattern": plain}, offline=True, pattern_options=options)
+        except ValueError:
+            continue
+        return name
+    return None
+
+
+@lru_cache(maxsize=1)
+def pattern_options() -> Any:
+    """The options of patterns for `jsonschema_rs`."""
+    import jsonschema_rs
+
+    return jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS)
+
+
+def stand_in(found: re.Match[str]) -> str:
+    """The character that stands for a lone surrogate."""
+    return chr(ord(found[0]) + STAND_IN)
