@@ -19,8 +19,8 @@ from pydantic_core import PydanticCustomError, ValidationError
 from ferrule.tools.arguments.problems import MOST_PROBLEMS, Problem, dotted_path
 from ferrule.tools.definition.parameters import Reread
 from ferrule.values.schema.nodes import (
-    Forms,
     Schema,
+    SharedAlternatives,
     alternatives,
     is_list,
     is_object,
@@ -156,7 +156,7 @@ def fit_numbers(args: dict[str, Any], schema: Schema) -> tuple[dict[str, Any], l
     waiting: list[tuple[_Path, Any, Any, list[Any]]] = [
         ((name,), made, value, property_schemas(alternatives(schema, schema), name)) for name, value in args.items()
     ]
-    forms = Forms(schema)
+    forms = SharedAlternatives(schema)
     while waiting:
         path, owner, value, schemas = waiting.pop()
         if len(path) > _DEEPEST or not (isinstance(value, (bool, float)) or is_object(value) or is_sequence(value)):

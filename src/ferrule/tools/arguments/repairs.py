@@ -11,8 +11,8 @@ import json
 from typing import Any
 
 from ferrule.values.schema.nodes import (
-    Forms,
     Schema,
+    SharedAlternatives,
     admitted_types,
     fits_type,
     is_list,
@@ -146,7 +146,7 @@ class _Repairs:
         self._root = root
         self._notes = notes
         self._left = _MOST_DOUBTFUL
-        self._forms = Forms(root)
+        self._forms = SharedAlternatives(root)
 
     def value(self, value: Any, schemas: list[Any], depth: int) -> Any:
         """Repair a value that must fit one of these schemas."""

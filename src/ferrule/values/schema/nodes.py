@@ -182,7 +182,7 @@ def _admitted_types(schema: Any, root: Schema, seen: set[int]) -> frozenset[str]
     return frozenset(admitted)
 
 
-class Forms:
+class SharedAlternatives:
     """The alternatives of several schemas, and the types that they admit; None for any. The items of a list share theirs."""
 
     def __init__(self, root: Schema) -> None:
