@@ -43,6 +43,7 @@ from ferrule.runs.confirmation import decisions as confirm
 from ferrule.runs.driver import questions as ask_person
 from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run
+from ferrule.values.confirmation.question import Question
 from ferrule.values.record import replace
 from ferrule.values.run import event as events
 
@@ -676,6 +677,39 @@ def test_a_response_by_id_in_udspys_words(response: dict[str, Any], status: str)
     respond_to_confirmation(key, **response)  # equal: passed over (U92)
     with pytest.raises(DecisionError, match="decided already"):
         respond_to_confirmation(key, approved=False, data="something else", status="feedback")
+
+
+def test_a_response_that_comes_twice_is_passed_over_after_the_run_went_on_too() -> None:
+    """Ours: the second button of a page that two people have open."""
+    shop = Shop([pays("ada")])
+    run = shop.start()
+    key = run.pending[0].id
+    respond_to_confirmation(key, approved=True)
+    shop.resume(run)
+    respond_to_confirmation(key, approved=True)
+    for other in ({"approved": False}, {"data": {"to": "bob"}}):
+        with pytest.raises(DecisionError, match="is decided already: approved"):
+            respond_to_confirmation(key, **other)
+    assert shop.ran == [("ada", 5)]
+
+
+def test_an_answer_that_is_no_decision_is_refused() -> None:
+    """Ours: it says how a decision is made."""
+    run = Shop([pays("ada")]).start()
+    with pytest.raises(DecisionError, match=r"A decision comes from a question: .* found 'yes'"):
+        run.answer("yes")  # type: ignore[arg-type]
+
+
+def test_a_question_for_input_is_filled_in_or_denied_and_not_only_approved() -> None:
+    """Ours."""
+    question = Question(
+        "input", "Which room?", ToolCall(name="book"), id="q", form={"type": "object", "properties": {"n": {"type": "integer"}}}
+    )
+    for decision in (Decision("q", "approve"), Decision("q", "edit", args={"n": 1})):
+        with pytest.raises(DecisionError, match="asks for input"):
+            confirm.accept(question, decision, now=0.0)
+    assert confirm.accept(question, question.fill({"n": 1}), now=0.0).kind == "reply"
+    assert confirm.accept(question, question.deny("no"), now=0.0).kind == "deny"
 
 
 @pytest.mark.parametrize(

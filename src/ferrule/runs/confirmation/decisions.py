@@ -72,10 +72,8 @@ def respond_to_confirmation(
         )
         raise DecisionError(msg)
     question = next((each for each in run.pending if each.id == confirmation_id), None)
-    decided = _first(run, confirmation_id)
-    if question is None and decided is not None and (decided.kind, decided.args or decided.text or None) == (said[0], said[1] or None):
-        return
-    run.answer(_decision(question, said).signed(by, via) if question is not None else Decision(confirmation_id, "approve"))
+    # Without the question, because the run went on: equal to the decision that was made, or refused.
+    run.answer((_decision(question, said) if question is not None else _later_decision(confirmation_id, said)).signed(by, via))
 
 
 def get_confirmation_status(confirmation_id: str) -> DecisionStatus | None:
@@ -137,6 +135,11 @@ def _decision(question: Question, said: _Response) -> Decision:
 def _first(run: RunState, question_id: str) -> Decision | None:
     """The decision on a question, or None."""
     return run.tally.first(run.decisions, question_id)
+
+
+def _later_decision(question_id: str, said: _Response) -> Decision:
+    kind, data = said
+    return Decision(question_id, kind, args=data) if kind == "edit" else Decision(question_id, kind, data or "")
 
 
 def refuse_malformed(decision: Any) -> None:
