@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from agent_script import native_step
 
-from ferrule import ReAct, ScriptedLM, configure, context, inspect_history
+from ferrule import ReAct, Response, ScriptedLM, configure, context, inspect_history, progress
+from ferrule.runs.observers import without_traces
 from ferrule.values.run import event as events
 
 
@@ -89,3 +90,44 @@ def test_configured_callbacks_hold_for_the_process() -> None:
     finally:
         configure(callbacks=[])
     assert told
+
+
+def test_inspect_history_prints_thoughts_and_no_line_for_an_empty_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ours."""
+    thought = Response(None, native_step("", "add", {"a": 1, "b": 1}).tool_calls, "I count")
+    script = ScriptedLM([thought, native_step("", "finish", {"answer": 2})])
+    ReAct("question -> answer: int", [add], native=True)(question="q", lm=script)
+    inspect_history(2)
+    first = capsys.readouterr().out.partition("===")[2].partition("===")[0]
+    answer = first.partition("--- answer\n")[2].splitlines()
+    assert answer[0] == "(reasoning) I count"
+    assert answer[1].startswith("  call ")
+
+
+def test_progress_in_a_run_without_observers_goes_nowhere() -> None:
+    """Ours."""
+
+    def slow(n: int) -> int:
+        """Take time."""
+        progress("half", done=1, total=2)
+        return n
+
+    script = ScriptedLM([native_step("s", "slow", {"n": 2}), native_step("e", "finish", {"answer": 2})])
+    done = ReAct("question -> answer: int", [slow], native=True)(question="q", lm=script)
+    assert done.trajectory.steps[0].results[0].content == "2"
+
+
+def test_the_errors_of_a_group_keep_no_frames_alive_either() -> None:
+    """Ours: as an async tool with a task group raises them."""
+
+    def failed() -> ValueError:
+        try:
+            raise ValueError("odd")
+        except ValueError as error:
+            return error
+
+    group = ExceptionGroup("several", [failed(), ExceptionGroup("inside", [failed()])])
+    without_traces(group)
+    [first, inside] = group.exceptions
+    assert isinstance(inside, ExceptionGroup)
+    assert [each.__traceback__ for each in (first, *inside.exceptions)] == [None, None]

@@ -24,6 +24,7 @@ from ferrule import (
     Response,
     Run,
     RunCancelledError,
+    RunError,
     ScriptedLM,
     StoreError,
     Tool,
@@ -404,3 +405,12 @@ def test_the_id_of_a_question_is_known_as_long_as_somebody_holds_its_run() -> No
     assert get_confirmation_status(key) is None
     with pytest.raises(DecisionError, match="keep the run"):
         respond_to_confirmation(key)
+
+
+def test_a_run_that_has_not_begun_has_no_prediction() -> None:
+    """Ours: reading it executes nothing."""
+    lm = ScriptedLM([])
+    run = Predict("question -> answer").stream(question="q", lm=lm).run
+    with pytest.raises(RunError, match="it has no prediction yet"):
+        run.prediction  # noqa: B018
+    assert lm.requests == []

@@ -553,3 +553,17 @@ def test_a_sync_stream_that_was_left_has_a_settled_status() -> None:
                 break
         stream.close()
         assert (stream.run.status, type(stream.run.error)) == ("cancelled", RunCancelledError)
+
+
+def test_an_async_stream_whose_block_is_left_before_it_is_iterated_asks_no_model() -> None:
+    """Ours."""
+    lm = ScriptedLM([])
+
+    async def main() -> EventStream:
+        async with Predict("question -> answer").astream(question="q", lm=lm) as stream:
+            return stream
+
+    stream = asyncio.run(main())
+    with pytest.raises(RunCancelledError):
+        _ = stream.prediction
+    assert lm.requests == []

@@ -12,6 +12,7 @@ import pytest
 from agent_script import fields
 
 from ferrule import (
+    BadRequestError,
     BaseLM,
     Capabilities,
     ConfigurationError,
@@ -24,6 +25,7 @@ from ferrule import (
     inspect_history,
 )
 from ferrule.runs.observers import exchanges
+from ferrule.values.conversation.exchange import Delta
 from ferrule.values.run import event as events
 
 
@@ -154,3 +156,12 @@ def test_the_history_keeps_no_frames_of_a_failure_alive() -> None:
     found = fails()
     gc.collect()
     assert found() is None
+
+
+@pytest.mark.parametrize("ask", [streamed, astreamed], ids=["streamed", "streamed_async"])
+def test_a_stream_that_ends_without_a_response_is_a_fault_of_the_model(ask: Callable[..., Any]) -> None:
+    """Ours: the error says what a model's `stream` must yield."""
+    program = Predict("question -> answer")
+    program.set_lm(OddStream(Delta("par")))
+    with pytest.raises(BadRequestError, match="without a whole response"):
+        ask(program, question="q")

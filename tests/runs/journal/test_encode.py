@@ -90,6 +90,16 @@ def test_a_value_that_json_would_change_is_refused_when_it_is_written() -> None:
         pytest.param(
             '{"v":1,"slot":"0","kind":"model","digest":"d","value":[]}', "An entry of a journal, .* cannot be read", id="another value"
         ),
+        pytest.param(
+            '{"v":1,"slot":"0","kind":"model","digest":"d","value":{"text":"","tool_calls":[{"name":"a","args":[1],"id":null}],"usage":[0,0,0,0]}}',
+            "a call is {'name': 'a', 'args': \\[1\\]",
+            id="a call whose arguments are a list",
+        ),
+        pytest.param(
+            '{"v":1,"slot":"0.0","kind":"result","digest":"d","value":{"name":"a","content":"","change":{"removed":[3],"added":{}}}}',
+            "the change of tools is {'removed': \\[3\\]",
+            id="a change of tools without names",
+        ),
     ],
 )
 def test_what_is_no_entry_is_refused_by_name(line: str, said: str) -> None:

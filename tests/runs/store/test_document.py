@@ -20,6 +20,7 @@ from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
+from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.parts import Image
 from ferrule.values.conversation.history import History
 from ferrule.values.run.outcome import Prediction
@@ -334,6 +335,7 @@ def test_an_input_that_would_come_back_otherwise_is_refused(kind: Any, value: An
         pytest.param(Token, Token(key=SecretStr("hush")), id="secret, and a lock"),
         pytest.param(tuple[int, str], (1, "a"), id="tuple"),
         pytest.param(set[int], {3, 1}, id="set"),
+        pytest.param(ToolCall, ToolCall(name="book", args={"room": 7}), id="a call"),
         pytest.param(dict[int, Animal], {1: Animal(name="rex")}, id="numbers as keys"),
         pytest.param(datetime, TRIP.at, id="time"),
         pytest.param(int, 10**4000, id="many digits"),
@@ -404,3 +406,25 @@ def test_a_run_is_not_written_while_it_executes() -> None:
     run = Run(Peek(), (), {})
     execute(run)
     assert "is executing" in seen[0]
+
+
+@pytest.mark.parametrize("changed", [{"id": 7}, {"key": None}, {"status": "asleep"}])
+def test_what_is_no_head_of_a_run_is_refused_by_name(changed: dict[str, Any]) -> None:
+    """Ours."""
+    form = json.loads(waiting().to_json())
+    with pytest.raises(StoreError, match="This is not the head of a run"):
+        Run.from_json(json.dumps({**form, **changed}), agent())
+
+
+def test_plain_data_comes_back_equal_without_a_declared_type() -> None:
+    """Ours."""
+    given = {"a": 1, "b": {"c": [None, True, 1.5]}, "d": None}
+    run = Run(Plain(agent()), (), {"task": "x", "thing": given})
+    assert Run.from_json(run.to_json(), Plain(agent())).inputs["thing"] == given
+
+
+def test_keys_that_json_would_make_texts_need_a_declared_type() -> None:
+    """Ours."""
+    assert _kept_as(dict[int, str], {1: "a"}) is None
+    with pytest.raises(RunError, match="declares no type for it"):
+        Run(Plain(agent()), (), {"task": "x", "thing": {1: "a"}}).to_json()

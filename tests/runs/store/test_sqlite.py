@@ -688,3 +688,10 @@ def test_a_file_that_was_deleted_and_made_anew_is_another_one(tmp_path: Path) ->
     assert [each.id for each in second.list()] == ["r"]
     first.close()
     second.close()
+
+
+def test_a_file_that_was_never_used_is_closed_without_being_made(tmp_path: Path) -> None:
+    """Ours."""
+    file = sqlite_file.SQLiteFile(str(tmp_path / "runs.db"), full_sync=True)
+    file.close()
+    assert list(tmp_path.iterdir()) == []

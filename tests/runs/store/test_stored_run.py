@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -605,3 +606,65 @@ def test_a_run_that_met_a_full_disk_goes_on_when_there_is_room(tmp_path: Path, d
         assert run.resume().status == "done"
     assert did == ["first", "second"]
     store.close()
+
+
+def test_a_run_that_executes_is_not_taken_up_by_another_thread(hotel: Hotel) -> None:
+    """Ours: the other thread is refused, and the run goes on."""
+    asking = hotel.start(ASK, run_id="r")
+    asking.answer(asking.pending[0].approve())
+    refused: list[BaseException] = []
+
+    def take_up() -> None:
+        try:
+            asking.resume()
+        except RunError as error:
+            refused.append(error)
+
+    def at_look() -> None:
+        other = threading.Thread(target=take_up)
+        other.start()
+        other.join(60)
+
+    hotel.at_look = at_look
+    assert hotel.go_on(asking, LOOK, FINISH).status == "done"
+    assert hotel.did == ["book 7", "look 7"]
+    assert [str(error) for error in refused] == ["The run r is executing already; wait for it."]
+
+
+def test_a_run_cancelled_from_elsewhere_begins_no_tool_whose_consent_was_just_read(hotel: Hotel) -> None:
+    """Ours: the cancellation comes after the model's answer was kept and before the tool began."""
+    ran: list[int] = []
+
+    def cancels(_: dict[str, Any]) -> bool:
+        hotel.store.cancel("r")
+        return False
+
+    @ferrule.tool(require_confirmation=cancels)
+    def enter(room: int) -> None:
+        """Enter."""
+        ran.append(room)
+
+    agent = ReAct("task -> answer", [enter])
+    with ferrule.context(lm=ScriptedLM([{"name": "enter", "args": {"room": 7}}])):
+        run = agent.start(task="x", store=hotel.store, run_id="r")
+    assert (run.status, hotel.store.list()[0].status) == ("cancelled", "cancelled")
+    assert ran == []
+
+
+def test_observers_hear_of_the_question_about_a_call_that_was_cut_off_and_of_its_decision(hotel: Hotel) -> None:
+    """Ours."""
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    hotel.at_look = stop
+    with pytest.raises(KeyboardInterrupt):
+        hotel.start(LOOK, run_id="r")
+    hotel.at_look = lambda: None
+    run, heard = hotel.load("r"), list[str]()
+    with ferrule.context(callbacks=[lambda event: heard.append(type(event).__name__)]):
+        hotel.go_on(run)
+        run.answer(run.pending[0].approve())
+        hotel.go_on(run, FINISH)
+    assert run.status == "done"
+    assert [each for each in heard if each in {"QuestionAsked", "Decided"}] == ["QuestionAsked", "Decided"]

@@ -119,13 +119,13 @@ class SQLiteStore:
 
     def take(self, run_id: str, *, after: int) -> Stored:
         """See `Store`. A run whose process died too often is parked as failed; later calls raise."""
-        taken: list[Stored] = []
+        taken: list[tuple[Lease, Stored]] = []
         try:
             recoveries = self._take(run_id, after, taken)
             self._thread().look()
         except BaseException:
-            for each in taken:  # Ctrl-C came just then
-                self._give_back(each.lease, each.status)
+            for lease, each in taken:  # Ctrl-C came just then
+                self._give_back(lease, each.status)
             raise
         if not taken:
             msg = (
@@ -133,14 +133,13 @@ class SQLiteStore:
                 "to go on all the same, open the store with more `max_recoveries=`."
             )
             raise StoreError(msg)
-        [found] = taken
-        if found.lease is not None:
-            self._file.leases.forget(run_id, found.lease.token - 1)
+        [(lease, found)] = taken
+        self._file.leases.forget(run_id, lease.token - 1)
         return found
 
     @_writes
     @reading("A run in the store")
-    def _take(self, db: sqlite3.Connection, run_id: str, after: int, taken: list[Stored]) -> int:
+    def _take(self, db: sqlite3.Connection, run_id: str, after: int, taken: list[tuple[Lease, Stored]]) -> int:
         """Put the run with its lease into `taken`, unless it is parked; returns how often it was recovered."""
         now = self._clock()
         status, owner, until, token, recoveries = self._row(db, run_id, "status, owner, until, token, recoveries")
@@ -156,7 +155,7 @@ class SQLiteStore:
             self._park(db, run_id, recoveries)
             return recoveries
         lease = Lease(run_id, token + 1)
-        taken.append(self._stored(db, run_id, after, status, lease))
+        taken.append((lease, self._stored(db, run_id, after, status, lease)))
         self._file.leases.hold(lease, self._clock, self.lease_s)
         db.execute(
             "UPDATE runs SET owner = ?, until = ?, token = ?, recoveries = ?, status = 'running', updated_at = ? WHERE id = ?",
@@ -166,12 +165,11 @@ class SQLiteStore:
             db.execute("UPDATE runs SET cancelled = 0 WHERE id = ?", (run_id,))
         return recoveries
 
-    def _give_back(self, lease: Lease | None, status: str) -> None:
+    def _give_back(self, lease: Lease, status: str) -> None:
         """Undo a `take` or `create` that was interrupted, or failed."""
-        if lease is not None:
-            self._file.leases.let_go(lease)
-            self._file.write(partial(give_back, run_id=lease.run_id, token=lease.token, status=status))
-            self._file.leases.forget(lease.run_id, lease.token)
+        self._file.leases.let_go(lease)
+        self._file.write(partial(give_back, run_id=lease.run_id, token=lease.token, status=status))
+        self._file.leases.forget(lease.run_id, lease.token)
 
     def _park(self, db: sqlite3.Connection, run_id: str, times: int) -> None:
         error = {"type": "StoreError", "text": f"crashed {times} times, and was parked"}
