@@ -21,6 +21,7 @@ from ferrule import (
     Usage,
     tool,
 )
+from ferrule.programs.lifecycle.batch import BatchResults
 
 
 class QA(Signature):
@@ -79,7 +80,7 @@ def what_must_check() -> None:
     assert_type(prediction.reason, str | None)
     assert_type(prediction.answer, Any)
     assert_type(Mine().deepcopy(), Mine)
-    assert_type(Mine().batch([{"question": "q"}], 2, progress=False), list[Prediction[Any]])
+    assert_type(Mine().batch([{"question": "q"}], 2, progress=False), BatchResults[Any])
     for event in agent.stream(question="q"):
         assert_type(event.run_id, str)
 

@@ -26,6 +26,7 @@ from ferrule import (
     Usage,
     tool,
 )
+from ferrule.programs.lifecycle.batch import BatchResults
 
 
 class Line(BaseModel):
@@ -99,8 +100,8 @@ async def every_entry_returns_them() -> None:
     assert_type(agent.start(text="x").resume().prediction.outputs.total, float)
     assert_type(agent.stream(text="x"), EventStream[Invoice])
     assert_type(agent.astream(text="x").prediction.outputs, Invoice)
-    assert_type(agent.batch([{"text": "x"}], deps=Shop()), list[Prediction[Invoice]])
-    assert_type(await agent.abatch([{"text": "x"}]), list[Prediction[Invoice]])
+    assert_type(agent.batch([{"text": "x"}], deps=Shop()), BatchResults[Invoice])
+    assert_type(await agent.abatch([{"text": "x"}]), BatchResults[Invoice])
     assert_type(agent.bind(text="x")(deps=Shop()), Prediction[Invoice])
     assert_type(agent.bind(text="x").start(store=MemoryStore()), Run[Invoice])
     assert_type(agent.resume("yes", None), Prediction[Invoice])

@@ -16,9 +16,10 @@ from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ferrule.programs.lifecycle.batch import BatchResults
     from ferrule.programs.lifecycle.saving import Predictor
     from ferrule.runs.protocols import Store
     from ferrule.runs.run import Run
@@ -162,18 +163,25 @@ class Module(ProgramTypes[S, D, P]):
         progress: bool = True,
         return_exceptions: bool = False,
         deps: D | None = None,
-    ) -> list[Prediction[S]]:
+        store: Store | None = None,
+        batch_id: str | None = None,
+        on_result: Callable[[int, Any], object] | None = None,
+    ) -> BatchResults[S]:
         """One run for each mapping of inputs, several at once in threads; predictions in the inputs' order.
 
         At most `max_concurrency` run at once; None means the setting `max_workers`, or 8 without that setting.
-        Every run has the same `deps`.
+        Every run has the same `deps`. The list has the totals, `usage` and `cost`, and the `runs` of all items, failed ones included.
+
+        With a `store`, every run is kept. A batch with the same `store` and `batch_id` resumes: items that are done are not run again,
+        unfinished and failed ones continue. `on_result(index, result)` gets each prediction or error as it comes, one at a time.
         """
         from ferrule.programs.lifecycle.batch import run_batch
 
         with callers_frames:
             return run_batch(
-                self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions, deps=deps
-            )
+                self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions, deps=deps,
+                store=store, batch_id=batch_id, on_result=on_result,
+            )  # fmt: skip
 
     async def abatch(
         self,
@@ -183,14 +191,18 @@ class Module(ProgramTypes[S, D, P]):
         progress: bool = True,
         return_exceptions: bool = False,
         deps: D | None = None,
-    ) -> list[Prediction[S]]:
+        store: Store | None = None,
+        batch_id: str | None = None,
+        on_result: Callable[[int, Any], object] | None = None,
+    ) -> BatchResults[S]:
         """`batch` as tasks on this event loop."""
         from ferrule.programs.lifecycle.batch import arun_batch
 
         with callers_frames:
             return await arun_batch(
-                self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions, deps=deps
-            )
+                self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions, deps=deps,
+                store=store, batch_id=batch_id, on_result=on_result,
+            )  # fmt: skip
 
     def as_tool(self, name: str | None = None, description: str | None = None, **keywords: Any) -> Tool:
         """The program as a tool: its arguments are the inputs of the signature, its result is the outputs.

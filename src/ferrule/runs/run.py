@@ -77,6 +77,11 @@ class Run(Displayed, RunState, Typed[S]):
         self._ensure_outcome()
         return Usage(*self.tokens)
 
+    @property
+    def cost(self) -> float:
+        """The cost of the model's answers so far, as reported by the providers. Models that report no cost count as 0."""
+        return sum(entry.value.cost or 0.0 for entry in self.journal.entries if entry.kind == "model")
+
     def confirmation(self) -> ConfirmationRequired:
         """The first pending question as the exception that a plain call raises."""
         first = self.pending[0]
@@ -266,6 +271,11 @@ def _child(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mappin
             yield child
     finally:
         frame.close_child(child)
+
+
+def is_inside_run() -> bool:
+    """Whether this code runs inside a run: a program called here is then a part of it."""
+    return _running_frame() is not None
 
 
 def _running_frame() -> Frame | None:

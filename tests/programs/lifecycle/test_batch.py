@@ -9,13 +9,27 @@ from typing import Any
 import pytest
 from agent_script import fields
 
-from ferrule import InputError, Module, Predict, Prediction, ReAct, ScriptedLM, Tool, context
+from ferrule import (
+    BadRequestError,
+    ConfigurationError,
+    InputError,
+    MemoryStore,
+    Module,
+    Predict,
+    Prediction,
+    ReAct,
+    Response,
+    ScriptedLM,
+    Tool,
+    Usage,
+    context,
+)
 
 
-def carry(driver: str, program: Module, inputs: Any, **keywords: Any) -> list[Any]:
+def carry(driver: str, program: Module, inputs: Any, *places: int, **keywords: Any) -> Any:
     if driver == "sync":
-        return program.batch(inputs, **keywords)
-    return asyncio.run(program.abatch(inputs, **keywords))
+        return program.batch(inputs, *places, **keywords)
+    return asyncio.run(program.abatch(inputs, *places, **keywords))
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -190,3 +204,84 @@ def test_a_batch_that_keeps_errors_still_waits_for_a_person(asynchronous: bool) 
             run.answer(question.approve())
         run.resume()
     assert [each.answer for each in run.prediction] == ["a", "a"]
+
+
+# -- real jobs -----------------------------------------------------------------------------------------------------------
+
+
+def answer(request: Any) -> Any:
+    """A model whose answers cost, and which fails on some."""
+    text = request.messages[-1].text
+    if "refused" in text:
+        raise BadRequestError("the model refuses this")
+    return Response(fields(text="ok"), usage=Usage(10, 2, 0, 1), cost=0.25)
+
+
+def test_items_keep_their_usage_and_the_real_reason_when_they_fail(driver: str) -> None:
+    with context(lm=ScriptedLM(by=answer)):
+        found = carry(driver, Predict("topic -> text"), [{"topic": "a"}, {"topic": "refused"}, "x", {"topic": "b"}], return_exceptions=True)
+    assert [type(each) for each in found] == [Prediction, BadRequestError, InputError, Prediction]
+    assert [each and each.status for each in found.runs] == ["done", "failed", None, "done"]
+    assert found.runs[1].error is found[1]
+    assert (found.usage, found.cost) == (Usage(20, 4, 0, 2), 0.5)
+
+
+def test_a_batch_is_resumed_and_items_that_are_done_are_not_run_again(driver: str) -> None:
+    store, program = MemoryStore(), Predict("topic -> text")
+    inputs = [{"topic": "a"}, {"topic": "refused"}, {"topic": "a"}]
+    with context(lm=ScriptedLM(by=answer)) as _:
+        first = carry(driver, program, inputs, store=store, batch_id="night", return_exceptions=True)
+    assert len({run.id for run in first.runs}) == 3
+    asked: list[Any] = []
+
+    def later(request: Any) -> Response:
+        asked.append(request)
+        return Response(fields(text="later"), usage=Usage(1, 1, 0, 1))
+
+    with context(lm=ScriptedLM(by=later)):
+        second = carry(driver, program, [*reversed(inputs), {"topic": "new"}], store=store, batch_id=first.batch_id)
+    assert [each.text for each in second] == ["ok", "later", "ok", "later"]
+    assert len(asked) == 2
+    assert second.usage == Usage(22, 6, 0, 4)
+    assert len(store.list()) == 4
+
+
+def test_each_result_is_handed_over_as_it_comes_with_its_index(driver: str) -> None:
+    got: dict[int, Any] = {}
+    with context(lm=ScriptedLM(by=answer)):
+        found = carry(
+            driver, Predict("topic -> text"), [{"topic": "a"}, {"topic": "refused"}], return_exceptions=True, on_result=got.__setitem__
+        )
+    assert got == dict(enumerate(found))
+
+
+def test_an_error_of_on_result_ends_the_batch(driver: str) -> None:
+    for keeps in (True, False):
+        told: list[int] = []
+
+        def fail(index: int, result: Any, told: list[int] = told) -> None:
+            told.append(index)
+            raise KeyError("full disk")
+
+        with context(lm=ScriptedLM(by=answer)), pytest.raises(KeyError, match="full disk"):
+            carry(driver, Predict("topic -> text"), [{"topic": "a"}] * 3, 1, return_exceptions=keeps, on_result=fail)
+        assert told == [0]
+
+
+def test_a_batch_inside_a_run_is_a_part_of_it(driver: str) -> None:
+    class Outer(Module):
+        def __init__(self) -> None:
+            self.inner = Predict("topic -> text")
+
+        def forward(self, topic: str) -> Any:
+            return Prediction(found=carry("sync", self.inner, [{"topic": topic}, {"topic": "b"}]))
+
+    with context(lm=ScriptedLM(by=answer)):
+        found = carry(driver, Outer(), [{"topic": "a"}])
+    assert [each.text for each in found[0].found] == ["ok", "ok"]
+    assert found.usage == Usage(20, 4, 0, 2)
+
+
+def test_a_batch_id_needs_a_store(driver: str) -> None:
+    with pytest.raises(ConfigurationError, match="pass `store=` too"):
+        carry(driver, Predict("topic -> text"), [], batch_id="night")

@@ -4,89 +4,115 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from contextvars import copy_context
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
 
 from ferrule import settings
 from ferrule.concurrency import offload
-from ferrule.errors import InputError, shown
+from ferrule.errors import ConfigurationError, InputError, shown
+from ferrule.runs.run import Run, is_inside_run
+from ferrule.values.conversation.exchange import Usage
+from ferrule.values.encoding.encode import json_bytes
+from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Sequence
+
+    from ferrule.runs.protocols import Store
+    from ferrule.values.run.outcome import Prediction
 
 _DEFAULT_CONCURRENCY = 8
 _Item = dict[str, Any] | InputError
 
 
-def run_batch(
-    program: Any,
-    inputs: Iterable[Mapping[str, Any]],
-    *,
-    max_concurrency: int | None,
-    progress: bool,
-    return_exceptions: bool,
-    deps: Any,
-) -> list[Any]:
-    """See `Module.batch`. The first error ends the batch, unless `return_exceptions` puts errors in their places."""
-    batch = _Batch(inputs, progress=progress, placed=(Exception,) if return_exceptions else ())
+class BatchResults(Typed[S], list["Prediction[S]"]):
+    """The predictions of a batch in the inputs' order; with `return_exceptions=True`, errors in the places of items that failed."""
 
-    def run(item: _Item) -> Any:
+    def __init__(self, results: Iterable[Any], batch_id: str, runs: Sequence[Run[S] | None]) -> None:
+        super().__init__(results)
+        self.batch_id = batch_id
+        """Names the batch in its store: `batch(..., store=store, batch_id=...)` resumes it."""
+        self.runs = tuple(runs)
+        """The run of each item, failed ones included; None for an item that was no inputs, and in a batch inside another run."""
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all items, failed ones included."""
+        counted = [each.usage if run is None else run.usage for each, run in zip(self, self.runs, strict=True) if run or not _failed(each)]
+        return sum(counted, Usage())
+
+    @property
+    def cost(self) -> float:
+        """The cost of all items as reported by the providers. Models that report no cost count as 0."""
+        return sum(run.cost for run in self.runs if run is not None)
+
+
+def run_batch(program: Any, inputs: Iterable[Mapping[str, Any]], *, max_concurrency: int | None, **options: Any) -> BatchResults:
+    """See `Module.batch`. The first error ends the batch, unless `return_exceptions` puts errors in their places."""
+    batch = _Batch(program, inputs, placed=(Exception,), **options)
+
+    def run(index: int) -> Any:
         if batch.error is not None:
             return None
-        with batch.noting_errors():  # before this thread takes the next item
-            return program.bind(**_inputs_of(item))(deps=deps)
+        with batch.noting_errors(index):  # before this thread takes the next item
+            if batch.is_nested:
+                return batch.finished(index, program.bind(**batch.inputs_of(index))(deps=batch.deps))
+            found = batch.open(index)
+            if found.status != "done":
+                found.resume(deps=batch.deps)
+            return batch.finished(index, found.prediction)
 
     # A pool of its own: batches run whole programs, whose tools need the shared pool.
     pool = ThreadPoolExecutor(_workers(max_concurrency), thread_name_prefix="ferrule-batch", initializer=offload.inherit_loop_wait())
     try:
-        futures = [pool.submit(copy_context().run, run, item) for item in batch.items]
+        futures = [pool.submit(copy_context().run, run, index) for index in range(len(batch.items))]
         for future in futures:
             future.add_done_callback(batch.count)
         with offload.Aside():
             for _ in as_completed(futures):  # not in the inputs' order: a slow first item must not hide a failure behind it
                 if batch.error is not None:
                     raise batch.error
-        return [future.result() if (error := future.exception()) is None else error for future in futures]
+        return batch.results([future.result() if (error := future.exception()) is None else error for future in futures])
     finally:
         with offload.Aside():
             pool.shutdown(wait=True, cancel_futures=True)
         batch.end_line()
 
 
-async def arun_batch(
-    program: Any,
-    inputs: Iterable[Mapping[str, Any]],
-    *,
-    max_concurrency: int | None,
-    progress: bool,
-    return_exceptions: bool,
-    deps: Any,
-) -> list[Any]:
+async def arun_batch(program: Any, inputs: Iterable[Mapping[str, Any]], *, max_concurrency: int | None, **options: Any) -> BatchResults:
     """See `Module.abatch`."""
     import asyncio
 
     # Of `BaseException`, a cancelled item has a place, too; Ctrl-C ends the loop itself.
-    batch = _Batch(inputs, progress=progress, placed=(Exception, asyncio.CancelledError) if return_exceptions else ())
+    batch = _Batch(program, inputs, placed=(Exception, asyncio.CancelledError), **options)
     places = asyncio.Semaphore(_workers(max_concurrency))
 
-    async def run(item: _Item) -> Any:
+    async def run(index: int) -> Any:
         async with places:
             if batch.error is not None:
                 return None
-            with batch.noting_errors():  # before the place is free for the next item
-                return await program.bind(**_inputs_of(item)).acall(deps=deps)
+            with batch.noting_errors(index):  # before the place is free for the next item
+                if batch.is_nested:
+                    return batch.finished(index, await program.bind(**batch.inputs_of(index)).acall(deps=batch.deps))
+                found = batch.open(index)
+                if found.status != "done":
+                    await found.aresume(deps=batch.deps)
+                return batch.finished(index, found.prediction)
 
-    tasks = [asyncio.create_task(run(item)) for item in batch.items]
+    tasks = [asyncio.create_task(run(index)) for index in range(len(batch.items))]
     for task in tasks:
         task.add_done_callback(batch.count)
     try:
-        found = await asyncio.gather(*tasks, return_exceptions=return_exceptions)
+        found = await asyncio.gather(*tasks, return_exceptions=batch.keeps_errors)
         if batch.error is not None:  # `Suspended`, say, which is no result
             raise batch.error
-        return found
+        return batch.results(found)
     finally:
         for task in tasks:
             task.cancel()
@@ -97,23 +123,84 @@ async def arun_batch(
 class _Batch:
     """The items of a batch, the error that ends it, and its progress: `12/40` on standard error, if that is a terminal."""
 
-    def __init__(self, inputs: Iterable[Mapping[str, Any]], *, progress: bool, placed: tuple[type[BaseException], ...]) -> None:
-        self.items = _items(inputs, return_exceptions=bool(placed))
+    def __init__(
+        self,
+        program: Any,
+        inputs: Iterable[Mapping[str, Any]],
+        *,
+        placed: tuple[type[BaseException], ...],
+        progress: bool,
+        return_exceptions: bool,
+        deps: Any,
+        store: Store | None,
+        batch_id: str | None,
+        on_result: Callable[[int, Any], object] | None,
+    ) -> None:
+        if batch_id is not None and store is None:
+            raise ConfigurationError("`batch_id` names a batch in a store: pass `store=` too.")
+        self.program = program
+        self.items = _items(inputs, return_exceptions=return_exceptions)
+        self.deps = deps
+        self.keeps_errors = return_exceptions
+        self.batch_id = batch_id or uuid4().hex
         self.error: BaseException | None = None
         """The first error to happen, not the first in the inputs' order."""
-        self._placed = placed
+        self.runs: list[Run[Any] | None] = [None] * len(self.items)
+        self.is_nested = store is None and is_inside_run()
+        """Whether the items are parts of the run that executes here, and not runs of their own."""
+        self._store = store
+        self._stored = {each.id for each in store.list()} if store is not None else frozenset[str]()
+        self._ids = _run_ids(self.batch_id, self.items) if store is not None else None
+        self._on_result = on_result
+        self._placed = placed if return_exceptions else ()
         """Errors that stand among the results."""
         self._done = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._is_shown = progress and len(self.items) > 1 and sys.stderr.isatty()
 
+    def inputs_of(self, index: int) -> dict[str, Any]:
+        item = self.items[index]
+        if isinstance(item, InputError):
+            raise item
+        return item
+
+    def open(self, index: int) -> Run[Any]:
+        """The run of an item: the one in the store, or a new one, which has not begun."""
+        inputs, run_id = self.inputs_of(index), self._ids[index] if self._ids is not None else None
+        if self._store is not None and run_id in self._stored:
+            run = Run[Any].load(self._store, cast("str", run_id), self.program, deps=self.deps)
+        else:
+            run = Run(self.program, (), inputs, run_id=run_id, deps=self.deps)
+            if self._store is not None:
+                run.keep(self._store)
+        self.runs[index] = run
+        return run
+
+    def finished(self, index: int, result: Any) -> Any:
+        """Hand a result to `on_result`, one at a time; returns it. An error of `on_result` ends the batch."""
+        if self._on_result is not None:
+            with self._lock:
+                try:
+                    self._on_result(index, result)
+                except BaseException as error:
+                    if self.error is None:
+                        self.error = error
+                    raise
+        return result
+
+    def results(self, found: Iterable[Any]) -> BatchResults:
+        return BatchResults(found, self.batch_id, self.runs)
+
     @contextmanager
-    def noting_errors(self) -> Generator[None]:
+    def noting_errors(self, index: int) -> Generator[None]:
         try:
             yield
         except BaseException as error:
+            is_of_item = self.error is None  # else the batch has ended, perhaps by an error of `on_result`
             if self.error is None and not isinstance(error, self._placed):
                 self.error = error
+            if is_of_item and isinstance(error, (Exception, *self._placed)):
+                self.finished(index, error)
             raise
 
     def count(self, _: object) -> None:
@@ -151,10 +238,19 @@ def _item(index: int, one: Any) -> _Item:
     return inputs
 
 
-def _inputs_of(item: _Item) -> dict[str, Any]:
-    if isinstance(item, InputError):
-        raise item
-    return item
+def _run_ids(batch_id: str, items: Sequence[_Item]) -> list[str]:
+    """An id for the run of each item: by its inputs, so that the items of a batch that is resumed may stand in another order."""
+    seen: Counter[str] = Counter()
+    ids: list[str] = []
+    for item in items:
+        digest = sha256(json_bytes(str(item) if isinstance(item, InputError) else item)).hexdigest()[:24]
+        ids.append(f"{batch_id}.{digest}.{seen[digest]}")
+        seen[digest] += 1
+    return ids
+
+
+def _failed(result: Any) -> bool:
+    return isinstance(result, BaseException) or not isinstance(getattr(result, "usage", None), Usage)
 
 
 def _workers(max_concurrency: int | None) -> int:
