@@ -1,5 +1,6 @@
 import json
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -328,3 +329,34 @@ def test_python_dicts_that_share_parts_are_counted_as_what_they_spell():
     ring: dict[str, Any] = {}
     ring["not"] = ring
     assert "nested too deeply" in work_problem(ring)
+
+
+SMALL_STACK = """
+import threading
+from ferrule.values.schema.failures import find_failures
+from ferrule.values.schema.validator import Validator
+
+def check():
+    inner = {"type": ["array", "object", "integer"], "items": {"$ref": "#/$defs/d0"}, "properties": {"a": {"$ref": "#/$defs/d0"}}}
+    chain = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(40)}
+    wrapped = inner
+    for _ in range(48):
+        wrapped = {"anyOf": [{"type": "string"}, wrapped, {"type": "boolean"}]}
+    for schema in ({"$ref": "#/$defs/d0", "$defs": {**chain, "d40": inner}}, {"$ref": "#/$defs/d0", "$defs": {"d0": wrapped}}):
+        for value in (1, None):
+            for i in range(99):
+                value = [value] if i % 2 else {"a": value}
+            validator = Validator(schema)
+            print(validator.is_valid(value), len(find_failures(validator, value)) > 0)
+
+threading.stack_size(512 * 1024)
+thread = threading.Thread(target=check)
+thread.start()
+thread.join()
+"""
+
+
+def test_what_is_just_within_the_bounds_fits_a_stack_of_512_kb():
+    """With half of that, Python itself ends on 900 nested generators."""
+    ended = subprocess.run([sys.executable, "-c", SMALL_STACK], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.split()) == (0, ["True", "False", "False", "True"] * 2)
