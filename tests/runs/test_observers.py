@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from agent_script import native_step
 
-from ferrule import ReAct, Response, ScriptedLM, configure, context, inspect_history, progress
+from ferrule import InputError, Predict, ReAct, Response, ScriptedLM, configure, context, inspect_history, progress
 from ferrule.runs.observers import without_traces
 from ferrule.values.run import event as events
 
@@ -131,3 +131,13 @@ def test_the_errors_of_a_group_keep_no_frames_alive_either() -> None:
     [first, inside] = group.exceptions
     assert isinstance(inside, ExceptionGroup)
     assert [each.__traceback__ for each in (first, *inside.exceptions)] == [None, None]
+
+
+def test_every_event_has_its_time_and_the_end_says_the_status() -> None:
+    seen: list[Any] = []
+    with context(lm=ScriptedLM(["[[ ## a ## ]]\n1\n\n[[ ## completed ## ]]"]), callbacks=[seen.append]):
+        Predict("q -> a")(q="?")
+        with pytest.raises(InputError):
+            Predict("q -> a")(other="?")
+    assert all(event.at > 1_700_000_000 for event in seen)
+    assert [event.status for event in seen if isinstance(event, events.RunFinished)] == ["done", "failed"]

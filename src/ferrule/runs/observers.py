@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -52,7 +53,7 @@ class Observers:
 
     def __call__(self, event: events.Event) -> None:
         """Send one event to all observers."""
-        event.run_id, event.parent_id = self.run_id, self.parent_id
+        event.run_id, event.parent_id, event.at = self.run_id, self.parent_id, time.time()
         with self._lock:
             for observer in self.each:
                 try:

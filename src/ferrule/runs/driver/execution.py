@@ -123,6 +123,6 @@ def _release(run: RunState, execution: Execution) -> None:
 def _announce_end(run: RunState) -> None:
     error = run.error
     if run.tell is not None:
-        run.tell(events.RunFinished(prediction=run.outcome) if run.status == "done" else events.RunFinished(error=error))
+        run.tell(events.RunFinished(prediction=run.outcome if run.status == "done" else None, error=error, status=run.status))
     if error is not None and run.is_interrupted:
         raise error  # KeyboardInterrupt, CancelledError, SystemExit: the run is resumable, and the interrupt propagates

@@ -24,6 +24,8 @@ class Event(Changing, kw_only=True):
     run_id: str = ""
     parent_id: str = ""
     """The run or tool call inside which this run was started; empty for an outermost run."""
+    at: float = field(default=0.0, compare=False, repr=False)
+    """When the event was sent, in seconds since 1970."""
 
 
 class RunStarted(Event):
@@ -207,3 +209,5 @@ class RunFinished(Event):
 
     prediction: Prediction | None = None
     error: BaseException | None = None
+    status: str = ""
+    """The status of the run: `done`, `waiting`, `failed` or `cancelled`."""
