@@ -21,14 +21,15 @@ _HOMES = {
     ),
     "ferrule.settings": ("configure", "context"),
     "ferrule.values.run.act": (
-        "AskPerson", "CallModel", "CallTools", "CheckDue", "Conditions", "Once", "ReadConditions", "RuleCalls", "Tell", "Within",
+        "AskPerson", "CallModel", "CallTools", "CheckDue", "Conditions", "Once", "ReadConditions", "RecallCalls", "RuleCalls", "Tell",
+        "Within",
     ),
     "ferrule.values.calls.call": ("ToolCall", "ToolCalls", "ToolResult"),
     "ferrule.values.calls.context": ("Context", "NotDone", "Unknown"),
     "ferrule.values.run.event": (
         "AttemptFailed", "CallDelta", "CallFinished", "CallProgress", "CallStarted", "Custom", "Decided", "Event", "FieldDelta",
-        "Formatted", "ModelAnswered", "ModelCalled", "ModelFellBack", "ParseFinished", "ParseStarted", "QuestionAsked", "Resumed",
-        "RuleUsed", "RunFinished", "RunStarted", "StepFinished", "TextDelta", "ThoughtDelta",
+        "Formatted", "Migrated", "ModelAnswered", "ModelCalled", "ModelFellBack", "ParseFinished", "ParseStarted", "QuestionAsked",
+        "Resumed", "RuleUsed", "RunFinished", "RunStarted", "StepFinished", "TextDelta", "ThoughtDelta",
     ),
     "ferrule.values.conversation.exchange": ("CallPiece", "Capabilities", "Delta", "Request", "Response", "Usage"),
     "ferrule.values.conversation.history": ("History",),

@@ -144,6 +144,7 @@ from ferrule.values.run.act import CheckDue as CheckDue
 from ferrule.values.run.act import Conditions as Conditions
 from ferrule.values.run.act import Once as Once
 from ferrule.values.run.act import ReadConditions as ReadConditions
+from ferrule.values.run.act import RecallCalls as RecallCalls
 from ferrule.values.run.act import RuleCalls as RuleCalls
 from ferrule.values.run.act import Tell as Tell
 from ferrule.values.run.act import Within as Within
@@ -157,6 +158,7 @@ from ferrule.values.run.event import Decided as Decided
 from ferrule.values.run.event import Event as Event
 from ferrule.values.run.event import FieldDelta as FieldDelta
 from ferrule.values.run.event import Formatted as Formatted
+from ferrule.values.run.event import Migrated as Migrated
 from ferrule.values.run.event import ModelAnswered as ModelAnswered
 from ferrule.values.run.event import ModelCalled as ModelCalled
 from ferrule.values.run.event import ModelFellBack as ModelFellBack

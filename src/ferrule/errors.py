@@ -304,7 +304,8 @@ class ReplayMismatchError(RunError):
     def __init__(self, at: str, recorded: str, found: str) -> None:
         self.at, self.recorded, self.found = at, recorded, found
         text = f"Replay differs from the journal at act {at}: recorded {recorded}, now {found}. The program, its tools or its"
-        super().__init__(f"{text} settings changed, or its choices depend on a clock or on chance.")
+        text = f"{text} settings changed, or its choices depend on a clock or on chance."
+        super().__init__(f'{text} To go on from here with a new version, load the run with `migrate="restart_turn"`.')
 
 
 class DecisionError(RunError, ValueError):

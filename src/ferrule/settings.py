@@ -47,6 +47,8 @@ class Settings:
     """Bounds on each run (`runs.limits.Limits`); None for no limit."""
     policy: Any = None
     """Rules that allow, ask about or deny calls made by models (`values.policy.Policy`); None leaves it to each tool."""
+    mcp_confirm: Any = None
+    """`confirm=` of MCP tools and servers without their own, for tools listed from then on: True, False, "unhinted" or None."""
 
 
 class Scope:
@@ -164,6 +166,8 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
     workers = changes.get("max_workers")
     if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
         raise ConfigurationError(f"`max_workers` is a whole number from 1, or None; found {shown(workers)}.")
+    if not any(changes.get("mcp_confirm") is each for each in (None, True, False)) and changes["mcp_confirm"] != "unhinted":
+        raise ConfigurationError(f"`mcp_confirm` is True, False, 'unhinted' or None; found {shown(changes['mcp_confirm'])}.")
     for name, (meant, given) in _NO_CLASSES.items():
         if isinstance(changes.get(name), type):
             raise ConfigurationError(f"`{name}` takes {meant} class: configure({name}={changes[name].__name__}({given})).")

@@ -35,7 +35,9 @@ def ask(*words: str, steps: list[Any]) -> int:
 PAY = [{"name": "pay", "args": {"what": "rent"}}]
 
 
-def test_the_tools_of_a_server_ask_unless_yes_opens_it(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_destructive_tool_of_a_server_asks_unless_yes_opens_it(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tools = [{"name": "pay", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": True}}]
+    (tmp_path / "calls.tools").write_text(json.dumps(tools))
     assert ask("--mcp", where, steps=PAY) == 3
     assert "Confirm execution of pay ('pay' of the MCP server" in capsys.readouterr().err
     assert "call" not in (tmp_path / "calls").read_text()

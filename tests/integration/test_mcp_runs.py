@@ -65,9 +65,9 @@ def main(what: str, folder: Path, era: str) -> None:
     store = SQLiteStore(folder / "runs.db")
     ferrule.configure(lm=Replaying([]))
     if what == "start":
-        run = agent(folder, era).start(task="Book a table.", store=store, run_id="r")
+        run = agent(folder, era, confirm=True).start(task="Book a table.", store=store, run_id="r")
     elif what == "go_on":
-        run = Run.load(store, "r", agent(folder, era)).resume()
+        run = Run.load(store, "r", agent(folder, era, confirm=True)).resume()
     else:
         [line] = Run.list(store, status="waiting")
         [question] = line.questions
@@ -99,7 +99,7 @@ def process(what: str, folder: Path, era: str) -> dict[str, Any]:
 def test_a_run_waits_for_consent_and_for_two_forms_over_six_processes(tmp_path: Path, era: str) -> None:
     """M57, M58, M59, M60: the server, the tool's name there and the arguments are shown; no process lives while the run waits."""
     assert process("start", tmp_path, era)["status"] == "waiting"
-    assert called(tmp_path) == []  # `pay` has no hints, and nobody trusts the server: it is asked about before anything is sent
+    assert called(tmp_path) == []  # `pay` is declared destructive: it is asked about before anything is sent
     asked = process("yes", tmp_path, era)
     assert asked["kind"] == "confirm"
     assert (asked["server"], asked["original"]) == ("hall", "pay")

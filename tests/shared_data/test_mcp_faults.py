@@ -666,7 +666,7 @@ def test_only_what_reads_or_is_idempotent_is_called_again_after_a_loss(hint: str
 
 def test_a_tool_that_changes_after_it_was_approved_for_good_is_asked_about_again(tmp_path: Path) -> None:
     """P72: `rug` of the pathological server. M62: seen on refresh."""
-    rug = MCPServer.stdio(sys.executable, [SERVER, "rug"], name="raw", lock=tmp_path / "ferrule.lock")
+    rug = MCPServer.stdio(sys.executable, [SERVER, "rug"], name="raw", lock=tmp_path / "ferrule.lock", confirm=True)
     steps = [{"name": "ok", "args": {"x": x}} for x in ("a", "rug", "b")]
     with context(lm=ScriptedLM(steps)):
         run = ReAct("task -> answer", [rug]).start(task="x")

@@ -82,7 +82,7 @@ def test_a_tool_that_only_knows_its_server_is_connected_to_it():
     assert made[0] is local
     assert made[2] is elsewhere
     assert made[1]() == "find on two"
-    assert (made[1].require_confirmation, made[1].mcp) == (True, declared.mcp)
+    assert (made[1].require_confirmation, made[1].mcp) == (False, declared.mcp)
 
 
 def test_dspys_name_for_it():

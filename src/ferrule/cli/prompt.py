@@ -35,9 +35,16 @@ _HINTS = {
     "confirm": "y, n, edit NAME=VALUE, always, why, or what to do instead: ",
     "clarify": "your answer: ",
     "unknown": "y (run it), n (skip it), or its result: ",
+    "migration": "its result, edit NAME=VALUE ... (all arguments), n (leave it): ",
     "input": "the value, or a JSON object of the fields; y (accept the defaults, or confirm), n (decline): ",
 }
-_TITLES = {"confirm": "May this run?", "clarify": "The model asks", "unknown": "Did this run?", "input": "A server asks"}
+_TITLES = {
+    "confirm": "May this run?",
+    "clarify": "The model asks",
+    "unknown": "Did this run?",
+    "migration": "The program has changed",
+    "input": "A server asks",
+}
 
 
 def ask_person(question: Question, console: Console, read_line: Callable[[], str] = input) -> Decision | None:
@@ -76,6 +83,8 @@ def _decision(question: Question, text: str) -> Decision:
         return question.edit(read_edits(question, _words(text.partition(" ")[2])))
     if text.startswith("{"):
         return question.decide(text)
+    if question.kind == "migration" and word not in _NO:
+        return question.reply(text)
     return question.deny() if word in _NO else question.deny(text)
 
 

@@ -43,7 +43,8 @@ def say(message: str, code: ExitCode = ExitCode.DONE) -> ExitCode:
 _OPTIONS = {
     r"Call `ferrule\.configure\([^`]*`, or give the program one: `[^`]*`\.": "Add `--lm provider/model`.",
     r", or give `api_key=\.\.\.`| and `wire=`": "",
-    r"; load it with `migrate=True` to try all the same": "; name the program that started the run with --program",
+    r"; `migrate=True` tries all the same": "; name the program that started the run with --program",
+    r"load the run with `migrate=\"restart_turn\"`": "add `--migrate restart-turn`",
     r"`base_url=[^`]*`": "`--base-url`",
     r"`(deps|lm)=[^`]*`": r"`--\1`",
 }

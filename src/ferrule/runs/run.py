@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ferrule import settings
 from ferrule.concurrency import offload
-from ferrule.errors import ConfirmationRequired, RunError
+from ferrule.errors import ConfirmationRequired, InputError, RunError, shown
 from ferrule.runs.confirmation.decisions import open_grants, put_decision, register, revoke_grant
 from ferrule.runs.driver.deps import check_program_deps
 from ferrule.runs.driver.drive import perform
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from ferrule.values.confirmation.policy import Grant
     from ferrule.values.confirmation.question import Decision
     from ferrule.values.run.outcome import Prediction
+
+Migrate = Literal["restart_turn"] | bool
 
 
 class Run(Displayed, RunState, Typed[S]):
@@ -131,19 +133,21 @@ class Run(Displayed, RunState, Typed[S]):
 
     @classmethod
     def load(
-        cls, store: Store, run_id: str, program: Program, *, tools: Iterable[Any] = (), migrate: bool = False, deps: Any = None
+        cls, store: Store, run_id: str, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None
     ) -> Run:  # fmt: skip
         """Load a run from a store, in any process; `resume()` continues it. Nothing is executed here.
 
-        `program` must be the one the run was started with: another signature or tool raises `ReplayMismatchError`, which shows both sides;
-        `migrate=True` skips this check. `tools` are the tools that were passed as inputs or loaded by the run.
-        Raises `StoreError` if there is no such run.
+        `program` may be a newer version of the one that the run was started with. Another class of program, and one that no longer takes
+        the inputs, raise `ReplayMismatchError`; `migrate=True` loads them, too. If the program takes other steps than the run recorded,
+        the run fails with `ReplayMismatchError`; with `migrate="restart_turn"` it drops the journal from there on, except calls that were
+        begun. `tools` are the tools that were passed as inputs or loaded by the run. Raises `StoreError` if there is no such run.
         """
         from ferrule.runs.journal.encode import parse_object, read_decision
         from ferrule.runs.store.stored_run import StoredRun
 
         stored = store.load(run_id)
         head = {**parse_object(stored.head, "the head of a run"), "status": stored.status}
+        head["asked"] = head.get("questions", [])
         if stored.status != "waiting":  # questions from before it resumed are outdated
             head["questions"] = []
         run = cls._from_head(head, stored.entries, program, tools, migrate=migrate, deps=deps)
@@ -171,7 +175,7 @@ class Run(Displayed, RunState, Typed[S]):
         return json_text({**head_form(self, inputs_form(self)), "journal": [entry_form(entry) for entry in self.journal.entries]})
 
     @classmethod
-    def from_json(cls, text: str, program: Program, *, tools: Iterable[Any] = (), migrate: bool = False, deps: Any = None) -> Run:
+    def from_json(cls, text: str, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None) -> Run:
         """Restore a run from `to_json`. For `program`, `tools` and `migrate`, see `load`."""
         from ferrule.runs.journal.encode import parse_object
 
@@ -180,17 +184,20 @@ class Run(Displayed, RunState, Typed[S]):
 
     @classmethod
     def _from_head(
-        cls, head: dict[str, Any], entries: Iterable[Any], program: Program, tools: Iterable[Any], *, migrate: bool, deps: Any
+        cls, head: dict[str, Any], entries: Iterable[Any], program: Program, tools: Iterable[Any], *, migrate: Migrate, deps: Any
     ) -> Run:
         from ferrule.runs.journal.encode import read_entry
         from ferrule.runs.store.document import check_head, read_inputs, restore
         from ferrule.values.encoding.stored import reading
 
-        check_head(head, program, migrate=migrate)
+        if migrate not in {False, True, "restart_turn"}:
+            raise InputError(f"`migrate` is False, True or 'restart_turn'; found {shown(migrate)}.")
+        changed = check_head(head, program, migrate=migrate)
         tools = tuple(tools)
         args, inputs = read_inputs(head, program, tools)
         run = cls(program, args, inputs, run_id=head["id"], deps=deps)
-        run.extra_tools = tools
+        run.extra_tools, run.changed = tools, changed
+        run.journal.restarts = migrate == "restart_turn"
         with reading("The journal of a run"):
             run.journal.entries.extend(map(read_entry, entries))
         restore(run, head)

@@ -188,7 +188,7 @@ class RunState:
     """One execution of one program, as its driver sees it."""
 
     __slots__ = (
-        "__weakref__", "answers", "args", "cancelled", "decisions", "deps", "error", "executing", "extra_tools", "id",
+        "__weakref__", "answers", "args", "asked", "cancelled", "changed", "decisions", "deps", "error", "executing", "extra_tools", "id",
         "inputs", "journal", "kept", "key", "outcome", "pending", "program", "resuming", "root", "said", "status", "steps", "tally",
         "tell", "tokens", "trace", "unread", "wants_deltas",
     )  # fmt: skip
@@ -206,6 +206,10 @@ class RunState:
         self.status: RunStatus = "running"
         self.pending: tuple[Question, ...] = ()
         """Questions that wait for a person."""
+        self.asked: tuple[Question, ...] = ()
+        """The questions with which it last came to rest."""
+        self.changed: Mapping[str, tuple[str, str]] = {}
+        """What of the program differs from the one that was stored with the run."""
         self.error: BaseException | None = None
         self.cancelled = False
         self.executing: Execution | None = None
@@ -254,6 +258,7 @@ class RunState:
             if self.executing or self.status == "done":
                 raise RunError(f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}.")
             self.executing = execution
+        self.asked = self.pending or self.asked
         self.status, self.error, self.trace, self.pending, self.steps = "running", None, None, (), []
         within: CallPlace | None = execution.outer
         budget = within.frame.budget if within and within.frame else None
@@ -262,6 +267,9 @@ class RunState:
         self.tell = tell
         self.wants_deltas = wants_deltas
         self.journal.rewind()
+        for what, (then, now) in self.changed.items():
+            self.journal.note_drift(what, then, now)
+        self.journal.on_note = (lambda differs: tell(events.Migrated(differs))) if tell is not None else None
         self.resuming = self.journal.replaying
         root.live = not self.resuming
         return root

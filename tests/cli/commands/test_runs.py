@@ -315,7 +315,7 @@ def test_errors_speak_of_options_of_the_command(here: Path, capsys: Any) -> None
     said(capsys, "approve", "r")
     assert main(("resume", "r", "--program", "bare.py:agent")) == 1
     assert "Add `--lm provider/model`." in capsys.readouterr().err
-    (here / "other.py").write_text(PROGRAM.replace("task -> answer", "task -> result"))
+    (here / "other.py").write_text(PROGRAM.replace("task -> answer", "question -> answer"))
     waiting("r2")
     message = said(capsys, "resume", "r2", "--program", "other.py:agent", code=1)
     assert "--program" in message

@@ -17,7 +17,6 @@ from ferrule import (
     Predict,
     Prediction,
     ReAct,
-    ReplayMismatchError,
     Response,
     Run,
     RunError,
@@ -266,8 +265,8 @@ def test_a_crash_inside_is_gone_on_from_inside(driver: str) -> None:
     assert ran == ["step 0", "step 1"]
 
 
-def test_a_nested_program_that_changed_is_found_out(driver: str) -> None:
-    """A11: at the first act that differs."""
+def test_a_nested_program_with_new_instructions_goes_on(driver: str) -> None:
+    """R12: what was approved is the call, which is the same."""
     book, other = Book("ann"), Book("ann")
     other.cashier.react.signature = other.cashier.react.signature.with_instructions("Pay twice.")
     with context(lm=book.lm):
@@ -275,7 +274,8 @@ def test_a_nested_program_that_changed_is_found_out(driver: str) -> None:
         run.program = other.agent
         run.answer(run.pending[0].approve())
         resume(run, driver)
-    assert (run.status, type(run.error), other.paid) == ("failed", ReplayMismatchError, [])
+    assert (run.status, other.paid) == ("done", ["ann"])
+    assert [entry.kind for entry in run.journal.entries].count("migrated") == 1
 
 
 def test_what_goes_wrong_inside_is_an_observation(driver: str) -> None:

@@ -21,7 +21,6 @@ from ferrule import (
     Policy,
     Predict,
     ReAct,
-    ReplayMismatchError,
     Response,
     RunCancelledError,
     RunError,
@@ -153,7 +152,7 @@ def test_a_decision_on_something_else_than_is_shown_is_refused() -> None:
 
 
 def test_an_approval_does_not_reach_a_tool_that_changed_since_the_question() -> None:
-    """U95, V3: the approval was for another definition; a resumed run is refused, and nothing runs."""
+    """U95, V3: the approval was for another definition; the question is asked anew, and nothing runs."""
     shop = Shop([pays("ada")])
     run = shop.start()
     before = run.pending[0]
@@ -162,8 +161,8 @@ def test_an_approval_does_not_reach_a_tool_that_changed_since_the_question() -> 
     changed = old.model_copy(update={"desc": "Pay, and tell everybody."})
     shop.agent.react.toolbox = type(shop.agent.react.toolbox)([changed, shop.agent.react.tools["look"]])
     shop.resume(run)
-    assert run.status == "failed"  # the request names the tools, so the replay already differs: nothing ran
-    assert isinstance(run.error, ReplayMismatchError)
+    assert run.status == "waiting"
+    assert run.pending[0].id != before.id
     assert shop.ran == []
 
 

@@ -33,7 +33,7 @@ from ferrule.values.confirmation.question import Question
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.run.act import AskPerson, CallModel, CallTools, Once, Tell, Within
-from ferrule.values.run.event import Custom
+from ferrule.values.run.event import Custom, Migrated
 from ferrule.values.run.outcome import Prediction
 
 
@@ -147,17 +147,41 @@ def test_a_replay_asks_neither_model_nor_tool_and_gives_the_same(driver: str) ->
 
 def test_a_program_that_changed_is_found_out_at_the_first_act_that_differs(driver: str) -> None:
     """A11, R13."""
+    acts: list[Any] = [CallModel(request(), lm := ScriptedLM(["a", "b"]))]
+
+    def flow() -> Generator[Any, Any, Any]:
+        yield acts[-1]
+        raise RuntimeError("crash")
+
+    run = started(flow, driver)
+    acts.append(Once(lambda: 1, "clock"))
+    carry(run, driver)
+    assert isinstance(run.error, ReplayMismatchError)
+    assert len(lm.requests) == 1
+
+
+def test_another_prompt_gets_the_recorded_answer_and_the_journal_says_so(driver: str) -> None:
+    """R12: a prompt is recorded, not compared; the note comes before what the new version does."""
     words = ["one"]
     lm = ScriptedLM(["a", "b"])
 
     def flow() -> Generator[Any, Any, Any]:
-        yield CallModel(request(words[0]), lm)
-        raise RuntimeError("crash")
+        first = yield CallModel(request(words[0]), lm)
+        if words == ["one"]:
+            raise RuntimeError("crash")
+        second = yield CallModel(request("next"), lm)
+        return Prediction(text=first.text + second.text)
 
     run = started(flow, driver)
     words[0] = "two"
-    carry(run, driver)
-    assert isinstance(run.error, ReplayMismatchError)
+    events: list[Any] = []
+    with settings.context(callbacks=[events.append]):
+        carry(run, driver)
+    assert run.prediction.text == "ab"
+    assert [entry.kind for entry in run.journal.entries] == ["model", "migrated", "model"]
+    then, now = run.journal.entries[1].value["differs"]["model request"]
+    assert (then, now) == (request("one").digest, request("two").digest)
+    assert [each.differs for each in events if isinstance(each, Migrated)] == [{"model request": (then, now)}]
 
 
 def test_a_models_failure_is_thrown_into_the_flow_and_replayed_if_it_was_handled(driver: str) -> None:

@@ -279,7 +279,7 @@ class TestOnce:
         for each in threads:
             each.join()
         assert passed == [1]
-        assert journal.take_begun("3.0") == ()
+        assert journal.take_begun("3.0", "t") == ()
 
     def test_does_not_run_when_it_is_dispatched_again(self, world: World) -> None:
         """R4: whatever made the driver do that, the claim is gone."""
@@ -296,8 +296,8 @@ class TestOnce:
         """R4."""
         journal = Journal([Entry("3.0", "begun", "t {}")])
         journal.rewind()
-        assert [entry.slot for entry in journal.take_begun("3.0")] == ["3.0"]
-        assert journal.take_begun("3.0") == ()
+        assert [entry.slot for entry in journal.take_begun("3.0", "t")] == ["3.0"]
+        assert journal.take_begun("3.0", "t") == ()
 
 
 class TestReconcile:

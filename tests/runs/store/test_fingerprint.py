@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel
 from ferrule.programs.module import Module
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
-from ferrule.runs.store.fingerprint import difference, program_fingerprint
+from ferrule.runs.store.fingerprint import differences, program_fingerprint
 from ferrule.tools.tool import Tool
 from ferrule.values.content.parts import Image
 from ferrule.values.conversation.history import History
@@ -62,15 +62,15 @@ def test_a_run_is_loaded_on_another_python_than_it_was_stored_on(signature: Any,
     assert stored["predictors"]["self"]["digest"] in (until_3_13, from_3_14)
     for digest in (until_3_13, from_3_14):
         stored["predictors"]["self"]["digest"] = digest
-        assert difference(stored, program) is None
+        assert differences(stored, program) == {}
 
 
 @pytest.mark.parametrize("other", ["int | str", "int", "Optional[str]", "list[int | None]", "Union[int, float, None]"])
 def test_another_type_is_another_program(other: str) -> None:
     stored = program_fingerprint(Predict("q: Optional[int] -> a"))
-    found = difference(stored, Predict(f"q: {other} -> a"))
-    assert found is not None
-    assert all(side.startswith("signature of `self` (q -> a) ") for side in found)
+    found = differences(stored, Predict(f"q: {other} -> a"))
+    assert list(found) == ["signature of `self`"]
+    assert all(side.startswith("(q -> a) ") for side in found["signature of `self`"])
 
 
 def test_a_difference_names_what_is_absent_and_what_changed() -> None:
@@ -81,10 +81,9 @@ def test_a_difference_names_what_is_absent_and_what_changed() -> None:
         return x or 0
 
     stored = program_fingerprint(ReAct("q -> a", [Tool(one, "count"), Tool(one, "other")]))
-    found = difference(stored, ReAct("q -> a", [Tool(two, "count")]))
-    assert found is not None
-    assert [each.split(" ")[:2] for each in found[0].split("; ")] == [["tool", "`count`"], ["tool", "`other`"]]
-    assert found[1].endswith("tool `other` of `react` absent")
+    found = differences(stored, ReAct("q -> a", [Tool(two, "count")]))
+    assert list(found) == ["tool `count` of `react`", "tool `other` of `react`"]
+    assert found["tool `other` of `react`"][1] == "absent"
 
 
 def test_a_program_without_signatures_is_its_class() -> None:
@@ -92,7 +91,7 @@ def test_a_program_without_signatures_is_its_class() -> None:
         def forward(self) -> None: ...
 
     assert program_fingerprint(Plain())["predictors"] == {}
-    assert difference(program_fingerprint(Plain()), Plain()) is None
+    assert differences(program_fingerprint(Plain()), Plain()) == {}
 
 
 class Place(BaseModel):

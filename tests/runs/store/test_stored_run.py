@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 import ferrule
 from ferrule.concurrency import offload
-from ferrule.errors import InputError, ReplayMismatchError, RunCancelledError, RunError, StoreError
+from ferrule.errors import InputError, RunCancelledError, RunError, StoreError
 from ferrule.programs.module import Module
 from ferrule.programs.react import ReAct
 from ferrule.runs.protocols import Lease
@@ -170,17 +170,16 @@ def test_a_run_that_went_further_elsewhere_is_caught_up_with(hotel: Hotel) -> No
     assert hotel.did == ["book 7", "book 7"]
 
 
-def test_a_changed_program_is_refused_when_the_run_is_loaded(hotel: Hotel) -> None:
+def test_a_program_without_a_tool_that_the_run_had_loads(hotel: Hotel) -> None:
     """R12."""
     run = hotel.start(ASK)
-    with pytest.raises(ReplayMismatchError, match="tool `book` of `react` absent"):
-        Run.load(hotel.store, run.id, ReAct("task -> answer", []))
+    assert Run.load(hotel.store, run.id, ReAct("task -> answer", [])).changed["tool `book` of `react`"][1] == "absent"
     assert Run.load(hotel.store, run.id, ReAct("task -> answer", []), migrate=True).status == "waiting"
 
 
 @pytest.mark.parametrize("change", ["description", "args", "effect"])
 def test_an_approval_does_not_reach_a_remote_tool_whose_definition_changed(hotel: Hotel, change: str) -> None:
-    """P72, V3: what a server says of its tool today is not what a person agreed to; it is refused, and asked about anew if tried."""
+    """P72, V3: what a server says of its tool today is not what a person agreed to; the question is asked anew."""
     definition: dict[str, Any] = {"description": "Book.", "args": {"room": {"type": "integer"}}, "effect": "once"}
     others = {
         "description": "Book, and pay.",
@@ -198,14 +197,11 @@ def test_an_approval_does_not_reach_a_remote_tool_whose_definition_changed(hotel
     question = run.pending[0]
     run.answer(question.approve())
     changed = remote(**{**definition, change: others[change]})
-    if change != "effect":  # of that the model is not told, so only the question knows it
-        with pytest.raises(ReplayMismatchError, match="tool `far_book`"):
-            Run.load(hotel.store, "r", changed)
-    tried = Run.load(hotel.store, "r", changed, migrate=True)
+    tried = Run.load(hotel.store, "r", changed)
     with ferrule.context(lm=ScriptedLM([FINISH])):
         tried.resume()
     assert hotel.did == []
-    assert tried.status == ("waiting" if change == "effect" else "failed")
+    assert tried.status == "waiting"
     assert question.id not in {each.id for each in tried.pending}
 
 

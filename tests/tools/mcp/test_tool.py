@@ -7,15 +7,17 @@ import threading
 
 import pytest
 
+from ferrule import ReAct, ScriptedLM
 from ferrule.errors import (
     AsyncToolError,
+    ConfigurationError,
     ConfirmationRequired,
     MCPConnectionError,
     MCPToolError,
     ToolArgumentsError,
     ToolDefinitionError,
 )
-from ferrule.settings import context
+from ferrule.settings import configure, context
 from ferrule.tools.definition.mcp import MCPDefinition
 from ferrule.tools.execution.run import arun_call, run_call
 from ferrule.tools.mcp.result import MCPResult
@@ -296,24 +298,53 @@ def definition(**hints):
 
 
 @pytest.mark.parametrize(
-    ("hints", "asks", "effect"),
+    ("hints", "asks", "asks_unhinted", "effect"),
     [
-        pytest.param({"readOnlyHint": True}, False, "read", id="reads"),
-        pytest.param({"readOnlyHint": True, "destructiveHint": True}, False, "read", id="reads, and claims to destroy"),
-        pytest.param({"destructiveHint": True}, True, "once", id="destroys"),
-        pytest.param({"readOnlyHint": False, "destructiveHint": False}, False, "once", id="writes, destroys nothing"),
-        pytest.param({"readOnlyHint": False}, True, "once", id="writes"),
-        pytest.param({"idempotentHint": True}, True, "idempotent", id="may be repeated"),
-        pytest.param({}, True, "once", id="no hint"),
+        pytest.param({"readOnlyHint": True}, False, False, "read", id="reads"),
+        pytest.param({"readOnlyHint": True, "destructiveHint": True}, True, True, "read", id="reads, and claims to destroy"),
+        pytest.param({"destructiveHint": True}, True, True, "once", id="destroys"),
+        pytest.param({"readOnlyHint": False, "destructiveHint": False}, False, False, "once", id="writes, destroys nothing"),
+        pytest.param({"readOnlyHint": False}, False, True, "once", id="writes"),
+        pytest.param({"idempotentHint": True}, False, True, "idempotent", id="may be repeated"),
+        pytest.param({}, False, True, "once", id="no hint"),
     ],
 )
-def test_hints_of_a_trusted_server_decide_and_of_another_never(hints, asks, effect):
-    """M57, P64."""
-    trusted = ConversionRules(trust=True)
-    assert confirmation_of(definition(**hints), trusted) == (asks, False)
-    assert effect_of(definition(**hints), trust=True) == effect
-    assert confirmation_of(definition(**hints), ConversionRules()) == (True, False)
-    assert effect_of(definition(**hints), trust=False) == "once"
+@pytest.mark.parametrize("trust", [True, False])
+def test_a_tool_asks_where_its_server_declares_it_destructive_and_unhinted_ones_on_request(hints, asks, asks_unhinted, effect, trust):
+    """M57, P64. Trust counts for the effect alone."""
+    assert confirmation_of(definition(**hints), ConversionRules(trust=trust)) == (asks, False)
+    assert confirmation_of(definition(**hints), ConversionRules(trust=trust, confirm="unhinted")) == (asks_unhinted, False)
+    assert effect_of(definition(**hints), trust=trust) == (effect if trust else "once")
+
+
+@pytest.mark.parametrize(
+    ("setting", "asks"), [("unhinted", (True, False)), (True, (True, True)), (False, (False, False)), (None, (False, False))]
+)
+def test_the_setting_holds_for_tools_without_a_choice_of_their_own(setting, asks):
+    """M57."""
+    with context(mcp_confirm=setting):
+        assert confirmation_of(definition(), ConversionRules()) == asks
+        assert confirmation_of(definition(), ConversionRules(confirm=False)) == (False, False)
+        assert confirmation_of(definition(), ConversionRules(confirm={"t": True})) == (True, True)
+
+
+def test_an_unknown_word_for_confirm_is_refused():
+    with pytest.raises(ToolDefinitionError, match=r"`confirm` is True, False, 'unhinted'.*found 'always'"):
+        Tool.from_mcp_tool(Server(), ENTRY, confirm="always")
+    with pytest.raises(ConfigurationError, match=r"`mcp_confirm` is True, False, 'unhinted' or None; found 'always'"):
+        configure(mcp_confirm="always")
+
+
+def test_a_react_calls_a_tool_of_a_session_without_a_question():
+    """M57, as the seeds show it; a destructive tool waits."""
+    script = [{"name": "add", "args": {"a": 1}}, {"name": "finish", "args": {"answer": "done"}}]
+    lm = ScriptedLM([*script, *script])
+    plain = {**ENTRY, "name": "add"}
+    done = ReAct("task -> answer", [Tool.from_mcp_tool(Server(), plain)])
+    with context(lm=lm):
+        assert done(task="x").trajectory["observation_0"] == "3"
+        asking = ReAct("task -> answer", [Tool.from_mcp_tool(Server(), {**plain, "annotations": {"destructiveHint": True}})])
+        assert asking.start(task="x").status == "waiting"
 
 
 @pytest.mark.parametrize(
@@ -336,7 +367,7 @@ def test_what_the_override_leaves_out_goes_by_the_hints():
 
 def test_a_model_is_asked_about_where_code_is_not():
     """M57, M4: whoever writes a call into code has decided; whoever asked to be asked is asked."""
-    unhinted = Tool.from_mcp_tool(Server(), ENTRY)
+    unhinted = Tool.from_mcp_tool(Server(), ENTRY, confirm="unhinted")
     assert unhinted.require_confirmation is True
     assert unhinted(a=1) == "3"
     insisted = Tool.from_mcp_tool(Server(), ENTRY, confirm=True)

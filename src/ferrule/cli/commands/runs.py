@@ -124,20 +124,27 @@ def cancel_run(run: _Run, store: _File = "ferrule.db") -> int:
     return ExitCode.DONE
 
 
-def resume_run(
+def resume_run(  # noqa: PLR0917  one parameter an option
     run: _Run,
     program: Annotated[str, typer.Option(help="The program of the run: module:attribute, or file.py:attribute.")],
     store: _File = "ferrule.db",
     lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that the program sets.")] = None,
     deps: Annotated[str | None, typer.Option(help="What tools find in `ctx.deps`: module:factory, a function without arguments.")] = None,
+    migrate: Annotated[
+        str | None,
+        typer.Option(help="restart-turn: if the program takes other steps than the run did, drop the recorded steps from there on."),
+    ] = None,
 ) -> int:
     """Resume a run until it ends or waits. Exit status: 0 done, 1 failed, 3 a person must decide."""
     from ferrule.models.hosted import LM
     from ferrule.runs.run import Run
 
+    if migrate not in {None, "restart-turn"}:
+        raise ConfigurationError(f"`--migrate` is restart-turn; found {migrate!r}.")
     with _open_store(store) as opened:
-        found = _find_run(opened, run).id
-        loaded = Run.load(opened, found, find_program(program), deps=None if deps is None else make_deps(deps))
+        found, loads = _find_run(opened, run).id, find_program(program)
+        given = None if deps is None else make_deps(deps)
+        loaded = Run.load(opened, found, loads, migrate="restart_turn" if migrate else False, deps=given)
         with settings.context(**({"lm": LM(lm)} if lm is not None else {})):
             loaded.resume()
     _print(f"{loaded.id}: {loaded.status}")

@@ -155,7 +155,8 @@ def _load_tools(where: str, saved: _Saved, predictor: Predictor, given: Mapping[
             missing.append(state)
             continue
         now = tool.dump_state()
-        changed = sorted(key for key in {*now, *state} if json_text(now.get(key)) != json_text(state.get(key)))
+        keys = {*now, *state} - ({"require_confirmation"} if name in remote else set())  # for a server's tool, its rules decide
+        changed = sorted(key for key in keys if json_text(now.get(key)) != json_text(state.get(key)))
         if changed:
             warnings.warn(
                 f"tool `{name}` of `{where}` changed since the program was saved: {', '.join(changed)}", UserWarning, stacklevel=4

@@ -240,11 +240,11 @@ class Host:
         found = next((tool for tool in alike if tool != gone), None)
         if found is None:
             found = next((tool for tool in self.elsewhere() if tool.name == name and digest(tool) == sign), None)
+        if found is None and not alike:  # a newer version of it: each call is checked against it
+            found = next(iter(tools), None)
         if found is None:
-            if alike:
-                why = "it replaced a tool with an equal declaration, and only that tool is there"
-            else:
-                why = "its declaration has changed" if tools else "it is neither the program's own nor on its shelf"
+            why = "it replaced a tool with an equal declaration, and only that tool is there"
+            why = why if alike else "it is neither the program's own nor on its shelf"
             msg = f"The run had loaded the tool {shown(name)}, which is not found now: {why}. Pass it: Run.load(..., tools=[{name}])."
             raise RunError(msg)
         return found

@@ -7,26 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.programs.instructions import CLARIFY
 from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.execution.consent import needs_person
-from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure
+from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, ToolResult, failure
 from ferrule.values.calls.edit import edit_arguments
 from ferrule.values.confirmation.policy import Rule, rule_for
-from ferrule.values.confirmation.question import Decision, Question, confirmation_text, tool_fingerprint
+from ferrule.values.confirmation.question import Decision, Question, confirmation_text, misfit_text, tool_fingerprint
 from ferrule.values.content.parts import Text
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.repair import LOSSY
 from ferrule.values.record import Record, replace
-from ferrule.values.run.act import Act, AskPerson, CallTools, Conditions, RuleCalls
+from ferrule.values.run.act import Act, AskPerson, CallTools, Conditions, RecallCalls, RuleCalls
 
 if TYPE_CHECKING:
     from ferrule.tools.toolbox import Toolbox
+    from ferrule.values.calls.call import ToolSpec
     from ferrule.values.confirmation.policy import Policy
 
+_LEFT_OUT = "This call did not fit when it was made"
 _RULED_OUT = "The rules that hold here do not allow this call"
 UsingTools = Generator[Act, Any, list[ToolResult]]
 
@@ -48,8 +50,12 @@ def use_tools(
             return (yield CallTools((only,)))
     results: list[ToolResult | None] = [None] * len(calls)
     good: list[tuple[int, CheckedCall]] = []
+    # Calls of a recorded answer go by the journal: whether a call fits the tools may have changed since.
+    did: Sequence[bool | None] = (yield RecallCalls(tuple(calls))) if conditions.is_resumed else ()
     for at, call in enumerate(calls):
         checked = check_call(toolbox, call, host)
+        if isinstance(checked, ToolResult) and did and did[at]:
+            checked = _misfit(toolbox, call, checked, host)
         if isinstance(checked, ToolResult):
             results[at] = checked
         else:
@@ -59,6 +65,10 @@ def use_tools(
     if is_ruled or any(_may_ask(checked) for _, checked in good):
         rules: list[Rule | None] = yield RuleCalls(tuple(checked for _, checked in good), policies, _wish)
         ready, asked = _sort(good, rules, results, thought)
+        if False in did:
+            ready, asked = [each for each in ready if did[each[0]] is not False], [each for each in asked if did[each.at] is not False]
+            for at, checked in good:
+                results[at] = results[at] or _denial(checked, _LEFT_OUT, "") if did[at] is False else results[at]
     yield from _run(ready, results, policies)
     if asked:
         yield from _decide(asked, results, policies)
@@ -90,6 +100,8 @@ class _Pending(Record):
         if self.checked.tool is CLARIFY:
             return Question("clarify", str(arguments.get("question", "")), shown, thought=self.thought)
         tool = self.checked.tool
+        if self.checked.misfit:
+            return Question("migration", self.why + misfit_text(self.checked, began=False), shown, "", "", self.thought, raw)
         server, original = mcp_origin(tool)
         bound = tool_fingerprint(tool.declaration, tool.effect)
         text = self.why + getattr(tool.func, "note", "") + confirmation_text(call.name, arguments, server, original)
@@ -126,6 +138,8 @@ def _may_ask(checked: CheckedCall) -> bool:
 def _wish(checked: CheckedCall) -> Rule | None:
     """What the tool itself wants, where no policy speaks."""
     tool = checked.tool
+    if checked.misfit:  # whether it needs consent cannot be known; without a result, the driver asks
+        return None
     asks = tool is not CLARIFY and (needs_person(tool, checked.arguments.shown) or bool(_lossy_repairs(checked)))
     return Rule("ask") if asks else None
 
@@ -141,6 +155,30 @@ def _denial(checked: CheckedCall, why: str, reason: str) -> ToolResult:
 
 def _denial_text(why: str, reason: str) -> str:
     return f"{why}; it was not run.{f' Reason: {reason}' if reason else ''}"
+
+
+class _GoneTool(Record):
+    """Stands for a tool that a run used and that the program no longer has. Its calls have their recorded results, and none runs."""
+
+    name: str
+    require_confirmation: bool = False
+    effect: str = "once"
+    says_once: bool = False
+    reconcile: None = None
+    unknown: str = "ask"
+    func: None = None
+
+    def prepare(self, _args: Any) -> Any:
+        raise ToolArgumentsError(self.name, [("", "the program no longer has this tool")])
+
+
+def _misfit(toolbox: Toolbox, call: ToolCall, fault: ToolResult, host: Any) -> CheckedCall:
+    """A call on which the run acted, with a tool or arguments that do not fit any more."""
+    tool: Any = toolbox.get(call.name)
+    why = f"It no longer has the tool `{call.name}`." if tool is None else f"The arguments no longer fit. {fault.content}"
+    return CheckedCall(
+        call, tool if tool is not None else cast("ToolSpec", _GoneTool(call.name)), CheckedArguments((), {}, call.args), host, misfit=why
+    )
 
 
 def check_call(toolbox: Toolbox, call: ToolCall, host: Any = None) -> CheckedCall | ToolResult:
@@ -201,13 +239,18 @@ def _decide(asked: list[_Pending], results: list[ToolResult | None], policies: t
                 results[each.at] = ToolResult(checked.call.name, said, checked.call.id)
             elif decision.kind == "edit":
                 try:
-                    arguments = edit_arguments(checked.arguments, decision.args, checked.tool.prepare)
+                    if checked.misfit:  # its arguments do not fit together: the edit replaces all of them
+                        arguments = checked.tool.prepare(decision.args)
+                    else:
+                        arguments = edit_arguments(checked.arguments, decision.args, checked.tool.prepare)
                     call = checked.call.changed(args=arguments.shown)  # for observers
-                    approved.append((each.at, replace(checked, call=call, arguments=arguments)))
+                    approved.append((each.at, replace(checked, call=call, arguments=arguments, misfit="")))
                     edited.add(each.at)
                 except ToolArgumentsError as error:
                     again.append(replace(each, why=f"The edited arguments do not fit. {error}\n"))
             else:
+                if decision.shown not in {"", each.question().digest}:  # acted on already, for another definition of the tool
+                    checked = replace(checked, misfit="It was approved for another definition of the tool.")
                 approved.append((each.at, checked))
         yield from _run(approved, results, policies, edited)
         asked = again

@@ -185,6 +185,8 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
         raise DecisionError(f"Question {question.id!r} is decided already: nobody decided in time, so the call counts as denied.")
     if decision.shown not in {"", question.digest}:
         raise DecisionError(f"This decision was made on something else than question {question.id!r} shows; look at it again.")
+    if question.kind == "migration" and decision.kind == "approve":
+        question.approve()  # raises: it cannot run as shown
     if question.kind == "input":
         _refuse_misfit(question, decision)
     if decision.kind == "edit":

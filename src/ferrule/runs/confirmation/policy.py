@@ -39,7 +39,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
     if journal.replaying:
         if journal.has(slot) and (entry := journal.take(slot, "once", digest)) is not None:
             with reading(f"The rulings at {slot} of the journal"):
-                recorded = [_read(each) for each, _ in zip(entry.value, act.calls, strict=True)]
+                recorded = [_read(each) for each in entry.value] if len(entry.value) == len(act.calls) else None
         if journal.ahead(frame.path, frame.acts) is not None:
             return recorded if recorded is not None else [None] * len(act.calls)  # without a record they ran without a question
         if recorded is not None and any(each is not None and each.verdict == "ask" for each in recorded):

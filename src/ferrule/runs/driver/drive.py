@@ -14,6 +14,7 @@ from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, LimitReachedError, LMError, shown
 from ferrule.runs.confirmation.policy import rule_calls
+from ferrule.runs.driver.migration import recall_calls
 from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.questions import decide
 from ferrule.runs.driver.tool_calls import call_tools
@@ -32,6 +33,7 @@ from ferrule.values.run.act import (
     Flow,
     Once,
     ReadConditions,
+    RecallCalls,
     RuleCalls,
     Tell,
     Within,
@@ -213,11 +215,13 @@ def _tell(frame: Frame, event: events.Event) -> None:
         frame.tell(event)
 
 
-async def _answer(frame: Frame, act: ReadConditions | RuleCalls | AskPerson | CheckDue | Within) -> Any:
+async def _answer(frame: Frame, act: ReadConditions | RecallCalls | RuleCalls | AskPerson | CheckDue | Within) -> Any:
     match act:
         case ReadConditions():
             frame.lm = act.lm
             return _conditions(frame)
+        case RecallCalls():
+            return recall_calls(frame, act)
         case RuleCalls():
             return await rule_calls(frame, act)
         case AskPerson():

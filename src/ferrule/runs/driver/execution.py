@@ -6,6 +6,7 @@ has given back the run's lease, and the run can be executed again.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,9 @@ async def _carry(
             run.stopped(error)
         else:
             run.done(outcome)
+        if run.status in {"waiting", "done"} and not is_silent:  # a resume that failed at once leaves no trace
+            with suppress(StoreError):  # then the next execution finds the differences again
+                await run.journal.note_migration(blocks=blocks)
         try:
             await _rest(run, execution, in_thread=run.kept is not None and not blocks and not isinstance(run.error, GeneratorExit))
         finally:

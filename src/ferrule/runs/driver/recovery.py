@@ -7,14 +7,14 @@ permission to run it (again), or a question to a person. A call that may not be 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import RunError
 from ferrule.runs.confirmation.decisions import register
 from ferrule.runs.journal.journal import Entry
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolResult, ToolSpec
 from ferrule.values.calls.context import NotDone, Unknown, key_of
-from ferrule.values.confirmation.question import Question
+from ferrule.values.confirmation.question import Question, misfit_text
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Record, replace
 from ferrule.values.run import event as events
@@ -28,6 +28,7 @@ _NOBODY_KNOWS = (
     "It is not known whether this call was carried out: the process stopped after it began and before its result was written down. "
     "It was not run again."
 )
+_NOT_RUN = "This call was not run: the program has changed since it was made, and the call no longer fits."
 
 
 class CutOff(Record):
@@ -37,14 +38,24 @@ class CutOff(Record):
     digest: str
     checked: CheckedCall
     begun: tuple[Entry, ...]
-    """The entry written each time it began, oldest first."""
+    """The entry written each time it began, oldest first. Empty for a call that did not begin and no longer fits its tool."""
 
     @property
     def may_repeat(self) -> bool:
-        """Whether it may run again without asking: both the tool's effect now and the effect recorded when it began must allow it."""
-        then: Any = self.begun[-1].value
-        effect = cast("dict[str, Any]", then).get("effect") if isinstance(then, dict) else None
+        """Whether it may run again without asking: both the tool's effect now and the effect recorded when it began must allow it.
+
+        A call whose arguments or place differ since then has another key, so for its service it is another call.
+        """
+        effect, last = self.recorded.get("effect"), self.begun[-1]
+        if self.checked.tool.effect == "idempotent" and (last.slot, last.digest) != (self.slot, self.digest):
+            return False
         return self.checked.tool.effect in REPEATABLE and isinstance(effect, str) and effect in REPEATABLE
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What was recorded when it last began: its effect and key."""
+        then: Any = self.begun[-1].value
+        return cast("dict[str, Any]", then) if isinstance(then, dict) else {}
 
 
 def begun_entry(run_id: str, slot: str, digest: str, checked: CheckedCall) -> Entry:
@@ -58,10 +69,10 @@ def begun_entry(run_id: str, slot: str, digest: str, checked: CheckedCall) -> En
 def reconcile_call(run_id: str, left: CutOff) -> CheckedCall | None:
     """The tool's `reconcile=` as a call to run: with the key, then the tool's arguments by name. None if the tool has none."""
     tool = left.checked.tool
-    if tool.reconcile is None:
+    if tool.reconcile is None or left.checked.misfit:
         return None
     arguments = left.checked.arguments
-    asked = partial(tool.reconcile, key_of(run_id, left.slot, tool.name, arguments.shown))
+    asked = partial(tool.reconcile, left.recorded.get("key") or key_of(run_id, left.slot, tool.name, arguments.shown))
     named = CheckedArguments((), {**arguments.shown, **arguments.named}, arguments.shown)
     return CheckedCall(left.checked.call, cast("ToolSpec", _Reconciling(tool.name, asked, tool.timeout_s)), named)
 
@@ -80,12 +91,14 @@ async def settle(frame: Frame, left: CutOff, found: ToolResult | None) -> ToolRe
 
     `found` is the result of the tool's `reconcile=`. If that fails or does not know, `effect=` and `unknown=` decide.
     """
-    decisions = [_recorded(frame, left, k) for k in range(1, len(left.begun) + 1)]
+    decisions = [_recorded(frame, left, k) for k in range(1 if left.begun else 0, len(left.begun) + 1)]
     if found is not None and not found.is_error and not _is(found.value, Unknown):
         return None if _is(found.value, NotDone) else found
+    call, tool = left.checked.call, left.checked.tool
+    if left.checked.misfit:
+        return await _ask(frame, left, decisions[-1])
     if left.may_repeat:
         return None
-    call, tool = left.checked.call, left.checked.tool
     match tool.unknown:
         case "tell":
             return ToolResult(call.name, _NOBODY_KNOWS, call.id, is_error=True)
@@ -109,15 +122,17 @@ def _decision_slot(left: CutOff, number: int) -> tuple[str, str]:
 
 def _recorded(frame: Frame, left: CutOff, number: int) -> Entry | None:
     slot, digest = _decision_slot(left, number)
-    return frame.run.journal.take(slot, "decision", digest)
+    entry = frame.run.journal.take(slot, "decision", digest) if frame.run.journal.has(slot) else None
+    return entry if entry is not None and entry.digest == digest else None  # else it was made on other arguments
 
 
 async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | Question | None:
     """The outcome of a person's decision, or the question if undecided. Each start of the call makes a new question."""
     run, call = frame.run, left.checked.call
-    if entry is None:
+    kind: Literal["unknown", "migration"] = "migration" if left.checked.misfit else "unknown"
+    bare = Question(kind, _question(left), call.changed(args=left.checked.arguments.shown), path=frame.path)
+    if entry is None or entry.value.shown not in {"", bare.digest}:  # else decided for another version of the program
         slot, digest = _decision_slot(left, len(left.begun))
-        bare = Question("unknown", _question(left), call.changed(args=left.checked.arguments.shown), path=frame.path)
         question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"))
         decision = run.decision(question.id)
         if decision is None:
@@ -132,17 +147,19 @@ async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | 
     else:
         run.tally.note(run.decisions, entry.value)
     match entry.value.kind:
-        case "approve":
+        case "approve" if not left.checked.misfit:
             return None
         case "reply":
             return ToolResult(call.name, entry.value.text, call.id)
         case _:  # a denial; also an edit made by hand, because the call that may have run is the one shown
             reason = f" A person says: {entry.value.text}" if entry.value.text else ""
-            return ToolResult(call.name, _NOBODY_KNOWS + reason, call.id, is_error=True)
+            return ToolResult(call.name, (_NOBODY_KNOWS if left.begun else _NOT_RUN) + reason, call.id, is_error=True)
 
 
 def _question(left: CutOff) -> str:
     shown = json_text(left.checked.arguments.shown)
+    if left.checked.misfit:
+        return misfit_text(left.checked, began=bool(left.begun))
     return (
         f"{left.checked.call.name} may have run with args: {shown}. It began, and its result was never written down. "
         "Run it (again)? Approve runs it, a reply is taken for its result, a denial leaves it."

@@ -28,6 +28,7 @@ from ferrule.runs.observers import CallPlace, without_traces
 from ferrule.tools.execution.run import arun_call, run_call
 from ferrule.values.calls.call import ToolResult, failure
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.record import replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended
 
@@ -133,23 +134,42 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
     refused: list[Entry] = []
     allowed = len(act.calls) if frame.budget is None else frame.budget.take_calls(len(act.calls))
     for k, checked in enumerate(act.calls):
-        at = f"{slot}.{k}"
-        entry = journal.take(at, "result", _digest(checked)) if journal.replaying else None
+        at, digest = f"{slot}.{k}", _digest(checked)
+        entry = journal.take(at, "result", digest, checked.call.id) if journal.replaying else None
         has_begun = journal.has_begun(at)
-        if entry is None and k >= allowed:
-            refused.append(entry := refuse_over_limit(at, _digest(checked), checked))
-        elif entry is None and checked.refused is not None and not has_begun:
-            refused.append(entry := refuse(at, _digest(checked), checked, checked.refused))
+        cut_off = _begun_before(frame, at, digest, checked) if entry is None else ()
+        if entry is None and cut_off and cut_off[-1].kind == "result":  # of an equal call, before the program changed
+            refused.append(entry := Entry(at, "result", digest, replace(cut_off[-1].value, call_id=checked.call.id)))
+        elif entry is None and k >= allowed:
+            refused.append(entry := refuse_over_limit(at, digest, checked))
+        elif entry is None and checked.refused is not None and not cut_off and not has_begun:
+            refused.append(entry := refuse(at, digest, checked, checked.refused))
         results.append(entry.value if entry is not None else None)
         if entry is not None:
-            if is_program(checked.tool):
+            if is_program(checked.tool) or journal.has(f"{at}.spent"):
                 recount(frame, at)
-        elif has_begun and not is_program(checked.tool) and (cut_off := journal.take_begun(at)) and not journal.is_paused(at):
-            left.append((k, CutOff(at, _digest(checked), checked, cut_off)))
+        elif checked.misfit or cut_off:
+            left.append((k, CutOff(at, digest, checked, cut_off)))
         else:
             live.append((k, at, checked))
     frame.live = bool(live or left)
     return results, live, left, refused
+
+
+def _begun_before(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> tuple[Entry, ...]:
+    """The starts of a call that an earlier execution left, or its result or start before a restart dropped it; empty for a new call."""
+    journal = frame.run.journal
+    if is_program(checked.tool) and not checked.misfit:
+        found = journal.take_kept(digest) if journal.kept else None
+        return (found,) if found is not None and found.kind == "result" else ()
+    if (
+        journal.has_begun(slot)
+        and (starts := journal.take_begun(slot, checked.tool.name))
+        and (checked.misfit or not journal.is_paused(slot))
+    ):
+        return starts
+    found = journal.take_kept(digest) if journal.kept else None
+    return (found,) if found is not None else ()
 
 
 async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
@@ -163,6 +183,8 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
             found = _invoke(place, None, call) if frame.blocks else await _ainvoke(place, None, call)
         answer = await settle(frame, each, found)
         if isinstance(answer, ToolResult):
+            if each.checked.misfit:
+                frame.run.journal.close_frame(f"{each.slot}/", unfinished=True)
             await frame.write(Entry(each.slot, "result", each.digest, answer))
             results[at] = _report(frame, each.checked, answer)
         elif answer is None:

@@ -80,7 +80,7 @@ def _value(entry: Entry) -> Any:
             return _result(entry.value)
         case "decision":
             return record_form(entry.value)
-        case "begun" | "once" | "limit":
+        case "begun" | "once" | "limit" | "migrated":
             if entry.value is not None and jsonable(entry.value) != entry.value:
                 msg = f"What `Once` makes is kept as JSON, so it must be JSON data already; at {entry.slot} found {shown(entry.value)}."
                 raise RunError(msg)
@@ -196,6 +196,12 @@ def _read_limit(form: Mapping[str, Any]) -> Mapping[str, Any]:
     return form
 
 
+def _read_note(form: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not (_are_texts(form["dropped"]) and all(len(each) == 2 and _are_texts(each) for each in form["differs"].values())):  # noqa: PLR2004
+        raise TypeError(f"a note is {shown(form)}")
+    return form
+
+
 def _unchanged(form: Any) -> Any:
     return form
 
@@ -206,5 +212,5 @@ def _are_texts(values: Iterable[Any]) -> bool:
 
 _READERS: dict[str, Any] = {
     "model": _read_response, "failure": read_error, "result": _read_result, "decision": read_decision,
-    "limit": _read_limit, "begun": _unchanged, "once": _unchanged,
+    "limit": _read_limit, "begun": _unchanged, "once": _unchanged, "migrated": _read_note,
 }  # fmt: skip

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 import threading
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.errors import ReplayMismatchError, RunError, shown
+from ferrule.runs.journal.matching import answers_act, names_call
 from ferrule.values.record import Changing
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 _ACT = re.compile(r"([0-9]+)[^/0-9]?[^/]*")
 _ASKED = re.compile(r"(.*)\?i[0-9]+", re.DOTALL)
-EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", "once"]
+EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", "once", "migrated"]
 
 
 class Entry(Changing):
@@ -29,7 +31,7 @@ class Entry(Changing):
     slot: str
     kind: EntryKind
     digest: str
-    """A digest of the question: equal questions have equal digests."""
+    """A digest of the question: equal questions have equal digests. That of a model request is recorded, not compared."""
     value: Any = None
     """The answer: `Response`, the error itself, `ToolResult`, `Decision`, or any JSON value."""
 
@@ -41,7 +43,23 @@ Sink = Callable[[Entry], None]
 class Journal:
     """Entries in the order they were written; `take` returns recorded answers during a replay."""
 
-    __slots__ = ("_begun", "_by_frame", "_dispatched", "_looking", "_paused", "_unread", "entries", "sink")
+    __slots__ = (
+        "_begun",
+        "_by_frame",
+        "_dispatched",
+        "_known",
+        "_looking",
+        "_paused",
+        "_seen",
+        "_unread",
+        "drift",
+        "dropped",
+        "entries",
+        "kept",
+        "on_note",
+        "restarts",
+        "sink",
+    )  # fmt: skip
 
     def __init__(self, entries: Iterable[Entry] = (), sink: Sink | None = None) -> None:
         self.entries: list[Entry] = list(entries)
@@ -54,9 +72,21 @@ class Journal:
         self._by_frame: dict[str, list[tuple[int, str]]] | None = None
         """The unread acts at the first look ahead, by the path of their frame: number and slot, in order."""
         self._looking = threading.Lock()
+        self.restarts = False
+        """Whether a program that differs drops the answers left, instead of raising (`migrate="restart_turn"`)."""
+        self.drift: dict[str, tuple[str, str]] = {}
+        """What differs from the journal and is in no note yet: recorded, and now."""
+        self.dropped: list[str] = []
+        self.kept: dict[str, list[Entry]] = {}
+        """Results and starts of calls that a restart dropped, by digest: what happened is not done again."""
+        self._known: dict[str, tuple[str, str]] = {}
+        self._seen: set[str] = set()
+        self.on_note: Callable[[dict[str, tuple[str, str]]], None] | None = None
 
     def add(self, entry: Entry) -> None:
         """Write one entry: durable when this returns. If that fails, raises `StoreError` and the entry is not in the journal."""
+        if self.drift and entry.kind != "migrated":
+            self.add(self._note())
         if self.sink is not None:
             self.sink(entry)
         self.entries.append(entry)
@@ -67,6 +97,8 @@ class Journal:
         if later is None:
             self.add(entry)
             return
+        if self.drift and entry.kind != "migrated":
+            await self.aadd(self._note())
         import asyncio  # imported late: a run without a store does not need it
 
         writing = asyncio.ensure_future(later(entry))
@@ -90,19 +122,22 @@ class Journal:
         """Start a replay: every answer written so far can be taken once."""
         if not self.entries and not self._dispatched:  # the first execution of most runs
             return
-        done = {entry.slot for entry in self.entries if entry.kind == "result"}
-        self._dispatched = {}
-        self._by_frame = None
-        self._begun = {}
-        self._paused = set()
+        self._dispatched, self._by_frame, self._begun, self._paused = {}, None, {}, set()
+        self._unread, self.kept, self._known, self._seen, self.drift, self.dropped = {}, {}, {}, set(), {}, []
         for entry in self.entries:
             if entry.kind == "begun":
                 self._begun.setdefault(entry.slot, []).append(entry)
                 self._paused.discard(entry.slot)
-            elif entry.kind == "once" and (asked := _ASKED.fullmatch(entry.slot)) is not None:
-                self._paused.add(asked[1])
+            elif entry.kind == "migrated":
+                self._known.update({what: (then, now) for what, (then, now) in entry.value["differs"].items()})
+                self._drop(entry.value["dropped"])
+            else:
+                self._unread[entry.slot] = entry
+                if entry.kind == "once" and (asked := _ASKED.fullmatch(entry.slot)) is not None:
+                    self._paused.add(asked[1])
+        done = {entry.slot for entry in self._unread.values() if entry.kind == "result"}
         # A program called as a tool is not replayed once its call has a result.
-        self._unread = {entry.slot: entry for entry in self.entries if entry.kind != "begun" and not _below_any(entry.slot, done)}
+        self._unread = {slot: entry for slot, entry in self._unread.items() if not _below_any(slot, done)}
 
     def has_begun(self, slot: str) -> bool:
         """Whether an earlier execution began the call at a slot."""
@@ -112,8 +147,10 @@ class Journal:
         """Whether the call at a slot stopped with a question to a person (`elicitation.py`), not in a crash."""
         return slot in self._paused
 
-    def take_begun(self, slot: str) -> tuple[Entry, ...]:
-        """Take the entries of earlier executions that began the call at a slot, oldest first. They can be taken once."""
+    def take_begun(self, slot: str, name: str) -> tuple[Entry, ...]:
+        """Take the entries of earlier executions that began the call of this tool at a slot, oldest first. They can be taken once."""
+        if (starts := self._begun.get(slot)) is not None and not names_call(starts[-1].digest, name):
+            self.differs(slot, f"begun {starts[-1].digest}", f"a call of {name}")
         return tuple(self._begun.pop(slot, ()))
 
     def dispatch(self, slot: str) -> None:
@@ -126,26 +163,96 @@ class Journal:
         """Called when a frame inside the run ends: `check_finished` for the slots below it. A failed frame may leave answers unread."""
         for slot, entry in [each for each in list(self._unread.items()) if each[0].startswith(path)]:
             if not unfinished:
-                raise ReplayMismatchError(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
-            del self._unread[slot]
+                self.differs(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
+            self._unread.pop(slot, None)
 
     @property
     def replaying(self) -> bool:
         """Whether there are recorded answers that the program has not taken yet."""
         return bool(self._unread)
 
-    def take(self, slot: str, kind: EntryKind, digest: str) -> Entry | None:
-        """The answer recorded at a slot, or None; raises `ReplayMismatchError` if it answers another question."""
+    def take(self, slot: str, kind: EntryKind, digest: str, call_id: str | None = None) -> Entry | None:
+        """The answer recorded at a slot, or None; raises `ReplayMismatchError` if it answers another act.
+
+        A model's answer fits whatever the request says now. A result fits if it is of the same call: with equal arguments, or the call of
+        the model that has `call_id`. What differs all the same is noted.
+        """
         if not self._unread:
             return None
         entry = self._unread.pop(slot, None)
         if entry is None:
             self._refuse_gap(slot, f"{kind} {digest}")
             return None
-        fits = entry.kind == kind or (kind == "model" and entry.kind in {"failure", "limit"})
-        if not fits or entry.digest != digest:
-            raise ReplayMismatchError(slot, f"{entry.kind} {entry.digest}", f"{kind} {digest}")
+        if entry.kind == kind and entry.digest == digest:
+            return entry
+        result_id = entry.value.call_id if entry.kind == "result" else None
+        if not answers_act(entry.kind, entry.digest, kind, digest, is_same_call=call_id is not None and result_id == call_id):
+            self._unread[slot] = entry
+            self.differs(slot, f"{entry.kind} {entry.digest}", f"{kind} {digest}")
+            return None
+        if entry.digest != digest:
+            # Of requests the first one: all later ones hold it.
+            self.note_drift("model request" if kind == "model" else f"{kind} at {slot}", entry.digest, digest)
         return entry
+
+    def note_drift(self, what: str, then: str, now: str) -> None:
+        """Note a difference to the journal, once, unless a note says so already."""
+        if what not in self._seen and self._known.get(what) != (then, now):
+            self.drift[what] = (then, now)
+        self._seen.add(what)
+
+    def differs(self, slot: str, recorded: str, found: str) -> None:
+        """Raise `ReplayMismatchError`, or drop what is left of the journal, except the calls that were begun."""
+        if not self.restarts:
+            raise ReplayMismatchError(slot, recorded, found)
+        self.drift[f"act {slot}"] = (recorded, found)
+        done = {entry.slot for entry in self.entries if entry.kind == "result"}
+        left = [*self._unread, *(each for each in self._begun if each not in done and each not in self._dispatched)]
+        self.dropped += left
+        self._by_frame = None
+        self._drop(left)
+
+    def _drop(self, slots: list[str]) -> None:
+        gone = set(slots)
+        for slot in [each for each in {**self._unread, **self._begun} if each in gone or _below_any(each, gone)]:
+            entry, starts = self._unread.pop(slot, None), self._begun.pop(slot, [])
+            if slot in gone and entry is not None and entry.kind == "result":
+                self.kept.setdefault(entry.digest, []).append(entry)
+            elif slot in gone and starts:
+                self.kept.setdefault(starts[-1].digest, []).append(starts[-1])
+
+    def take_kept(self, digest: str) -> Entry | None:
+        """The result, or the start, of an equal call that a restart dropped. Each can be taken once."""
+        found = self.kept.get(digest)
+        return found.pop(0) if found else None
+
+    async def note_migration(self, *, blocks: bool) -> None:
+        """Write what differs. Before a live answer this is done by itself, so that the journal says from where on another version acted."""
+        if self.drift:
+            await self.write(self._note(), blocks=blocks)
+
+    def _note(self) -> Entry:
+        number = sum(entry.kind == "migrated" for entry in self.entries)
+        value = {"differs": {what: [*each] for what, each in self.drift.items()}, "dropped": self.dropped}
+        note = Entry(f"migrated#{number}", "migrated", "", value)
+        if self.on_note is not None:
+            self.on_note(self.drift)
+        self._known.update(self.drift)
+        self.drift, self.dropped = {}, []
+        return note
+
+    def turn(self, path: str, act: int) -> tuple[list[tuple[str, Entry]], bool]:
+        """The entries about calls, by slot, between this act of a frame and its next model answer; and whether there is such an answer."""
+        found = [(slot, starts[-1]) for slot, starts in self._begun.items() if _act_of(slot, path) >= act and slot not in self._dispatched]
+        acts = self._left_in(path)
+        for _, slot in acts[bisect_left(acts, (act, "")) :]:
+            entry = self._unread.get(slot)
+            if entry is not None and entry.kind in {"model", "failure", "limit"}:
+                last = _act_of(slot, path)
+                return [each for each in found if _act_of(each[0], path) < last], True
+            if entry is not None and entry.kind in {"result", "decision"}:
+                found.append((slot, entry))
+        return found, False
 
     def has(self, slot: str) -> bool:
         """Whether there is an untaken answer at a slot."""
@@ -153,14 +260,18 @@ class Journal:
 
     def ahead(self, path: str, act: int) -> Entry | None:
         """An untaken answer to this act of a frame or a later one: while there is one, the frame is replaying."""
+        acts = self._left_in(path)
         with self._looking:
-            if self._by_frame is None:
-                self._by_frame = self._acts_left()
-            acts = self._by_frame.get(path, [])
             while acts and acts[-1][1] not in self._unread:  # each is dropped once: a replay of n steps takes n looks, not n * n
                 acts.pop()
             last, slot = acts[-1] if acts else (-1, "")
             return self._unread.get(slot) if last >= act else None
+
+    def _left_in(self, path: str) -> list[tuple[int, str]]:
+        with self._looking:
+            if self._by_frame is None:
+                self._by_frame = self._acts_left()
+            return self._by_frame.get(path, [])
 
     def _acts_left(self) -> dict[str, list[tuple[int, str]]]:
         found: dict[str, list[tuple[int, str]]] = {}
@@ -184,13 +295,13 @@ class Journal:
         if later is None and "." in slot[len(path) :] and (alone := self._unread.get(f"{path}{act}")) is not None:
             later = alone
         if later is not None:
-            raise ReplayMismatchError(slot, f"{later.kind} {later.digest} at {later.slot}", found)
+            self.differs(slot, f"{later.kind} {later.digest} at {later.slot}", found)
 
     def check_finished(self) -> None:
         """Called when the program returned: untaken answers mean that the program has changed."""
         if self._unread:
             slot, entry = next(iter(self._unread.items()))
-            raise ReplayMismatchError(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
+            self.differs(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
 
     def __eq__(self, other: object) -> bool:
         """Compare by slot: calls of one turn may end, and be written, in any order."""

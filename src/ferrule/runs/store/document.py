@@ -6,6 +6,7 @@ program declares. An input that would not come back equal raises when the run st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
@@ -23,7 +24,7 @@ from ferrule.runs.journal.encode import (
     read_question,
     record_form,
 )
-from ferrule.runs.store.fingerprint import difference, digest_of, program_fingerprint
+from ferrule.runs.store.fingerprint import differences, digest_of, program_fingerprint
 from ferrule.tools.tool import Tool
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.conversation.history import History
@@ -71,25 +72,34 @@ def head_form(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool) -> Mapping[str, Any]:
-    """Check a head. Raises `StoreError` if this ferrule cannot read it; `ReplayMismatchError` shows how another program differs."""
+def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool | str) -> dict[str, tuple[str, str]]:
+    """Check a head; returns how the program differs from the stored one.
+
+    Raises `StoreError` if this ferrule cannot read it, and without `migrate` `ReplayMismatchError` for another class of program, or one
+    that no longer takes the inputs of the run.
+    """
     if head.get("ferrule_run") != _VERSION:
         raise StoreError(f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
     if head.get("redacted"):
         raise StoreError(f"The run {head['id']} was redacted: neither its inputs nor its journal are there any more.")
     if not (isinstance(head.get("id"), str) and isinstance(head.get("key"), str) and head.get("status") in _STATUSES):
         raise StoreError(f"This is not the head of a run: found {shown(head)}.")
-    differs = None if migrate else difference(head.get("fingerprint"), program)
-    if differs is not None:
-        then, now = differs
-        raise ReplayMismatchError(
-            "start, in the fingerprint of the program", then, f"{now}; load it with `migrate=True` to try all the same"
-        )
-    return head
+    differs = differences(head.get("fingerprint"), program)
+    fields: Any = getattr(getattr(program, "signature", None), "input_fields", {})
+    for what, (then, now) in () if migrate else differs.items():
+        lost = [name for name in head["inputs"] if fields and name not in fields and _is_input(name, then)]
+        if what == "program" or (lost and what.startswith("signature ")):
+            why = f"; no input `{lost[0]}`" if lost else ""
+            raise ReplayMismatchError("start", f"{what} {then}", f"{what} {now}{why}; `migrate=True` tries all the same")
+    return differs
+
+
+def _is_input(name: str, signature: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", signature.partition("->")[0]) is not None
 
 
 def read_inputs(head: Mapping[str, Any], program: Program, tools: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional arguments and inputs of a run, as passed to the program. `tools` are the tools named in the inputs."""
+    """Positional arguments and inputs of a run, as passed to the program. `tools` are the tools named in the inputs, in any version."""
     at_hand = {tool.name: tool for tool in map(Tool.of, tools)}
     with reading(f"The inputs of the run {head['id']}"):
         args = tuple([_read_input(program, k, form, at_hand) for k, form in enumerate(head["args"])])
@@ -103,6 +113,7 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
     run.status = head["status"]
     run.error = read_error(head["error"]) if head["error"] is not None else None
     run.pending = tuple(map(read_question, head["questions"]))
+    run.asked = tuple(map(read_question, head.get("asked", head["questions"])))
     run.answers = {decision.question_id: decision for decision in map(read_decision, head["answers"])}
     run.decisions = [*(entry.value for entry in run.journal.entries if entry.kind == "decision"), *run.answers.values()]
 
@@ -235,8 +246,6 @@ def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
     tool = tools.get(form["name"])
     if tool is None:
         raise RunError(f"The run was started with the tool `{form['name']}` as an input. Pass it: Run.load(..., tools=[...]).")
-    if (now := digest_of(tool.declaration)) != form["digest"]:
-        raise ReplayMismatchError("start, in the inputs", f"tool `{tool.name}` {form['digest']}", f"tool `{tool.name}` {now}")
     return tool
 
 

@@ -32,24 +32,23 @@ def program_fingerprint(program: Program) -> dict[str, Any]:
     return found
 
 
-def difference(then: Any, program: Program) -> tuple[str, str] | None:
-    """The differences between a stored fingerprint and a program, each side as text; None if it is the same program."""
+def differences(then: Any, program: Program) -> dict[str, tuple[str, str]]:
+    """The differences between a stored fingerprint and a program, by what differs: stored, and now."""
     now = program_fingerprint(program)
     with reading("The fingerprint of a stored run"):
-        return _difference(then, now, program)
+        return _differences(then, now, program)
 
 
-def _difference(then: Any, now: dict[str, Any], program: Program) -> tuple[str, str] | None:
+def _differences(then: Any, now: dict[str, Any], program: Program) -> dict[str, tuple[str, str]]:
     for path, predictor in _predictors(program) if then != now else ():
         stored = then["predictors"].get(path, {}).get("digest")
         if stored != now["predictors"][path]["digest"] and stored in _digests(predictor.signature):
             now["predictors"][path]["digest"] = stored
     if then == now:
-        return None
-    sides = [_lines(side) for side in (then, now)]
-    keys = [key for key in {**sides[0], **sides[1]} if sides[0].get(key) != sides[1].get(key)]
-    before, after = ("; ".join(f"{key} {side.get(key, 'absent')}" for key in keys) for side in sides)
-    return before, after
+        return {}
+    before, after = _lines(then), _lines(now)
+    both = {key: (before.get(key, "absent"), after.get(key, "absent")) for key in {**before, **after}}
+    return {key: (old, new) for key, (old, new) in both.items() if old != new}
 
 
 def digest_of(value: Any) -> str:

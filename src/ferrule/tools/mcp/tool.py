@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ferrule.errors import MCPConnectionError, MCPToolError, ToolDefinitionError, shown
+from ferrule.settings import setting
 from ferrule.tools.definition.export import LONGEST, wire_name
 from ferrule.tools.definition.mcp import MCPDefinition, as_plain, read_definition
 from ferrule.tools.mcp.result import MCPResult, ShowRules, asks_for_input, read_result
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.content.parts import Content
 
-Confirm = bool | Callable[[MCPDefinition], bool | Callable[..., Any]] | Mapping[str, bool | Callable[..., Any]] | None
-"""Whether a person must confirm calls, whatever the hints say: for all tools; by definition; or by globs of names, the first match counts.
-A function of the arguments may replace a bool."""
+_Choice = bool | Literal["unhinted"] | Callable[..., Any] | None
+Confirm = _Choice | Callable[[MCPDefinition], _Choice] | Mapping[str, _Choice]
+"""Whether a person must confirm calls: for all tools; by definition; or by globs of names, the first match counts. A function of the
+arguments may replace a bool. "unhinted": unless a hint says that the tool only reads or destroys nothing. None: if a hint says that it
+destroys."""
 OnInput = Callable[["RemoteCall", dict[str, Any], Mapping[str, Any]], "Awaitable[Any]"]
 """`(call, arguments, raw result)` to the result of the continued call. It may raise, so that a run waits for a person."""
 Prefix = Literal["auto"] | bool
@@ -53,7 +56,7 @@ class ConversionRules(Record, kw_only=True):
     """How to convert the tools of a server."""
 
     trust: bool = False
-    """Whether its hints count. If not, every call by a model needs confirmation."""
+    """Whether its hints count for the effect: a tool that only reads, or whose calls may be repeated, runs again after a crash."""
     confirm: Confirm = None
     lenient: bool = True
     """Whether to repair arguments that nearly fit ("3" for 3). The call's `repairs` lists the repairs."""
@@ -196,21 +199,24 @@ def rules_from(options: dict[str, Any]) -> ConversionRules:
 
 
 def confirmation_of(definition: MCPDefinition, rules: ConversionRules) -> tuple[Any, bool]:
-    """The value of `require_confirmation`, and whether the user chose it rather than the hints.
-
-    With hints of a trusted server, tools that only read or are not destructive need no confirmation; all others do.
-    """
+    """The value of `require_confirmation`, and whether the user chose it rather than the hints. Without a choice, the setting counts."""
     said: Any = rules.confirm
     if isinstance(said, Mapping):
         by_name = cast("Mapping[str, Any]", said)
         said = next((by_name[glob] for glob in by_name if fnmatchcase(definition.name, glob)), None)
     elif callable(said):
         said = said(definition)
-    if said is not None:
-        return said, bool(said)
-    if not rules.trust:
-        return True, False
-    return not (definition.hint("readOnlyHint") is True or definition.hint("destructiveHint") is False), False
+    said = setting("mcp_confirm") if said is None else said
+    is_destructive = definition.hint("destructiveHint")
+    match said:
+        case None:
+            return is_destructive is True, False
+        case "unhinted":
+            return is_destructive is True or not (definition.hint("readOnlyHint") is True or is_destructive is False), False
+        case str() if said != "destructive":
+            raise ToolDefinitionError(f"`confirm` is True, False, 'unhinted', a dict of globs or a function; found {shown(said)}.")
+        case _:
+            return said, bool(said)
 
 
 def effect_of(definition: MCPDefinition, *, trust: bool) -> str:

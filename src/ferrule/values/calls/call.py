@@ -143,7 +143,6 @@ class ToolCalls(Type):
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     ToolCall: ClassVar[type[ToolCall]] = ToolCall
-
     tool_calls: list[ToolCall]
 
     @model_validator(mode="before")
@@ -348,3 +347,4 @@ class CheckedCall(Record):
     """Applies a change of tools that the call returns (`programs/tool_use/dynamic.py`); None where tools cannot change."""
     refused: str | None = None
     """The observation of a call that a policy denies; the call does not run. None for a call that may run."""
+    misfit: str = ""  # why a recorded call no longer fits the program: without a result, a person is asked, and it does not run

@@ -18,7 +18,7 @@ from ferrule.values.encoding.encode import json_bytes, json_text
 from ferrule.values.record import Record, field, replace
 
 if TYPE_CHECKING:
-    from ferrule.values.calls.call import ToolCall
+    from ferrule.values.calls.call import CheckedCall, ToolCall
     from ferrule.values.confirmation.policy import Grant
 
 Form = Mapping[str, Any] | None
@@ -32,8 +32,9 @@ _NUMBERED = re.compile(r"[0-9]+\.[0-9]+|gather#[0-9.]+")
 class Question(Record):
     """A question to a person. The run sets `id`."""
 
-    kind: Literal["confirm", "clarify", "unknown", "input"]
-    """`input`: an MCP server needs input before it continues a call; see `form` and `fill`."""
+    kind: Literal["confirm", "clarify", "unknown", "input", "migration"]
+    """`input`: an MCP server needs input before it continues a call; see `form` and `fill`. `migration`: the call waited, or had begun, and
+    no longer fits the program, which has changed since: give its result as a reply, deny it, or edit its arguments."""
     text: str
     call: ToolCall
     """The call with the arguments that will run, and the model's `intention` if it gave one."""
@@ -92,6 +93,10 @@ class Question(Record):
             if always is not None:
                 raise DecisionError("An approval with changed arguments is for this call alone: pass `always=` without changes.")
             return self.edit(edits)
+        if self.kind == "migration":
+            raise DecisionError(
+                "This call no longer fits the program, so it cannot run as shown: edit it, give its result as a reply, or deny it."
+            )
         return Decision(self.id, "approve", shown=self.digest, grant=self.bound(always) if always is not None else None)
 
     def bound(self, grant: Grant) -> Grant:
@@ -219,6 +224,13 @@ def confirmation_text(name: str, args: Mapping[str, Any], server: str = "", orig
     """The text of a confirmation, in udspy's words; with the MCP server and the tool's name there, if it is on one."""
     where = f" ({original!r} of the MCP server {server!r})" if server else ""
     return f"Confirm execution of {name}{where} with args: {json_text(dict(args))}? (yes/no)"
+
+
+def misfit_text(checked: CheckedCall, *, began: bool) -> str:
+    """The text of a `migration` question."""
+    call = f"{checked.call.name} with args: {json_text(checked.arguments.shown)}"
+    was = f"{call} may have run: it began, and its result was never written down" if began else f"{call} was waiting to run"
+    return f"{was}. The program has changed since. {checked.misfit} A reply is taken for its result; a denial leaves it."
 
 
 def tool_fingerprint(declaration: Mapping[str, Any], effect: str) -> str:

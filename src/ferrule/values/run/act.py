@@ -13,7 +13,7 @@ from ferrule.errors import FerruleError
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
-    from ferrule.values.calls.call import CheckedCall
+    from ferrule.values.calls.call import CheckedCall, ToolCall
     from ferrule.values.confirmation.policy import Policy, Rule
     from ferrule.values.confirmation.question import Question
     from ferrule.values.conversation.exchange import FieldReader, Request
@@ -72,6 +72,16 @@ class RuleCalls(Record):
     """What the tool itself wants. Used where no policy has a rule for the call."""
 
 
+class RecallCalls(Record):
+    """Ask what an earlier execution did with the calls of a recorded answer. Never journalled.
+
+    Answered with one value for each call: True if the call ran or was asked about, False if it was not and the program went on, None if
+    the answer is new, or the earlier execution came no further.
+    """
+
+    calls: tuple[ToolCall, ...]
+
+
 class CallTools(Record):
     """Run checked calls, at once where the tools allow it: answered with a list of `ToolResult`s in call order."""
 
@@ -119,7 +129,7 @@ class Within(Record):
     """Anything that fits `runs.limits.Limits`."""
 
 
-Act = ReadConditions | CallModel | RuleCalls | CallTools | AskPerson | Once | CheckDue | Tell | Within
+Act = ReadConditions | CallModel | RecallCalls | RuleCalls | CallTools | AskPerson | Once | CheckDue | Tell | Within
 Flow = Generator[Act, Any, "Prediction"]
 """A running program: yields acts, is sent their answers, returns its prediction."""
 

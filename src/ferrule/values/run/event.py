@@ -41,6 +41,12 @@ class Resumed(Event):
     trajectory: Trajectory
 
 
+class Migrated(Event):
+    """A run goes on with another version of its program: what differs, each as it was recorded and as it is now. Also in the journal."""
+
+    differs: Mapping[str, tuple[str, str]]
+
+
 class ModelCalled(Event):
     """A request goes out. `call_id` names the call in the events that follow; `attempt` counts from 1."""
 

@@ -1,0 +1,46 @@
+"""Calls of a recorded model answer, when the program has changed since: the journal says which of them ran, not the checks of today.
+
+In: the calls of one answer. Out: for each, whether the earlier execution acted on it. A call that it ran keeps its result, even if the tool
+is gone; a call that it did not run does not run now.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from ferrule.runs.journal.matching import names_call
+
+if TYPE_CHECKING:
+    from ferrule.runs.journal.journal import Entry
+    from ferrule.runs.state import Frame
+    from ferrule.values.calls.call import ToolCall
+    from ferrule.values.run.act import RecallCalls
+
+
+def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:
+    """See `RecallCalls`."""
+    if frame.live:
+        return [None] * len(act.calls)
+    entries, is_over = frame.run.journal.turn(frame.path, frame.acts)
+    did: set[int] = set()
+    for _, batch in groupby(sorted(entries, key=_place), key=lambda each: each[0].partition(".")[0]):
+        at = -1
+        for _, entry in batch:  # the calls of a batch are in the order of the answer
+            found = [k for k in range(at + 1, len(act.calls)) if names_call(entry.digest, act.calls[k].name)]
+            same = [
+                k for k in found if entry.kind == "result" and entry.value.call_id is not None and entry.value.call_id == act.calls[k].id
+            ]
+            at = (same or found or [at])[0]
+            did.add(at)
+    asked = {question.call.id for question in frame.run.asked if question.path == frame.path}
+    return [True if k in did or _is_among(call, asked) else False if is_over else None for k, call in enumerate(act.calls)]
+
+
+def _is_among(call: ToolCall, asked: set[str | None]) -> bool:
+    return call.id is not None and call.id in asked
+
+
+def _place(each: tuple[str, Entry]) -> list[int]:
+    """`3.10` comes after `3.9`."""
+    return [int(number) if number.isdigit() else -1 for number in each[0].rpartition("/")[2].split(".")]
