@@ -187,3 +187,12 @@ def test_what_drops_text_is_known_as_lossy() -> None:
 def test_kinds_have_jsons_names(value: Any, kind: str) -> None:
     """Ours."""
     assert kind_of(value) == kind
+
+
+@pytest.mark.parametrize("layer", ["```\n", "\ufeff", "`", "```json\n{"])
+def test_very_many_fences_inside_each_other_are_a_value_error(layer):
+    """A model that repeats itself."""
+    with pytest.raises(ValueError, match=r"."):
+        read_json(layer * 20_000)
+    with pytest.raises(ValueError, match=r"."):
+        read_json(layer * 2_000 + "1" + "\n```" * 2_000)

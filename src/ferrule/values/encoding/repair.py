@@ -18,25 +18,27 @@ LOSSY = frozenset({"comments", "extra_closing_brace", "prose"})
 _MOST_CANDIDATES = 1000
 
 
-def read_json(text: str) -> tuple[Any, tuple[str, ...]]:
+def read_json(text: str, *, layers: int = 8) -> tuple[Any, tuple[str, ...]]:
     """Parse a value; returns it with the names of the repairs. Raises `ValueError` for two values, a truncated one, or other text.
 
     Names: `code_fence`, `comments`, `control_characters`, `doubly_encoded`, `escapes`, `extra_closing_brace`, `numbers`,
-    `python_literals`, `single_quotes`, `trailing_comma`, `unquoted_keys`.
+    `python_literals`, `single_quotes`, `trailing_comma`, `unquoted_keys`. At most `layers` fences and the like are taken off.
     """
     try:
         return strict_json(text), ()
     except ValueError as error:
+        if not layers:
+            raise
         if text.startswith("\ufeff"):  # a byte order mark is not part of the JSON (RFC 8259, section 8.1)
-            return read_json(text[1:])
+            return read_json(text[1:], layers=layers - 1)
         from ferrule.values.encoding.loose import read_loosely, unfenced
 
         inside = unfenced(text)
         if inside is not None:
-            value, repairs = read_json(inside)
+            value, repairs = read_json(inside, layers=layers - 1)
             return value, ("code_fence", *repairs)
         if text.lstrip()[:2] in {"{\\", "[\\"} or text.lstrip().startswith('[{\\"'):
-            return _escaped_once_more(text, error)
+            return _escaped_once_more(text, error, layers)
         return read_loosely(text)
 
 
@@ -111,11 +113,11 @@ def kind_of(value: object) -> str:
     return "an array" if isinstance(value, (list, tuple)) else "an object"
 
 
-def _escaped_once_more(text: str, error: ValueError) -> tuple[Any, tuple[str, ...]]:
+def _escaped_once_more(text: str, error: ValueError, layers: int) -> tuple[Any, tuple[str, ...]]:
     # `{\"a\": 1}`: a JSON string without its quotes.
     try:
         inside = json.loads(f'"{text}"')
     except ValueError:
         raise error from None
-    value, repairs = read_json(inside)
+    value, repairs = read_json(inside, layers=layers - 1)
     return value, ("doubly_encoded", *repairs)
