@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant("begun calls re-run", (("then: Any = self.begun[-1].value", "return True"),), "duplicates", "every effect", KILLS),
     Mutant(
         "begun calls of nested agents re-run",
-        (("elif has_begun and not is_program(checked.tool)", "elif has_begun and not frame.path and not is_program(checked.tool)"),),
+        (("        elif checked.misfit or cut_off:", "        elif checked.misfit or (cut_off and not frame.path):"),),
         "duplicates", "nested", KILLS,
     ),
     Mutant(
