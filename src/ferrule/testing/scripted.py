@@ -126,8 +126,9 @@ def _in_words(response: Response) -> Iterator[Delta | Response]:
             yield Delta(reasoning=word)
         for word in _WORDS.findall(whole.text):
             yield Delta(word)
-        for word in _WORDS.findall(whole.call.arguments) if whole.call is not None else ():
-            yield Delta(call=replace(whole.call, arguments=word))
+        call = whole.call
+        if call is not None:
+            yield from (Delta(call=replace(call, arguments=word)) for word in _WORDS.findall(call.arguments))
     yield response
 
 
