@@ -84,7 +84,7 @@ class LM(TurnsLM):
             headers=headers,
             timeouts=Timeouts(connect_timeout_s, read_timeout_s, timeout_s),
             max_retries=max_retries,
-            pace=Pace(max_concurrency, requests_per_minute),
+            pace=None if max_concurrency is None and requests_per_minute is None else Pace(max_concurrency, requests_per_minute),
         )
 
     @staticmethod
@@ -207,7 +207,8 @@ class LM(TurnsLM):
 
     def _read(self, request: Request, body: bytes, headers: Mapping[str, str], key: str | None) -> Response:
         with self._naming_provider(headers, key):
-            return self._restored(request, split_thoughts(self._wire.read(body), request), headers)
+            response = self._wire.read(body)
+            return self._restored(request, split_thoughts(response, request) if response.text else response, headers)
 
     def _restored(self, request: Request, response: Response, headers: Mapping[str, str]) -> Response:
         """The answer with its cost, and its calls as the tools' own schemas have them: a null that stands for "left out" is left out."""

@@ -139,7 +139,7 @@ def answer_of(lm: Any, found: Any, request: Request | None = None) -> Response:
     """
     if type(found) is not Response or (found.text is not None and type(found.text) is not str):
         found = _check_answer(lm, found)
-    return split_thoughts(found, request)
+    return split_thoughts(found, request) if found.text else found
 
 
 def as_model(lm: Any) -> Model:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ferrule.errors import BadRequestError, ConfigurationError, LMError, UnavailableError, shown
 from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.errors import add_advice, redact_error, redact_key, status_error
 from ferrule.models.http.exchange import NEVER, Trace, check_time, reading_until
-from ferrule.models.http.pace import Pace
 from ferrule.models.providers import Concealed, public
 
 if TYPE_CHECKING:
@@ -22,13 +21,14 @@ if TYPE_CHECKING:
 
     import httpx2
 
+    from ferrule.models.http.pace import Pace
+
 T = TypeVar("T")
 
 _LONGEST_WAIT_S = 60.0
 """A provider that asks for a longer wait is not tried again; the error says how long the wait would be."""
 _SIDE_TIMEOUT_S = 5.0
 _DEFAULT_TIMEOUTS = Timeouts()
-_NO_PACE = Pace()
 _BACKOFF: Mapping[str, Any] = {"timeout": None, "wait_initial": 0.5, "wait_max": 20.0, "wait_jitter": 0.5}
 _NOT_REACHED = "Is the server running, and can this machine reach it? `base_url=` names another address."
 _BROKE_OFF = "The answer broke off in the middle: ask again. If it happens often, look at the server's log."
@@ -60,7 +60,7 @@ class HTTPTransport:
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = _DEFAULT_TIMEOUTS,
         max_retries: int = 2,
-        pace: Pace = _NO_PACE,
+        pace: Pace | None = None,
     ) -> None:
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
             raise ConfigurationError(f"`max_retries` is a whole number from 0, found {shown(max_retries)}.")
@@ -71,6 +71,7 @@ class HTTPTransport:
         self.timeouts = timeouts
         self.max_retries = max_retries
         self._pace = pace
+        self._slot, self._aslot = (nullcontext, nullcontext) if pace is None else (pace.slot, pace.aslot)
         own = {name.lower(): Concealed(value) for name, value in (headers or {}).items()}
         self._headers = {"content-type": "application/json", "accept-encoding": "gzip, deflate", "user-agent": "ferrule", **own}
         self._clients = Clients(timeouts)
@@ -79,7 +80,8 @@ class HTTPTransport:
         """Send with the headers `auth`; returns the body and the headers of the answer. Raises `LMError`s, which never show the key."""
 
         def attempt() -> tuple[bytes, Mapping[str, str]]:
-            self._pace.wait()
+            if self._pace is not None:
+                self._pace.wait()
             with self._translated(key):
                 deadline = self._deadline()
                 response = self._open(body, auth, key, deadline, stream=False)
@@ -88,7 +90,7 @@ class HTTPTransport:
                 finally:
                     response.close()
 
-        with self._pace.slot():
+        with self._slot():
             return self._with_retries(attempt)
 
     async def apost(self, body: bytes, auth: Mapping[str, str], key: str | None) -> tuple[bytes, Mapping[str, str]]:
@@ -96,14 +98,15 @@ class HTTPTransport:
         from asyncio import timeout
 
         async def attempt() -> tuple[bytes, Mapping[str, str]]:
-            await self._pace.await_()
+            if self._pace is not None:
+                await self._pace.await_()
             with self._translated(key):
                 async with timeout(self.timeouts.total_s), self._clients.of_loop() as client:
                     response = await self._asend(client, body, auth, stream=False)
             self._check(response, response.content, key)
             return response.content, response.headers
 
-        async with self._pace.aslot():
+        async with self._aslot():
             return await self._with_retries_async(attempt)
 
     @contextmanager
@@ -111,7 +114,8 @@ class HTTPTransport:
         """The headers of an answer, and its body piece by piece. A failure before the first byte is retried, a later one is not."""
 
         def attempt() -> tuple[httpx2.Response, float]:
-            self._pace.wait()
+            if self._pace is not None:
+                self._pace.wait()
             with self._translated(key):
                 deadline = self._deadline()
                 return self._open(body, auth, key, deadline, stream=True), deadline
@@ -120,7 +124,7 @@ class HTTPTransport:
             with self._translated(key, may_retry=False):
                 yield from self._pieces(response, deadline)
 
-        with self._pace.slot():
+        with self._slot():
             response, deadline = self._with_retries(attempt)
             try:
                 yield response.headers, pieces()
@@ -134,10 +138,11 @@ class HTTPTransport:
         """`stream` without blocking the loop."""
         from asyncio import timeout
 
-        async with self._pace.aslot(), self._clients.of_loop() as client:
+        async with self._aslot(), self._clients.of_loop() as client:
 
             async def attempt() -> tuple[httpx2.Response, float]:
-                await self._pace.await_()
+                if self._pace is not None:
+                    await self._pace.await_()
                 with self._translated(key):
                     deadline = self._deadline()
                     async with timeout(self.timeouts.total_s):

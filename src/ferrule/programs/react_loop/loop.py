@@ -71,10 +71,10 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     values = signature.check_inputs(given)
     asker = yield from make_asker(agent.react.lm, agent.react.config, own, native=agent.native)
     native, max_iters = calls_natively(asker, agent.native), check_positive("max_iters", own.get("max_iters", agent.max_iters))
+    demos = list_demos(own.get("demos", agent.react.demos), InputError)
     limits: Limits = own.get("limits", agent.limits)
     if limits.are_shared:
         yield Within(limits)
-    demos = list_demos(own.get("demos", agent.react.demos), InputError)
     loop = _Loop(agent, asker, values, demos, tools, limits=limits, native=native)
     outputs, reason = yield from loop.flow(max_iters)
     if outputs is None:
