@@ -313,7 +313,7 @@ def test_ctrl_c_ends_a_server_whose_client_stays(script: Path, transport: str) -
     port = free_port()
     arguments = [sys.executable, str(script), *([str(port)] if transport == "http" else [])]
     process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    guard = threading.Timer(30, process.kill)
+    guard = threading.Timer(300, process.kill)
     guard.start()
     try:
         if transport == "stdio":
