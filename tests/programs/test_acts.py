@@ -87,7 +87,7 @@ def test_the_model_and_the_policy_come_from_the_conditions() -> None:
 def test_a_resumed_run_asks_for_the_rulings_that_it_may_have_recorded() -> None:
     flow = ReAct("q -> answer", [pay], native=True).flow(q="?", lm=ScriptedLM([pays(1), DONE]))
     prediction, acts = drive_by_hand(flow, ReadConditions=Conditions(is_resumed=True), RuleCalls=[None])
-    assert names(acts) == ["ReadConditions", "CallModel", "RuleCalls", "CallTools", "CallModel"]
+    assert names(acts) == ["ReadConditions", "CallModel", "RecallCalls", "RuleCalls", "CallTools", "CallModel"]
     assert prediction.trajectory["observation_0"] == "paid 1"
 
 

@@ -138,7 +138,7 @@ def test_the_first_instance_may_be_made_by_several_threads_at_once():
         for _ in range(200):
             first = type(Record)("First", (Record,), {"__annotations__": {"a": "int", "b": "int"}, "b": 2})
             second = type(Record)("Second", (first,), {"__annotations__": {"c": "int"}, "c": 3})
-            meet = threading.Barrier(4)
+            meet = threading.Barrier(4, timeout=60)
 
             def make(second=second, meet=meet) -> None:
                 meet.wait()
@@ -293,7 +293,7 @@ def test_threads_that_extend_one_view_at_once_each_get_their_own(same):
     shared = object()
     for turn in range(60):
         start = Log([turn])
-        meet = threading.Barrier(4)
+        meet = threading.Barrier(4, timeout=60)
         ends: dict[int, tuple[Log[object], list[object]]] = {}
 
         def go_on(number: int, start=start, meet=meet, ends=ends) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from http.client import HTTPConnection
 
 import pytest
 
 from ferrule import ScriptedLM
 from ferrule.testing import serve
+from ferrule.testing.server.server import _Conversation
 
 BODY = '{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'
 
@@ -37,3 +39,22 @@ def test_only_names_and_pages_of_this_machine_may_reach_it(method: str, headers:
         assert len(served.requests) == (method == "POST" and expected == 200)
         assert response.will_close == (expected != 200)
         connection.close()
+
+
+class _Gone(io.RawIOBase):
+    """A connection whose client has left."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object, /) -> int:
+        raise BrokenPipeError
+
+
+def test_a_client_that_leaves_before_its_answer_leaves_no_socket_behind() -> None:
+    """Ours: the buffer cannot be flushed then, and the file that reads requests holds the connection, too."""
+    conversation = _Conversation.__new__(_Conversation)
+    conversation.rfile, conversation.wfile = io.BytesIO(), io.BufferedWriter(_Gone())
+    conversation.wfile.write(b"too late")
+    conversation.finish()
+    assert conversation.rfile.closed

@@ -51,7 +51,7 @@ def use_tools(
     results: list[ToolResult | None] = [None] * len(calls)
     good: list[tuple[int, CheckedCall]] = []
     # Calls of a recorded answer go by the journal: whether a call fits the tools may have changed since.
-    did: Sequence[bool | None] = (yield RecallCalls(tuple(calls))) if conditions.is_resumed else ()
+    did: Sequence[bool | None] = ((yield RecallCalls(tuple(calls))) or ()) if conditions.is_resumed else ()
     for at, call in enumerate(calls):
         checked = check_call(toolbox, call, host)
         if isinstance(checked, ToolResult) and did and did[at]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -153,6 +153,12 @@ class _Conversation(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = -1  # headers and body leave together
     server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]  no other server uses this class
+
+    def finish(self) -> None:
+        """Close the connection. The base leaves it open if the client left while the answer was still buffered."""
+        with suppress(OSError):
+            super().finish()
+        self.rfile.close()
 
     def do_GET(self) -> None:
         """The list of models, which many clients request first."""
