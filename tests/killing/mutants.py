@@ -39,7 +39,7 @@ MUTANTS = (
         (("if row is None or row[0] != lease.token:", "if row is None:"), ("if row[1] != owner_name():", "if False:")),
         "duplicates", "stopped", RACES,
     ),
-    Mutant("begun calls re-run", (("then: Any = self.begun[-1].value", "return True"),), "duplicates", "every effect", KILLS),
+    Mutant("begun calls re-run", (('effect, last = self.recorded.get("effect"), self.begun[-1]', "return True"),), "duplicates", "every effect", KILLS),
     Mutant(
         "begun calls of nested agents re-run",
         (("        elif checked.misfit or cut_off:", "        elif checked.misfit or (cut_off and not frame.path):"),),
