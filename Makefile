@@ -42,7 +42,7 @@ check: $(VENV)/.dev ## all checks before a commit: format, lint, types, tests
 kill-test: $(VENV)/.dev ## kill, interrupt and race agents, and count the effects of their tools
 	@PYTHONPATH=tests $(BIN)/python -m killing
 
-mutants: $(VENV)/.dev ## break the library in six ways, and show that the kill test catches each
+mutants: $(VENV)/.dev ## break the library in seven ways, and show that the kill test catches each
 	@$(BIN)/python tests/killing/mutants.py
 
 real-servers: $(VENV)/.dev ## the tests with real MCP and model servers; here an install that fails is an error
