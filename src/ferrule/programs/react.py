@@ -33,9 +33,9 @@ class ReAct(Module[S, D, P]):
     A call of the agent takes `max_iters=`, `limits=`, `lm=`, `config=` and `demos=` besides the inputs; agents that are its tools use the
     same `lm`, unless they have their own.
 
-    Tool failures and faulty calls become observations; after `limits.same_error` faulty turns in a row the run raises
-    `TooManyFaultsError`. At `max_iters`, or when one of the `limits` is reached, an answer is extracted from the steps so far, and
-    `prediction.reason` names the limit.
+    Tool failures and faulty calls become observations, and so do outputs in `finish` that do not fit; after `limits.same_error` faulty
+    turns in a row the run raises `TooManyFaultsError`. At `max_iters`, when one of the `limits` is reached, or when outputs were refused
+    that often, an answer is extracted from the steps so far, and `prediction.reason` names the limit.
     """
 
     def __init__(

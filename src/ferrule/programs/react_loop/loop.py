@@ -1,7 +1,7 @@
 """The loop of `ReAct`.
 
-The loop asks for one turn after another through a mode (`modes.py`) and runs its calls; a turn that cannot be read becomes an observation.
-When the model finishes without the outputs, or the steps run out, an extractor reads the outputs from the trajectory.
+The loop asks for one turn after another through a mode (`modes.py`) and runs its calls; a turn that cannot be read, and outputs that do not
+fit, become observations. When the model finishes without outputs, or the steps run out, an extractor reads them from the trajectory.
 """
 
 from __future__ import annotations
