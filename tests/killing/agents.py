@@ -66,6 +66,8 @@ class Scenario:
     full_sync: bool = False
     roles: tuple[str, ...] = ()
     """What the first processes do, if it is not `worker` and `person` in turn."""
+    asks_at_once: int = 1
+    """How many calls of models may be under way at once, so that one strike leaves as many without an answer."""
     is_spawned: bool = False
     """Whether its processes are new interpreters and not forks."""
 
@@ -119,8 +121,8 @@ SCENARIOS = (
     Scenario("every effect, async", EVERY, is_async=True),
     Scenario("text mode", ONE_BY_ONE, is_native=False),
     Scenario("text mode, async", ONE_BY_ONE, is_native=False, is_async=True),
-    Scenario("nested agents", ("look 0", "clerk 1 + clerk 2", "pay 3", "clerk 4")),
-    Scenario("nested agents, async", ("clerk 1 + clerk 2", "clerk 4", "pay 3"), is_async=True),
+    Scenario("nested agents", ("look 0", "clerk 1 + clerk 2", "pay 3", "clerk 4"), asks_at_once=2),
+    Scenario("nested agents, async", ("clerk 1 + clerk 2", "clerk 4", "pay 3"), is_async=True, asks_at_once=2),
     Scenario("in parallel", ("pay 1 + pay 2 + pay 3 + fetch 4", "order 5 + order 6 + pay_later 7 + ship 8", "refund 9 + refund 10 + hint 11")),
     Scenario("in parallel, async", ("pay_later 1 + pay_later 2 + fetch_later 3", "order 5 + order 6 + pay 7 + ship 8"), is_async=True),
     Scenario("edits", CAREFUL, {"refund 1": "edit 91", "refund 2": "deny", "refund 4": "edit 94", "refund 5": "reply"}),

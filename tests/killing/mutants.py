@@ -58,7 +58,7 @@ MUTANTS = (
     Mutant(
         "lease never checked",
         (("if owner is not None and until > now and is_own is not False and not is_dead(owner):", "if False:"),),
-        "duplicates", "heirs", RACES,
+        "duplicates", "slow owner", RACES,
     ),
     Mutant(
         "interrupt leaves a transaction",

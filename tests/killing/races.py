@@ -1,4 +1,4 @@
-"""Races: two live processes want one run, one is stopped for longer than its lease, two persons decide, one cancels."""
+"""Races: two live processes want one run, one is slow, or stopped for longer than its lease, two persons decide, one cancels."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import os
 import signal
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
+from ferrule import RunError
 from killing.agents import Scenario, decide
 from killing.judging import Expected, Fault, faults
 from killing.kills import Result, carry_on, tail, undisturbed, world_in
-from killing.processes import DONE, PATIENCE_S, REFUSED, WAITS, Child, cancel, run_role, work, work_when_free
+from killing.processes import DONE, PATIENCE_S, REFUSED, WAITS, Child, cancel, judge_questions, run_role, work, work_when_free
 from killing.world import RUN, Target, World
 
 if TYPE_CHECKING:
@@ -64,6 +65,22 @@ def heirs(world: World, scenario: Scenario, _moment: float, result: Result) -> t
     ends = [each.ended() for each in [Child(world, partial(_work, scenario)) for _ in range(3)]]
     if DONE not in {each.code for each in ends}:
         result.faults.append(Fault("wrong", f"of three processes none could finish the run: {tail(world)}"))
+    return scenario, 0
+
+
+def slow_owner(world: World, scenario: Scenario, moment: float, _result: Result) -> tuple[Scenario, int]:
+    """A process takes long over an effect; another one wants its run meanwhile, and does not get it.
+
+    If it did, it would find a call that began and did not end. It may repeat one that is idempotent, and a person who sees that nothing
+    has happened yet approves any other: then it happens twice.
+    """
+    _until_decided(world, scenario)
+    slow = [what for what, kind in scenario.calls.items() if kind in {"once", "idempotent"} and what not in scenario.questions]
+    what, is_after = slow[int(moment * len(slow))], int(moment * 1000) % 3 == 0
+    second = Child(world, partial(_take_anyway, scenario, what))
+    first = Child(world, lambda inner: work(_Slow(inner.place, inner.point, over=what, is_after=is_after), scenario))
+    first.ended()
+    second.ended()
     return scenario, 0
 
 
@@ -125,7 +142,9 @@ def canceller(world: World, scenario: Scenario, moment: float, result: Result) -
     return scenario, 0
 
 
-RACES = {"heirs": heirs, "patient heir": patient_heir, "stopped": stopped, "persons": persons, "canceller": canceller}
+RACES = {
+    "heirs": heirs, "slow owner": slow_owner, "patient heir": patient_heir, "stopped": stopped, "persons": persons, "canceller": canceller,
+}  # fmt: skip
 
 
 # -- what their processes do -------------------------------------------------------------------------------------
@@ -139,6 +158,35 @@ def _until_decided(world: World, scenario: Scenario) -> None:
 
 def _work(scenario: Scenario, world: World, **options: Any) -> int:
     return work(world, scenario, **options)
+
+
+@dataclass(frozen=True)
+class _Slow(World):
+    """A world in which one effect lasts until another process has tried to take the run."""
+
+    over: str = ""
+    is_after: bool = False
+    """Whether it takes long after the effect, not before."""
+
+    def act(self, what: str, key: str = "") -> str:
+        if what != self.over or self.has("tried"):
+            return super().act(what, key)
+        done = super().act(what, key) if self.is_after else ""
+        self.note(f"slow over {what}")
+        _until(self, "tried")
+        return done or super().act(what, key)
+
+
+def _take_anyway(scenario: Scenario, what: str, world: World) -> int:
+    """Take the run while its owner is slow; a person decides on what it asks."""
+    _until(world, f"slow over {what}")
+    try:
+        while (code := work(world, scenario)) == WAITS:
+            judge_questions(world, scenario)
+    except RunError:
+        code = REFUSED
+    world.note("tried")
+    return code
 
 
 def _take_over(scenario: Scenario, world: World) -> int:
