@@ -2,6 +2,7 @@ import json as own_json
 import pickle
 import sys
 import warnings
+from functools import partial
 
 import pytest
 
@@ -83,6 +84,16 @@ class TestOneFile:
         path = put(folder, "odd.py", text)
         with pytest.warns(UserWarning, match=r"odd\.py.*could not be loaded"):
             assert Tool.from_file(path) is None
+
+    @pytest.mark.parametrize(
+        "text", ["raise SystemExit", "import sys\nsys.exit('no key')", "from pathlib import Path\nraise SystemExit(Path)"]
+    )
+    def test_a_file_that_would_end_the_process_is_an_error(self, folder, text):
+        """Ours: a script is no tool, so it is not skipped."""
+        path = put(folder, "odd.py", text)
+        for load in (partial(Tool.from_file, path), partial(Tool.from_file, path, strict=True), partial(Tool.load, folder)):
+            with pytest.raises(ToolLoadError, match=r"`odd\.py` could not be loaded: SystemExit"):
+                load()
 
     def test_ctrl_c_while_loading_passes(self, folder):
         """U68."""

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -185,11 +185,7 @@ def _tools_of_path(place: str) -> list[Tool]:
     """The tools of a file or a folder."""
     if Path(place).is_file():
         return _tools_of_file(place)
-    found, error = _run(partial(Tool.load, place))
-    if isinstance(error, SystemExit):
-        raise ToolLoadError(f"A file in {place} ended the process while it loaded: {_describe(error)}.") from error
-    if error is not None:
-        raise error
+    found = Tool.load(place)
     if not found:
         raise ToolLoadError(f"The folder {place} has no tools: a tool is a function in a file of the same name.")
     return found
@@ -213,19 +209,11 @@ def _tools_of_file(place: str) -> list[Tool]:
 
 def _run_file(place: str) -> tuple[ModuleType | None, BaseException | None]:
     """The module of a file, or the error of its code."""
-    return _run(partial(load_module, place, _module_name(place)))
+    return attempt(partial(load_module, place, _module_name(place)))
 
 
 def _module_name(place: str) -> str:
     return f"ferrule_tools_{Path(place).stem}"
-
-
-def _run(code: Callable[[], R]) -> tuple[R | None, BaseException | None]:
-    """The result of the code, or the error it raised, `SystemExit` included."""
-    try:
-        return attempt(code)
-    except SystemExit as error:
-        return None, error
 
 
 def _describe(error: BaseException) -> str:
@@ -253,7 +241,7 @@ def make_deps(place: str) -> Any:
         raise ConfigurationError(f"`--deps {place}` is called without arguments, but it needs some: {error}.") from error
     except ValueError:  # a class of another language has no signature to read
         pass
-    made, error = _run(found)
+    made, error = attempt(found)
     if error is not None:
         raise ConfigurationError(f"`--deps {place}` raised {_describe(error)}") from error
     if isawaitable(made):
@@ -283,7 +271,7 @@ def _import(name: str, place: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:  # like `python -m`, so that the command finds modules in the current folder
         sys.path.insert(0, here)
-    module, error = _run(partial(import_module, name))
+    module, error = attempt(partial(import_module, name))
     if error is not None or module is None:
         why = f": {_describe(error)}" if error is not None else "."
         raise ToolLoadError(f"{place!r} is neither a file, nor a folder, nor a module that can be imported{why}") from error

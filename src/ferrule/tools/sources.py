@@ -103,14 +103,21 @@ def _runner(tool: Any) -> Any:
 
 
 def load_file(path: str | Path, make: Callable[[str, Any], T], *, strict: bool = False) -> T | None:
-    """The tool in one file. Without one it returns None and, for a Python file, warns; `strict` raises instead."""
+    """The tool in one file. Without one it returns None and, for a Python file, warns; `strict` raises instead.
+
+    A script that calls `sys.exit` always raises: it was not written to be loaded.
+    """
     file = Path(path)
     if not file.is_file() or file.suffix != ".py" or file.stem.startswith("__"):
         return _failed(f"`{file.name}` is no Python file of a tool.", strict=strict, quiet=True)
     key = sha256(str(file.resolve()).encode()).hexdigest()[:12]
     module, error = attempt(partial(load_module, file, f"_ferrule_tool_{key}_{file.stem}"))
     if module is None:
-        return _failed(f"`{file.name}` could not be loaded: {type(error).__name__}: {error}", strict=strict, cause=error)
+        return _failed(
+            f"`{file.name}` could not be loaded: {type(error).__name__}: {error}",
+            strict=strict or isinstance(error, SystemExit),
+            cause=error,
+        )
     found = getattr(module, file.stem, None)
     if found is None or isinstance(found, type) or not callable(found):
         return _failed(f"`{file.name}` has no function `{file.stem}`; the tool is named like its file.", strict=strict)

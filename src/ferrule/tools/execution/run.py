@@ -84,11 +84,11 @@ async def acall_directly(tool: ToolSpec, checked: CheckedArguments) -> ToolResul
     return to_result(ToolCall.unchecked(tool.name, checked.shown), await arun_tool(tool, checked, whole=True))
 
 
-def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | None]:
+def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | SystemExit | None]:
     """Run code that came with a tool, such as a file of tools: its value, or what it raised."""
     try:
         return code(), None
-    except Exception as error:  # noqa: BLE001  the wall
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the wall; a script may call `sys.exit`
         return None, error
 
 
