@@ -421,10 +421,14 @@ def test_a_run_is_not_written_while_it_executes() -> None:
     assert "is executing" in seen[0]
 
 
-@pytest.mark.parametrize("changed", [{"id": 7}, {"key": None}, {"status": "asleep"}])
+@pytest.mark.parametrize(
+    "changed",
+    [{"id": 7}, {"key": None}, {"status": "asleep"}, {"status": ["done"]}, {"inputs": 7}, {"inputs": None}, {"id": None, "redacted": True}],
+)
 def test_what_is_no_head_of_a_run_is_refused_by_name(changed: dict[str, Any]) -> None:
     """Ours."""
     form = json.loads(waiting().to_json())
+    form["fingerprint"]["predictors"]["react"]["signature"] = "other -> answer"
     with pytest.raises(StoreError, match="This is not the head of a run"):
         Run.from_json(json.dumps({**form, **changed}), agent())
 

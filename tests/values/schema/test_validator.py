@@ -283,6 +283,14 @@ def test_a_check_of_recursive_definitions_that_would_not_end_is_cut_short():
     assert validator.is_valid([[]])
 
 
+@pytest.mark.parametrize("beside", [1.5, True, "x", {}], ids=repr)
+def test_recursive_definitions_beside_a_broken_keyword_are_no_schema(beside):
+    hostile = {"properties": {"a": {"$ref": "#", "allOf": beside}}}
+    with pytest.raises(ValueError, match="not of type"):
+        Validator(hostile)
+    assert Validator(hostile, lenient=True).is_valid({"a": {}})
+
+
 def test_the_failures_of_nested_unions_are_no_tree():
     """A validator's own list has six to the power of forty entries here."""
     kinds = [

@@ -80,10 +80,11 @@ def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool | str
     """
     if head.get("ferrule_run") != _VERSION:
         raise StoreError(f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
+    kinds = {"id": str, "key": str, "inputs": dict}
+    if not all(isinstance(head.get(name), kind) for name, kind in kinds.items()) or head.get("status") not in _STATUSES:
+        raise StoreError(f"This is not the head of a run: found {shown(head)}.")
     if head.get("redacted"):
         raise StoreError(f"The run {head['id']} was redacted: neither its inputs nor its journal are there any more.")
-    if not (isinstance(head.get("id"), str) and isinstance(head.get("key"), str) and head.get("status") in _STATUSES):
-        raise StoreError(f"This is not the head of a run: found {shown(head)}.")
     differs = differences(head.get("fingerprint"), program)
     fields: Any = getattr(getattr(program, "signature", None), "input_fields", {})
     for what, (then, now) in () if migrate else differs.items():

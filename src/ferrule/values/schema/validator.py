@@ -181,6 +181,8 @@ class _Steps(threading.local):
 def _count_references(schema: Any, *, has_siblings: bool) -> None:
     """Put the keyword that takes a step before every reference. No other part of the schema changes its place."""
     for node in list(_nodes(schema)):
+        if has_siblings and not is_list(node.get("allOf", [])):
+            continue  # such a schema does not compile
         followed = [{key: node.pop(key)} for key in REFERENCES if key in node]
         if followed:
             for key in () if has_siblings else set(node) - {"$defs", "definitions", "$id", "id", "$schema"}:
