@@ -32,7 +32,7 @@ with block_network():
 @pytest.mark.integration
 @pytest.mark.parametrize("path", APPS, ids=lambda path: path.stem)
 def test_an_app_prints_what_its_record_says(path: Path, tmp_path: Path) -> None:
-    run = subprocess.run([sys.executable, "-c", _ALONE, str(path)], capture_output=True, text=True, check=False, cwd=tmp_path)
+    run = subprocess.run([sys.executable, "-c", _ALONE, str(path)], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300)
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     record = RECORDS / f"{path.stem}.txt"
