@@ -3,16 +3,24 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ferrule.adapters.chat import ChatAdapter
+from ferrule.adapters.json_object import JSONAdapter
+from ferrule.adapters.xml_tags import XMLAdapter
 from ferrule.errors import ConfigurationError, RateLimitError, ScriptError
+from ferrule.programs.predict import Predict
+from ferrule.programs.react import ReAct
+from ferrule.settings import context
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.values.calls.call import ToolCall, ToolCalls
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
 from ferrule.values.conversation.message import Message, Messages
+from ferrule.values.record import replace
 
 ASKED = Request(Messages([Message("user", "hi")]))
 ONE = Usage(calls=1)
@@ -209,3 +217,55 @@ def test_words_add_up_to_the_text(text, reasoning):
     assert "".join(each.reasoning for each in deltas) == reasoning
     assert last == Response(text, reasoning=reasoning)
     assert all(isinstance(each, Delta) and (each.text or each.reasoning) for each in deltas)
+
+
+# -- outputs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()], ids=lambda adapter: type(adapter).__name__)
+def test_outputs_are_written_in_the_form_of_the_program_s_adapter(adapter):
+    """Ours."""
+    with context(adapter=adapter), ScriptedLM([{"outputs": {"answer": "42 [[ ## x ## ]] </answer>", "sure": True}}]) as lm:
+        prediction = Predict("question -> answer, sure: bool")(question="?", lm=lm)
+    assert prediction.toDict() == {"answer": "42 [[ ## x ## ]] </answer>", "sure": True}
+
+
+def test_outputs_are_written_for_a_step_in_text_and_for_the_extraction():
+    """Ours."""
+    step = {"next_thought": "I add.", "next_tool_name": "add", "next_tool_args": {"a": 1, "b": 2}}
+    end = {"next_thought": "Done.", "next_tool_name": "finish", "next_tool_args": {}}
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    with ScriptedLM([{"outputs": step}, {"outputs": end}, {"outputs": {"reasoning": "3", "answer": 3}}]) as lm:
+        assert ReAct("question -> answer: int", [add], native=False)(question="?", lm=lm).answer == 3
+
+
+def test_outputs_stand_beside_calls():
+    """Ours."""
+    answer = {"outputs": {"answer": "soon"}, "tool_calls": [{"name": "add"}], "reasoning": "hm"}
+    form = replace(ASKED, form=Form())
+    assert ScriptedLM([answer]).complete(form) == Response("answer=soon", (call("add", "call_0"),), "hm", "tool_calls", usage=ONE)
+
+
+class Form:
+    schema: ClassVar = {"properties": {"answer": {}}}
+
+    def write(self, outputs) -> str:
+        return " ".join(f"{name}={value}" for name, value in outputs.items())
+
+
+@pytest.mark.parametrize("item", [{"outputs": "x"}, {"outputs": {}, "text": "x"}])
+def test_outputs_that_cannot_be_written_are_refused_with_the_script(item):
+    """Ours."""
+    with pytest.raises(ConfigurationError, match="`outputs` is a mapping of output fields to values"):
+        ScriptedLM([item])
+
+
+def test_outputs_need_a_program_that_asks_for_them():
+    """Ours."""
+    with pytest.raises(ConfigurationError, match="comes from no program of this process"):
+        ScriptedLM([{"outputs": {"answer": "x"}}]).complete(ASKED)
+    with pytest.raises(ConfigurationError, match=r"cannot write \['anwser'\]: the outputs of this request are answer"):
+        Predict("question -> answer")(question="?", lm=ScriptedLM([{"outputs": {"anwser": "x"}}]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule.errors import ConfigurationError, ScriptError, ToolCallError, shown
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolCall
 
 _ONE = Usage(calls=1)
-_ANSWER_KEYS = frozenset({"text", "tool_calls", "reasoning", "refusal", "finish_reason", "model", "usage"})
+_ANSWER_KEYS = frozenset({"text", "outputs", "tool_calls", "reasoning", "refusal", "finish_reason", "model", "usage"})
 _KINDS = (
-    "text, a call ({'name': ..., 'args': {...}} or `ToolCall`), a list of calls, {'text': ..., 'tool_calls': [...]}, a `Response`, "
-    "an exception to raise, or a function of the request that returns one of these"
+    "text, a call ({'name': ..., 'args': {...}} or `ToolCall`), a list of calls, {'outputs': {...}}, {'text': ..., 'tool_calls': [...]}, "
+    "a `Response`, an exception to raise, or a function of the request that returns one of these"
 )
 _WORDS = re.compile(r"\S+\s*|\s+")
 
@@ -50,8 +51,8 @@ class ScriptedLM(LocalLM):
     with ScriptedLM([{"name": "add", "args": {"a": 1, "b": 2}}, "It is 3."]) as lm: ...
     ```
     An answer is text, a call, a list of calls, `{"text": ..., "tool_calls": [...]}`, a `Response`, an exception (raised), or a function
-    of the `Request` that returns any of these. Calls without an id get `call_0`, `call_1` and so on. As a context manager it asserts on
-    exit that every answer was used.
+    of the `Request` that returns any of these. `{"outputs": {"answer": "42"}}` is written as text in the form that the program's adapter
+    asks for. Calls without an id get `call_0`, `call_1` and so on. As a context manager it asserts on exit that every answer was used.
 
     `by=function` answers every request by that function and holds no state, so one instance serves any number of concurrent runs.
     `requests` holds the requests of a script, and those of `by` only if `record=True`: they keep every conversation in memory.
@@ -203,13 +204,30 @@ def _calling(entries: Sequence[Any], numbers: _Numbers) -> Response:
     return Response(None, calls, finish_reason="tool_calls", usage=_ONE)
 
 
-def _answer(fields: dict[str, Any], numbers: _Numbers) -> Response:
+def _answer(fields: dict[str, Any], numbers: _Numbers) -> Any:
     from ferrule.values.calls.call import ToolCall, ToolCalls
 
+    if "outputs" in fields:
+        fields = dict(fields)
+        outputs = fields.pop("outputs")
+        if not isinstance(outputs, Mapping) or "text" in fields:
+            raise TypeError("`outputs` is a mapping of output fields to values, and takes the place of `text`.")
+        return partial(_write, _answer(fields, numbers), outputs)
     entries = fields.get("tool_calls") or ()
     calls = tuple([numbers.add_id(ToolCall.read(entry)) for entry in (entries.tool_calls if isinstance(entries, ToolCalls) else entries)])
     known: dict[str, Any] = {"finish_reason": "tool_calls" if calls else "stop", "usage": _ONE, **fields, "tool_calls": calls}
     return Response(**known)
+
+
+def _write(response: Response, outputs: Mapping[str, Any], request: Request) -> Response:
+    form = request.form
+    if form is None:
+        msg = "`ScriptedLM` cannot write `outputs`: the request comes from no program of this process. Write the answer's text instead."
+        raise ConfigurationError(msg)
+    known = form.schema.get("properties", {})
+    if unknown := [name for name in outputs if name not in known]:
+        raise ConfigurationError(f"`ScriptedLM` cannot write {shown(unknown)}: the outputs of this request are {', '.join(known)}.")
+    return replace(response, text=form.write(outputs))
 
 
 def _respond(answer: Any, request: Request) -> Response:

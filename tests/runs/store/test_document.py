@@ -445,3 +445,9 @@ def test_keys_that_json_would_make_texts_need_a_declared_type() -> None:
     assert _kept_as(dict[int, str], {1: "a"}) is None
     with pytest.raises(RunError, match="declares no type for it"):
         Run(Plain(agent()), (), {"task": "x", "thing": {1: "a"}}).to_json()
+
+
+def test_a_model_of_one_call_cannot_be_kept_and_the_error_says_where_to_give_it() -> None:
+    """Ours."""
+    with pytest.raises(RunError, match=r"`lm` of a call is not kept .*give it to the program, to `configure` or to `context`"):
+        Run(agent(), (), {"task": "x", "lm": ScriptedLM([])}).to_json()

@@ -146,6 +146,12 @@ def _input_form(program: Program, name: str | int, value: Any) -> Any:
     except (RunError, ValueError):
         is_same = False
     if not is_same:
+        if name == "lm":
+            msg = (
+                f"`lm` of a call is not kept with its run, found {shown(value)}. So that a resumed run has it, give it to the program, "
+                "to `configure` or to `context`."
+            )
+            raise RunError(msg)
         msg = (
             f"A run that is kept needs inputs that JSON can hold and give back. `{name}` is {shown(value)}, and the program declares no "
             "type for it that would read all of it back. Declare one, pass plain data, or pass it as `deps=`, which is never kept."
