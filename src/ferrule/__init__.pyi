@@ -152,6 +152,7 @@ from ferrule.values.run.event import AttemptFailed as AttemptFailed
 from ferrule.values.run.event import CallDelta as CallDelta
 from ferrule.values.run.event import CallFinished as CallFinished
 from ferrule.values.run.event import CallProgress as CallProgress
+from ferrule.values.run.event import CallRefused as CallRefused
 from ferrule.values.run.event import CallStarted as CallStarted
 from ferrule.values.run.event import Custom as Custom
 from ferrule.values.run.event import Decided as Decided

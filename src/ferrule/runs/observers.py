@@ -13,6 +13,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import count
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from ferrule import settings
@@ -35,26 +36,39 @@ exchanges: deque[tuple[Any, Request, Response | str]] = deque(maxlen=100)
 
 
 class Observers:
-    """Sends events to every observer of a run, one at a time."""
+    """Sends events to every observer of a run, one at a time. Each frame and each call has its own, which puts its place into the event."""
 
-    __slots__ = ("_lock", "each", "parent_id", "run_id")
+    __slots__ = ("depth", "each", "lock", "numbers", "parent_id", "path", "prefix", "run_id")
 
-    def __init__(self, each: Iterable[Any], *, run_id: str, parent_id: str) -> None:
+    def __init__(self, each: Iterable[Any], *, run_id: str, name: str = "", outer: Any = None) -> None:
+        """`outer` is the tool call that started the run of the program `name`: the run's places are below the call's."""
+        around: Observers | None = outer.tell if outer is not None and isinstance(outer.tell, Observers) else None
         self.each = tuple(_observer(one) for one in each)
-        self._lock = threading.RLock()  # tools of one turn report from several threads
+        self.lock = around.lock if around is not None else threading.RLock()  # tools of one turn report from several threads
+        self.numbers = around.numbers if around is not None else count()
+        self.prefix = f"{around.path}/{name}/" if around is not None else ""
+        self.path = self.prefix.removesuffix("/")
+        self.depth = around.depth + 1 if around is not None else 0
         self.run_id = run_id
-        self.parent_id = parent_id
+        self.parent_id: str = outer.call_id if outer is not None else ""
 
-    def inside(self, call_id: str) -> Observers:
-        """The same observers, for events inside one tool call of the run."""
-        inner = Observers((), run_id=self.run_id, parent_id=call_id)
-        inner.each, inner._lock = self.each, self._lock
+    def inside(self, path: str, *, depth: int = 0, call_id: str | None = None) -> Observers:
+        """The same observers for another place in the run: a frame, or a tool call. `depth` more programs are around it."""
+        inner = object.__new__(Observers)
+        inner.each, inner.lock, inner.numbers, inner.prefix = self.each, self.lock, self.numbers, self.prefix
+        inner.path, inner.depth, inner.run_id = (self.prefix + path).removesuffix("/"), self.depth + depth, self.run_id
+        inner.parent_id = self.parent_id if call_id is None else call_id
         return inner
+
+    def enter(self, slot: str) -> None:
+        """The events that follow belong to the act at this slot."""
+        self.path = self.prefix + slot
 
     def __call__(self, event: events.Event) -> None:
         """Send one event to all observers."""
-        event.run_id, event.parent_id, event.at = self.run_id, self.parent_id, time.time()
-        with self._lock:
+        event.run_id, event.parent_id, event.path, event.depth = self.run_id, self.parent_id, self.path, self.depth
+        with self.lock:
+            event.at, event.number = time.time(), next(self.numbers)
             for observer in self.each:
                 try:
                     observer(event)
@@ -79,9 +93,9 @@ class _Hooks:
         self._call("on_event", event)
         match event:
             case events.RunStarted():
-                self._call("on_module_start", event.run_id, event.program, dict(event.inputs))
+                self._call("on_module_start", _program_id(event), event.program, dict(event.inputs))
             case events.RunFinished():
-                self._call("on_module_end", event.run_id, event.prediction, event.error)
+                self._call("on_module_end", _program_id(event), event.prediction, event.error)
             case events.ModelCalled():
                 self._call("on_lm_start", event.call_id, event.lm, {"request": event.request})
             case events.ModelAnswered():
@@ -105,6 +119,11 @@ class _Hooks:
         hook = getattr(self._one, name, None)
         if hook is not None:
             hook(*given)
+
+
+def _program_id(event: events.Event) -> str:
+    """The id of a run, or of a program inside one: the same at its start and at its end."""
+    return f"{event.run_id}/{event.path}" if event.path else event.run_id
 
 
 class Execution(Changing):

@@ -21,7 +21,7 @@ from ferrule.values.conversation.history import History
 from ferrule.values.encoding.encode import json_bytes
 from ferrule.values.record import Changing, field
 from ferrule.values.run import event as events
-from ferrule.values.run.act import Suspended
+from ferrule.values.run.act import Suspended, status_after
 from ferrule.values.run.outcome import Prediction, Step, Trajectory
 
 if TYPE_CHECKING:
@@ -91,9 +91,11 @@ class Frame(Changing):
 
     def slot(self) -> str:
         """The next act's position."""
-        at = self.acts
-        self.acts = at + 1
-        return f"{self.path}{at}"
+        slot = f"{self.path}{self.acts}"
+        self.acts += 1
+        if self.tell is not None:
+            self.tell.enter(slot)
+        return slot
 
     def child(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Frame:
         """A frame for a program called from inside this one: named by program, inputs, and the number of the call with these."""
@@ -107,7 +109,7 @@ class Frame(Changing):
         occurrence = self.children.get(key, 0)
         self.children[key] = occurrence + 1
         self.active[key] = path = f"{self.path}{key}#{occurrence}/"
-        return self.inner(path)
+        return self.inner(path, depth=1)
 
     def branches(self, count: int) -> list[Frame]:
         """Frames for concurrent branches: named by the number of the `gather` in this frame and their position in it."""
@@ -115,14 +117,15 @@ class Frame(Changing):
         self.children["gather"] = which + 1
         return [self.inner(f"{self.path}gather#{which}.{i}/") for i in range(count)]
 
-    def inner(self, path: str) -> Frame:
-        """A frame inside this one."""
+    def inner(self, path: str, *, depth: int = 0) -> Frame:
+        """A frame inside this one, of the same program or (`depth=1`) of another."""
         live = not self.run.journal.replaying
-        return Frame(self.run, path, life=self.life, tell=self.tell, budget=self.budget, deps=self.deps, live=live, outer=self)
+        tell = self.tell.inside(path, depth=depth) if self.tell is not None else None
+        return Frame(self.run, path, life=self.life, tell=tell, budget=self.budget, deps=self.deps, live=live, outer=self)
 
     def tool_frame(self, slot: str, name: str, place: CallPlace) -> Frame:
         """A frame for a program called as the tool `name`: its slots are below the call's slot."""
-        tell = self.tell.inside(place.call_id) if self.tell is not None else None
+        tell = self.tell.inside(f"{slot}/{name}/", depth=1, call_id=place.call_id) if self.tell is not None else None
         live = not self.run.journal.has_begun(slot)
         budget = Budget(outer=self.budget)
         return Frame(self.run, f"{slot}/{name}/", life=place, tell=tell, budget=budget, deps=self.deps, live=live, outer=self)
@@ -341,7 +344,7 @@ class RunState:
             self.status, self.pending = "waiting", error.questions
         else:
             self.error, self.trace = error, error.__traceback__
-            self.status = "failed" if isinstance(error, Exception) and not isinstance(error, RunCancelledError) else "cancelled"
+            self.status = status_after(error)
             if self.cancelled:
                 self._forget_untaken()
         self.executing = None

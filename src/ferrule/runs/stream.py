@@ -221,7 +221,7 @@ class _PartialOutputs:
                 self._pieces = {}  # outputs that were refused
             case events.ModelAnswered(call_id=call_id):
                 self._is_answered = self._is_answered or call_id == self._call_id
-            case events.RunFinished(prediction=prediction) if isinstance(prediction, Prediction):
+            case events.RunFinished(prediction=prediction, depth=0) if isinstance(prediction, Prediction):
                 self._prediction = prediction
             case _:
                 pass

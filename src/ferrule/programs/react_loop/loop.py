@@ -250,6 +250,8 @@ class _Loop:
         if problems:
             refusal = str(ToolArgumentsError("finish", problems))
             last = ToolResult("finish", refusal, finish.id, is_error=True, is_fault=True)
+            if self.asker.conditions.is_observed:
+                yield Tell(events.CallRefused(finish, last))
         else:
             last = ToolResult("finish", "Completed.", finish.id)
         return Step(turn.thought, (*others, finish), (*results, last)), None if problems else _End(outputs)

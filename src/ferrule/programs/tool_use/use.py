@@ -21,7 +21,8 @@ from ferrule.values.content.parts import Text
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.repair import LOSSY
 from ferrule.values.record import Record, replace
-from ferrule.values.run.act import Act, AskPerson, CallTools, Conditions, RecallCalls, RuleCalls
+from ferrule.values.run.act import Act, AskPerson, CallTools, Conditions, RecallCalls, RuleCalls, Tell
+from ferrule.values.run.event import CallRefused
 
 if TYPE_CHECKING:
     from ferrule.tools.toolbox import Toolbox
@@ -45,6 +46,8 @@ def use_tools(
     if len(calls) == 1 and not is_ruled:  # the usual turn, without the bookkeeping
         only = check_call(toolbox, calls[0], host)
         if isinstance(only, ToolResult):
+            if conditions.is_observed:
+                yield Tell(CallRefused(calls[0], only))
             return [only]
         if not _may_ask(only):
             return (yield CallTools((only,)))
@@ -58,6 +61,8 @@ def use_tools(
             checked = _misfit(toolbox, call, checked, host)
         if isinstance(checked, ToolResult):
             results[at] = checked
+            if conditions.is_observed:
+                yield Tell(CallRefused(call, checked))
         else:
             good.append((at, checked))
     policies = tuple(each for each in (conditions.policy, policy) if each is not None)

@@ -8,7 +8,7 @@ steps wait: by blocking this thread, or by awaiting.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from ferrule import settings
 from ferrule.concurrency import offload
@@ -35,13 +35,16 @@ from ferrule.values.run.act import (
     ReadConditions,
     RecallCalls,
     RuleCalls,
+    Suspended,
     Tell,
     Within,
+    status_after,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
 
+    from ferrule.runs.observers import Observers
     from ferrule.runs.protocols import Program
     from ferrule.runs.state import Frame
     from ferrule.values.conversation.exchange import Response
@@ -64,11 +67,36 @@ class _Failure(Changing):
     recorded: bool
 
 
-async def perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
+def perform(
+    frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool
+) -> Coroutine[Any, Any, Any]:  # fmt: skip
     """Execute a program in a frame of a run. `blocks` says how it waits: in this thread, or on this event loop.
 
-    On an event loop, a program with only a `forward` runs in a worker thread.
+    On an event loop, a program with only a `forward` runs in a worker thread. A program inside a run tells of its start and its end.
     """
+    work = _perform if frame.tell is None or frame.outer is None else _perform_told
+    return work(frame, program, args, inputs, blocks=blocks)
+
+
+async def _perform_told(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
+    tell, journal = cast("Observers", frame.tell).inside(frame.path), frame.run.journal
+    if frame.live:
+        tell(events.RunStarted(program, inputs))
+    found, failed = None, None
+    try:
+        found = await _perform(frame, program, args, inputs, blocks=blocks)
+    except BaseException as error:
+        failed = error
+        raise
+    else:
+        return found
+    finally:
+        if frame.live or not journal.replaying:
+            error = failed if not isinstance(failed, Suspended) else None
+            tell(events.RunFinished(prediction=found, error=error, status=status_after(failed)))
+
+
+async def _perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
     if program.is_flow:
         frame.blocks = blocks
         return await drive(frame, _flow(program, args, inputs))

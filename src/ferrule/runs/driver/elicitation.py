@@ -115,7 +115,7 @@ class Inputs:
         register(run, questions)
         if self._frame.tell is not None:
             for question in questions:
-                self._frame.tell(events.QuestionAsked(question))
+                self._frame.tell.inside(self._slot)(events.QuestionAsked(question))
 
     async def replay(self) -> None:
         """Read the questions of earlier executions of the call and their decisions; raises `Suspended` with the undecided ones."""
@@ -152,7 +152,7 @@ class Inputs:
         await self._frame.write(Entry(slot, "decision", question.digest, decision))
         run.tally.note(run.decisions, decision)
         if self._frame.tell is not None:
-            self._frame.tell(events.Decided(question, decision))
+            self._frame.tell.inside(self._slot)(events.Decided(question, decision))
         return decision
 
     def _questions(self, number: int, found: _Round) -> dict[str, Question]:

@@ -103,7 +103,7 @@ def _begin(run: RunState, execution: Execution, observers: tuple[Any, ...], *, w
     outer: CallPlace | None = execution.outer
     # A program called by a tool reports to the observers of the tool's run.
     told = () if is_silent else (*(outer.tell.each if outer is not None and outer.tell is not None else here.callbacks), *observers)
-    tell = Observers(told, run_id=run.id, parent_id=outer.call_id if outer is not None else "") if told else None
+    tell = Observers(told, run_id=run.id, name=run.program.name, outer=outer) if told else None
     frame = run.begin(execution, tell, wants_deltas=wants_deltas)
     if here.limits is not None:
         frame.budget = Budget(here.limits, frame.budget)
@@ -127,6 +127,6 @@ def _release(run: RunState, execution: Execution) -> None:
 def _announce_end(run: RunState) -> None:
     error = run.error
     if run.tell is not None:
-        run.tell(events.RunFinished(prediction=run.outcome if run.status == "done" else None, error=error, status=run.status))
+        run.tell.inside("")(events.RunFinished(prediction=run.outcome if run.status == "done" else None, error=error, status=run.status))
     if error is not None and run.is_interrupted:
         raise error  # KeyboardInterrupt, CancelledError, SystemExit: the run is resumable, and the interrupt propagates

@@ -56,7 +56,7 @@ async def decide(frame: Frame, act: AskPerson) -> list[Decision]:
         if decision is None:
             waiting.append(question)
             if frame.tell is not None:
-                frame.tell(events.QuestionAsked(question))
+                frame.tell.inside(at)(events.QuestionAsked(question))
         else:
             found.append(decision)
     if waiting:
@@ -83,7 +83,7 @@ async def _decision(frame: Frame, question: Question, at: str, digest: str, deni
         use = partial(_use_grant, run, question, at, digest)
         decision = use() if frame.blocks else await offload.run_or_cancel(use)
     if decision is not None and frame.tell is not None:
-        frame.tell(events.Decided(question, decision))
+        frame.tell.inside(at)(events.Decided(question, decision))
     return decision
 
 

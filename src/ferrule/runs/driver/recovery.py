@@ -138,12 +138,12 @@ async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | 
         if decision is None:
             register(run, [question])
             if frame.tell is not None:
-                frame.tell(events.QuestionAsked(question))
+                frame.tell.inside(left.slot)(events.QuestionAsked(question))
             return question
         entry = Entry(slot, "decision", digest, decision)
         await frame.write(entry)
         if frame.tell is not None:
-            frame.tell(events.Decided(question, decision))
+            frame.tell.inside(left.slot)(events.Decided(question, decision))
     else:
         run.tally.note(run.decisions, entry.value)
     match entry.value.kind:

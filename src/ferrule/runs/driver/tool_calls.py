@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ferrule.runs.driver.elicitation import Inputs
     from ferrule.runs.driver.transaction import Database
     from ferrule.runs.state import Frame
-    from ferrule.values.calls.call import CheckedCall
+    from ferrule.values.calls.call import CheckedCall, ToolCall
     from ferrule.values.run.act import CallTools
 
     Live = tuple[int, str, CheckedCall]
@@ -107,7 +107,7 @@ async def _fill_in_tasks(
             # Raised by the tool itself: this call was not cancelled, but a task group would treat it as done.
             result = failure(checked.call, error)
             await frame.write(Entry(slot, "result", _digest(checked), result))
-            results[at] = _report(frame, checked, result)
+            results[at] = _report(frame, slot, checked, result)
 
     async def one_by_one() -> None:
         for at, slot, checked in live:
@@ -179,14 +179,14 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
         found: ToolResult | None = None
         call = reconcile_call(frame.run.id, each)
         if call is not None:
-            place = CallPlace(frame.tell, each.checked.call.id or each.slot, frame.run.id, frame)
+            place = CallPlace(frame.tell and frame.tell.inside(each.slot), each.checked.call.id or each.slot, frame.run.id, frame)
             found = _invoke(place, None, call) if frame.blocks else await _ainvoke(place, None, call)
         answer = await settle(frame, each, found)
         if isinstance(answer, ToolResult):
             if each.checked.misfit:
                 frame.run.journal.close_frame(f"{each.slot}/", unfinished=True)
             await frame.write(Entry(each.slot, "result", each.digest, answer))
-            results[at] = _report(frame, each.checked, answer)
+            results[at] = _report(frame, each.slot, each.checked, answer)
         elif answer is None:
             live.append((at, each.slot, each.checked))
         else:
@@ -210,18 +210,19 @@ async def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     journal, (digest, entry) = frame.run.journal, _claim(frame, slot, checked)
     if entry is not None:
         journal.add(entry) if frame.blocks else await journal.aadd(entry)
-        _report_start(frame, checked)
+        _report_start(frame, slot, checked)
     result = await _perform(frame, slot, checked, inputs=inputs)
     frame.check_alive()  # in the thread of an abandoned call: its result is discarded
     entry = Entry(slot, "result", digest, result)
     journal.add(entry) if frame.blocks else await journal.aadd(entry)
-    return _report(frame, checked, result)
+    return _report(frame, slot, checked, result)
 
 
 async def _perform(
     frame: Frame, slot: str, checked: CheckedCall, *, database: Database | None = None, inputs: Inputs | None = None
 ) -> ToolResult:
-    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
+    tell = frame.tell.inside(slot) if frame.tell is not None else None
+    place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
     inside = frame.tool_frame(slot, checked.tool.name, place) if is_program(checked.tool) else None
     blocks = frame.blocks or database is not None  # a transaction has its own thread
     try:
@@ -268,7 +269,7 @@ def _transact(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     digest, entry = _claim(frame, slot, checked)
     if entry is not None:
         frame.run.journal.add(entry)
-        _report_start(frame, checked)
+        _report_start(frame, slot, checked)
 
     def work(connection: Any) -> Entry:
         database = Database(connection)
@@ -290,7 +291,7 @@ def _transact(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
     else:
         frame.run.journal.entries.append(ended)
         result = ended.value
-    return _report(frame, checked, result)
+    return _report(frame, slot, checked, result)
 
 
 class _Undone(Exception):  # noqa: N818  leaves the transaction; never reaches the caller
@@ -324,14 +325,19 @@ def _claim(frame: Frame, slot: str, checked: CheckedCall) -> tuple[str, Entry | 
     return digest, begun_entry(frame.run.id, slot, digest, checked)
 
 
-def _report_start(frame: Frame, checked: CheckedCall) -> None:
+def _report_start(frame: Frame, slot: str, checked: CheckedCall) -> None:
     if frame.tell is not None:
-        frame.tell(events.CallStarted(checked.call))
+        frame.tell.inside(slot)(events.CallStarted(_told(checked)))
 
 
-def _report(frame: Frame, checked: CheckedCall, result: ToolResult) -> ToolResult:
+def _told(checked: CheckedCall) -> ToolCall:
+    """The call for observers: secrets masked, as in the journal."""
+    return checked.call.changed(args=checked.arguments.shown) if checked.arguments.secrets else checked.call
+
+
+def _report(frame: Frame, slot: str, checked: CheckedCall, result: ToolResult) -> ToolResult:
     if frame.tell is not None:
-        frame.tell(events.CallFinished(checked.call, result))
+        frame.tell.inside(slot)(events.CallFinished(_told(checked), result))
     if result.error is not None:
         without_traces(result.error)
     return result

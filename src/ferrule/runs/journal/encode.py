@@ -7,7 +7,6 @@ and `error`, the `raw` of a model error. A newer version raises an error that na
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import errors
@@ -20,13 +19,12 @@ from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Response, Usage
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.encoding.stored import check_fields, parse_json, reading
-from ferrule.values.record import fields_of
+from ferrule.values.run.forms import FACTS, error_facts, record_form, response_form, result_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ferrule.values.content.parts import Content, Part
-    from ferrule.values.record import Record
 
 _VERSION = 1
 PARTS: dict[str, type[Part]] = {"text": Text, "image": Image, "audio": Audio, "file": File}
@@ -34,7 +32,6 @@ PART_NAMES: dict[Any, str] = {kind: name for name, kind in PARTS.items()}
 _ERRORS = {**{name: found for name, found in vars(errors).items() if isinstance(found, type)}, **errors.RENAMED}
 _LM_ERRORS = {name: found for name, found in _ERRORS.items() if issubclass(found, LMError)}
 _PLAIN_ERRORS = {name: found for name, found in _ERRORS.items() if issubclass(found, RunError) and found.__init__ is RunError.__init__}
-_FACTS = ("provider", "status", "request_id", "retry_after_s")
 
 
 def entry_text(entry: Entry) -> str:
@@ -73,7 +70,7 @@ def parse_object(text: Any, what: str) -> dict[str, Any]:
 def _value(entry: Entry) -> Any:
     match entry.kind:
         case "model":
-            return _response(entry.value)
+            return response_form(entry.value)
         case "failure":
             return error_facts(entry.value)
         case "result":
@@ -87,34 +84,14 @@ def _value(entry: Entry) -> Any:
             return entry.value
 
 
-def _response(response: Response) -> dict[str, Any]:
-    form = {name: value for name, value in fields_of(response).items() if name != "raw" and value is not None and value != ()}
-    form["usage"] = list(fields_of(response.usage).values())
-    if response.tool_calls:
-        form["tool_calls"] = [_call_form(call) for call in response.tool_calls]
-    return form
-
-
 def _read_response(form: dict[str, Any]) -> Response:
     usage = check_fields(Usage(*form["usage"]))
     read: dict[str, Any] = {**form, "usage": usage, "tool_calls": tuple(map(_read_call, form.get("tool_calls", ())))}
     return check_fields(Response(**read))
 
 
-def _call_form(call: ToolCall) -> dict[str, Any]:
-    """A call as JSON data, with all its fields."""
-    form: dict[str, Any] = {"name": call.name, "args": call.args, "id": call.id}
-    if call.intention is not None:
-        form["intention"] = call.intention
-    if call.fault is not None:
-        form["fault"] = asdict(call.fault)
-    if call.repairs:
-        form["repairs"] = call.repairs
-    return form
-
-
 def _read_call(form: Mapping[str, Any]) -> ToolCall:
-    """Read a call from `_call_form`."""
+    """Read a call from `call_form`."""
     fault, repairs = form.get("fault"), form.get("repairs")
     read: dict[str, Any] = {"fault": check_fields(CallFault(**fault)) if fault is not None else None, "repairs": tuple(repairs or ())}
     if type(form["args"]) is not dict or not _are_texts(read["repairs"]):
@@ -123,12 +100,7 @@ def _read_call(form: Mapping[str, Any]) -> ToolCall:
 
 
 def _result(result: ToolResult) -> dict[str, Any]:
-    form = {
-        name: value
-        for name, value in fields_of(result).items()
-        if name not in {"value", "error"} and value is not None and value is not False
-    }
-    return {**form, "content": _content(result.content)}
+    return {**result_form(result), "content": _content(result.content)}
 
 
 def _content(content: Content) -> Any:
@@ -150,13 +122,6 @@ def _read_part(form: Mapping[str, Any]) -> Part:
     return PARTS[form["part"]](**{name: value for name, value in form.items() if name != "part"})
 
 
-def error_facts(error: BaseException) -> dict[str, Any]:
-    """The storable part of an error: its class, its text, and for a model error the provider's details."""
-    known = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _LM_ERRORS), None)
-    facts = {name: value for name in _FACTS if (value := getattr(error, name, None)) is not None} if known else {}
-    return {"type": known or type(error).__name__, "text": str(error), **facts}
-
-
 def read_error(facts: Mapping[str, Any]) -> BaseException:
     """Rebuild an error: a model error as its class, any other as a `RunError` that names the class."""
     kind = _LM_ERRORS.get(facts["type"])
@@ -165,16 +130,11 @@ def read_error(facts: Mapping[str, Any]) -> BaseException:
         return plain(facts["text"]) if plain is not None else RunError(f"{facts['type']}: {facts['text']}")
     # The text is already complete: the class would add provider and status a second time.
     error = kind.__new__(kind, facts["text"])
-    error.__dict__.update({"raw": None, **{name: facts.get(name) for name in _FACTS}})
+    error.__dict__.update({"raw": None, **{name: facts.get(name) for name in FACTS}})
     return error
 
 
 # -- decisions and questions ---------------------------------------------------------------------------------------
-
-
-def record_form(record: Record) -> dict[str, Any]:
-    """A decision or a question as JSON data, by its fields."""
-    return {name: _call_form(value) if isinstance(value, ToolCall) else jsonable(value) for name, value in fields_of(record).items()}
 
 
 def read_decision(form: Mapping[str, Any]) -> Decision:

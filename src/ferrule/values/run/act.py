@@ -7,9 +7,9 @@ A program is a generator that yields acts and is sent their answers. A test that
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from ferrule.errors import FerruleError
+from ferrule.errors import FerruleError, RunCancelledError
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
@@ -142,3 +142,10 @@ class Suspended(BaseException):
         super().__init__(f"waiting for {len(self.questions)} decisions")
 
     __reduce__ = FerruleError.__reduce__
+
+
+def status_after(error: BaseException | None) -> Literal["done", "waiting", "failed", "cancelled"]:
+    """The status of a program that ended with this error, or without one."""
+    if error is None or isinstance(error, Suspended):
+        return "done" if error is None else "waiting"
+    return "failed" if isinstance(error, Exception) and not isinstance(error, RunCancelledError) else "cancelled"

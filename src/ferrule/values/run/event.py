@@ -1,13 +1,13 @@
 """Events: what observers receive while a run executes.
 
-Every event has a `run_id`, those of a nested run also a `parent_id`. Deltas may be lost or repeated over a resume; all others come once.
+`Observers` puts the run and the place into each. Deltas may be lost or repeated over a resume; all others come once.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.values.record import Changing, field
+from ferrule.values.record import Changing, field, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,21 +18,60 @@ if TYPE_CHECKING:
     from ferrule.values.run.outcome import Prediction, Step, Trajectory
 
 
+_VERSION = 1
+"""Of the form of `as_json()`. It changes when a field or a type of event is removed or changes its meaning, not when one is added."""
+
+
 class Event(Changing, kw_only=True):
     """Base class of all events."""
 
     run_id: str = ""
     parent_id: str = ""
-    """The run or tool call inside which this run was started; empty for an outermost run."""
+    """The tool call inside which this program was started; empty outside one."""
     at: float = field(default=0.0, compare=False, repr=False)
     """When the event was sent, in seconds since 1970."""
+    path: str = field(default="", compare=False, repr=False)
+    """The place in the run: `1.0/sub/2` is act 2 of the program `sub`, which call 0 of act 1 started. Empty for the run itself."""
+    depth: int = field(default=0, compare=False, repr=False)
+    """How many programs are around the one that the event comes from: 0 for the program that was called."""
+    number: int = field(default=0, compare=False, repr=False)
+    """Counts the events of one execution of the run, from 0."""
+
+    @property
+    def type(self) -> str:
+        """The name of the event's class, such as `RunStarted`."""
+        return type(self).__name__
+
+    def as_json(self) -> dict[str, Any]:
+        """The event as JSON data: `version`, `type` and all fields. See docs/events.md for the form.
+
+        It shows what a store would keep of the run: the digest of a request instead of its messages, names of models and programs,
+        errors as type and text. Pictures are in OpenAI's form; secrets stay masked.
+        """
+        from ferrule.values.run.forms import form_of  # imported late: few observers need it
+
+        return {"version": _VERSION, "type": self.type, **{name: form_of(value) for name, value in self._shown().items()}}
+
+    def _shown(self) -> dict[str, Any]:
+        return fields_of(self)
+
+
+def _name(value: Any) -> str:
+    """Of a program or a model."""
+    return getattr(value, "name", type(value).__name__)
 
 
 class RunStarted(Event):
-    """A program was called."""
+    """A program was called: the run's own, or (with a `depth`) one inside it."""
 
     program: Any
     inputs: Mapping[str, Any]
+
+    def _shown(self) -> dict[str, Any]:
+        # Without the options of the call, such as `lm` and `config`, which may hold a key.
+        fields = getattr(getattr(self.program, "signature", None), "input_fields", self.inputs)
+        inputs = {name: value for name, value in self.inputs.items() if name in fields}
+        return {**fields_of(self), "program": _name(self.program), "inputs": inputs}
 
 
 class Resumed(Event):
@@ -54,6 +93,9 @@ class ModelCalled(Event):
     request: Request
     lm: Any
     attempt: int = 1
+
+    def _shown(self) -> dict[str, Any]:
+        return {**fields_of(self), "lm": _name(self.lm)}
 
 
 class Formatted(Event):
@@ -152,6 +194,13 @@ class AttemptFailed(Event):
     attempt: int
 
 
+class CallRefused(Event):
+    """A call does not run: it names no tool, or its arguments do not fit. `result` tells the model why."""
+
+    call: ToolCall
+    result: ToolResult
+
+
 class CallStarted(Event):
     """A tool call starts to run."""
 
@@ -211,7 +260,10 @@ class Custom(Event):
 
 
 class RunFinished(Event):
-    """A run ended: with a prediction, with an error, or waiting for a person (neither)."""
+    """A run, or a program inside it, ended: with a prediction, with an error, or waiting for a person (neither).
+
+    The run itself has ended if `depth` is 0.
+    """
 
     prediction: Prediction | None = None
     error: BaseException | None = None
