@@ -73,6 +73,7 @@ WALLS = {
     "values/encoding/encode.py": "a foreign `__str__` may raise anything, and a result must still be shown",
     "runs/driver/execution.py": "how a run ended, by whatever error, is recorded on it; reading its prediction raises it again",
     "runs/stream.py": "what a run raised on its own thread is raised again where its events are read",
+    "runs/store/writer_thread.py": "what a write raised on its thread is raised again by the callers that wait for it",
     "runs/observers.py": "an observer is somebody else's code: what it raises must not end the run",
 }
 

@@ -543,7 +543,7 @@ def test_the_child_of_a_fork_writes_through_a_connection_of_its_own(tmp_path: Pa
 def test_what_stands_in_the_entries_before_is_not_read_to_write_one(tmp_path: Path) -> None:
     """F5: the place of an entry is found by a whole number, however large the rows are."""
     explain = f"EXPLAIN QUERY PLAN {INSERT}"
-    plan = SQLiteStore(tmp_path / "runs.db")._file.read(lambda db: [row[-1] for row in db.execute(explain, (0, 1, "{}"))])
+    plan = SQLiteStore(tmp_path / "runs.db")._file.read(lambda db: [row[-1] for row in db.execute(explain, (0, 0, 1, "{}"))])
     assert [line for line in plan if "entries" in line] == ["SEARCH entries USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
 
 

@@ -116,12 +116,22 @@ def test_what_comes_together_is_written_together(file: SQLiteFile) -> None:
     assert batches == [1, 3]
 
 
-def test_a_batch_that_fails_as_a_whole_is_told_to_each(file: SQLiteFile) -> None:
-    """A3: nobody goes on as if it were written."""
+@pytest.mark.parametrize("error", [StoreError, MemoryError])
+def test_a_batch_that_fails_as_a_whole_is_told_to_each(file: SQLiteFile, error: type[Exception]) -> None:
+    """A3: no caller goes on as if it were written, or waits for ever, whatever the error; the thread goes on."""
+    failures = [error("no room"), error("no room")]
 
     def write(_: SQLiteFile, items: list[Any]) -> list[Any]:
-        raise StoreError(f"no room for {len(items)}")
+        if failures:
+            raise failures.pop()
+        return [True] * len(items)
 
     thread = StoreThread(file, write, nothing)
-    with pytest.raises(StoreError, match="no room"):
-        asyncio.run(thread.submit("x"))
+
+    async def go() -> None:
+        for _ in range(2):
+            with pytest.raises(error, match="no room"):
+                await asyncio.wait_for(thread.submit("x"), 60)
+        assert await thread.submit("x") is True
+
+    asyncio.run(go())

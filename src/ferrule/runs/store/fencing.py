@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST_ENTRIES = 1 << 32
 """The entries of run number `no` have the keys from `no * MOST_ENTRIES` on."""
-INSERT = "INSERT INTO entries VALUES ((SELECT coalesce(max(place) + 1, ?1) FROM entries WHERE place >= ?1 AND place < ?2), ?3)"
+INSERT = "INSERT INTO entries VALUES ((SELECT coalesce(max(place) + 1, ?) FROM entries WHERE place >= ? AND place < ?), ?)"
 
 
 def fence(db: sqlite3.Connection, lease: Lease) -> tuple[bool, int]:
@@ -34,7 +34,7 @@ def append(db: sqlite3.Connection, lease: Lease, entry: str, *, starts: bool, co
     cancelled, first = fence(db, lease)
     if cancelled and starts:
         return False
-    db.execute(INSERT, (first, first + MOST_ENTRIES, entry))
+    db.execute(INSERT, (first, first, first + MOST_ENTRIES, entry))
     if consumes is not None:
         db.execute("UPDATE decisions SET taken = 1 WHERE run_id = ? AND question_id = ?", (lease.run_id, consumes))
     return not cancelled

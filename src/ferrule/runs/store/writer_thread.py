@@ -17,7 +17,7 @@ from weakref import ref
 from ferrule.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ferrule.runs.store.sqlite_file import SQLiteFile
 
@@ -33,7 +33,7 @@ class StoreThread:
     def __init__(
         self,
         file: SQLiteFile,
-        write: Callable[[SQLiteFile, list[Any]], list[bool | StoreError]],
+        write: Callable[[SQLiteFile, list[Any]], Sequence[bool | BaseException]],
         tend: Callable[[SQLiteFile, list[tuple[str, int, float]], list[tuple[str, int]]], None],
     ) -> None:
         self._file = ref(file)
@@ -102,18 +102,18 @@ class StoreThread:
         if not batch:
             return
         try:
-            answers = self._write(file, [item for _, item, _, _ in batch])
-        except StoreError as error:
+            answers: Sequence[bool | BaseException] = self._write(file, [item for _, item, _, _ in batch])
+        except BaseException as error:  # noqa: BLE001  handed to the waiting callers: without an answer each would wait for ever
             answers = [error] * len(batch)
         for (_, _, loop, future), answer in zip(batch, answers, strict=True):
             with suppress(RuntimeError):  # its loop is closed: no caller is waiting
                 loop.call_soon_threadsafe(_settle, future, answer)
 
 
-def _settle(future: asyncio.Future[bool], answer: bool | StoreError) -> None:
+def _settle(future: asyncio.Future[bool], answer: bool | BaseException) -> None:
     if future.done():  # cancelled meanwhile
         return
-    if isinstance(answer, StoreError):
+    if isinstance(answer, BaseException):
         future.set_exception(answer)
     else:
         future.set_result(answer)

@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 from collections import deque
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ferrule.bridges.mcp.transport.messages import LARGEST, Note, read_message
@@ -302,14 +303,15 @@ def _leave() -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[LiveConnection]] = {}
     for connection, loop in live.items():
         by_loop.setdefault(loop, []).append(connection)
-    done = [asyncio.run_coroutine_threadsafe(_close(each), loop) for loop, each in by_loop.items() if loop.is_running()]
-    for each in done:
-        try:
-            each.result(_EXIT_S)
-        except TimeoutError:
-            each.cancel()
+    closing = [asyncio.run_coroutine_threadsafe(_close(each), loop) for loop, each in by_loop.items() if loop.is_running()]
+    wait(closing, _EXIT_S)
     for connection in live:
         connection.kill_now()
+    wait(
+        closing, _KILL_AFTER_S
+    )  # the loop collects the killed children: where init does not, as in many containers, they would stay zombies
+    for each in closing:
+        each.cancel()
 
 
 async def _close(connections: list[LiveConnection]) -> None:
