@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from typing import Any, assert_type
 
 from ferrule import (
     CallFinished,
+    CallRefused,
     CallStarted,
     Event,
+    EventStream,
     LoweredSchema,
     MCPCall,
     RunFinished,
     SchemaLoss,
     TextDelta,
+    ToolCall,
     ToolResult,
     current_mcp_call,
     is_cancelled,
@@ -37,9 +40,20 @@ def what_must_check(event: Event) -> str:
             assert_type(result, ToolResult)
         case RunFinished(error=error):
             assert_type(error, BaseException | None)
+        case CallRefused(call=call, result=result):
+            assert_type(call, ToolCall)
+            assert_type(result, ToolResult)
+    assert_type((event.type, event.path, event.depth, event.number, event.at), tuple[str, str, int, int, float])
+    assert_type(event.as_json(), dict[str, Any])
     return event.run_id
+
+
+async def what_readers_get(stream: EventStream) -> None:
+    async for event in stream.follow(after=3):
+        assert_type(event, Event)
 
 
 def what_must_not() -> None:
     lower_schema({"type": "object"}, "openai")  # type: ignore[arg-type]
     TextDelta("c1")  # type: ignore[call-arg]
+    TextDelta("c1", "t").type = "other"  # type: ignore[misc]

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
@@ -40,12 +41,16 @@ class Observers:
 
     __slots__ = ("depth", "each", "lock", "numbers", "parent_id", "path", "prefix", "run_id")
 
-    def __init__(self, each: Iterable[Any], *, run_id: str, name: str = "", outer: Any = None) -> None:
-        """`outer` is the tool call that started the run of the program `name`: the run's places are below the call's."""
+    def __init__(self, each: Iterable[Any], *, run_id: str, name: str = "", outer: Any = None, earlier: Observers | None = None) -> None:
+        """`outer` is the tool call that started the run of the program `name`: the run's places are below the call's.
+
+        `earlier` are those of the execution before this one: the numbers go on.
+        """
         around: Observers | None = outer.tell if outer is not None and isinstance(outer.tell, Observers) else None
         self.each = tuple(_observer(one) for one in each)
         self.lock = around.lock if around is not None else threading.RLock()  # tools of one turn report from several threads
-        self.numbers = around.numbers if around is not None else count()
+        known = around or earlier
+        self.numbers = known.numbers if known is not None else count()
         self.prefix = f"{around.path}/{name}/" if around is not None else ""
         self.path = self.prefix.removesuffix("/")
         self.depth = around.depth + 1 if around is not None else 0
@@ -124,6 +129,55 @@ class _Hooks:
 def _program_id(event: events.Event) -> str:
     """The id of a run, or of a program inside one: the same at its start and at its end."""
     return f"{event.run_id}/{event.path}" if event.path else event.run_id
+
+
+class EventLog:
+    """An observer that keeps the events of a run, for all who follow it."""
+
+    def __init__(self, take: Observer, earlier: Iterable[events.Event]) -> None:
+        import asyncio
+
+        self._take = take
+        self.events: list[events.Event] = list(earlier)
+        self.changed = asyncio.Event()
+        """Set, and replaced by another one, when there are new events."""
+        self.is_over = False
+        self.error: BaseException | None = None
+        self._wake = from_any_thread(self._change)
+
+    def __call__(self, event: events.Event) -> None:
+        """Keep an event, at once and in its own thread: so the order is that of the numbers."""
+        self._take(event)
+        self.events.append(event)
+        self._wake(event)
+
+    def _change(self, _: object = None) -> None:
+        import asyncio
+
+        before, self.changed = self.changed, asyncio.Event()
+        before.set()
+
+    def end(self, task: asyncio.Task[None]) -> None:
+        """The task of the run has ended."""
+        self.error = None if task.cancelled() else task.exception()
+        self.is_over = True
+        self._change()
+
+
+def from_any_thread(put: Callable[[events.Event], None]) -> Callable[[events.Event], None]:
+    """Make `put` thread-safe: sync tools report progress from worker threads, but only the loop's thread may use an asyncio queue."""
+    import asyncio
+
+    loop, home = asyncio.get_running_loop(), threading.get_ident()
+
+    def tell(event: events.Event) -> None:
+        if threading.get_ident() == home:
+            put(event)
+        else:
+            with suppress(RuntimeError):  # the loop is closed: no listener is left
+                loop.call_soon_threadsafe(put, event)
+
+    return tell
 
 
 class Execution(Changing):

@@ -7,9 +7,11 @@ Leaving the iteration or the `with` block early cancels the run; its journal kee
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import copy_context
+from operator import attrgetter
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +20,7 @@ from ferrule.adapters.render import without_none
 from ferrule.concurrency.offload import Aside, inherit_loop_wait, is_awaited_by_loop
 from ferrule.errors import RunCancelledError, RunError
 from ferrule.runs.driver.execution import aexecute, execute
-from ferrule.runs.observers import Execution
+from ferrule.runs.observers import EventLog, Execution, from_any_thread
 from ferrule.values.run import event as events
 from ferrule.values.run.outcome import Prediction
 from ferrule.values.signatures.fields import adapter_of
@@ -27,7 +29,7 @@ from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from pydantic import TypeAdapter
 
@@ -50,7 +52,9 @@ class EventStream(Typed[S]):
         self._thread: threading.Thread | None = None
         """The thread of the run, if iterated with `for`."""
         self._task: asyncio.Task[None] | None = None
-        """The task of the run, if iterated with `async for`."""
+        """The task of the run, if iterated with `async for`, or followed."""
+        self._log: EventLog | None = None
+        """The events so far, if followed."""
 
     @property
     def prediction(self) -> Prediction[S]:
@@ -174,7 +178,7 @@ class EventStream(Typed[S]):
 
         self._claim()
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        task = asyncio.create_task(aexecute(self.run, observers=(_from_any_thread(queue.put_nowait),), wants_deltas=True))
+        task = asyncio.create_task(aexecute(self.run, observers=(from_any_thread(queue.put_nowait),), wants_deltas=True))
         task.add_done_callback(lambda _: queue.put_nowait(None))
         self._task = task
         try:
@@ -187,6 +191,34 @@ class EventStream(Typed[S]):
             raise error
         with callers_frames:
             self._raise_failure()
+
+    async def follow(self, *, after: int = -1) -> AsyncIterator[Event]:
+        """The events with a `number` above `after`: first those so far, then each as it comes, until the run ends or waits.
+
+        For clients that may lose their connection: any number of readers follow at once, and leaving cancels nothing (`aclose()` does).
+        The first one starts the run, as a task on this event loop. Its error is in `RunFinished` and not raised. All events stay in
+        memory, also for a later stream of the same run: `EventStream(run).follow(after=...)` goes on with a run that waited.
+        """
+        import asyncio
+
+        if self._log is None:
+            self._claim()
+            earlier = next((each for each in self.run.tell.each if isinstance(each, EventLog)), None) if self.run.tell is not None else None
+            self._log = log = EventLog(self._outputs.take, earlier.events if earlier is not None else ())
+            self._task = asyncio.create_task(aexecute(self.run, observers=(log,), wants_deltas=True))
+            self._task.add_done_callback(log.end)
+        log = self._log
+        at = bisect_right(log.events, after, key=attrgetter("number"))
+        while True:
+            changed, is_over = log.changed, log.is_over
+            for event in log.events[at:]:
+                at += 1
+                yield event
+            if is_over:
+                break
+            await changed.wait()
+        if log.error is not None:  # it could not begin, or was interrupted
+            raise log.error
 
     def _raise_failure(self) -> None:
         # A stream that just ended would hide a failed run; a run that waits for a person did not fail.
@@ -249,22 +281,6 @@ class _PartialOutputs:
         if name not in self._adapters:
             self._adapters[name] = adapter_of(field)
         return self._adapters[name].validate_json(text, experimental_allow_partial="trailing-strings")
-
-
-def _from_any_thread(put: Callable[[Event], None]) -> Callable[[Event], None]:
-    """Make `put` thread-safe: sync tools report progress from worker threads, but only the loop's thread may use an asyncio queue."""
-    import asyncio
-
-    loop, home = asyncio.get_running_loop(), threading.get_ident()
-
-    def tell(event: Event) -> None:
-        if threading.get_ident() == home:
-            put(event)
-        else:
-            with suppress(RuntimeError):  # the loop is closed: no listener is left
-                loop.call_soon_threadsafe(put, event)
-
-    return tell
 
 
 def _is_within(run: Run) -> bool:

@@ -35,7 +35,7 @@ class Event(Changing, kw_only=True):
     depth: int = field(default=0, compare=False, repr=False)
     """How many programs are around the one that the event comes from: 0 for the program that was called."""
     number: int = field(default=0, compare=False, repr=False)
-    """Counts the events of one execution of the run, from 0."""
+    """Counts the events of a run, from 0, as long as its `Run` is in memory; one that is loaded from a store counts anew."""
 
     @property
     def type(self) -> str:

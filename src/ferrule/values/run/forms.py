@@ -28,7 +28,7 @@ def form_of(value: Any) -> Any:
     """Any value of an event as JSON data. What only this process can use (tools' values, providers' own answers) is left out."""
     if isinstance(value, BaseException):
         return error_facts(value)
-    make = _FORMS.get(cast("type", type(value)))
+    make = _FORMS.get(type(value))  # pyright: ignore[reportUnknownArgumentType]  of any value
     return make(value) if make is not None else _drawn(read_marked(jsonable(marked_parts(value))))
 
 
