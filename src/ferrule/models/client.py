@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary, ref
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.models.http.errors import payload_error, status_error, with_provider
 from ferrule.models.http.sse import event
-from ferrule.models.model import answer_of, as_stream
+from ferrule.models.model import TurnsLM, answer_of, as_stream
 from ferrule.models.providers import PROVIDERS, Provider, capabilities_of, check_settings
-from ferrule.models.turns import Turns, TurnsLM
+from ferrule.models.turns import Turns
 from ferrule.models.wires.wire import assembly, body_of, wire
 from ferrule.values.conversation.thoughts import split_thoughts
 from ferrule.values.record import Record

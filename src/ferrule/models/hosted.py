@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule.errors import ConfigurationError, LMError, UnavailableError
+from ferrule.models.model import TurnsLM
 from ferrule.models.providers import Concealed, address, capabilities_of, check_settings, check_spelling, choose, key_for
-from ferrule.models.turns import Turns, TurnsLM
+from ferrule.models.turns import Turns
 from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.conversation.thoughts import split_thoughts
 from ferrule.values.record import replace

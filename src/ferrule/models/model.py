@@ -1,8 +1,9 @@
-"""Language models: the protocol `Model`, the base class `BaseLM`, and `as_model`, which adapts any object with `complete`."""
+"""Language models: the protocol `Model`, base classes for them, and `as_model`, which adapts any object with `complete`."""
 
 from __future__ import annotations
 
 import copy
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
 from ferrule.errors import BadRequestError, ConfigurationError, RefusalError, shown
@@ -11,8 +12,9 @@ from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.conversation.thoughts import split_thoughts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 
+    from ferrule.models.turns import Turns
     from ferrule.values.conversation.exchange import Delta
 
 
@@ -124,6 +126,68 @@ class BaseLM:
             msg = f"A question is text, found {shown(prompt)}. Use `messages=[...]` for a conversation, `complete` for a `Request`."
             raise ConfigurationError(msg)
         return Request(read_messages(messages), settings={**self.settings, **settings})
+
+
+class TurnsLM(BaseLM):
+    """Base class of models behind a wire: each request is asked as the template wants its turns."""
+
+    _turns: Turns
+
+    def complete(self, request: Request) -> Response:
+        """One answer."""
+        sent = self._turns.of(request) if self._turns.merges else request
+        try:
+            return self._complete(sent)
+        except BadRequestError as error:
+            if not self._turns.learn(error, request, sent):
+                raise
+        return self.complete(request)
+
+    async def acomplete(self, request: Request) -> Response:
+        """One answer, without blocking the loop; cancelling closes the request."""
+        sent = self._turns.of(request) if self._turns.merges else request
+        try:
+            return await self._acomplete(sent)
+        except BadRequestError as error:
+            if not self._turns.learn(error, request, sent):
+                raise
+        return await self.acomplete(request)
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """The answer piece by piece; leaving the loop closes the request."""
+        sent = self._turns.of(request) if self._turns.merges else request
+        try:
+            yield from self._stream(sent)
+        except BadRequestError as error:
+            if not self._turns.learn(error, request, sent):
+                raise
+            yield from self.stream(request)
+
+    async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
+        """The answer piece by piece; leaving the loop and closing the generator, or cancelling, closes the request."""
+        sent = self._turns.of(request) if self._turns.merges else request
+        try:
+            async with aclosing(self._astream(sent)) as items:
+                async for item in items:
+                    yield item
+        except BadRequestError as error:
+            if not self._turns.learn(error, request, sent):
+                raise
+            async with aclosing(self.astream(request)) as items:
+                async for item in items:
+                    yield item
+
+    def _complete(self, request: Request) -> Response:
+        raise NotImplementedError
+
+    async def _acomplete(self, request: Request) -> Response:
+        raise NotImplementedError
+
+    def _stream(self, request: Request) -> Iterator[Delta | Response]:
+        raise NotImplementedError
+
+    def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
+        raise NotImplementedError
 
 
 def as_stream(response: Response) -> Iterator[Delta | Response]:

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import logging
 import re
-from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from ferrule.errors import BadRequestError
-from ferrule.models.model import BaseLM
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Iterator
+    from collections.abc import Iterable
 
+    from ferrule.errors import BadRequestError
     from ferrule.values.content.parts import Content
-    from ferrule.values.conversation.exchange import Delta, Request, Response
+    from ferrule.values.conversation.exchange import Request
 
 _log = logging.getLogger("ferrule.models")
 # As templates (Gemma, Llama, Mistral), vLLM, llama.cpp, Anthropic on Bedrock, Perplexity and DeepSeek word it.
@@ -46,11 +44,11 @@ class Turns:
         self.merges = False
         """Whether adjacent messages of one role are merged."""
         self.folds = False
-        """Whether the system message becomes the beginning of the first user message."""
+        """Whether the system message becomes the beginning of the first user message; then `merges` is set, too."""
 
     def of(self, request: Request) -> Request:
         """The request as the template wants it."""
-        return request.following(Messages(self._turns(request.messages))) if self.merges or self.folds else request
+        return request.following(Messages(self._turns(request.messages))) if self.merges else request
 
     def learn(self, error: BadRequestError, request: Request, sent: Request) -> bool:
         """Whether the request, sent in another form, may be taken now."""
@@ -84,65 +82,3 @@ def _joined(first: Content, second: Content) -> Content:
     from ferrule.values.content.parts import Text
 
     return tuple([part for each in (first, second) for part in ((Text(text=each),) if isinstance(each, str) else each)])
-
-
-class TurnsLM(BaseLM):
-    """Base class of models behind a wire: each request is asked as the template wants its turns."""
-
-    _turns: Turns
-
-    def complete(self, request: Request) -> Response:
-        """One answer."""
-        sent = self._turns.of(request)
-        try:
-            return self._complete(sent)
-        except BadRequestError as error:
-            if not self._turns.learn(error, request, sent):
-                raise
-        return self.complete(request)
-
-    async def acomplete(self, request: Request) -> Response:
-        """One answer, without blocking the loop; cancelling closes the request."""
-        sent = self._turns.of(request)
-        try:
-            return await self._acomplete(sent)
-        except BadRequestError as error:
-            if not self._turns.learn(error, request, sent):
-                raise
-        return await self.acomplete(request)
-
-    def stream(self, request: Request) -> Iterator[Delta | Response]:
-        """The answer piece by piece; leaving the loop closes the request."""
-        sent = self._turns.of(request)
-        try:
-            yield from self._stream(sent)
-        except BadRequestError as error:
-            if not self._turns.learn(error, request, sent):
-                raise
-            yield from self.stream(request)
-
-    async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
-        """The answer piece by piece; leaving the loop and closing the generator, or cancelling, closes the request."""
-        sent = self._turns.of(request)
-        try:
-            async with aclosing(self._astream(sent)) as items:
-                async for item in items:
-                    yield item
-        except BadRequestError as error:
-            if not self._turns.learn(error, request, sent):
-                raise
-            async with aclosing(self.astream(request)) as items:
-                async for item in items:
-                    yield item
-
-    def _complete(self, request: Request) -> Response:
-        raise NotImplementedError
-
-    async def _acomplete(self, request: Request) -> Response:
-        raise NotImplementedError
-
-    def _stream(self, request: Request) -> Iterator[Delta | Response]:
-        raise NotImplementedError
-
-    def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
-        raise NotImplementedError

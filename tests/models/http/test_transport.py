@@ -29,7 +29,7 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.hosted import LM
-from ferrule.models.http import exchange
+from ferrule.models.http import retries
 from ferrule.models.http import transport as http
 from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.transport import HTTPTransport
@@ -219,12 +219,12 @@ def test_who_asks_for_too_much_patience_is_not_waited_for(ask):
 
 def test_retry_after_is_honoured_with_a_little_jitter():
     """L4."""
-    error = http._RetryableError(RateLimitError("x", retry_after_s=20))
-    waits = {http.wait_s(error) for _ in range(50)}
+    error = retries.RetryableError(RateLimitError("x", retry_after_s=20))
+    waits = {retries.wait_s(error) for _ in range(50)}
     assert len(waits) > 1
     assert all(20 <= wait <= 22 for wait in waits)
-    assert http.wait_s(http._RetryableError(UnavailableError("x"))) is True
-    assert http.wait_s(ValueError()) is False
+    assert retries.wait_s(retries.RetryableError(UnavailableError("x"))) is True
+    assert retries.wait_s(ValueError()) is False
 
 
 def test_a_server_that_is_down_is_unavailable():
@@ -256,7 +256,7 @@ def test_a_server_that_is_down_is_named_with_what_to_do(ask):
 def test_a_connection_that_comes_too_late_names_its_limit():
     """Ours."""
     transport = HTTPTransport("http://x/v1", provider="x", timeouts=Timeouts(connect_s=3), max_retries=0)
-    with pytest.raises(http._RetryableError) as caught, transport._translated(None):
+    with pytest.raises(retries.RetryableError) as caught, transport._translated(None):
         raise httpx2.ConnectTimeout("")
     assert "ConnectTimeout (`connect_timeout_s` is 3)" in str(caught.value.error)
 
@@ -369,7 +369,7 @@ def test_the_total_is_counted_for_each_attempt(ask, monkeypatch):
         waited_s[0] += 100  # all clocks here move as they would in such a wait
         return real_wait(error)
 
-    real_wait = http.wait_s
+    real_wait = retries.wait_s
     monkeypatch.setattr(http, "wait_s", wait_s)
     monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + waited_s[0]))
     with raw_server(reply("{}", "429 x", retry_after="1"), reply()) as server:
@@ -401,7 +401,7 @@ def test_a_stream_that_is_left_open_bounds_no_other_request_of_its_thread():
     with raw_server(begin(STREAM[:60], say_nothing), reply()) as server:
         stream = lm_at(server, timeout_s=5).stream(ASKED)
         next(stream)
-        assert exchange._reading.deadline == exchange.NEVER
+        assert http._reading.deadline == http._NEVER
         assert lm_at(server, timeout_s=None).complete(ASKED).text == "hello"
         stream.close()
 

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-import random
+import threading
 import time
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ferrule.errors import BadRequestError, ConfigurationError, LMError, UnavailableError, shown
+from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.errors import add_advice, redact_error, redact_key, status_error
-from ferrule.models.http.exchange import NEVER, Trace, check_time, reading_until
+from ferrule.models.http.retries import LONGEST_WAIT_S, RetryableError, aretry, retry
 from ferrule.models.providers import Concealed, public
 
 if TYPE_CHECKING:
@@ -25,26 +26,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LONGEST_WAIT_S = 60.0
-"""A provider that asks for a longer wait is not tried again; the error says how long the wait would be."""
 _SIDE_TIMEOUT_S = 5.0
 _DEFAULT_TIMEOUTS = Timeouts()
-_BACKOFF: Mapping[str, Any] = {"timeout": None, "wait_initial": 0.5, "wait_max": 20.0, "wait_jitter": 0.5}
+_NEVER = float("inf")
+_NEW_STREAM = (".connect_tcp.complete", ".start_tls.complete")
+"""The events of httpcore2 that bring a new stream."""
+_NOT_STALE = (".connect_tcp.started", ".receive_response_headers.complete")
 _NOT_REACHED = "Is the server running, and can this machine reach it? `base_url=` names another address."
 _BROKE_OFF = "The answer broke off in the middle: ask again. If it happens often, look at the server's log."
 _TOO_LATE = "Is the server stuck? If it is only slow, allow more time: `LM(..., read_timeout_s=..., timeout_s=...)`."
 _NO_HTTP = "Is there a model server at this address? `base_url=` names another one."
-
-
-class _RetryableError(Exception):
-    """An attempt failed, and another may succeed."""
-
-    def __init__(self, error: LMError) -> None:
-        self.error = error
-        super().__init__(error)
-
-    def __repr__(self) -> str:
-        return repr(self.error)
 
 
 class HTTPTransport:
@@ -157,7 +148,7 @@ class HTTPTransport:
             async def pieces() -> AsyncIterator[bytes]:
                 with self._translated(key, may_retry=False):
                     async for piece in response.aiter_bytes():
-                        check_time(deadline)
+                        _check_time(deadline)
                         yield piece
 
             response, deadline = await self._with_retries_async(attempt)
@@ -191,7 +182,7 @@ class HTTPTransport:
     # -- one attempt --------------------------------------------------------------------------------------------
 
     def _open(self, body: bytes, auth: Mapping[str, str], key: str | None, deadline: float, *, stream: bool) -> httpx2.Response:
-        with reading_until(deadline):
+        with _reading_until(deadline):
             response = self._send(body, auth, stream=stream)
         try:
             if not response.is_success:
@@ -205,7 +196,7 @@ class HTTPTransport:
         """An answer, its body to come. The request is sent once more if its connection was closed: servers close idle ones at any time."""
         from httpx2 import NetworkError, RemoteProtocolError
 
-        client, trace = self._clients.of_threads(), Trace()
+        client, trace = self._clients.of_threads(), _Trace()
         try:
             return client.send(self._request(body, auth, trace.of_thread, stream=stream), stream=True)
         except (NetworkError, RemoteProtocolError):
@@ -217,7 +208,7 @@ class HTTPTransport:
         """`_send` without blocking the loop; the body is to come only if `stream`."""
         from httpx2 import NetworkError, RemoteProtocolError
 
-        trace = Trace()
+        trace = _Trace()
         try:
             return await client.send(self._request(body, auth, trace.of_loop, stream=stream), stream=stream)
         except (NetworkError, RemoteProtocolError):
@@ -232,16 +223,16 @@ class HTTPTransport:
         return Request("POST", url, headers={**auth, **self._headers}, content=body, extensions={"trace": trace})
 
     def _deadline(self) -> float:
-        return NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s
+        return _NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s
 
     def _pieces(self, response: httpx2.Response, deadline: float) -> Iterator[bytes]:
         pieces = response.iter_bytes()
         while True:
-            with reading_until(deadline):  # not around the `yield`: meanwhile the thread may send another request
+            with _reading_until(deadline):  # not around the `yield`: meanwhile the thread may send another request
                 piece = next(pieces, None)
             if piece is None:
                 return
-            check_time(deadline)
+            _check_time(deadline)
             yield piece
 
     def _check(self, response: httpx2.Response, body: bytes, key: str | None) -> None:
@@ -250,8 +241,8 @@ class HTTPTransport:
             return
         error, may_pass = status_error(response.status_code, response.headers, body, provider=self.provider, secret=key)
         add_advice(error, self.asked(key))
-        if may_pass and (error.retry_after_s or 0.0) <= _LONGEST_WAIT_S:
-            raise _RetryableError(error)
+        if may_pass and (error.retry_after_s or 0.0) <= LONGEST_WAIT_S:
+            raise RetryableError(error)
         raise error
 
     @contextmanager
@@ -267,7 +258,7 @@ class HTTPTransport:
             words = redact_key(str(broken) or type(broken).__name__, key)
             error = UnavailableError(f"the connection failed: {words}{limit}", provider=self.provider)
             add_advice(error, _NOT_REACHED if may_retry else _BROKE_OFF, self.asked(key))
-            raise (_RetryableError(error) if may_retry else error) from broken
+            raise (RetryableError(error) if may_retry else error) from broken
         except (httpx2.TimeoutException, TimeoutError) as late:
             limits = self.timeouts
             msg = f"no answer in time (`read_timeout_s` is {limits.read_s}, `timeout_s` is {limits.total_s})"
@@ -280,70 +271,77 @@ class HTTPTransport:
     # -- retries ------------------------------------------------------------------------------------------------
 
     def _with_retries(self, attempt: Callable[[], T]) -> T:
-        with _Attempts(self.max_retries) as attempts:
-            try:
-                return attempt()
-            except _RetryableError as error:
-                backoff = attempts.after(error)
-            for number in backoff:
-                with number:
-                    attempts.begin(number.num)
-                    return attempt()
-        raise AssertionError  # the last attempt returns or raises
+        try:
+            return attempt()
+        except RetryableError as error:
+            first = error
+        return retry(attempt, first, self.max_retries)
 
     async def _with_retries_async(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        with _Attempts(self.max_retries) as attempts:
-            try:
-                return await attempt()
-            except _RetryableError as error:
-                backoff = attempts.after(error)
-            async for number in backoff:
-                with number:
-                    attempts.begin(number.num)
-                    return await attempt()
-        raise AssertionError  # the last attempt returns or raises
+        try:
+            return await attempt()
+        except RetryableError as error:
+            first = error
+        return await aretry(attempt, first, self.max_retries)
 
 
-class _Attempts:
-    """Counts the attempts of one request; where the last one fails, raises its `LMError` and says how often it was tried."""
+class _Trace:
+    """The `trace` of one request: whether it may be sent again; and until when sync code reads.
 
-    def __init__(self, max_retries: int) -> None:
-        self._max_retries = max_retries
-        self._made = 1
-        self._first: _RetryableError | None = None
+    `httpx2` bounds the wait for each read, not the number of reads. So each new connection learns from the request that opened it to
+    wait no longer than until the deadline of the thread that reads. Async code has `asyncio.timeout`.
+    """
 
-    def after(self, first: _RetryableError) -> Any:
-        """Stamina's attempts after the first one failed, which was made without it."""
-        if self._max_retries < 1:
-            raise first
-        import logging
+    __slots__ = ("is_stale",)
 
-        import stamina
+    def __init__(self) -> None:
+        self.is_stale = True
+        """Whether a request that failed used an open connection and got no answer: the server had closed that connection."""
 
-        log = logging.getLogger("stamina")
-        if not log.hasHandlers():  # without logging configured, Python would print stamina's notes to stderr
-            log.addHandler(logging.NullHandler())
-        self._first = first
-        return stamina.retry_context(on=wait_s, attempts=self._max_retries + 1, **_BACKOFF)
+    def of_thread(self, event: str, info: Mapping[str, Any]) -> None:
+        """For sync code."""
+        if event.endswith(_NEW_STREAM):
+            stream = info["return_value"]
+            stream.read = partial(_read, stream.read)
+        elif event.endswith(_NOT_STALE):
+            self.is_stale = False
 
-    def begin(self, number: int) -> None:
-        """Count an attempt; the first raises its error again, so that stamina waits as after any other."""
-        self._made = number
-        if number == 1 and self._first is not None:
-            raise self._first
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, _RetryableError):
-            times = "once" if self._made == 1 else f"{self._made} times"
-            raise add_advice(error.error, f"Tried {times} (`max_retries` is {self._max_retries}).") from error.__cause__
+    async def of_loop(self, event: str, info: Mapping[str, Any]) -> None:
+        """For async code."""
+        del info
+        if event.endswith(_NOT_STALE):
+            self.is_stale = False
 
 
-def wait_s(error: BaseException) -> bool | float:
-    """How long to wait before the next attempt: what the provider asked for and up to a tenth more; True for stamina's own backoff."""
-    if not isinstance(error, _RetryableError):
-        return False
-    asked = error.error.retry_after_s
-    return True if asked is None else asked * (1 + random.random() / 10)  # noqa: S311  spreads clients out, guards nothing
+class _Reading(threading.local):
+    """The deadline of this thread: `httpx2` does a sync exchange in the thread that asks."""
+
+    deadline = _NEVER
+
+
+_reading = _Reading()
+
+
+def _check_time(deadline: float) -> None:
+    """Raise `TimeoutError` after the deadline."""
+    if time.monotonic() > deadline:
+        raise TimeoutError
+
+
+@contextmanager
+def _reading_until(deadline: float) -> Generator[None]:
+    """Bound all reads of this thread in the block by the deadline."""
+    before, _reading.deadline = _reading.deadline, deadline
+    try:
+        yield
+    finally:
+        _reading.deadline = before
+
+
+def _read(read: Callable[..., bytes], max_bytes: int, timeout: float | None = None) -> bytes:
+    deadline = _reading.deadline
+    if deadline == _NEVER:
+        return read(max_bytes, timeout=timeout)
+    _check_time(deadline)
+    left_s = max(deadline - time.monotonic(), 0.001)  # a timeout of 0 means no wait at all, which is another error
+    return read(max_bytes, timeout=left_s if timeout is None else min(timeout, left_s))

@@ -1,0 +1,97 @@
+"""The attempts after one that failed: when each is made, and how often a request was tried in the end.
+
+The first attempt is made without this module. `stamina` is imported with the first retry.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ferrule.models.http.errors import add_advice
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from ferrule.errors import LMError
+
+T = TypeVar("T")
+
+LONGEST_WAIT_S = 60.0
+"""A provider that asks for a longer wait is not tried again; the error says how long the wait would be."""
+_BACKOFF: Mapping[str, Any] = {"timeout": None, "wait_initial": 0.5, "wait_max": 20.0, "wait_jitter": 0.5}
+
+
+class RetryableError(Exception):
+    """An attempt failed, and another may succeed."""
+
+    def __init__(self, error: LMError) -> None:
+        self.error = error
+        super().__init__(error)
+
+    def __repr__(self) -> str:
+        return repr(self.error)
+
+
+def retry(attempt: Callable[[], T], first: RetryableError, max_retries: int) -> T:
+    """Attempt again, at most `max_retries` times. Raises the `LMError` of the last attempt."""
+    with _Attempts(first, max_retries) as attempts:
+        for number in attempts.backoff():
+            with number:
+                attempts.begin(number.num)
+                return attempt()
+    raise AssertionError  # the last attempt returns or raises
+
+
+async def aretry(attempt: Callable[[], Awaitable[T]], first: RetryableError, max_retries: int) -> T:
+    """`retry` on an event loop."""
+    with _Attempts(first, max_retries) as attempts:
+        async for number in attempts.backoff():
+            with number:
+                attempts.begin(number.num)
+                return await attempt()
+    raise AssertionError  # the last attempt returns or raises
+
+
+class _Attempts:
+    """Counts the attempts of one request; where the last one fails, raises its `LMError` and says how often it was tried."""
+
+    def __init__(self, first: RetryableError, max_retries: int) -> None:
+        self._first = first
+        self._max_retries = max_retries
+        self._made = 1
+
+    def backoff(self) -> Any:
+        """Stamina's attempts, of which the first was made already."""
+        if self._max_retries < 1:
+            raise self._first
+        import logging
+
+        import stamina
+
+        log = logging.getLogger("stamina")
+        if not log.hasHandlers():  # without logging configured, Python would print stamina's notes to stderr
+            log.addHandler(logging.NullHandler())
+        return stamina.retry_context(on=wait_s, attempts=self._max_retries + 1, **_BACKOFF)
+
+    def begin(self, number: int) -> None:
+        """Count an attempt; the first raises its error again, so that stamina waits as after any other."""
+        self._made = number
+        if number == 1:
+            raise self._first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RetryableError):
+            times = "once" if self._made == 1 else f"{self._made} times"
+            raise add_advice(error.error, f"Tried {times} (`max_retries` is {self._max_retries}).") from error.__cause__
+
+
+def wait_s(error: BaseException) -> bool | float:
+    """How long to wait before the next attempt: what the provider asked for and up to a tenth more; True for stamina's own backoff."""
+    if not isinstance(error, RetryableError):
+        return False
+    asked = error.error.retry_after_s
+    return True if asked is None else asked * (1 + random.random() / 10)  # noqa: S311  spreads clients out, guards nothing
