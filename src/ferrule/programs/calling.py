@@ -81,13 +81,17 @@ class Bound(Typed[S, D]):
 
     def __call__(self, *, deps: D | None = None) -> Prediction[S]:
         """Run to the end and return the prediction. See `Module.__call__`."""
+        from ferrule.runs.run import call_program
+
         with callers_frames:
-            return call(self.program, self.args, self.inputs, deps)
+            return call_program(self.program, self.args, self.inputs, deps)
 
     async def acall(self, *, deps: D | None = None) -> Prediction[S]:
         """`__call__` on an event loop."""
+        from ferrule.runs.run import acall_program
+
         with callers_frames:
-            return await acall(self.program, self.args, self.inputs, deps)
+            return await acall_program(self.program, self.args, self.inputs, deps)
 
     def start(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None) -> Run[S]:
         """See `Module.start`."""
@@ -133,17 +137,3 @@ def _has_input(program: Any, name: str) -> bool:
     fields = getattr(getattr(program, "signature", None), "input_fields", ())
     written = program.flow if program.is_flow else program.aforward if program.is_only_async else program.forward
     return name in fields or name in inspect.signature(written).parameters
-
-
-def call(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None) -> Any:
-    """Execute a program and return its result."""
-    from ferrule.runs.run import call_program
-
-    return call_program(program, args, inputs, deps)
-
-
-async def acall(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None) -> Any:
-    """`call` on an event loop."""
-    from ferrule.runs.run import acall_program
-
-    return await acall_program(program, args, inputs, deps)

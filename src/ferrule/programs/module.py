@@ -11,8 +11,8 @@ import copy
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule.errors import ConfigurationError
-from ferrule.programs.calling import Bound, ProgramTypes, acall, call, take_deps, typed_call
-from ferrule.values.tracebacks import callers_frames
+from ferrule.programs.calling import Bound, ProgramTypes, take_deps, typed_call
+from ferrule.values.tracebacks import callers_frames, trim
 from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
@@ -63,11 +63,15 @@ class Module(ProgramTypes[S, D, P]):
 
     def forward(self, /, *args: Any, **inputs: Any) -> Any:
         """The program in plain Python. If the program is a flow, this runs it."""
-        return call(self._as_flow(), args, inputs)
+        from ferrule.runs.run import call_program
+
+        return call_program(self._as_flow(), args, inputs)
 
     async def aforward(self, /, *args: Any, **inputs: Any) -> Any:
         """`forward` on an event loop."""
-        return await acall(self._as_flow(), args, inputs)
+        from ferrule.runs.run import acall_program
+
+        return await acall_program(self._as_flow(), args, inputs)
 
     def _as_flow(self) -> Any:
         if type(self).flow is Module.flow:
@@ -84,24 +88,31 @@ class Module(ProgramTypes[S, D, P]):
         their `Context`; it is never stored. If the program has an input of that name, it is the input: `program.bind(deps=1)(deps=...)`
         passes both. Raises `ConfigurationError` if a tool declares `Context[X]` and `deps` is missing or no `X`.
         """
-        deps = take_deps(self, inputs)
-        with callers_frames:
+        deps = take_deps(self, inputs) if "deps" in inputs else None
+        try:  # `callers_frames`, at no cost
             if "resume_state" in inputs:
                 from ferrule.programs.lifecycle.resume import resume_program
 
                 return resume_program(self, inputs.pop("resume_state"), inputs, deps)
-            return call(self, args, inputs, deps)
+            from ferrule.runs.run import call_program
+
+            return call_program(self, args, inputs, deps)
+        except BaseException as error:
+            trim(error)
+            raise
 
     @typed_call
     async def acall(self, /, *args: Any, **inputs: Any) -> Prediction[S]:
         """`__call__` on an event loop."""
-        deps = take_deps(self, inputs)
+        deps = take_deps(self, inputs) if "deps" in inputs else None
         with callers_frames:
             if "resume_state" in inputs:
                 from ferrule.programs.lifecycle.resume import aresume_program
 
                 return await aresume_program(self, inputs.pop("resume_state"), inputs, deps)
-            return await acall(self, args, inputs, deps)
+            from ferrule.runs.run import acall_program
+
+            return await acall_program(self, args, inputs, deps)
 
     def resume(self, response: Any, state: Any, *, deps: D | None = None) -> Prediction[S]:
         """Resume a run that waits. `response` is "yes", "no", a JSON object of changed arguments, or text for the model.

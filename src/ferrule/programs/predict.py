@@ -12,8 +12,7 @@ from ferrule.errors import (
     SignatureError,
     ToolRetry,
 )
-from ferrule.programs.asking.ask import ask_model, make_asker, validated
-from ferrule.programs.asking.keywords import check_positive, list_demos, split_inputs
+from ferrule.programs.asking.ask import ask_model, check_positive, list_demos, make_asker, split_inputs, validated
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
 from ferrule.programs.module import Module
 from ferrule.programs.with_tools import ask_in_turns, ask_once

@@ -52,7 +52,7 @@ class ReAct(Module[S, D, P]):
         demos: Sequence[Any] | None = None,
         **config: Any,
     ) -> None:
-        from ferrule.programs.asking.keywords import check_positive
+        from ferrule.programs.asking.ask import check_positive
         from ferrule.programs.predict import Predict
         from ferrule.programs.react_loop.agent import check_signature, check_tools, make_extractor
         from ferrule.runs.limits import Limits

@@ -13,9 +13,10 @@ from ferrule.errors import (
     MaxTurnsReachedError,
     ToolCallError,
 )
-from ferrule.programs.asking.ask import Asker, ask_model, calls_in_text, calls_natively, refuses_tools, validated
+from ferrule.programs.asking.ask import Asker, ask_model, calls_natively, validated
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
 from ferrule.programs.asking.native_reader import NativeReader
+from ferrule.programs.asking.refusals import calls_in_text, refuses_tools
 from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import has_changes, use_tools
@@ -89,7 +90,7 @@ def _native_or_text(asker: Asker, wanted: bool | None, make: Callable[..., _With
     try:
         return (yield from conversation.flow())
     except BadRequestError as error:
-        if not native or wanted is not None or conversation.tail or not refuses_tools(asker, error):
+        if not native or wanted is not None or conversation.tail or not refuses_tools(asker.lm, error):
             raise
     return (yield from make(native=False).flow())
 
@@ -230,7 +231,7 @@ class _Turns(_WithTools):
         if response.tool_calls:
             return {_CALLS: response.tool_calls}
         if self.native:
-            calls, rest = calls_in_text(self.asker, response.text, self.toolbox.declarations)
+            calls, rest = calls_in_text(self.asker.lm, response.text, self.toolbox.declarations)
             return {_CALLS: calls, _REST: rest} if calls else adapter.read(self.signature, response, lenient=True)
         try:
             fields = adapter.read(self.signature, response, tools=self.toolbox.declarations)

@@ -22,7 +22,7 @@ from ferrule.tools.execution.consent import consent, needs_person
 from ferrule.tools.execution.run import acall_directly, arun_tool, call_directly, run_tool
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.content.parts import Type
-from ferrule.values.tracebacks import callers_frames
+from ferrule.values.tracebacks import callers_frames, trim
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -271,13 +271,16 @@ class Tool(attributes.ToolAttributes, Type):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run the function. An async tool raises `AsyncToolError`, unless the setting converts it."""
-        with callers_frames:
+        try:  # `callers_frames`, at no cost
             checked = self._ready(args, kwargs)
             if self.mcp is None:
                 return run_tool(self, checked, is_direct=True)
             from ferrule.tools.mcp.tool import plain_value
 
             return plain_value(call_directly(self, checked))
+        except BaseException as error:
+            trim(error)
+            raise
 
     async def acall(self, /, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run the function without blocking the loop: async on it, sync in a thread."""

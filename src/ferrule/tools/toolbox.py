@@ -56,7 +56,7 @@ class Toolbox:
 
     """
 
-    __slots__ = ("_by_name", "_hash", "declarations", "has_remote", "names", "shelf", "tools")
+    __slots__ = ("_by_name", "_hash", "asks_deps", "declarations", "has_remote", "names", "shelf", "tools")
 
     servers: tuple[Any, ...] = ()
     """The MCP servers among the tools; see `LiveToolbox`."""
@@ -95,6 +95,8 @@ class Toolbox:
         self._index(behind)
         self.has_remote: bool = any(tool.mcp is not None for tool in (*behind, *self.tools))
         """Whether a tool in it belongs to an MCP server."""
+        self.asks_deps: bool = any(tool.takes_context or tool.is_program for tool in (*behind, *self.tools))
+        """Whether a tool in it may need the `deps` of the run."""
         self.names: tuple[str, ...] = tuple(tool.name for tool in self.tools)
         """The names of the offered tools, in order."""
         self.declarations = Declarations(tool.declaration for tool in self.tools)

@@ -27,7 +27,7 @@ class _CallersFrames:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         # Python raises the error again with the traceback set here, and does not add the frame of the `with` statement.
-        if isinstance(error, Exception) and os.environ.get(FULL, "0") in {"", "0"}:
+        if error is not None:
             trim(error)
 
 
@@ -35,7 +35,12 @@ callers_frames = _CallersFrames()
 
 
 def trim(error: BaseException) -> None:
-    """Remove the frames of ferrule, and of libraries that ferrule called, from the traceback of an error and of its causes."""
+    """Remove the frames of ferrule, and of libraries that ferrule called, from the traceback of an error and of its causes.
+
+    Interrupts keep theirs.
+    """
+    if not isinstance(error, Exception) or os.environ.get(FULL, "0") not in {"", "0"}:
+        return
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]
     while todo:

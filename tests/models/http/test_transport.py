@@ -370,7 +370,7 @@ def test_the_total_is_counted_for_each_attempt(ask, monkeypatch):
         return real_wait(error)
 
     real_wait = retries.wait_s
-    monkeypatch.setattr(http, "wait_s", wait_s)
+    monkeypatch.setattr(retries, "wait_s", wait_s)
     monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + waited_s[0]))
     with raw_server(reply("{}", "429 x", retry_after="1"), reply()) as server:
         assert ask(lm_at(server, timeout_s=50)).text == "hello"

@@ -4,14 +4,12 @@ import asyncio
 import gc
 import logging
 import re
-from types import SimpleNamespace
-from weakref import WeakValueDictionary
 
 import pytest
 from agent_script import fields, native_step, text_step
 
 from ferrule import AdapterParseError, BadRequestError, BaseLM, Capabilities, Predict, ReAct, Response, ScriptedLM, context, tool
-from ferrule.programs.asking import ask as asking
+from ferrule.programs.asking import refusals
 
 
 @tool
@@ -57,8 +55,8 @@ NARROWER = {
 
 @pytest.fixture(autouse=True)
 def _nothing_remembered(monkeypatch):
-    monkeypatch.setattr(asking, "_warned", set())
-    monkeypatch.setattr(asking, "_refusing", WeakValueDictionary())
+    monkeypatch.setattr(refusals, "_warned", set())
+    refusals._refusing.clear()
 
 
 class Refusing(BaseLM):
@@ -116,9 +114,9 @@ def test_a_run_replays_whether_or_not_its_process_remembers_the_refusal(knows):
             ReAct("question -> answer", [add])(question="1+2?")
         run = ReAct("question -> answer", [add]).start(question="1+2?")
         first = run.prediction
-        asking._refusing.clear()
+        refusals._refusing.clear()
         if knows == "the_second":
-            asking._refusing[id(lm)] = lm
+            refusals._refusing[id(lm)] = lm
         run.status = "failed"
         run.resume()
     assert run.prediction.answer == first.answer
@@ -168,12 +166,12 @@ def test_what_is_remembered_of_refusals_does_not_grow(caplog):
     lm = Refusing("", [])
     for n in range(3):
         lm = Refusing("", [])
-        assert asking.refuses_tools(SimpleNamespace(lm=lm), BadRequestError(REFUSALS["ollama"], request_id=f"req-{n}"))
-        assert len(asking._refusing) == 1
-    assert len(asking._warned) == len(caplog.records) == 1
+        assert refusals.refuses_tools(lm, BadRequestError(REFUSALS["ollama"], request_id=f"req-{n}"))
+        assert len(refusals._refusing) == 1
+    assert len(refusals._warned) == len(caplog.records) == 1
     del lm
     gc.collect()
-    assert not asking._refusing
+    assert not refusals._refusing
 
 
 def test_a_model_that_nothing_can_refer_to_weakly_falls_back_each_time():

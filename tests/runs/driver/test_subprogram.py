@@ -10,7 +10,7 @@ import pytest
 from agent_script import fields, native_step
 
 from ferrule import Limits, Predict, ReAct, ReplayMismatchError, Response, RunCancelledError, ScriptedLM, Tool, context
-from ferrule.runs.driver.subprogram import is_program, recount
+from ferrule.runs.driver.subprogram import recount
 from ferrule.runs.journal.journal import Entry, Journal
 from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run
@@ -58,9 +58,9 @@ def test_a_program_that_ends_before_its_journal_is_a_mismatch_unless_it_failed()
 
 def test_only_a_program_is_gone_into_again() -> None:
     """A10: a function would run a second time."""
-    assert is_program(Predict("a -> b").as_tool("p"))
-    assert not is_program(Tool(lambda: None, "f"))
-    assert not is_program(Tool("declared", "Elsewhere.", None, {"type": "object", "properties": {}}))
+    assert Predict("a -> b").as_tool("p").is_program
+    assert not Tool(lambda: None, "f").is_program
+    assert not Tool("declared", "Elsewhere.", None, {"type": "object", "properties": {}}).is_program
 
 
 def test_what_was_spent_inside_is_counted_again_in_a_replay() -> None:

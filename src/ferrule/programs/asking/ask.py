@@ -1,25 +1,20 @@
 """Asks a model for fields: one call, parsed; an answer that cannot be parsed goes back to the model, then to the fallback adapter.
 
-Here stand also the choices that come before a question: which model, adapter and settings, and whether tools are declared to the model
-(native calls) or listed in the prompt (calls in text).
+Here stands also what comes before a question: the keywords of the program's call, the choice of model, adapter and settings, and whether
+tools are declared to the model (native calls) or listed in the prompt (calls in text).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.adapters.chat import ChatAdapter
+from ferrule.adapters.render import tool_inputs
 from ferrule.errors import AdapterParseError, BadRequestError, ConfigurationError, InputError, RefusalError, ToolCallError, shown
-from ferrule.models.model import BaseLM, as_model
-from ferrule.models.turns import demands_alternation
-from ferrule.programs.asking.keywords import config_of_call
-from ferrule.values.calls.call import ToolCall
-from ferrule.values.calls.text.find import find
+from ferrule.models.model import as_model
+from ferrule.programs.asking.refusals import reminded, warn_of_text
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, FieldReader, Request, Response
 from ferrule.values.record import Record
 from ferrule.values.run import event as events
@@ -27,11 +22,9 @@ from ferrule.values.run.act import Act, CallModel, Conditions, ReadConditions, T
 from ferrule.values.signatures.compiled import InvalidOutputsError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
     from ferrule.adapters.adapter import Adapter
-    from ferrule.errors import LMError
-    from ferrule.values.conversation.exchange import Delta
+    from ferrule.errors import FerruleError
+    from ferrule.tools.toolbox import Toolbox
     from ferrule.values.conversation.message import Messages
     from ferrule.values.signatures.signature import Signature
 
@@ -91,9 +84,8 @@ def make_asker(lm: Any, config: Mapping[str, Any], own: Mapping[str, Any], *, na
     model = as_model(found)
     merged: dict[str, Any] = {**config, **config_of_call(own.get("config"))}
     choice, parallel = merged.pop("tool_choice", None), merged.pop("parallel_tool_calls", None)
-    if native is None and _refusing.get(id(model)) is model:
-        # The choice itself stays: a journal holds the refusal, and must replay in a process that does not remember it.
-        model = _RefusingTools(model)
+    if native is None:
+        model = reminded(model)
     return Asker(model, conditions.adapter or _DEFAULT_ADAPTER, merged, model.capabilities, choice, parallel, conditions)
 
 
@@ -129,7 +121,12 @@ def ask_model(
         act = CallModel(request, asker.lm, make, attempt)
         response = _NO_ANSWER
         try:
-            response = yield from _call(act, adapter)
+            try:
+                response = yield act
+            except BadRequestError as error:
+                if _UNPARSED not in str(error):
+                    raise
+                raise _unparsed(adapter, request) from error
             if is_observed:
                 return (yield from _parse_observed(adapter, signature, request, response, read, attempt)), response
             return _parse(adapter, signature, response, read), response
@@ -143,16 +140,9 @@ def ask_model(
     raise first or AssertionError  # the first: the loop ran at least once and did not return
 
 
-def _call(act: CallModel, adapter: Adapter) -> Generator[Act, Any, Response]:
-    """The answer; raises `AdapterParseError` if the server could not parse what its model wrote."""
-    try:
-        return (yield act)
-    except BadRequestError as error:
-        if _UNPARSED not in str(error):
-            raise
-        problem = "the server could not parse it: it does not have the form in which this model writes calls"
-        code = "invalid_tool_calls" if act.request.tools else "invalid_outputs"
-        raise AdapterParseError(type(adapter).__name__, "", [("", problem)], code=code) from error
+def _unparsed(adapter: Adapter, request: Request) -> AdapterParseError:
+    problem = "the server could not parse it: it does not have the form in which this model writes calls"
+    return AdapterParseError(type(adapter).__name__, "", [("", problem)], code="invalid_tool_calls" if request.tools else "invalid_outputs")
 
 
 def _parse_observed(  # noqa: PLR0917  `_parse`, and what its events say
@@ -199,102 +189,56 @@ def _as_request(made: Any) -> Request:
         raise ToolCallError("invalid_request", msg, raw=made) from error
 
 
-# -- native calls, or calls in text ------------------------------------------------------------------------------
-
-_warned: set[tuple[str, str]] = set()
-_refusing: WeakValueDictionary[int, Any] = WeakValueDictionary()
-"""The models that refused tools, by their `id`: a user's model may not be hashable."""
-_NOUN = r"(?:tool|function)s?(?:[ _-](?:use|usage|calls?|calling))?"
-_TOOLS = rf"(?<![\w.-]){_NOUN}(?![\w\[-]|\.\w)"
-# Compiled when a request is first refused: few programs need it.
-# As Ollama (issue 11131), OpenAI, Groq, vLLM, llama.cpp, OpenRouter, xAI, Gemini, Novita and litellm word it.
-_REFUSAL = (
-    rf"(?:not|n't) support\w*\W+(?:(?:the|any|native|use|using|usage|of|following|param(?:eter)?s?)\W+)*{_TOOLS}"
-    rf"|{_TOOLS}\W{{0,2}}(?: param(?:eter)?s?)?(?: (?:is|are))?(?:n't| currently| not| yet| un)+ ?-?(?:support|enabled|available)"
-    rf"|unsupported (?:param(?:eter)?|field|feature)s?(?:\(s\))?\W+{_TOOLS}"
-    r"|no endpoints found that support tool|--enable-auto-tool-choice|--jinja"
-)
-_ASPECT = r"choice|results?|responses?|outputs?|messages?|search|types?|names?|ids?|schemas?|descriptions?|examples?"
-_NARROWER = (
-    rf"(?:parallel|strict|multiple|forced|nested|streaming|hosted|custom|built-?in)[ _-]{_NOUN}"
-    rf"|(?<![\w-]){_NOUN}[ _-](?:{_ASPECT})|\b(?:in|for|inside|within|with) (?:the )?{_NOUN}|{_NOUN} with strict"
-)
-"""Phrases about one aspect of tool calling. A model may refuse that and yet take tools."""
-
-
 def calls_natively(asker: Asker, wanted: bool | None) -> bool:
     """Whether tools are declared to the model: as the program wants, else by the model's capabilities."""
     if wanted is not None:
         return wanted
     if not asker.capabilities.native_tools:
-        _warn(asker, "its capabilities say that it takes no tool declarations")
+        warn_of_text(asker.lm, "its capabilities say that it takes no tool declarations")
     return asker.capabilities.native_tools
 
 
-def refuses_tools(asker: Asker, error: LMError) -> bool:
-    """Whether the error says that the model takes no tool declarations, whatever its capabilities say. The model is remembered."""
-    if not isinstance(error, BadRequestError):
-        return False
-    words = re.sub(_NARROWER, "…", str(error), flags=re.IGNORECASE)
-    # A template whose roles must alternate has no place for results of tools.
-    if not re.search(_REFUSAL, words, re.IGNORECASE) and not demands_alternation(error):
-        return False
-    with suppress(TypeError):  # a class with `__slots__` may allow no weak references: its models are asked again each time
-        _refusing[id(asker.lm)] = asker.lm
-    _warn(asker, "it refused the declared tools", f" ({error})")
-    return True
+# -- the keywords of a call ---------------------------------------------------------------------------------------
 
 
-class _RefusingTools(BaseLM):
-    """A model that refused tools once: it refuses them again without a request."""
+def split_inputs(
+    signature: type[Signature], inputs: Mapping[str, Any], own: Iterable[str], toolbox: Toolbox
+) -> tuple[dict[str, Any], Mapping[str, Any], Toolbox]:
+    """A call's keywords as the program's own, the inputs, and the tools of this call: `toolbox` and those that inputs declare.
 
-    def __init__(self, lm: Any) -> None:
-        self._lm = lm
-        self.name = str(lm.name)
-        self.capabilities = lm.capabilities
-
-    def complete(self, request: Request) -> Response:
-        return self._for(request).complete(request)
-
-    async def acomplete(self, request: Request) -> Response:
-        return await self._for(request).acomplete(request)
-
-    def stream(self, request: Request) -> Iterator[Delta | Response]:
-        return self._for(request).stream(request)
-
-    def astream(self, request: Request) -> AsyncIterator[Delta | Response]:
-        return self._for(request).astream(request)
-
-    def _for(self, request: Request) -> Any:
-        if request.tools:
-            raise BadRequestError(f"`{self.name}` does not support tools: it said so before, and was not asked again")
-        return self._lm
-
-
-def calls_in_text(asker: Asker, text: str | None, tools: Iterable[Any]) -> tuple[tuple[ToolCall, ...], str]:
-    """The calls of offered tools that a model wrote as text, in the form it was trained on; and the rest of the text.
-
-    A server that does not parse the calls of its model sends them as the text of the answer. A call that the text only quotes is not found.
+    An input field wins over a keyword of its name.
     """
-    found, rest = find(text, tools) if text else ([], "")
-    if found:
-        _log_once(asker, _CALLS_AS_TEXT, "")
-    return tuple([ToolCall.unchecked(**fields) for fields in found]), rest
+    kept = {name: inputs[name] for name in own if name in inputs and name not in signature.input_fields}
+    given = {name: value for name, value in inputs.items() if name not in kept}
+    if tool_inputs(signature):
+        from ferrule.programs.tool_use.inputs import declare_tools  # late: few signatures declare tools
+
+        given, toolbox = declare_tools(signature, given, toolbox)
+    return kept, given, toolbox
 
 
-def _warn(asker: Asker, reason: str, found: str = "") -> None:
-    form = f"%s gets its tools in the text of the prompt: {reason}%s. `native=False` says so from the start, `native=True` insists."
-    _log_once(asker, form, found)
+def check_positive(name: str, value: int) -> int:
+    """The most turns or steps of a run; raises `ConfigurationError` for anything but a whole number of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+        raise ConfigurationError(f"`{name}` must be a whole number of at least 1, found {value!r}.")
+    return value
 
 
-_CALLS_AS_TEXT = "%s wrote its calls as text, and they were read.%s A server that can parse calls may need an option for it."
+def list_demos(demos: Any, error: type[FerruleError]) -> list[Any]:
+    """The demos as a new list, empty for None; raises `error` for anything but an iterable. The adapter checks each demo."""
+    if demos is None:
+        return []
+    is_one = hasattr(demos, "keys")  # a mapping, or one of DSPy's examples
+    if is_one or isinstance(demos, (str, bytes)) or not isinstance(demos, Iterable):
+        msg = f"`demos` takes a list of mappings of fields, found {shown(demos)}.{' Write `[...]` around a single one.' if is_one else ''}"
+        raise error(msg)
+    return list(cast("Iterable[Any]", demos))
 
 
-def _log_once(asker: Asker, form: str, found: str) -> None:
-    """Log a warning once for each model."""
-    name = str(asker.lm.name)
-    if (name, form) not in _warned:
-        import logging  # late: most runs log nothing here
-
-        _warned.add((name, form))
-        logging.getLogger("ferrule.programs").warning(form, name, found)
+def config_of_call(config: Any) -> Mapping[str, Any]:
+    """The settings of one call, empty for None; raises `InputError` for anything but a mapping."""
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping):
+        raise InputError(f"`config` takes a mapping of settings by name, such as `{{'temperature': 0}}`; found {shown(config)}.")
+    return cast("Mapping[str, Any]", config)

@@ -23,10 +23,12 @@ from ferrule.programs.asking.ask import (
     Asker,
     ask_model,
     calls_natively,
+    check_positive,
+    list_demos,
     make_asker,
-    refuses_tools,
+    split_inputs,
 )
-from ferrule.programs.asking.keywords import check_positive, list_demos, split_inputs
+from ferrule.programs.asking.refusals import refuses_tools
 from ferrule.programs.instructions import is_builtin
 from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, with_builtin
 from ferrule.programs.react_loop.modes import Mode, Turn, native_mode, shorten, text_mode
@@ -41,7 +43,7 @@ from ferrule.values.conversation.message import Message
 from ferrule.values.record import Log, Record, replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, Flow, Tell, Within
-from ferrule.values.run.outcome import Step, Trajectory
+from ferrule.values.run.outcome import Prediction, Step, Trajectory
 from ferrule.values.signatures.compiled import InvalidOutputsError
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     # The answer is added as text: no provider accepts a call of `finish` without a result.
     answer = Message("assistant", content_of(asker.adapter.drawn_answer(outputs)))
     messages = loop.request.messages.then(answer)
-    return agent.react.make_prediction(outputs, trajectory=Trajectory(loop.steps), messages=messages, reason=reason)
+    return Prediction.of(outputs, signature=signature, trajectory=Trajectory(loop.steps), messages=messages, reason=reason)
 
 
 def _extract(agent: Agent, asker: Asker, values: Mapping[str, Any], loop: _Loop) -> Generator[Act, Any, dict[str, Any]]:
@@ -212,7 +214,7 @@ class _Loop:
                     raise
             except BadRequestError as error:
                 # The model's capabilities may be wrong: ask once more, with the tools in the text.
-                if self.agent.native or not self.native or not refuses_tools(self.asker, error):
+                if self.agent.native or not self.native or not refuses_tools(self.asker.lm, error):
                     raise
                 self._choose_mode(native=False)
             else:

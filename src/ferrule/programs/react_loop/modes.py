@@ -10,8 +10,8 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ferrule.errors import AdapterParseError
-from ferrule.programs.asking.ask import calls_in_text
 from ferrule.programs.asking.native_reader import NativeReader
+from ferrule.programs.asking.refusals import calls_in_text
 from ferrule.programs.instructions import loop_instructions
 from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention, take_intention, write_intention
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
@@ -127,7 +127,7 @@ class _TextMode(Record):
             if not error.parsed.get("next_tool_name") or "next_tool_args" in unreadable:
                 calls, rest = response.tool_calls, response.text
                 if not calls:
-                    calls, rest = calls_in_text(self.asker, rest, self.toolbox)
+                    calls, rest = calls_in_text(self.asker.lm, rest, self.toolbox)
                 if calls:
                     return {"next_thought": rest or error.parsed.get("next_thought"), _CALLS: calls}
                 raise _without_other_fields(error, self.signature) from error.__cause__
@@ -194,7 +194,7 @@ class _NativeMode(Record):
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         if response.tool_calls or not response.text:
             return {}
-        calls, rest = calls_in_text(self.asker, response.text, self.declarations)
+        calls, rest = calls_in_text(self.asker.lm, response.text, self.declarations)
         if calls:
             return {_CALLS: calls, "text": rest}
         try:

@@ -171,6 +171,7 @@ class _GoneTool(Record):
     says_once: bool = False
     reconcile: None = None
     unknown: str = "ask"
+    is_program: bool = False
     func: None = None
 
     def prepare(self, _args: Any) -> Any:

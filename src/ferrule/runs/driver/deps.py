@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule import settings
 from ferrule.adapters.render import calls_output
-from ferrule.runs.driver.subprogram import is_program
 from ferrule.tools.definition.deps import check_deps
 from ferrule.tools.toolbox import LiveToolbox
 
@@ -14,15 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ferrule.runs.protocols import Program
-    from ferrule.runs.state import RunState
-
-
-def check_run_deps(run: RunState) -> None:
-    """`check_program_deps` of a run. A run that a tool of another run starts without `deps` has those of that run."""
-    outer = settings.scope().call
-    if run.deps is None and outer is not None and outer.frame is not None:
-        run.deps = outer.frame.deps
-    check_program_deps(run.program, run.deps)
 
 
 def check_program_deps(program: Program, deps: Any) -> None:
@@ -40,7 +29,7 @@ def _check(program: Any, deps: Any, seen: set[int]) -> None:
     for tool in _tools(program):
         if tool.takes_context:
             check_deps(tool, deps)
-        elif is_program(tool):
+        elif tool.is_program:
             _check(tool.func.program, deps, seen)
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import StoreError
-from ferrule.runs.driver.deps import check_run_deps
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Execution, Observers
@@ -21,6 +20,8 @@ from ferrule.settings import Scope
 from ferrule.values.run import event as events
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ferrule.runs.observers import CallPlace
     from ferrule.runs.state import RunState
 
@@ -41,9 +42,9 @@ async def aexecute(run: RunState, *, observers: tuple[Any, ...] = (), wants_delt
 
 async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool) -> None:
     run.goes_on()
-    if not is_silent:
-        check_run_deps(run)
     outside = settings.scope()
+    if not is_silent:
+        _check_deps(run, outside.call)
     execution, is_leased = Execution(outside.call), False
     try:
         await _carry(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent, blocks=blocks)
@@ -63,6 +64,18 @@ async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: b
         if not isinstance(error, GeneratorExit):  # that may be raised in any context, by the garbage collector
             settings.restore_scope(outside)
         raise
+
+
+def _check_deps(run: RunState, outer: CallPlace | None) -> None:
+    """Raise `ConfigurationError` if a tool misses its `deps`. A run started by a tool, without `deps`, has those of the tool's run."""
+    if run.deps is None and outer is not None and outer.frame is not None:
+        run.deps = outer.frame.deps
+    find = getattr(run.program, "tool_users", None) if run.program.is_flow else None
+    users: Iterable[Any] = find() if find is not None else ()
+    if any(user.toolbox.servers or user.toolbox.asks_deps for user in users):
+        from ferrule.runs.driver.deps import check_program_deps  # late: most runs have no such tool
+
+        check_program_deps(run.program, run.deps)
 
 
 async def _carry(

@@ -58,14 +58,6 @@ class CutOff(Record):
         return cast("dict[str, Any]", then) if isinstance(then, dict) else {}
 
 
-def begun_entry(run_id: str, slot: str, digest: str, checked: CheckedCall) -> Entry:
-    """The entry that records the start of a call: with its effect, unless `once`, and its key, if the tool receives one."""
-    tool = checked.tool
-    if tool.takes_context or tool.reconcile is not None:
-        return Entry(slot, "begun", digest, {"key": key_of(run_id, slot, tool.name, checked.arguments.shown), "effect": tool.effect})
-    return Entry(slot, "begun", digest, {"effect": tool.effect} if tool.effect != "once" else None)
-
-
 def reconcile_call(run_id: str, left: CutOff) -> CheckedCall | None:
     """The tool's `reconcile=` as a call to run: with the key, then the tool's arguments by name. None if the tool has none."""
     tool = left.checked.tool
@@ -84,6 +76,7 @@ class _Reconciling(Record):
     func: Any
     timeout_s: float | None
     takes_context: bool = False
+    is_program: bool = False
 
 
 async def settle(frame: Frame, left: CutOff, found: ToolResult | None) -> ToolResult | Question | None:

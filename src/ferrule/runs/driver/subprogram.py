@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import CheckedCall
 
 
-def is_program(tool: Any) -> bool:
-    """Whether a tool is a program (`program.as_tool()`): calling it again after a crash repeats nothing, as the journal has its acts."""
-    return getattr(tool.func, "is_program", False) is True
-
-
 def close_frame(frame: Frame, slot: str, inside: Frame, *, failed: bool) -> Entry | None:
     """Close the frame of a program that returned. Returns its spending, to be journalled before the result; None if already journalled."""
     journal = frame.run.journal

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, ToolError
-from ferrule.runs.driver.recovery import CutOff, begun_entry, reconcile_call, settle
+from ferrule.runs.driver.recovery import CutOff, reconcile_call, settle
 from ferrule.runs.driver.subprogram import (
     cannot_wait,
     close_frame,
-    is_program,
     recount,
     refuse,
     refuse_over_limit,
@@ -27,6 +26,7 @@ from ferrule.runs.journal.journal import Entry
 from ferrule.runs.observers import CallPlace, without_traces
 from ferrule.tools.execution.run import arun_call, run_call
 from ferrule.values.calls.call import ToolResult, failure
+from ferrule.values.calls.context import key_of
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import replace
 from ferrule.values.run import event as events
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import CheckedCall, ToolCall
     from ferrule.values.run.act import CallTools
 
-    Live = tuple[int, str, CheckedCall]
+    Live = tuple[int, str, str, CheckedCall]
+    """Its place among the calls, its slot, its digest, and itself."""
 
 
 async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
@@ -51,17 +52,17 @@ async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
         await frame.write(entry)
     waiting = await _settle(frame, left, results, live) if left else {}
     if len(live) == 1 and not waiting:
-        at, slot, checked = live[0]
-        results[at] = await _run(frame, slot, checked)
+        at, slot, digest, checked = live[0]
+        results[at] = await _run(frame, slot, digest, checked)
     elif live or waiting:
         await _run_together(frame, live, results, waiting)
     return results  # pyright: ignore[reportReturnType]  every result is set by now
 
 
 async def _run_together(frame: Frame, live: list[Live], results: list[ToolResult | None], waiting: dict[int, Suspended]) -> None:
-    async def fill(at: int, slot: str, checked: CheckedCall) -> None:
+    async def fill(at: int, slot: str, digest: str, checked: CheckedCall) -> None:
         try:
-            results[at] = await _run(frame, slot, checked)
+            results[at] = await _run(frame, slot, digest, checked)
         except Suspended as asking:  # the others continue: only this one waits
             waiting[at] = asking
 
@@ -78,10 +79,10 @@ def _fill_in_threads(live: list[Live], fill: Callable[[Live], None]) -> None:
         for each in live:
             fill(each)
         return
-    futures = {offload.submit(work): work for work in [partial(fill, each) for each in live if each[2].tool.concurrent]}
+    futures = {offload.submit(work): work for work in [partial(fill, each) for each in live if each[3].tool.concurrent]}
     try:
         for each in live:
-            if not each[2].tool.concurrent:
+            if not each[3].tool.concurrent:
                 fill(each)
         for future, work in futures.items():
             offload.result_or_run(future, work)
@@ -93,34 +94,34 @@ def _fill_in_threads(live: list[Live], fill: Callable[[Live], None]) -> None:
 
 
 async def _fill_in_tasks(
-    frame: Frame, live: list[Live], results: list[ToolResult | None], fill: Callable[[int, str, CheckedCall], Awaitable[None]]
+    frame: Frame, live: list[Live], results: list[ToolResult | None], fill: Callable[[int, str, str, CheckedCall], Awaitable[None]]
 ) -> None:
     import asyncio
 
-    async def task(at: int, slot: str, checked: CheckedCall) -> None:
+    async def task(at: int, slot: str, digest: str, checked: CheckedCall) -> None:
         try:
-            await fill(at, slot, checked)
+            await fill(at, slot, digest, checked)
         except asyncio.CancelledError as error:
             own = asyncio.current_task()
             if own is not None and own.cancelling():
                 raise
             # Raised by the tool itself: this call was not cancelled, but a task group would treat it as done.
             result = failure(checked.call, error)
-            await frame.write(Entry(slot, "result", _digest(checked), result))
+            await frame.write(Entry(slot, "result", digest, result))
             results[at] = _report(frame, slot, checked, result)
 
     async def one_by_one() -> None:
-        for at, slot, checked in live:
-            if not checked.tool.concurrent:
-                await task(at, slot, checked)
+        for each in live:
+            if not each[3].tool.concurrent:
+                await task(*each)
 
     # A `ToolStop` in one call ends the run: the group cancels the other calls and waits for them.
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(one_by_one())
-            for at, slot, checked in live:
-                if checked.tool.concurrent:
-                    group.create_task(task(at, slot, checked))
+            for each in live:
+                if each[3].tool.concurrent:
+                    group.create_task(task(*each))
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
 
@@ -134,10 +135,10 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
     refused: list[Entry] = []
     allowed = len(act.calls) if frame.budget is None else frame.budget.take_calls(len(act.calls))
     for k, checked in enumerate(act.calls):
-        at, digest = f"{slot}.{k}", _digest(checked)
+        at, digest = f"{slot}.{k}", f"{checked.tool.name} {json_text(checked.arguments.shown)}"
         entry = journal.take(at, "result", digest, checked.call.id) if journal.replaying else None
         has_begun = journal.has_begun(at)
-        cut_off = _begun_before(frame, at, digest, checked) if entry is None else ()
+        cut_off = _begun_before(frame, at, digest, checked) if entry is None and (has_begun or journal.kept) else ()
         if entry is None and cut_off and cut_off[-1].kind == "result":  # of an equal call, before the program changed
             refused.append(entry := Entry(at, "result", digest, replace(cut_off[-1].value, call_id=checked.call.id)))
         elif entry is None and k >= allowed:
@@ -146,12 +147,12 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
             refused.append(entry := refuse(at, digest, checked, checked.refused))
         results.append(entry.value if entry is not None else None)
         if entry is not None:
-            if is_program(checked.tool) or journal.has(f"{at}.spent"):
+            if checked.tool.is_program or journal.has(f"{at}.spent"):
                 recount(frame, at)
         elif checked.misfit or cut_off:
             left.append((k, CutOff(at, digest, checked, cut_off)))
         else:
-            live.append((k, at, checked))
+            live.append((k, at, digest, checked))
     frame.live = bool(live or left)
     return results, live, left, refused
 
@@ -159,7 +160,7 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
 def _begun_before(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> tuple[Entry, ...]:
     """The starts of a call that an earlier execution left, or its result or start before a restart dropped it; empty for a new call."""
     journal = frame.run.journal
-    if is_program(checked.tool) and not checked.misfit:
+    if checked.tool.is_program and not checked.misfit:
         found = journal.take_kept(digest) if journal.kept else None
         return (found,) if found is not None and found.kind == "result" else ()
     if (
@@ -188,26 +189,23 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
             await frame.write(Entry(each.slot, "result", each.digest, answer))
             results[at] = _report(frame, each.slot, each.checked, answer)
         elif answer is None:
-            live.append((at, each.slot, each.checked))
+            live.append((at, each.slot, each.digest, each.checked))
         else:
             waiting[at] = Suspended([answer])
     live.sort(key=itemgetter(0))
     return waiting
 
 
-def _digest(checked: CheckedCall) -> str:
-    return f"{checked.tool.name} {json_text(checked.arguments.shown)}"
-
-
-async def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
+async def _run(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> ToolResult:
     if checked.tool.effect == "transactional":
-        return _transact(frame, slot, checked) if frame.blocks else await _transact_in_thread(frame, slot, checked)
+        work = partial(_transact, frame, slot, digest, checked)
+        return work() if frame.blocks else await _in_thread(work)
     inputs = None
     if getattr(checked.tool, "mcp", None) is not None:
         from ferrule.runs.driver.elicitation import open_inputs  # imported late, like `Database` below: few tools need it
 
-        inputs = await open_inputs(frame, slot, _digest(checked), checked)
-    journal, (digest, entry) = frame.run.journal, _claim(frame, slot, checked)
+        inputs = await open_inputs(frame, slot, digest, checked)
+    journal, entry = frame.run.journal, _claim(frame, slot, digest, checked)
     if entry is not None:
         journal.add(entry) if frame.blocks else await journal.aadd(entry)
         _report_start(frame, slot, checked)
@@ -221,12 +219,11 @@ async def _run(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
 async def _perform(
     frame: Frame, slot: str, checked: CheckedCall, *, database: Database | None = None, inputs: Inputs | None = None
 ) -> ToolResult:
-    tell = frame.tell.inside(slot) if frame.tell is not None else None
-    place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
-    inside = frame.tool_frame(slot, checked.tool.name, place) if is_program(checked.tool) else None
+    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
+    inside = frame.tool_frame(slot, checked.tool.name, place) if checked.tool.is_program else None
     blocks = frame.blocks or database is not None  # a transaction has its own thread
     try:
-        call = checked if frame.budget is None or is_program(checked.tool) else frame.budget.with_timeout(checked)
+        call = checked if frame.budget is None or checked.tool.is_program else frame.budget.with_timeout(checked)
         result = _invoke(place, inside, call) if blocks else await _ainvoke(place, inside, call)
         spent = close_frame(frame, slot, inside, failed=result.is_error) if inside is not None else None
         if spent is not None:
@@ -261,12 +258,12 @@ def _scope_of_call(place: CallPlace, inside: Frame | None) -> settings.Scope:
     return settings.Scope(overrides if lm is None else {**overrides, "lm": lm}, inside, place)
 
 
-def _transact(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
+def _transact(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> ToolResult:
     """Commit the tool's writes together with its result; if the tool fails, roll its writes back."""
     from ferrule.runs.driver.transaction import UNDONE, Database, transactions
 
     where = transactions(frame.run, checked.tool)
-    digest, entry = _claim(frame, slot, checked)
+    entry = _claim(frame, slot, digest, checked)
     if entry is not None:
         frame.run.journal.add(entry)
         _report_start(frame, slot, checked)
@@ -301,11 +298,11 @@ class _Undone(Exception):  # noqa: N818  leaves the transaction; never reaches t
         self.result = result
 
 
-async def _transact_in_thread(frame: Frame, slot: str, checked: CheckedCall) -> ToolResult:
+async def _in_thread(transact: Callable[[], ToolResult]) -> ToolResult:
     """Run in a worker thread, since it holds the database. Cancelling waits until it is committed or rolled back, before any retry."""
     import asyncio
 
-    work = asyncio.ensure_future(offload.in_worker_thread(partial(_transact, frame, slot, checked)))
+    work = asyncio.ensure_future(offload.in_worker_thread(transact))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
@@ -315,14 +312,20 @@ async def _transact_in_thread(frame: Frame, slot: str, checked: CheckedCall) -> 
         raise
 
 
-def _claim(frame: Frame, slot: str, checked: CheckedCall) -> tuple[str, Entry | None]:
-    """Claim a call, once per execution; returns its digest and the entry to write before it runs."""
-    digest = _digest(checked)
+def _claim(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry | None:
+    """Claim a call, once per execution. Returns the entry that records its start, to be written before it runs.
+
+    It holds the effect, unless `once`, and the key, if the tool receives one.
+    """
     frame.check()
-    if frame.run.journal.has_begun(slot) and is_program(checked.tool):
-        return digest, None  # the program inside continues where it stopped
+    if checked.tool.is_program and frame.run.journal.has_begun(slot):
+        return None  # the program inside continues where it stopped
     frame.run.journal.dispatch(slot)
-    return digest, begun_entry(frame.run.id, slot, digest, checked)
+    tool = checked.tool
+    if tool.takes_context or tool.reconcile is not None:
+        key = key_of(frame.run.id, slot, tool.name, checked.arguments.shown)
+        return Entry(slot, "begun", digest, {"key": key, "effect": tool.effect})
+    return Entry(slot, "begun", digest, {"effect": tool.effect} if tool.effect != "once" else None)
 
 
 def _report_start(frame: Frame, slot: str, checked: CheckedCall) -> None:

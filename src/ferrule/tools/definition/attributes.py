@@ -71,6 +71,8 @@ class ToolAttributes(Displayed):
         """Whether the run fills a parameter of it: a `Context`, or the caller."""
         deps_type: Any
         """The type of `deps` that it needs: `X` of its `Context[X]`, as text if not known at run time; `Any` if it says nothing."""
+        is_program: bool
+        """Whether it is a program (`program.as_tool()`): calling it again after a crash repeats nothing, as the journal has its acts."""
         _given: ToolDefinition
         _found: FunctionSpec
     else:
@@ -118,6 +120,7 @@ def instance_state(made: ToolDefinition, found: FunctionSpec) -> dict[str, Any]:
     state |= {"desc": made.description, "wire_name": wire, "_given": made, "_found": found, "_checker": None, "_declaration": None}
     state |= {"mcp": made.mcp, "takes_context": bool(found.context) or found.caller}
     state["says_once"] = made.says_effect and made.effect == "once"
+    state["is_program"] = getattr(made.func, "is_program", False) is True
     for each in ("__name__", "__qualname__", "__module__", "__doc__"):
         value = getattr(made.func, each, None)
         if isinstance(value, str):

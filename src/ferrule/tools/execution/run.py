@@ -67,7 +67,7 @@ def _raised(checked: CheckedCall, error: Exception) -> ToolResult:
     if isinstance(error, (ToolStop, ConfirmationRequired, ConfigurationError)):
         raise error
     # A program that is a tool (`as_tool()`) is part of the run, and no model can mend its configuration.
-    if isinstance(error, _OF_THE_RUN) and getattr(checked.tool.func, "is_program", False) is True:
+    if isinstance(error, _OF_THE_RUN) and checked.tool.is_program:
         raise error
     return failure(checked.call, error, is_raised=True)
 
@@ -172,7 +172,7 @@ async def _ainvoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) 
     func, timeout_s = tool.func, tool.timeout_s
     if func is None:
         raise _no_function(tool.name)
-    if getattr(func, "is_program", False) is True:  # has both forms
+    if tool.is_program:  # has both forms
         func = func.acall
     call = partial(func, *arguments.positional, **arguments.named)
     if is_coroutine_function(func):

@@ -223,9 +223,6 @@ class ToolCalls(Type):
     def __hash__(self) -> int:
         return hash(tuple([call.name for call in self.tool_calls]))
 
-    def __bool__(self) -> bool:
-        return bool(self.tool_calls)
-
     def __len__(self) -> int:
         return len(self.tool_calls)
 
@@ -302,6 +299,7 @@ class ToolSpec(Protocol):
     reconcile: Any
     unknown: str
     takes_context: bool
+    is_program: bool
     timeout_s: float | None
     concurrent: bool
     func: Any

@@ -708,23 +708,20 @@ def instances(draw: st.DrawFn, schema: Any, root: Any, depth: int = 0) -> Any:  
     return None
 
 
-def translated(value: Any, schema: Any, root: Any) -> Any:
-    """What a model would write: null for each property that it leaves out."""
+def translated(value: Any, schema: Any, root: Any, likely: int = 0) -> Any:
+    """What a model would write: null for each property that it leaves out; of a tuple's items, each in the form of its own place."""
     if "$ref" in schema:
         return translated(value, find_pointer(schema["$ref"], root), root)
     if "anyOf" in schema:
-        tried = [translated(value, each, root) for each in schema["anyOf"]]
+        branches = sorted(schema["anyOf"], key=lambda each: each not in schema["anyOf"][likely : likely + 1])
+        tried = [translated(value, each, root) for each in branches]
         return next(
-            (
-                found
-                for found, each in zip(tried, schema["anyOf"], strict=True)
-                if Draft202012Validator(root).evolve(schema=each).is_valid(found)
-            ),
+            (found for found, each in zip(tried, branches, strict=True) if Draft202012Validator(root).evolve(schema=each).is_valid(found)),
             value,
         )
     if isinstance(value, list):
         listed = schema.get("prefixItems", [])
-        return [translated(each, listed[i] if i < len(listed) else schema.get("items", {}), root) for i, each in enumerate(value)]
+        return [translated(each, listed[i] if i < len(listed) else schema.get("items", {}), root, i) for i, each in enumerate(value)]
     if isinstance(value, dict):
         properties = schema.get("properties", {})
         nulls = {name: None for name in schema.get("required", ()) if name not in value}
@@ -751,6 +748,15 @@ def places(error: Any, schema: Any) -> list[str]:
 
 BRANCH = "/(any|one)Of/[0-9]+"
 PROPERTY = settings(max_examples=60, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+
+
+def test_each_item_of_a_tuple_comes_back_in_the_form_of_its_own_place() -> None:
+    """Ours: a null may stand for "left out" at one place and be the value at the next."""
+    first = {"type": "object", "properties": {"c": {"type": "string"}}}
+    second = {"type": "object", "properties": {"c": {"const": None}}, "required": ["c"]}
+    schema = {"type": "object", "properties": {"b": {"type": "array", "prefixItems": [first, second], "maxItems": 2}}, "required": ["b"]}
+    lowered = lower_schema(schema, "openai-strict")
+    assert lowered.restored({"b": [{"c": None}, {"c": None}]}) == {"b": [{}, {"c": None}]}
 
 
 @pytest.mark.parametrize("target", TARGETS)

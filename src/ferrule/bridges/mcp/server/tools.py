@@ -77,7 +77,7 @@ def serve_one(thing: Any, name: str | None = None) -> ServedTool:
         tool, output = program_tool(thing, name), _outputs_of(thing)
     else:
         tool = Tool.of(thing)
-        if getattr(tool.func, "is_program", False) is True:  # `program.as_tool()`: a server returns all its outputs by name
+        if tool.is_program:  # `program.as_tool()`: a server returns all its outputs by name
             agent: Any = tool.func
             tool, output = tool.model_copy(update={"func": _runner(agent.program, agent.__signature__)}), _outputs_of(agent.program)
         else:

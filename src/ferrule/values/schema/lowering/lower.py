@@ -51,17 +51,18 @@ class LoweredSchema(Record):
         except RecursionError:
             return arguments  # too deep for the check, too, which reports it
 
-    def _restored(self, value: Any, schema: Any, at: str) -> Any:
+    def _restored(self, value: Any, schema: Any, at: str, likely: int = 0) -> Any:
         if not is_object(schema):
             return value
         if isinstance(schema.get("$ref"), str):
             reference: str = schema["$ref"]
             return self._restored(value, find_pointer(reference, self.schema), reference[1:])
         if "anyOf" in schema:
-            branch = self._branch(value, schema["anyOf"], at)
+            branch = self._branch(value, schema["anyOf"], at, likely)
             return value if branch is None else self._restored(value, schema["anyOf"][branch], f"{at}/anyOf/{branch}")
         if is_list(value):
-            return [self._restored(each, schema.get("items"), f"{at}/items") for each in value]
+            # `prefixItems` may have become a union of items, in their order.
+            return [self._restored(each, schema.get("items"), f"{at}/items", i) for i, each in enumerate(value)]
         if not is_object(value):
             return value
         made: dict[str, Any] = {}
@@ -71,8 +72,8 @@ class LoweredSchema(Record):
                 made[name] = self._restored(each, members(schema, "properties").get(name), place)
         return made
 
-    def _branch(self, value: Any, branches: list[Any], at: str) -> int | None:
-        """The branch of a union that the model wrote: the only one of the value's type, or else the first that fits."""
+    def _branch(self, value: Any, branches: list[Any], at: str, likely: int) -> int | None:
+        """The branch of a union that the model wrote: the only one of the value's type, or else the likely one or the first that fits."""
         kind = json_type(value)
         possible = [i for i, each in enumerate(branches) if not (kinds := declared_types(self._followed(each))) or kind in kinds]
         if len(possible) < 2:  # noqa: PLR2004  one or none: there is nothing to choose
@@ -81,6 +82,7 @@ class LoweredSchema(Record):
             if not self._validators:
                 self._validators.append(Validator(self.schema, lenient=True))
             plain = self._validators[0].plain(value)
+            possible.sort(key=likely.__ne__)
             return next((i for i in possible if self._validators[0].accepts(f"{at}/anyOf/{i}", plain)), None)
         except ValueError:  # too large to be checked
             return None
