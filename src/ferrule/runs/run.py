@@ -19,6 +19,7 @@ from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.journal import Journal, replayed_only
 from ferrule.runs.state import Frame, RunState
 from ferrule.settings import Scope
+from ferrule.values.confirmation.question import names_of_programs
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.message import Messages
 from ferrule.values.display import Displayed
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Program, Store, Summary
     from ferrule.values.confirmation.policy import Grant
     from ferrule.values.confirmation.question import Decision
+    from ferrule.values.run.event import Event
     from ferrule.values.run.outcome import Prediction
 
 Migrate = Literal["restart_turn"] | bool
@@ -83,6 +85,24 @@ class Run(Displayed, RunState, Typed[S]):
     def cost(self) -> float:
         """The cost of the model's answers so far, as reported by the providers. Models that report no cost count as 0."""
         return sum(entry.value.cost or 0.0 for entry in self.journal.entries if entry.kind == "model")
+
+    def events(self, *, after: str = "") -> list[Event]:
+        """The run so far as events, as far as its journal has them; after the last one with the path `after`, or all if none has it.
+
+        For clients that come back to a run that was loaded from a store: see docs/events.md.
+        """
+        from ferrule.runs.journal.recall import recalled_events
+        from ferrule.values.run.event import QuestionAsked, RunFinished, RunStarted
+
+        told: list[Event] = [RunStarted(self.program, self.inputs), *recalled_events([*self.journal.entries])]
+        told += [QuestionAsked(each, path=each.path.removesuffix("/"), depth=len(names_of_programs(each.path))) for each in self.pending]
+        if self.status != "running":
+            prediction = self.prediction if self.status == "done" else None
+            told.append(RunFinished(prediction, self.error, self.status))
+        for number, event in enumerate(told):
+            event.run_id, event.number = self.id, number
+        first = max((k + 1 for k, event in enumerate(told) if after and event.path == after), default=0)
+        return told[first:]
 
     def confirmation(self) -> ConfirmationRequired:
         """The first pending question as the exception that a plain call raises."""

@@ -29,6 +29,11 @@ _NUMBERED = re.compile(r"[0-9]+\.[0-9]+|gather#[0-9.]+")
 """Parts of a path that name a place instead of a program."""
 
 
+def names_of_programs(path: str) -> list[str]:
+    """The names of the nested programs in a path, outermost first."""
+    return [each.partition(":")[0] for each in path.split("/") if each and not _NUMBERED.fullmatch(each)]
+
+
 class Question(Record):
     """A question to a person. The run sets `id`."""
 
@@ -68,7 +73,7 @@ class Question(Record):
     @property
     def inside(self) -> str:
         """The names of the nested programs that ask, outermost first: the path without its numbers. Empty for the outermost program."""
-        return "/".join(each.partition(":")[0] for each in self.path.split("/") if each and not _NUMBERED.fullmatch(each))
+        return "/".join(names_of_programs(self.path))
 
     @property
     def changes(self) -> dict[str, tuple[Any, Any]]:

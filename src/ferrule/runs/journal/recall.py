@@ -1,0 +1,47 @@
+"""A journal as events: for readers of a run that is at rest, or that another process executes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.confirmation.question import names_of_programs
+from ferrule.values.run import event as events
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ferrule.runs.journal.journal import Entry
+
+
+def recalled_events(entries: list[Entry]) -> Iterator[events.Event]:
+    """The events whose content is in the journal: of model calls, tool calls and changed programs, each with its place."""
+    ids: dict[str, str | None] = {entry.slot: entry.value.call_id for entry in entries if entry.kind == "result"}
+    for entry in entries:
+        event = _event(entry, ids.get(entry.slot))
+        if event is not None:
+            event.path = entry.slot
+            event.depth = len(names_of_programs(entry.slot.rpartition("/")[0]))
+            yield event
+
+
+def _event(entry: Entry, call_id: str | None) -> events.Event | None:
+    match entry.kind:
+        case "model":
+            return events.ModelAnswered(entry.slot, entry.value)
+        case "failure":
+            return events.ModelAnswered(entry.slot, error=entry.value)
+        case "begun":
+            return events.CallStarted(_call(entry, call_id))
+        case "result":
+            return events.CallFinished(_call(entry, call_id), entry.value)
+        case "migrated":
+            return events.Migrated(entry.value["differs"])
+        case _:
+            return None
+
+
+def _call(entry: Entry, call_id: str | None) -> ToolCall:
+    name, _, args = entry.digest.partition(" {")
+    return ToolCall.unchecked(name, json.loads("{" + args), call_id)
