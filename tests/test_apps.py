@@ -20,10 +20,11 @@ LONGEST = 120
 
 # The program runs as `__main__`, with the door to the network closed and warnings as errors.
 _ALONE = """
-import runpy, sys, warnings
+import os, runpy, sys, warnings
 warnings.simplefilter("error")
 from ferrule.testing import block_network
 sys.argv = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))  # as for any script
 with block_network():
     runpy.run_path(sys.argv[0], run_name="__main__")
 """

@@ -1,0 +1,176 @@
+"""`examples/apps/service.py` over HTTP, as a process of its own: clients that come back, servers that are stopped and killed."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx2
+import pytest
+
+from ferrule import Run, SQLiteStore
+
+APPS = Path(__file__).parents[2] / "examples" / "apps"
+QUICK, SLOW = "Measure for 0.1 s, and publish it.", "Measure for 2 s, and publish it."
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[ModuleType]:
+    sys.path.insert(0, str(APPS))
+    yield importlib.import_module("service_client")
+    sys.path.remove(str(APPS))
+
+
+class Host:
+    """Where the server lives: a folder and a port, and the process that serves it now."""
+
+    def __init__(self, client: ModuleType, folder: Path) -> None:
+        self.client, self.folder = client, folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.runs = f"http://127.0.0.1:{self.port}/runs"
+        self.server: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.server = self.client.start_server(str(self.folder), self.port)
+        assert self.server.poll() is None
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        assert self.server is not None
+        self.server.send_signal(number)
+        assert self.server.wait(60) == -number
+        self.server = None
+
+    def post(self, task: str) -> str:
+        answer = httpx2.post(self.runs, json={"task": task}, timeout=60)
+        assert answer.status_code == 202
+        return f"{self.runs}/{answer.json()['id']}"
+
+    def until(self, is_last: Callable[[dict[str, Any]], bool], run: str, after: str = "0") -> list[tuple[str, dict[str, Any]]]:
+        found = []
+        for each in self.client.follow(run, after):
+            found.append(each)
+            if is_last(each[1]):
+                return found
+        raise AssertionError(f"the stream ended: {found}")
+
+    def decide(self, run: str, events: list[tuple[str, dict[str, Any]]], answer: Any = "yes") -> httpx2.Response:
+        [question] = [event["question"]["id"] for _, event in events if event["type"] == "QuestionAsked"]
+        return httpx2.post(f"{run}/decisions", json={"question": question, "answer": answer}, timeout=60)
+
+    def board(self) -> list[str]:
+        with sqlite3.connect(self.folder / "service.db") as db:
+            found = [text for (text,) in db.execute("SELECT text FROM board")]
+        db.close()
+        return found
+
+
+@pytest.fixture
+def host(client: ModuleType, tmp_path: Path) -> Iterator[Host]:
+    host = Host(client, tmp_path)
+    host.start()
+    yield host
+    if host.server is not None:
+        host.server.kill()
+        host.server.wait()
+
+
+def is_progress(event: dict[str, Any]) -> bool:
+    return event["type"] == "CallProgress"
+
+
+def waits(event: dict[str, Any]) -> bool:
+    return event["type"] == "RunFinished" and event["status"] == "waiting"
+
+
+def is_done(event: dict[str, Any]) -> bool:
+    return event["type"] == "RunFinished" and event["status"] == "done"
+
+
+def kept(events: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, str]]:
+    """Ids and types of the events that have an id of their own."""
+    passing = {"CallProgress", "CallDelta", "TextDelta", "ThoughtDelta", "FieldDelta"}
+    return [(number, event["type"]) for number, event in events if event["type"] not in passing]
+
+
+def test_a_client_that_comes_back_gets_every_event_once(host: Host) -> None:
+    run = host.post(QUICK)
+    seen = host.until(is_progress, run)
+    seen += host.until(waits, run, seen[-1][0])
+    assert host.decide(run, seen).status_code == 202
+    seen += host.until(is_done, run, seen[-1][0])
+    whole = host.until(is_done, run)
+    assert kept(seen) == kept(whole)
+    assert len({number for number, _ in kept(whole)}) == len(kept(whole))
+    middle = kept(whole)[7][0]
+    assert kept(host.until(is_done, run, middle)) == kept(whole)[8:]
+    assert host.board() == ["21 degrees"]
+
+
+def test_a_stop_lets_the_running_call_end_and_keeps_the_runs(host: Host) -> None:
+    waiting, running = host.post(QUICK), host.post(SLOW)
+    asked = host.until(waits, waiting)
+    before = host.until(is_progress, running)
+    host.stop()
+    host.start()
+    after = host.until(waits, running, before[-1][0])
+    calls = [event["type"] for _, event in before + after if event["type"] in {"CallStarted", "CallFinished"}]
+    assert calls == ["CallStarted", "CallFinished"]  # the call that was running is not repeated
+    for run, events in ((waiting, asked), (running, after)):
+        assert host.decide(run, events).status_code == 202
+        host.until(is_done, run)
+    assert host.board() == ["21 degrees"] * 2
+
+
+def test_a_stop_ends_the_streams_of_those_who_follow(host: Host) -> None:
+    run = host.post(QUICK)
+    host.until(waits, run)
+    follower = host.client.follow(run, "0")
+    assert not waits(next(follower)[1])
+    host.stop()
+    assert waits(list(follower)[-1][1])  # the response ended, and was whole
+
+
+def test_a_run_survives_a_kill(host: Host) -> None:
+    run = host.post(SLOW)
+    before = host.until(is_progress, run)
+    host.stop(signal.SIGKILL)
+    host.start()
+    after = host.until(waits, run, before[-1][0])
+    assert host.decide(run, after, {"text": "mild"}).status_code == 202
+    done = host.until(is_done, run, after[-1][0])
+    assert done[-1][1]["prediction"]["outputs"]["answer"].endswith("The board says: mild.")
+    assert host.board() == ["mild"]
+
+
+def test_a_decision_of_another_process_is_carried_out(host: Host) -> None:
+    run = host.post(QUICK)
+    host.until(waits, run)
+    store = SQLiteStore(host.folder / "service.db")
+    [line] = Run.list(store, status="waiting")
+    store.decide(line.id, line.questions[0].deny("Not today.").signed(by="joe"))
+    host.until(is_done, run)
+    assert host.board() == []
+
+
+def test_what_does_not_exist_or_does_not_wait_is_refused(host: Host) -> None:
+    assert httpx2.get(f"{host.runs}/none/events", timeout=60).status_code == 404
+    assert httpx2.post(host.runs, json={}, timeout=60).status_code == 400
+    run = host.post(QUICK)
+    asked = host.until(waits, run)
+    assert httpx2.post(f"{run}/decisions", json={"question": "none", "answer": "yes"}, timeout=60).status_code == 400
+    assert host.decide(run, asked).status_code == 202
+    host.until(is_done, run)
+    assert host.decide(run, asked).status_code in {400, 409}
+    assert host.board() == ["21 degrees"]
