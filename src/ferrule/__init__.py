@@ -27,10 +27,11 @@ _HOMES = {
     "ferrule.values.calls.call": ("ToolCall", "ToolCalls", "ToolResult"),
     "ferrule.values.calls.context": ("Context", "NotDone", "Unknown"),
     "ferrule.values.run.event": (
-        "AttemptFailed", "CallDelta", "CallFinished", "CallProgress", "CallRefused", "CallStarted", "Custom", "Decided", "Event",
-        "FieldDelta", "Formatted", "Migrated", "ModelAnswered", "ModelCalled", "ModelFellBack", "ParseFinished", "ParseStarted",
+        "AttemptFailed", "CallDelta", "CallFinished", "CallProgress", "CallRefused", "CallStarted", "Compacted", "Custom", "Decided",
+        "Event", "FieldDelta", "Formatted", "Migrated", "ModelAnswered", "ModelCalled", "ModelFellBack", "ParseFinished", "ParseStarted",
         "QuestionAsked", "Resumed", "RuleUsed", "RunFinished", "RunStarted", "StepFinished", "TextDelta", "ThoughtDelta",
     ),
+    "ferrule.values.conversation.compact": ("Compact",),
     "ferrule.values.conversation.exchange": ("CallPiece", "Capabilities", "Delta", "Request", "Response", "Usage"),
     "ferrule.values.conversation.history": ("History",),
     "ferrule.values.schema.lowering.lower": ("LoweredSchema", "LoweredTools", "lower_schema", "lower_tools"),

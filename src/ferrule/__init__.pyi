@@ -128,6 +128,7 @@ from ferrule.values.content.parts import File as File
 from ferrule.values.content.parts import Image as Image
 from ferrule.values.content.parts import Text as Text
 from ferrule.values.content.parts import Type as Type
+from ferrule.values.conversation.compact import Compact as Compact
 from ferrule.values.conversation.exchange import CallPiece as CallPiece
 from ferrule.values.conversation.exchange import Capabilities as Capabilities
 from ferrule.values.conversation.exchange import Delta as Delta
@@ -154,6 +155,7 @@ from ferrule.values.run.event import CallFinished as CallFinished
 from ferrule.values.run.event import CallProgress as CallProgress
 from ferrule.values.run.event import CallRefused as CallRefused
 from ferrule.values.run.event import CallStarted as CallStarted
+from ferrule.values.run.event import Compacted as Compacted
 from ferrule.values.run.event import Custom as Custom
 from ferrule.values.run.event import Decided as Decided
 from ferrule.values.run.event import Event as Event

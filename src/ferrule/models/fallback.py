@@ -84,6 +84,11 @@ class FallbackLM(BaseLM):
             except self.on as error:
                 _fall_back(lm, following if item is None else None, error)
 
+    def context_tokens(self) -> int | None:
+        """The smallest context window of the models; None if none is known."""
+        sizes = [each.context_tokens() for each in self.models if isinstance(each, BaseLM)]
+        return min(filter(None, sizes), default=None)
+
     def copy(self, **settings: Any) -> Self:
         """The same models with other settings."""
         other = super().copy()

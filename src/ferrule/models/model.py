@@ -103,6 +103,10 @@ class BaseLM:
         """`lm(...)` without blocking the loop."""
         return _text(answer_of(self, await self.acomplete(self._question(prompt, messages, settings))))
 
+    def context_tokens(self) -> int | None:
+        """The size of the context window; None if it is unknown."""
+        return self.capabilities.context_tokens
+
     def copy(self, **settings: Any) -> Self:
         """The same model with other settings: `lm.copy(temperature=1.0)`."""
         other = copy.copy(self)

@@ -86,6 +86,14 @@ def extract_instructions(signature: type[Signature]) -> str:
     )
 
 
+SUMMARIZE = (
+    "The conversation below is the earlier part of an agent's work on the task. It will be replaced by your summary, and the agent goes on "
+    "with that alone. Keep what the rest of the task may need: facts, numbers, names, identifiers, decisions, what was tried and failed, "
+    "and what is still to do. Leave out greetings, repetitions and what no longer matters."
+)
+"""The prompt of the program that summarizes what is left out of a long conversation."""
+
+
 def answer_or_call_instructions(signature: type[Signature], tools: Iterable[Tool]) -> str:
     """The prompt of `Predict` for one answer that may hold calls, in text mode."""
     return f"{signature.instructions}\n\n{_list_tools(tools)}"

@@ -37,6 +37,7 @@ _OWN = ("lm", "config", "demos", "max_turns")
 OPTIONS = (
     *(
         "auto_execute_tools",
+        "compact",
         "config",
         "demos",
         "enable_user_clarification",

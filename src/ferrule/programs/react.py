@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import Toolbox, ToolServer
     from ferrule.values.confirmation.policy import Policy
+    from ferrule.values.conversation.compact import Compact
     from ferrule.values.run.act import Flow
     from ferrule.values.run.outcome import Trajectory
     from ferrule.values.signatures.signature import Signature
@@ -29,7 +30,8 @@ class ReAct(Module[S, D, P]):
     The tools `finish` and `user_clarification` are built in; `enable_user_clarification=False` removes the second. `native=None` uses
     native tool calls if the model supports them, else calls in text; the predictions are equal. `intention=True` asks the model why it
     makes each call: the reason stands in `call.intention` in steps, events and questions, and is not passed to the tool. `policy` says
-    which calls run, which need a decision and which are denied. `lm=` and other keywords are as for `Predict`: a model, sampling settings.
+    which calls run, which need a decision and which are denied. `compact` keeps the conversation below the model's context: a number of
+    tokens, a share of the context such as `0.8`, or a `Compact`. `lm=` and other keywords are as for `Predict`: a model, sampling settings.
     A call of the agent takes `max_iters=`, `limits=`, `lm=`, `config=` and `demos=` besides the inputs; agents that are its tools use the
     same `lm`, unless they have their own.
 
@@ -49,6 +51,7 @@ class ReAct(Module[S, D, P]):
         limits: Limits | None = None,
         enable_user_clarification: bool = True,
         policy: Policy | None = None,
+        compact: Compact | float | None = None,
         demos: Sequence[Any] | None = None,
         **config: Any,
     ) -> None:
@@ -64,6 +67,11 @@ class ReAct(Module[S, D, P]):
         self.limits = limits or Limits()
         self.enable_user_clarification = enable_user_clarification
         self.policy = policy
+        self.compact: Compact | None = None
+        if compact is not None:
+            from ferrule.values.conversation.compact import Compact  # late: few agents have it
+
+            self.compact = Compact.of(compact)
         # Signature and tools belong to the predictor, so that they are saved, loaded and changed in one place.
         self.react = Predict(found, tools=check_tools(tools, intention=intention), demos=demos, **config)
         self.extract = make_extractor(self.react)

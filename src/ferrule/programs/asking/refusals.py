@@ -77,6 +77,9 @@ class _RefusingTools(BaseLM):
     def complete(self, request: Request) -> Response:
         return self._for(request).complete(request)
 
+    def context_tokens(self) -> int | None:
+        return self._lm.context_tokens()
+
     async def acomplete(self, request: Request) -> Response:
         return await self._for(request).acomplete(request)
 
@@ -99,20 +102,20 @@ def calls_in_text(lm: Any, text: str | None, tools: Iterable[Any]) -> tuple[tupl
     """
     found, rest = find(text, tools) if text else ([], "")
     if found:
-        _log_once(lm, _CALLS_AS_TEXT, "")
+        log_once(lm, _CALLS_AS_TEXT, "")
     return tuple([ToolCall.unchecked(**fields) for fields in found]), rest
 
 
 def warn_of_text(lm: Any, reason: str, found: str = "") -> None:
     """Log, once for each model, that its tools are listed in the prompt, and why."""
     form = f"%s gets its tools in the text of the prompt: {reason}%s. `native=False` says so from the start, `native=True` insists."
-    _log_once(lm, form, found)
+    log_once(lm, form, found)
 
 
 _CALLS_AS_TEXT = "%s wrote its calls as text, and they were read.%s A server that can parse calls may need an option for it."
 
 
-def _log_once(lm: Any, form: str, found: str) -> None:
+def log_once(lm: Any, form: str, found: str) -> None:
     """Log a warning once for each model."""
     name = str(lm.name)
     if (name, form) not in _warned:

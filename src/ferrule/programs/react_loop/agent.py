@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
     from ferrule.values.confirmation.policy import Policy
+    from ferrule.values.conversation.compact import Compact
     from ferrule.values.run.outcome import Trajectory
 
 OWN_KEYWORDS = ("lm", "config", "max_iters")
@@ -39,6 +40,7 @@ class Agent(Protocol):
     limits: Limits
     enable_user_clarification: bool
     policy: Policy | None
+    compact: Compact | None
     react: Predict
     extract: ChainOfThought
 

@@ -31,7 +31,7 @@ from ferrule.programs.asking.ask import (
 from ferrule.programs.asking.refusals import refuses_tools
 from ferrule.programs.instructions import is_builtin
 from ferrule.programs.react_loop.agent import OWN_KEYWORDS, check_names, with_builtin
-from ferrule.programs.react_loop.modes import Mode, Turn, native_mode, shorten, text_mode
+from ferrule.programs.react_loop.modes import Mode, Turn, native_mode, text_mode
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.tools.toolbox import Toolbox
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from ferrule.adapters.adapter import Adapter
     from ferrule.programs.react_loop.agent import Agent
+    from ferrule.programs.react_loop.compaction import Compaction
     from ferrule.programs.tool_use.live import LiveTools
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
@@ -59,9 +60,6 @@ if TYPE_CHECKING:
 
 Problems = list[tuple[str, str]]
 """What is wrong with outputs: a field, or `""`, and a text for the model."""
-_TRUNCATIONS = 3
-_HUGE = 2_000
-"""Characters above which an observation is shortened when the context overflows."""
 
 
 def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
@@ -80,24 +78,24 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     loop = _Loop(agent, asker, values, demos, tools, limits=limits, native=native)
     outputs, reason = yield from loop.flow(max_iters)
     if outputs is None:
-        outputs = yield from _extract(agent, asker, values, loop)
+        outputs = yield from _extract(agent, asker, loop)
     # The answer is added as text: no provider accepts a call of `finish` without a result.
     answer = Message("assistant", content_of(asker.adapter.drawn_answer(outputs)))
     messages = loop.request.messages.then(answer)
     return Prediction.of(outputs, signature=signature, trajectory=Trajectory(loop.steps), messages=messages, reason=reason)
 
 
-def _extract(agent: Agent, asker: Asker, values: Mapping[str, Any], loop: _Loop) -> Generator[Act, Any, dict[str, Any]]:
+def _extract(agent: Agent, asker: Asker, loop: _Loop) -> Generator[Act, Any, dict[str, Any]]:
     """The outputs as the extractor reads them from the trajectory."""
     own = {} if agent.extract.predict.lm is not None else {"lm": asker.lm}
     rounds = 0
     while True:
         trajectory = _rendered(asker.adapter, loop.shown)
         try:
-            found = yield from agent.extract.flow(**values, trajectory=trajectory, **own)
+            found = yield from agent.extract.flow(**loop.inputs, trajectory=trajectory, **own)
         except ContextOverflowError:
             rounds += 1
-            if not loop.shorten(rounds):
+            if not (yield from loop.make_shorter(rounds)):
                 raise
         else:
             return {name: found[name] for name in agent.react.signature.output_fields}
@@ -124,7 +122,8 @@ class _Loop:
         self.tools = tools
         self.shelf = agent.react.toolbox.shelf
         self.asker = asker
-        self.values = values
+        self.values = self.inputs = values
+        """As they were given, and as the model sees them: with a shorter history."""
         self.demos = demos
         self._choose_mode(native=native)
         self.host = Host(self, asker.conditions)
@@ -139,6 +138,11 @@ class _Loop:
         self.shown = self.steps
         self.request: Any = None
         self.faults: list[str] = []
+        self.compaction: Compaction | None = None
+        if agent.compact is not None or "compaction" in asker.conditions.due:  # the second: a resumed run does what it recorded
+            from ferrule.programs.react_loop.compaction import Compaction  # late: few agents have it
+
+            self.compaction = Compaction(self, agent.compact)
 
     def _choose_mode(self, *, native: bool) -> None:
         self.native = native
@@ -148,7 +152,7 @@ class _Loop:
 
     def _make_mode(self) -> Mode:
         agent, make = self.agent, native_mode if self.native else text_mode
-        what = (self.asker, agent.react.signature, self.values, self.demos, self.toolbox)
+        what = (self.asker, agent.react.signature, self.inputs, self.demos, self.toolbox)
         return make(*what, intention=agent.intention, most_chars=self.limits.observation_chars)
 
     @property
@@ -165,7 +169,10 @@ class _Loop:
     def flow(self, max_iters: int) -> Generator[Act, Any, tuple[dict[str, Any] | None, str | None]]:
         """The outputs, or None if they must be extracted; and why the loop ended, if not by `finish`."""
         self.request = self.mode.request(self.shown)
+        compaction = self.compaction
         for index in range(max_iters):
+            if compaction is not None:
+                yield from compaction.check()
             try:
                 turn = yield from self._turn(index)
             except LimitReachedError as reached:
@@ -186,7 +193,10 @@ class _Loop:
                 return None, "same_error"
             if self.live is not None:
                 self.news = "\n".join(filter(None, (self.news, (yield from self.live.refresh()))))
-            messages = self.request.messages.then(*self.mode.render(step, len(self.shown) - 1, turn, self.news))
+            new = self.mode.render(step, len(self.shown) - 1, turn, self.news)
+            if compaction is not None:
+                compaction.count(turn.response, new)
+            messages = self.request.messages.then(*new)
             self.request = self._with_other_tools(messages) if self.news else self.request.following(messages)
         return None, "max_iters"
 
@@ -210,8 +220,9 @@ class _Loop:
                 return Turn(problem=str(error))
             except ContextOverflowError:
                 rounds += 1
-                if not self.shorten(rounds):
+                if not (yield from self.make_shorter(rounds)):
                     raise
+                continue
             except BadRequestError as error:
                 # The model's capabilities may be wrong: ask once more, with the tools in the text.
                 if self.agent.native or not self.native or not refuses_tools(self.asker.lm, error):
@@ -221,19 +232,12 @@ class _Loop:
                 return mode.turn(fields, response, index)
             self.request = self.mode.request(self.shown)
 
-    def shorten(self, rounds: int) -> bool:
-        """Show less than before; returns False if that cannot help. Huge observations are cut first, then the oldest step goes."""
-        if not self.shown or rounds > _TRUNCATIONS + 1:
-            return False
-        longest = max((len(result.content) for step in self.shown for result in step.results), default=0)
-        if rounds == 1 and longest > _HUGE:
-            limit = longest // 4
-            self.shown = type(self.shown)(_shorten_step(step, limit) for step in self.shown)
-            return True
-        shorter = self.agent.truncate_trajectory(Trajectory(self.shown)).steps
-        changed = len(shorter) != len(self.shown) or shorter != self.shown
-        self.shown = shorter
-        return changed
+    def make_shorter(self, rounds: int) -> Generator[Act, Any, bool]:
+        """Show less after a context overflow; False if that cannot help."""
+        from ferrule.programs.react_loop.compaction import truncate  # late: most runs never overflow
+
+        has_compacted = rounds == 1 and self.compaction is not None and (yield from self.compaction.shrink())
+        return has_compacted or truncate(self, rounds)
 
     def _step(self, turn: Turn) -> Generator[Act, Any, tuple[Step, _End | None]]:
         """Run the turn's calls; the `finish` call, if there is one, comes last. The second value is the end of the loop, if it ends."""
@@ -315,10 +319,6 @@ class _Loop:
 def _objections(problems: Problems) -> str:
     lines = [f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in problems]
     return "\n".join(["Your answer was not accepted:", *lines])
-
-
-def _shorten_step(step: Step, limit: int) -> Step:
-    return replace(step, results=tuple(replace(result, content=shorten(result.content, limit)) for result in step.results))
 
 
 def _rendered(adapter: Adapter, steps: Sequence[Step]) -> RenderedText | list[Part]:

@@ -15,7 +15,7 @@ from ferrule.programs.asking.refusals import calls_in_text
 from ferrule.programs.instructions import loop_instructions
 from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention, take_intention, write_intention
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
-from ferrule.values.conversation.message import Message, Messages, tool_message
+from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
 from ferrule.values.record import Record, replace
 from ferrule.values.signatures.signature import OutputField, Signature
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ferrule.adapters.adapter import Adapter
     from ferrule.programs.asking.ask import Asker
     from ferrule.tools.toolbox import Toolbox
-    from ferrule.values.content.parts import Content
     from ferrule.values.conversation.exchange import Declarations, FieldReader, Request, Response
     from ferrule.values.run.outcome import Step
 
@@ -79,12 +78,9 @@ class Mode(Protocol):
         ...
 
 
-def shorten(content: Content, limit: int) -> Content:
-    """Text without its middle, if it is longer than `limit` characters."""
-    if not isinstance(content, str) or len(content) <= limit:
-        return content
-    half = limit // 2
-    return f"{content[:half]}\n… ({len(content) - 2 * half} characters left out) …\n{content[-half:]}"
+def _is_summary(step: Step) -> bool:
+    """Whether this stands in the place of older steps (`compaction.py`); a step without a call has a nameless result."""
+    return not step.calls and bool(step.results) and bool(step.results[0].name)
 
 
 class _TextMode(Record):
@@ -138,6 +134,8 @@ class _TextMode(Record):
         return (self._step_message(self.asker.adapter, step, index, news),)
 
     def _step_message(self, adapter: Adapter, step: Step, i: int, news: str = "") -> Message:
+        if _is_summary(step):
+            return adapter.step_message({f"observation_{i}": step.results[0].content})
         fields: dict[str, Any] = {f"thought_{i}": step.thought}
         intentions = [call.intention for call in step.calls if call.intention is not None]
         if intentions:
@@ -206,6 +204,8 @@ class _NativeMode(Record):
         del index, news  # the declarations of the next request show what changed
         if turn is not None and turn.response is not None:
             answer = turn.response.message()
+        elif _is_summary(step):
+            return (Message("user", step.results[0].content),)
         else:
             answer = Message("assistant", step.thought, tuple(map(write_intention, step.calls)))
         if not step.calls:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import Response
 
 
+_NONE_DUE: frozenset[str] = frozenset()
 _LAST_CALLS = 4
 """An extraction call, two calls to repair its answer, and one by the fallback adapter."""
 
@@ -265,21 +266,24 @@ async def _answer(frame: Frame, act: ReadConditions | RecallCalls | RuleCalls | 
             assert_never(act)
 
 
-async def _check_due(frame: Frame, act: CheckDue) -> bool:
-    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}t"  # beside the acts: it shifts none of their slots
+async def _check_due(frame: Frame, act: CheckDue) -> Any:
+    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}{act.mark}"  # beside the acts: it shifts none of their slots
     if journal.replaying:
         if journal.has(slot):
-            return journal.take(slot, "once", act.name) is not None
+            entry = journal.take(slot, "once", act.name)
+            return entry is not None and (True if entry.value is None else entry.value)
         if journal.ahead(frame.path, frame.acts) is not None:
             return False
-    is_due = act.is_due()
-    if is_due:
-        await frame.write(Entry(slot, "once", act.name))
-    return is_due
+    due = await offload.in_worker_thread(act.is_due) if act.waits and not frame.blocks else act.is_due()
+    if due:
+        frame.live = True
+        await frame.write(Entry(slot, "once", act.name, None if due is True else due))
+    return due
 
 
 def _conditions(frame: Frame) -> Conditions:
     run, setting = frame.run, settings.setting
     is_observed, is_resumed = run.tell is not None, run.journal.replaying
+    due = frozenset([entry.digest for entry in run.journal.entries if entry.kind == "once"]) if is_resumed else _NONE_DUE
     place = (run.key, frame.path)  # the key, as ids may be equal in two stores
-    return Conditions(setting("lm"), setting("adapter"), setting("policy"), is_observed, is_resumed, place, run.extra_tools)
+    return Conditions(setting("lm"), setting("adapter"), setting("policy"), is_observed, is_resumed, place, run.extra_tools, due)

@@ -134,6 +134,20 @@ class History(Type):
         """A deep copy."""
         return type(self)(messages=[each if isinstance(each, Message) else deepcopy(each) for each in self.messages])
 
+    def compacted(self, tokens: int, strategy: str = "shorten", *, keep: int = 2) -> History:
+        """A copy of about `tokens` tokens at most: without its oldest messages, and a note in their place.
+
+        `"shorten"` cuts the long results of tools first; `"drop"` does not. The newest `keep` messages stay. An answer with calls and their
+        results count as one. Sizes are estimates: a quarter of the UTF-8 bytes.
+        """
+        from ferrule.values.conversation.compact import compact_entries  # late: few histories grow that long
+
+        return History(messages=compact_entries(self.entries(), tokens, strategy, keep=keep))
+
+    def entries(self) -> list[Any]:
+        """The messages, those in OpenAI's form as `Message`s, and the turns of fields."""
+        return [_read(entry, i) if _is_message(entry) else entry for i, entry in enumerate(self.messages)]
+
     def as_messages(self, render_turn: Callable[[Mapping[str, Any]], Iterable[Message]]) -> list[Message]:
         """The history as messages, with turns rendered by `render_turn`. Raises `InputError` if no provider would accept it."""
         messages: list[Message] = []

@@ -74,6 +74,24 @@ def tool_message(result: ToolResult) -> Message:
     return Message("tool", result.content, tool_call_id=result.call_id, name=result.name, is_error=result.is_error)
 
 
+def shorten(content: Content, limit: int) -> Content:
+    """Content with the middle of every longer text than `limit` characters cut out. Other parts stay."""
+    if isinstance(content, str):
+        return content if len(content) <= limit else _without_middle(content, limit)
+    from ferrule.values.content.parts import Text
+
+    if all(not isinstance(part, Text) or len(part.text) <= limit for part in content):
+        return content
+    return tuple([Text(text=_without_middle(part.text, limit)) if isinstance(part, Text) else part for part in content])
+
+
+def _without_middle(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n… ({len(text) - 2 * half} characters left out) …\n{text[-half:]}"
+
+
 def openai_content(content: Content) -> Any:
     """Content in OpenAI's form: a string, or a list of parts."""
     return content if isinstance(content, str) else [each for part in content for each in part.format()]

@@ -38,6 +38,8 @@ class Conditions(Record):
     """Identifies the program inside its run, across executions in this process; None outside a run."""
     extra_tools: tuple[Any, ...] = ()
     """The tools passed to `Run.load`."""
+    due: frozenset[str] = frozenset()
+    """What a resumed run has recorded as due: names of `CheckDue`, and of `Once`."""
 
 
 class ReadConditions(Record):
@@ -104,13 +106,17 @@ class Once(Record):
 
 
 class CheckDue(Record):
-    """Check whether something outside has made work due: a replay does that work again at the same place, and only there.
+    """Check whether something has made work due: a replay does that work again at the same place, and only there.
 
-    Answered with a `bool`, journalled only where it is true.
+    Answered with what `is_due` returns (JSON), journalled only where that is true.
     """
 
-    is_due: Callable[[], bool]
+    is_due: Callable[[], Any]
     name: str
+    mark: str = "t"
+    """One character. Two checks between the same two acts have different ones."""
+    waits: bool = False
+    """Whether `is_due` may wait for the network: an event loop runs it in a thread then."""
 
 
 class Tell(Record):

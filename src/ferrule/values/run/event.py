@@ -245,6 +245,25 @@ class RuleUsed(Event):
     """The rule as text."""
 
 
+class Compacted(Event):
+    """A conversation was too long for the model's context, or nearly so: from the next request on, older parts are left out of it."""
+
+    strategy: str
+    """`shorten`, `drop` or `summarize`."""
+    before: int
+    """Tokens of the next request without the compaction, about."""
+    after: int
+    """Tokens of it now, about."""
+    steps: int
+    """Dropped steps. The trajectory keeps them."""
+    messages: int
+    """Dropped messages and turns of the `History`."""
+    summary: str = ""
+    """What stands in their place."""
+    problem: str = ""
+    """Why there is no summary, with the strategy `summarize`."""
+
+
 class StepFinished(Event):
     """One turn of a loop is complete."""
 

@@ -1,0 +1,312 @@
+"""What a long conversation of `ReAct` leaves out: by the agent's `compact=` before the context overflows, and when it has overflowed.
+
+A compaction is decided from the sizes of what is shown, recorded (`CheckDue`) and then done by the record alone: a replay does the same at
+the same places, also with another `compact=`. Between two compactions the prompt only grows.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from functools import lru_cache
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from ferrule.programs.asking.refusals import log_once
+from ferrule.programs.instructions import SUMMARIZE
+from ferrule.programs.lifecycle.as_tool import AgentTool
+from ferrule.programs.predict import Predict
+from ferrule.tools.tool import Tool
+from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
+from ferrule.values.content.convert import render
+from ferrule.values.content.parts import content_text
+from ferrule.values.conversation.compact import (
+    LEFT_OUT,
+    LONGEST_RESULT,
+    choose_cut,
+    cut_entries,
+    estimate_content,
+    estimate_messages,
+    grouped,
+    sizes_of,
+)
+from ferrule.values.conversation.history import History
+from ferrule.values.conversation.message import Message, Messages, shorten
+from ferrule.values.record import Log, replace
+from ferrule.values.run.act import Act, CallTools, CheckDue, Tell
+from ferrule.values.run.event import Compacted
+from ferrule.values.run.outcome import Step, Trajectory
+from ferrule.values.signatures.signature import Signature
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Mapping, Sequence
+
+    from ferrule.programs.asking.ask import Asker
+    from ferrule.programs.react_loop.agent import Agent
+    from ferrule.programs.react_loop.modes import Mode
+    from ferrule.programs.tool_use.dynamic import Host
+    from ferrule.runs.limits import Limits
+    from ferrule.values.conversation.compact import Compact
+    from ferrule.values.conversation.exchange import Request, Response
+
+_log = logging.getLogger("ferrule.programs")
+_TRUNCATIONS = 3
+_HUGE = 2_000
+"""Characters above which an observation is shortened when the context overflows."""
+_WORTH = 0.05
+"""The least part of a request to leave out: after each compaction, the provider's prompt cache begins anew."""
+_NAME = "summarize_conversation"
+_NO_WINDOW = (
+    "The context window of %s is unknown, and `compact=` is a share of it.%s The agent compacts only after a request that was too long. "
+    "Give `compact=` a number of tokens, or the model its `context_tokens`."
+)
+
+
+class Loop(Protocol):
+    """What stands here needs of the loop."""
+
+    agent: Agent
+    asker: Asker
+    limits: Limits
+    host: Host
+    native: bool
+    mode: Mode
+    inputs: Mapping[str, Any]
+    shown: Log[Step]
+    request: Request
+
+
+# -- after an overflow -----------------------------------------------------------------------------------------------
+
+
+def truncate(loop: Loop, rounds: int) -> bool:
+    """Show less than before; returns False if that cannot help. Huge observations are cut first, then the oldest step goes."""
+    if not loop.shown or rounds > _TRUNCATIONS + 1:
+        return False
+    longest = max((len(result.content) for step in loop.shown for result in step.results), default=0)
+    if rounds == 1 and longest > _HUGE:
+        show(loop, loop.shown, shortened=len(loop.shown), limit=longest // 4)
+        return True
+    shorter = _without_oldest(loop, 1)
+    changed = len(shorter) != len(loop.shown) or shorter != loop.shown
+    show(loop, shorter)
+    return changed
+
+
+def _without_oldest(loop: Loop, count: int) -> Log[Step]:
+    steps = loop.shown
+    for _ in range(count):
+        steps = loop.agent.truncate_trajectory(Trajectory(steps)).steps
+    return steps
+
+
+def show(loop: Loop, steps: Iterable[Step], *, shortened: int = 0, limit: int = LONGEST_RESULT) -> None:
+    """Show other steps than before. Results of the first `shortened` ones are cut to `limit` characters.
+
+    In native mode the answers stay the messages that they were: they hold what the provider needs back.
+    """
+    known = _messages_by_step(loop) if loop.native else {}
+    now = list(steps)
+    for i, step in enumerate(now[:shortened]):
+        now[i] = short = _shortened(step, limit)
+        if short is not step and id(step) in known:
+            known[id(short)] = (known[id(step)][0], *loop.mode.render(short, i, None)[1:])
+    loop.shown = Log(now)
+    if not known:
+        loop.request = loop.mode.request(loop.shown)
+        return
+    rendered = [message for i, step in enumerate(now) for message in known.get(id(step)) or loop.mode.render(step, i, None)]
+    loop.request = loop.mode.request_after(_opening(loop).then(*rendered))
+
+
+def _shortened(step: Step, limit: int) -> Step:
+    contents = [shorten(result.content, limit) for result in step.results]
+    if all(content is result.content for content, result in zip(contents, step.results, strict=True)):
+        return step
+    return replace(step, results=tuple([replace(result, content=content) for result, content in zip(step.results, contents, strict=True)]))
+
+
+def _opening(loop: Loop) -> Messages:
+    return loop.mode.messages(loop.asker.adapter, ())
+
+
+def _messages_by_step(loop: Loop) -> dict[int, tuple[Message, ...]]:
+    """The messages that show each step now; empty if they are not those of these steps."""
+    lengths = [len(loop.mode.render(step, i, None)) for i, step in enumerate(loop.shown)]
+    at = len(loop.request.messages) - sum(lengths)
+    found: dict[int, tuple[Message, ...]] = {}
+    for step, length in zip(loop.shown, lengths, strict=True):
+        found[id(step)] = tuple(loop.request.messages[at : at + length])
+        at += length
+    fits = all(found[id(step)][0].role == "assistant" for step in loop.shown if step.calls)
+    return found if fits else {}
+
+
+# -- before one ------------------------------------------------------------------------------------------------------
+
+
+class Compaction:
+    """Keeps one run's conversation below the size that `compact=` names."""
+
+    def __init__(self, loop: Loop, policy: Compact | None) -> None:
+        self._loop = loop
+        self._policy = policy
+        self._is_recorded = "compaction" in loop.asker.conditions.due
+        self._history = next((name for name, value in loop.inputs.items() if isinstance(value, History)), None)
+        self._most = self._find_most()
+        self._tokens: int | None = None
+        """Of the next request, about; None before the first one is rendered."""
+        self._is_full = False
+        """Whether nothing is left to leave out, which was logged."""
+
+    def _find_most(self) -> float | None:
+        """From how many tokens on to compact; None if the model's server must be asked first."""
+        if self._policy is None:
+            return inf
+        if isinstance(self._policy.at, int):
+            return self._policy.at
+        window = self._loop.asker.capabilities.context_tokens
+        if window is None and not callable(getattr(self._loop.asker.lm, "context_tokens", None)):
+            return self._without_window()
+        return None if window is None else window * self._policy.at
+
+    def _without_window(self) -> float:
+        log_once(self._loop.asker.lm, _NO_WINDOW, "")
+        return inf
+
+    def count(self, response: Response | None, new: Sequence[Message]) -> None:
+        """A turn was added to the next request."""
+        known = response.usage.input_tokens if response is not None else 0
+        self._tokens = (known or self._size()) + estimate_messages(new)
+
+    def _size(self) -> int:
+        """The tokens of the request, as far as they are known."""
+        if self._tokens is None:
+            request = self._loop.request
+            self._tokens = estimate_messages(request.messages) + estimate_content(request.tools.json.decode())
+        return self._tokens
+
+    def check(self) -> Generator[Act, Any, None]:
+        """Before a turn: compact if the request would be too long."""
+        if self._is_recorded or self._most is None or self._size() > self._most:
+            plan = yield CheckDue(self._due, "compaction", "c", waits=self._most is None)
+            if plan:
+                yield from self._compact(plan)
+
+    def shrink(self) -> Generator[Act, Any, bool]:
+        """After an overflow: compact, whatever the estimate says. False if there is nothing to leave out."""
+        plan = yield CheckDue(self._plan, "compaction", "c")
+        if plan:
+            yield from self._compact(plan)
+        return bool(plan)
+
+    def _due(self) -> dict[str, Any] | None:
+        if self._most is None:
+            window = self._loop.asker.lm.context_tokens()
+            self._most = self._without_window() if window is None else window * cast("Compact", self._policy).at
+        if self._size() <= self._most:
+            return None
+        plan = self._plan()
+        if plan is None and not self._is_full:
+            self._is_full = True
+            _log.warning("A conversation has about %d tokens, and there is nothing old in it to compact.", self._size())
+        return plan
+
+    def _plan(self) -> dict[str, Any] | None:
+        """What to leave out, as JSON data; None if there is nothing to leave out."""
+        loop, policy, before = self._loop, self._policy, self._size()
+        if policy is None:
+            return None
+        groups = grouped(self._entries())
+        steps = [loop.mode.render(step, i, None) for i, step in enumerate(loop.shown)]
+        short = [loop.mode.render(_shortened(step, LONGEST_RESULT), i, None) for i, step in enumerate(loop.shown)]
+        sizes = [*sizes_of(groups), *zip(map(estimate_messages, steps), map(estimate_messages, short), strict=True)]
+        # What the provider counts is off from the estimate by about the same factor everywhere.
+        scale = min(max(before / max(estimate_messages(loop.request.messages), 1), 0.5), 2)
+        most = min(before, self._most or before) / scale
+        cut = choose_cut(sizes, before / scale, most=most, to=policy.to, keep=policy.keep, shortens=policy.strategy == "shorten")
+        if cut is None or cut.saved * scale < _WORTH * before:
+            return None
+        of_history = [sum(map(len, groups[:count])) for count in (cut.dropped, cut.shortened)]
+        of_steps = [max(count - len(groups), 0) for count in (cut.dropped, cut.shortened)]
+        strategy = policy.strategy if isinstance(policy.strategy, str) else "summarize"
+        after = max(before - round(cut.saved * scale), 0)
+        return {"strategy": strategy, "before": before, "after": after, "history": of_history, "steps": of_steps}
+
+    def _entries(self) -> list[Any]:
+        return self._loop.inputs[self._history].entries() if self._history is not None else []
+
+    def _compact(self, plan: Mapping[str, Any]) -> Generator[Act, Any, None]:
+        loop, entries = self._loop, self._entries()
+        (messages, short_messages), (steps, short_steps) = plan["history"], plan["steps"]
+        summary, problem = "", ""
+        if plan["strategy"] == "summarize":
+            summary, problem = yield from self._summarize(entries[:messages], loop.shown[:steps])
+        note = f"Summary of the earlier conversation:\n{summary}" if summary else LEFT_OUT
+        if self._history is not None and short_messages:
+            shorter = History(messages=cut_entries(entries, messages, short_messages, LEFT_OUT if steps else note))
+            loop.inputs = {**loop.inputs, self._history: shorter}
+            loop.mode = replace(cast("Any", loop.mode), values=loop.inputs)
+        kept: Sequence[Step] = _without_oldest(loop, steps) if not summary else loop.shown[steps:]
+        if summary and steps:
+            kept = [Step("", (), (ToolResult("summary", note),)), *kept]
+        show(loop, kept, shortened=max(short_steps - steps, 0))
+        after: int = plan["after"] + (estimate_content(note) if summary else 0)
+        self._tokens = after
+        yield Tell(Compacted(plan["strategy"], plan["before"], after, steps, messages, summary, problem))
+
+    def _summarize(self, entries: Sequence[Any], steps: Sequence[Step]) -> Generator[Act, Any, tuple[str, str]]:
+        """The summary, or why there is none. A call of the run's own: its program is recorded and counted like an agent's tool."""
+        strategy = self._policy.strategy if self._policy is not None else None
+        program = _summarizer() if strategy is None or isinstance(strategy, str) else strategy
+        tool = _summary_tool(program, self._transcript(entries, steps), self._loop.asker.lm)
+        call = CheckedCall(ToolCall(name=_NAME, args={}), tool, tool.prepare({}), self._loop.host)
+        [result] = cast("list[ToolResult]", (yield CallTools((call,))))
+        text = content_text(result.content).strip()
+        if result.is_error or not text:
+            problem = text or "the summary was empty"
+            _log.warning("A conversation could not be summarized, so its oldest part is dropped: %s", problem)
+            return "", problem
+        return text, ""
+
+    def _transcript(self, entries: Sequence[Any], steps: Sequence[Step]) -> str:
+        opening = _opening(self._loop)
+        task = next((message.text for message in reversed(opening) if message.role == "user"), "")
+        lines = [f"The task:\n{task}", "The conversation:", *map(_said, entries)]
+        lines += [text for _, text in Trajectory(steps).display_rows()]
+        return "\n\n".join(str(shorten(line, self._loop.limits.observation_chars)) for line in lines)
+
+
+def _said(entry: Any) -> str:
+    if not isinstance(entry, Message):
+        return "\n".join(f"{name}: {content_text(render(value))}" for name, value in entry.items())
+    calls = [f"{call.name}({call.arguments_text})" for call in entry.tool_calls]
+    return "\n".join([f"{entry.role}: {entry.text}", *calls])
+
+
+@lru_cache(maxsize=1)
+def _summarizer() -> Predict:
+    return Predict(Signature("conversation: str -> summary: str", SUMMARIZE))
+
+
+def _summary_tool(program: Any, conversation: str, lm: Any) -> Tool:
+    fields = program.signature.input_fields
+    name = next(name for name, field in fields.items() if field.is_required())
+    users: Sequence[Predict] = program.tool_users() if callable(getattr(program, "tool_users", None)) else ()
+    own = {"lm": lm} if users and users[0].lm is None and "lm" not in fields else {}
+    return Tool(_Summarize(program, {name: conversation, **own}), _NAME, "Summarize what is left out.", effect="read")
+
+
+class _Summarize(AgentTool):
+    """A program with its input: as an argument of the call, the conversation would be in the journal once more."""
+
+    def __init__(self, program: Any, inputs: Mapping[str, Any]) -> None:
+        super().__init__(program, program.signature)
+        self.__signature__ = inspect.Signature()
+        self._inputs = inputs
+
+    def __call__(self, /, **inputs: Any) -> Any:
+        return super().__call__(**self._inputs, **inputs)
+
+    async def acall(self, /, **inputs: Any) -> Any:
+        return await super().acall(**self._inputs, **inputs)
