@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import signal
 import socket
@@ -16,7 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from ferrule import Run, SQLiteStore
+from ferrule import ReAct, Run, ScriptedLM, SQLiteStore, context
 
 APPS = Path(__file__).parents[2] / "examples" / "apps"
 QUICK, SLOW = "Measure for 0.1 s, and publish it.", "Measure for 2 s, and publish it."
@@ -174,3 +175,20 @@ def test_what_does_not_exist_or_does_not_wait_is_refused(host: Host) -> None:
     host.until(is_done, run)
     assert host.decide(run, asked).status_code in {400, 409}
     assert host.board() == ["21 degrees"]
+
+
+def test_fastapi_takes_the_service(client: ModuleType, tmp_path: Path) -> None:
+    from fastapi import FastAPI
+
+    service = client.Service(ReAct("task -> answer", [client.measure]), str(tmp_path / "service.db"))
+    app = FastAPI(routes=service.app.routes, lifespan=service.lifespan, exception_handlers=service.app.exception_handlers)
+
+    async def talk() -> str:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://service") as http:
+            assert (await http.get("/runs/none/events")).status_code == 404
+            with context(lm=ScriptedLM([{"name": "finish", "args": {"answer": "done"}}])):
+                started = await http.post("/runs", json={"task": "Do nothing."})
+            return (await http.get(f"/runs/{started.json()['id']}/events")).text
+
+    assert '"outputs": {"answer": "done"}' in asyncio.run(talk())
+    service.db.close()
