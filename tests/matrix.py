@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PINS = ROOT / "requirements" / "dev.txt"
+NOT_FREE_THREADED = PINS.with_name("not-free-threaded.txt")
 UV = Path(sys.executable).with_name("uv")
 OLDEST = (3, 11)
 FREE_THREADED = (3, 13)
@@ -73,10 +74,11 @@ def tested(name: str, python: Path, extra: list[str]) -> str:
     venv = ROOT / f".venv-{name}"
     own, stamp = venv / "bin" / "python", venv / ".matrix"
     state = hashlib.sha256(PINS.read_bytes() + (ROOT / "pyproject.toml").read_bytes() + str(python).encode()).hexdigest()
+    left_out = ("--excludes", NOT_FREE_THREADED) if name.endswith("t") else ()
     if not stamp.exists() or stamp.read_text() != state:
         for step in (
             ("venv", "--clear", "--python", python, venv),
-            ("pip", "install", "--python", own, "--require-hashes", "--requirement", PINS),
+            ("pip", "install", "--python", own, "--require-hashes", "--requirement", PINS, *left_out),
             ("pip", "install", "--python", own, "--no-deps", "--no-build-isolation", "--editable", ROOT),
         ):
             if run(UV, "--quiet", *step).returncode:
