@@ -398,4 +398,4 @@ def test_a_check_of_arguments_that_would_end_the_process_ends_the_call_only() ->
 
     app = MCPApp([Tool(add, require_confirmation=needs)], mask_errors=True)
     result = call(app, ERAS[1], "add", {"a": 1})
-    assert (result.is_error, text(result)) == (True, "Execution error in add.")
+    assert (result.is_error, text(result)) == (True, "The call to `add` was not run: whether it needs consent could not be decided.")
