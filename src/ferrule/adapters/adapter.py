@@ -6,23 +6,22 @@ define how fields look in a message, what an answer must look like, and how to f
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 from ferrule.adapters.demos import demo_messages, history_messages
+from ferrule.adapters.overrides import adopt, compose
 from ferrule.adapters.parse import output_spec, parse_outputs
-from ferrule.adapters.render import Shown, field_list, join_pieces, shown_fields
+from ferrule.adapters.pieces import Pieces, native_signature
+from ferrule.adapters.render import Shown, field_description, join_pieces, shown_fields, task_description
 from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
 from ferrule.values.content.convert import Piece, content_of
 from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, Request, Response, Shape
-from ferrule.values.conversation.message import Message, Messages, openai_message
+from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.record import Record
-from ferrule.values.signatures.compiled import default_instructions
 
 if TYPE_CHECKING:
-    from ferrule.values.conversation.exchange import FieldReader
+    from ferrule.values.content.parts import Content
     from ferrule.values.signatures.signature import Signature
 
 _MOST_SHOWN = 400
@@ -49,11 +48,18 @@ class _AnswerForm(Record):
         return self.signature.plan.output_schema()
 
     def write(self, outputs: Mapping[str, Any]) -> str:
-        return join_pieces(self.adapter.drawn_answer(outputs))
+        adapter = self.adapter
+        if adapter.replaced:
+            return adapter.format_assistant_message_content(self.signature, outputs)
+        return join_pieces(adapter.drawn_answer(outputs))
 
 
-class Adapter(ABC):
-    """Base class of adapters. Immutable; safe to share between threads and tasks."""
+class Adapter(Pieces):
+    """Base class of adapters. Immutable; safe to share between threads and tasks.
+
+    A subclass overrides pieces of the prompt and `parse`, or defines a form of its own; `__init__` may set attributes of its own. A method
+    of DSPy's or udspy's adapters that would not be called raises `ConfigurationError` when the class is defined.
+    """
 
     use_native_function_calling: bool | None
     """Whether tool calls are native (True), written in the text (False), or native if the model supports it (None)."""
@@ -77,59 +83,36 @@ class Adapter(ABC):
         for name, value in (("use_native_function_calling", use_native_function_calling), ("fallback", fallback), ("repairs", repairs)):
             object.__setattr__(self, name, value)
 
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        del value
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        adopt(cls, Adapter)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(self, name) or not hasattr(self, "__dict__"):
+            raise AttributeError(f"An adapter is immutable (`{name}`): create another one.")
+        object.__setattr__(self, name, value)  # an attribute of a subclass
+
+    def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"An adapter is immutable (`{name}`): create another one.")
 
-    def _settings(self) -> tuple[Any, ...]:
-        return (self.use_native_function_calling, self.fallback, self.repairs)
+    def _settings(self) -> dict[str, Any]:
+        names = ("use_native_function_calling", "fallback", "repairs")
+        return {**{name: getattr(self, name) for name in names}, **getattr(self, "__dict__", _NO_SETTINGS)}
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and cast("Adapter", other)._settings() == self._settings()
+        return other is self or (type(other) is type(self) and cast("Adapter", other)._settings() == self._settings())
 
     def __hash__(self) -> int:
-        return hash((type(self), self._settings()))
+        return hash((type(self), self.use_native_function_calling, self.fallback, self.repairs))
 
     def __repr__(self) -> str:
-        native, fallback, repairs = self._settings()
-        return f"{type(self).__name__}(use_native_function_calling={native}, fallback={fallback}, repairs={repairs})"
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._settings().items())})"
 
     def __deepcopy__(self, memo: Any) -> Adapter:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), *self._settings()))
-
-    # -- what each adapter defines --------------------------------------------------------------------------------
-
-    @abstractmethod
-    def structure(self, shown: Shown) -> str:
-        """Describe the form of messages and answers, for the system message."""
-
-    @abstractmethod
-    def reminder(self, outputs: Sequence[str]) -> str:
-        """Return the end of a question: which outputs to write, and how. Empty without outputs."""
-
-    @abstractmethod
-    def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
-        """Render fields with their values."""
-
-    def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
-        """Render fields with their values as a complete answer."""
-        return self.drawn_fields(fields)
-
-    def unescape(self, name: str, text: str) -> str:
-        """The text of a field without the escapes of `drawn_fields`."""
-        del name
-        return text
-
-    @abstractmethod
-    def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
-        """Return the fields of an answer, unchecked: text, or values if `reads_values`."""
-
-    @abstractmethod
-    def reader(self, signature: type[Signature]) -> FieldReader:
-        """Return a parser that splits one streamed answer into fields."""
+        return (_rebuild, (type(self), self._settings()))
 
     # -- what programs use ----------------------------------------------------------------------------------------
 
@@ -155,6 +138,11 @@ class Adapter(ABC):
     def step_message(self, fields: Mapping[str, Any]) -> Message:
         """Render a finished step of a loop as a user message."""
         return Message("user", content_of(self.drawn_fields(fields)))
+
+    def answer_content(self, signature: type[Signature], outputs: Mapping[str, Any]) -> Content:
+        """Render outputs as the answer that ends a conversation."""
+        del signature
+        return content_of(self.drawn_answer(outputs))
 
     def read(self, signature: type[Signature], response: Response, *, lenient: bool = False, tools: Iterable[Any] = ()) -> dict[str, Any]:
         """Parse an answer into typed outputs. Raises `AdapterParseError` with every problem.
@@ -189,6 +177,13 @@ class Adapter(ABC):
                 raise
             return parse_outputs(type(self).__name__, signature, {**raw, spec.calls: calls}, response, is_value=is_value)
 
+    plain_read = read
+    """`read` by the adapter's own form, where `parse` is overridden."""
+
+    def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
+        """Parse the text of an answer into typed outputs. Raises `AdapterParseError`."""
+        return self.plain_read(signature, Response(completion))
+
     def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape | None:
         """The response format that the provider enforces, or None."""
         del signature, capabilities
@@ -210,7 +205,7 @@ class Adapter(ABC):
         wrote = [f"{call.name or '(no name)'} {shown(call.arguments_text, _MOST_SHOWN)}" for call in response.tool_calls]
         said = response.text or (f"(calls: {'; '.join(wrote)})" if wrote and native else "(empty)")
         again = "Make all your calls again." if native and error.code in _CALL_CODES else "Write the whole answer again."
-        reminder = self._prompt_parts(signature, native=True).reminder if native else self.reminder(list(signature.output_fields))
+        reminder = self._reminder(signature, native=native)
         asked = f"Your answer could not be read:\n{problems}\n\n{again} {reminder}".rstrip()
         return (Message("assistant", said), Message("user", asked))
 
@@ -250,60 +245,26 @@ class Adapter(ABC):
         """Whether calls are native with a model of these capabilities."""
         return self.use_native_function_calling is not False and capabilities.native_tools
 
-    # -- DSPy's public methods ------------------------------------------------------------------------------------
-
-    def format(self, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the messages of a question, in OpenAI's form."""
-        return [openai_message(message) for message in self.opening(signature, inputs, demos=demos)]
-
-    def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
-        """Parse the text of an answer into typed outputs. Raises `AdapterParseError`."""
-        return self.read(signature, Response(completion))
-
-    def format_system_message(self, signature: type[Signature]) -> str:
-        """Return the text of the system message."""
-        return self._prompt_parts(signature, native=False).system.text
-
-    def format_user_message_content(
-        self, signature: type[Signature], inputs: Mapping[str, Any], prefix: str = "", suffix: str = "", main_request: bool = False
-    ) -> str:
-        """Render the given inputs between `prefix` and `suffix`; `main_request` adds the request for the outputs."""
-        reminder = self.reminder(list(signature.output_fields)) if main_request else ""
-        body = join_pieces(self._question(signature.input_fields, inputs, reminder))
-        return "\n\n".join(part for part in (prefix, body, suffix) if part).strip()
-
-    def format_assistant_message_content(
-        self, signature: type[Signature], outputs: Mapping[str, Any], missing_field_message: str | None = None
-    ) -> str:
-        """Render an answer that `parse` reads as these outputs; a missing one is omitted, or gets `missing_field_message`."""
-        given = {
-            name: outputs.get(name, missing_field_message) for name in signature.output_fields if name in outputs or missing_field_message
-        }
-        return join_pieces(self.drawn_answer(given))
-
-    def format_tool_schema(self, tool: Any) -> dict[str, Any]:
-        """Return a copy of a tool's canonical declaration."""
-        declaration: Any = cast("Any", tool) if isinstance(tool, Mapping) else getattr(tool, "declaration", None)
-        if not isinstance(declaration, Mapping):
-            msg = f"`format_tool_schema` takes a `Tool`, found {shown(cast('object', tool))}."
-            raise ToolCallError("invalid_tool_spec", msg, raw=cast("object", tool))
-        return deepcopy(dict(cast("Mapping[str, Any]", declaration)))
-
     # -- messages -------------------------------------------------------------------------------------------------
 
     def _prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
-        return signature.kept((type(self), native), lambda: self._build_prompt_parts(signature, native=native))
+        kind = self if getattr(self, "__dict__", None) else type(self)
+        return signature.kept((kind, native), lambda: self._build_prompt_parts(signature, native=native))
 
     def _build_prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
         shown = shown_fields(signature, native=native)
-        parts = [f"Your inputs are:\n{field_list(shown.inputs, expected=False)}" if shown.inputs else ""]
-        if shown.outputs:
-            parts += [f"Your outputs are:\n{field_list(shown.outputs, expected=True)}", self.structure(shown)]
-        instructions = signature.plan.own_instructions
-        task = instructions if instructions is not None else default_instructions(shown.inputs, shown.outputs)
-        parts.append(f"Your task:\n{task}" if task else "")
+        structure = self.structure(shown) if shown.outputs else ""
+        parts = [field_description(shown), structure, task_description(signature, shown)]
         system = Message("system", "\n\n".join(part for part in parts if part))
         return _PromptParts(system, shown, self.reminder(list(shown.outputs)))
+
+    def _reminder(self, signature: type[Signature], *, native: bool) -> str:
+        if self.replaced:
+            return self.user_message_output_requirements(native_signature(signature) if native else signature)
+        return self._prompt_parts(signature, native=True).reminder if native else self.reminder(list(signature.output_fields))
+
+    def _opening(self, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]) -> Messages:
+        return compose(self, signature, demos, inputs) if self.replaced else self.opening(signature, inputs, demos=demos)
 
     def _question(self, fields: Iterable[str], inputs: Mapping[str, Any], reminder: str) -> list[Piece]:
         given = {name: inputs[name] for name in fields if name in inputs}
@@ -329,5 +290,8 @@ def _refuse_unknown(choice: str | Mapping[str, Any], tools: Declarations) -> Non
         raise ToolCallError("invalid_request", msg, raw=choice)
 
 
-def _rebuild(kind: Any, native: bool | None, fallback: Adapter | None, repairs: int) -> Adapter:
-    return kind(use_native_function_calling=native, fallback=fallback, repairs=repairs)
+def _rebuild(kind: type[Adapter], settings: Mapping[str, Any]) -> Adapter:
+    made = object.__new__(kind)
+    for name, value in settings.items():
+        object.__setattr__(made, name, value)
+    return made

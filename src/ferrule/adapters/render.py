@@ -15,6 +15,7 @@ from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Record
 from ferrule.values.schema.nodes import is_object, map_children
 from ferrule.values.schema.words import LIMITS
+from ferrule.values.signatures.compiled import default_instructions
 from ferrule.values.signatures.fields import adapter_of, allows_none, description_of
 
 if TYPE_CHECKING:
@@ -165,6 +166,20 @@ def field_list(fields: Mapping[str, FieldInfo], *, expected: bool) -> str:
         said = [part for part in (description_of(field), _expectation(field) if expected else "") if part]
         lines.append(f"{i}. `{name}` ({type_name(field.annotation)})" + (f": {'; '.join(said)}" if said else ""))
     return "\n".join(lines)
+
+
+def field_description(fields: Shown) -> str:
+    """Render the lists of inputs and outputs."""
+    parts = [f"Your inputs are:\n{field_list(fields.inputs, expected=False)}" if fields.inputs else ""]
+    parts += [f"Your outputs are:\n{field_list(fields.outputs, expected=True)}" if fields.outputs else ""]
+    return "\n\n".join(part for part in parts if part)
+
+
+def task_description(signature: type[Signature], fields: Shown) -> str:
+    """Render the instructions, or the default ones for these fields."""
+    own = signature.plan.own_instructions
+    task = own if own is not None else default_instructions(fields.inputs, fields.outputs)
+    return f"Your task:\n{task}" if task else ""
 
 
 def type_name(annotation: Any) -> str:

@@ -36,7 +36,6 @@ from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
-from ferrule.values.content.convert import content_of
 from ferrule.values.content.parts import Part, Text, content_text
 from ferrule.values.conversation.history import History
 from ferrule.values.conversation.message import Message
@@ -80,7 +79,7 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     if outputs is None:
         outputs = yield from _extract(agent, asker, loop)
     # The answer is added as text: no provider accepts a call of `finish` without a result.
-    answer = Message("assistant", content_of(asker.adapter.drawn_answer(outputs)))
+    answer = Message("assistant", asker.adapter.answer_content(signature, outputs))
     messages = loop.request.messages.then(answer)
     return Prediction.of(outputs, signature=signature, trajectory=Trajectory(loop.steps), messages=messages, reason=reason)
 

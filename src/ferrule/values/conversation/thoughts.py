@@ -150,7 +150,8 @@ class ThoughtSplitter:
         """Whether the tag is a field of the answer's form: `<reasoning>` where an adapter writes fields as tags."""
         form = self._request.form if self._request is not None else None
         name = tag[1:-1]
-        return form is not None and name in form.schema.get("properties", ()) and tag in form.write({name: ""})
+        fields = form.schema.get("properties", ()) if form is not None else ()
+        return form is not None and name in fields and tag in form.write(dict.fromkeys(fields, ""))
 
     def _read_thought(self, *, is_last: bool) -> Iterator[tuple[Kind, str]]:
         text, at, end = self._text, 0, len(self._text)

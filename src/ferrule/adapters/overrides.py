@@ -1,0 +1,266 @@
+"""What a subclass of an adapter overrides is called, or refused when the class is defined.
+
+`adopt` looks once, at the definition. An adapter that overrides no piece keeps the methods that render and read in one go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.adapters.demos import demo_messages, history_messages
+from ferrule.adapters.parse import output_spec, parse_outputs
+from ferrule.adapters.pieces import Pieces, native_signature, prompt_fields, signature_without_histories
+from ferrule.adapters.render import join_pieces
+from ferrule.errors import AdapterParseError, ConfigurationError, FerruleError, InputError, ToolCallError, shown
+from ferrule.values.content.convert import Piece, content_of, pieces_of
+from ferrule.values.conversation.history import History
+from ferrule.values.conversation.message import Message, Messages
+from ferrule.values.record import Record
+from ferrule.values.signatures.signature import InputField, OutputField, Signature
+
+if TYPE_CHECKING:
+    from ferrule.values.content.parts import Content
+    from ferrule.values.conversation.exchange import Response
+
+_USER, _ASSISTANT = "format_user_message_content", "format_assistant_message_content"
+_OPENING = (
+    "format", "format_system_message", "format_field_description", "format_field_structure", "format_task_description",
+    "user_message_output_requirements", _USER, _ASSISTANT, "format_demos", "format_conversation_history",
+)  # fmt: skip
+_FIELDS = f"override `{_USER}` and `{_ASSISTANT}`"
+_ASKS = "a program asks the model, not its adapter: override `format` for the messages, and `parse` for the answer"
+REFUSED: Mapping[str, str] = {
+    "__call__": _ASKS,
+    "acall": _ASKS,
+    "_call_preprocess": "override `format`, or `request` for tools and settings",
+    "_call_postprocess": "override `parse`",
+    "format_field_value": _FIELDS,
+    "format_field_with_value": _FIELDS,
+    "format_fields": _FIELDS,
+    "format_turn": _FIELDS,
+    "format_inputs": f"override `{_USER}`",
+    "format_user_request": f"override `{_USER}`",
+    "format_instructions": "override `format_system_message`",
+    "format_output_instructions": "override `user_message_output_requirements`",
+    "format_finetune_data": "ferrule makes no data for fine-tuning: write a function that takes the messages of `format`",
+    "format_tool_schema": "tools are declared as they are: change the tool, as in `Tool(function, name, desc)`",
+    "format_tool_schemas": "tools are declared as they are: change the tool, as in `Tool(function, name, desc)`",
+    "parse_outputs": "override `parse`",
+    "process_chunk": "override `reader`, which returns a parser for one streamed answer",
+}
+"""Methods of DSPy's and udspy's adapters that nothing calls here, and what to do instead."""
+
+
+def adopt(cls: Any, base: Any) -> None:
+    """Have the pieces called that a subclass overrides. Raises `ConfigurationError` for one that would not be."""
+    for name, instead in REFUSED.items():
+        if _found(cls, name) is not _found(base, name):
+            raise ConfigurationError(f"`{cls.__name__}.{name}` would not be called: {instead}.")
+    replaced = frozenset(name for name in (*_OPENING, "parse") if _found(cls, name) is not _found(base, name))
+    for name in sorted(replaced):
+        if iscoroutinefunction(getattr(cls, name)):
+            raise ConfigurationError(f"`{cls.__name__}.{name}` is async, and adapters do not wait: define it with `def`.")
+    cls.replaced = replaced
+    own = cast("Mapping[str, Any]", vars(cls))
+    if "read" in own:
+        cls.plain_read = cls.read
+    elif "parse" in replaced:
+        cls.read = _read
+    if replaced - {"parse"} and "opening" not in own:
+        cls.opening = _compose_opening
+    if _USER in replaced and "step_message" not in own:
+        cls.step_message = _step_message
+    if _ASSISTANT in replaced:
+        cls.answer_content = _answer_content
+    for name, (pieces, stub) in _STUBS.items():
+        if pieces <= replaced and getattr(getattr(cls, name), "__isabstractmethod__", False):
+            setattr(cls, name, stub)
+
+
+def _found(cls: type, name: str) -> Any:
+    """What a class or one of its bases defines under a name; `getattr` would find `__call__` at every class."""
+    return next((vars(each)[name] for each in cls.__mro__ if name in vars(each)), None)
+
+
+# -- rendering ----------------------------------------------------------------------------------------------------
+
+
+def _compose_opening(
+    self: Any, signature: type[Signature], inputs: Mapping[str, Any], *, demos: Iterable[Any] = (), native: bool = False
+) -> Messages:
+    """`Adapter.opening` of an adapter that overrides pieces."""
+    signature = native_signature(signature) if native else signature
+    if "format" not in self.replaced:
+        return compose(self, signature, demos, inputs)
+    return Messages(_read_messages(self, "format", self.format(signature, list(demos), dict(inputs))))
+
+
+def compose(adapter: Pieces, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]) -> Messages:
+    """The messages of a question, made of the pieces."""
+    fields = prompt_fields(signature)
+    asked = signature_without_histories(signature)
+    writer = _Writer(adapter, asked)
+    system = _text(adapter, "format_system_message", adapter.format_system_message(asked))
+    messages = [Message("system", system)] if system else []
+    if "format_demos" in adapter.replaced:
+        messages += _read_messages(adapter, "format_demos", adapter.format_demos(asked, list(demos)))
+    else:
+        messages += [message for i, demo in enumerate(demos) for message in demo_messages(writer, fields, demo, i)]
+    for name in fields.histories:
+        if "format_conversation_history" in adapter.replaced:
+            found = adapter.format_conversation_history(asked, name, dict(inputs))
+            messages += _read_messages(adapter, "format_conversation_history", found)
+        else:
+            messages += history_messages(writer, fields, inputs.get(name))
+    given = {name: inputs[name] for name in asked.input_fields if name in inputs}
+    said = adapter.format_user_message_content(asked, given, main_request=bool(asked.output_fields))
+    content = content_of(_pieces(_text(adapter, _USER, said), given))
+    if content or not messages or messages[-1].role != "user":
+        messages.append(Message("user", content or "Begin."))
+    return Messages(messages)
+
+
+class _Writer(Record):
+    """Renders demos and turns of a history with the pieces that an adapter overrides."""
+
+    adapter: Any
+    signature: type[Signature]
+
+    def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
+        """A question."""
+        if _USER not in self.adapter.replaced:
+            return self.adapter.drawn_fields(fields)
+        return _pieces(_text(self.adapter, _USER, self.adapter.format_user_message_content(self.signature, fields)), fields)
+
+    def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
+        """An answer."""
+        if _ASSISTANT not in self.adapter.replaced:
+            return self.adapter.drawn_answer(fields)
+        return _pieces(_text(self.adapter, _ASSISTANT, self.adapter.format_assistant_message_content(self.signature, fields)), fields)
+
+
+def _step_message(self: Any, fields: Mapping[str, Any]) -> Message:
+    """`Adapter.step_message`, with a signature made for the step: its fields are inputs."""
+    return Message("user", content_of(_Writer(self, _signature_of(fields)).drawn_fields(fields)))
+
+
+def _answer_content(self: Any, signature: type[Signature], outputs: Mapping[str, Any]) -> Content:
+    """`Adapter.answer_content`."""
+    return content_of(_Writer(self, signature).drawn_answer(outputs))
+
+
+def _signature_of(fields: Mapping[str, Any]) -> type[Signature]:
+    made: Any = Signature({**{name: (Any, InputField()) for name in fields}, "next": OutputField()})
+    return made
+
+
+def _text(adapter: Any, piece: str, found: Any) -> str:
+    if not isinstance(found, str):
+        raise ConfigurationError(f"`{type(adapter).__name__}.{piece}` returns text, found {shown(found)}.")
+    return found
+
+
+def _pieces(text: str, values: Mapping[str, Any]) -> list[Piece]:
+    """Text with the pictures and other parts of these values where the text holds them packed."""
+    parts = {join_pieces([piece]): piece for piece in pieces_of(dict(values)) or () if not isinstance(piece, str)}
+    if not parts:
+        return [text]
+    return [parts.get(piece, piece) for piece in re.split(f"({'|'.join(map(re.escape, parts))})", text)]
+
+
+def _read_messages(adapter: Any, piece: str, found: Any) -> list[Message]:
+    """The messages that a piece returned. Raises `ToolCallError` (`invalid_request`) for anything else."""
+    what = f"`{type(adapter).__name__}.{piece}` returns a list of messages in OpenAI's form"
+
+    def refuse(turn: Any) -> list[Message]:
+        raise InputError(f"{shown(turn)} is no message")
+
+    try:
+        return History(found if type(found) in {list, tuple} else refuse(found)).as_messages(refuse)
+    except ValueError as error:
+        raise ToolCallError("invalid_request", f"{what}, found {shown(found)}: {error}", raw=found) from error
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def _read(self: Any, signature: type[Signature], response: Response, *, lenient: bool = False, tools: Iterable[Any] = ()) -> dict[str, Any]:
+    """`Adapter.read` of an adapter that overrides `parse`: its outputs are checked against the signature.
+
+    Where an answer needs no fields (plain text, calls), the adapter's own form is tried as well.
+    """
+    if not response.text:
+        return self.plain_read(signature, response, lenient=lenient, tools=tools)
+    try:
+        outputs = _parsed(self, signature, response)
+    except AdapterParseError as error:
+        if not (lenient or tools or response.tool_calls):
+            raise
+        try:
+            return self.plain_read(signature, response, lenient=lenient, tools=tools)
+        except AdapterParseError:
+            raise error from error.__cause__
+    calls = output_spec(signature).calls
+    if calls is not None and tools and not outputs[calls]:
+        with suppress(AdapterParseError):  # a model's call in a form of its own, beside the answer
+            outputs[calls] = self.plain_read(signature, response, lenient=lenient, tools=tools)[calls]
+    return outputs
+
+
+def _parsed(adapter: Any, signature: type[Signature], response: Response) -> dict[str, Any]:
+    name, text = type(adapter).__name__, response.text or ""
+    try:
+        found = adapter.parse(signature, text)
+    except FerruleError:
+        raise
+    except ValueError as error:
+        raise AdapterParseError(name, text, [("", str(error))]) from error
+    if not isinstance(found, Mapping):
+        raise ConfigurationError(f"`{name}.parse` returns a dict of outputs, found {shown(found)}.")
+    return parse_outputs(name, signature, cast("Mapping[str, Any]", found), response, is_value=True)
+
+
+# -- what an adapter of pieces alone does not need ------------------------------------------------------------------
+
+
+class _NoFields:
+    """Splits no streamed answer into fields."""
+
+    def feed(self, text: str) -> list[tuple[str, str]]:
+        """See `FieldReader`."""
+        del text
+        return []
+
+    def finish(self) -> list[tuple[str, str]]:
+        """See `FieldReader`."""
+        return []
+
+
+def _no_text(_self: Any, _fields: Any) -> str:
+    return ""
+
+
+def _drawn_fields(self: Any, fields: Mapping[str, Any]) -> list[Piece]:
+    return _Writer(self, _signature_of(fields)).drawn_fields(fields)
+
+
+def _raw_fields(_self: Any, _signature: Any, _text: str) -> dict[str, Any]:
+    return {}
+
+
+def _reader(_self: Any, _signature: Any) -> _NoFields:
+    return _NoFields()
+
+
+_STUBS: Mapping[str, tuple[frozenset[str], Any]] = {
+    "structure": (frozenset({"format_field_structure"}), _no_text),
+    "reminder": (frozenset({_USER}), _no_text),
+    "drawn_fields": (frozenset({_USER, _ASSISTANT}), _drawn_fields),
+    "raw_fields": (frozenset({"parse"}), _raw_fields),
+    "reader": (frozenset({"parse"}), _reader),
+}
+"""Abstract methods of `Adapter`, and the pieces that make each of them unnecessary."""
