@@ -27,7 +27,8 @@ class Events:
     """Reads server-sent events from pieces of bytes, cut anywhere."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []
+        """The pieces of the line that has not ended: joined once, as it may come in many."""
         self._after_cr = False
         self._data: list[bytes] = []
         self._fresh = True
@@ -41,15 +42,17 @@ class Events:
         self._after_cr = piece.endswith(b"\r")
         if b"\r" in piece:
             piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        for line in lines:
-            yield from self._line(line)
+        line, *more = piece.split(b"\n")
+        self._rest.append(line)
+        for line in more:
+            yield from self._line(b"".join(self._rest))
+            self._rest = [line]
 
     def end(self) -> Iterator[bytes]:
         """The last event, if the stream ended without an empty line behind it."""
-        yield from self._line(self._rest)
+        yield from self._line(b"".join(self._rest))
         yield from self._line(b"")
-        self._rest = b""
+        self._rest = []
 
     def _line(self, line: bytes) -> Iterator[bytes]:
         if self._fresh:

@@ -282,6 +282,13 @@ def test_events_of_several_lines_are_joined():
     assert [*found.feed(b"event: x\ndata: a\ndata:b\nid: 3\n\n:comment\n\ndata\n\n"), *found.end()] == [b"a\nb"]
 
 
+def test_a_line_in_many_pieces_is_joined_once():
+    """Ours: a server that sends byte by byte cost minutes."""
+    found, text = Events(), b"x" * 1_000_000
+    assert not any(list(found.feed(text[at : at + 1])) for at in range(len(text)))
+    assert [*found.feed(b"\ndata: "), *found.feed(b"a\n"), *found.feed(b"\n"), *found.end()] == [b"a"]
+
+
 def test_an_answer_that_came_at_once_is_read_as_a_stream():
     """L3."""
     payload = json.dumps({"choices": [{"message": {"content": "hi", "reasoning": "hm"}, "finish_reason": "stop"}]}).encode()
