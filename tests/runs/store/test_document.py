@@ -423,7 +423,16 @@ def test_a_run_is_not_written_while_it_executes() -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [{"id": 7}, {"key": None}, {"status": "asleep"}, {"status": ["done"]}, {"inputs": 7}, {"inputs": None}, {"id": None, "redacted": True}],
+    [
+        {"id": 7},
+        {"key": None},
+        {"status": "asleep"},
+        {"status": ["done"]},
+        {"inputs": 7},
+        {"inputs": None},
+        {"args": "x"},
+        {"id": None, "redacted": True},
+    ],
 )
 def test_what_is_no_head_of_a_run_is_refused_by_name(changed: dict[str, Any]) -> None:
     """Ours."""

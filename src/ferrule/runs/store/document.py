@@ -80,7 +80,7 @@ def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool | str
     """
     if head.get("ferrule_run") != _VERSION:
         raise StoreError(f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
-    kinds = {"id": str, "key": str, "inputs": dict}
+    kinds = {"id": str, "key": str, "args": list, "inputs": dict}
     if not all(isinstance(head.get(name), kind) for name, kind in kinds.items()) or head.get("status") not in _STATUSES:
         raise StoreError(f"This is not the head of a run: found {shown(head)}.")
     if head.get("redacted"):
