@@ -130,7 +130,7 @@ def _object(node: Schema, root: Schema, above: _Above) -> str:
     if len(above.steps) > _DEEPEST or (not properties and not is_object(more)):
         return "{}" if properties == {} and more in (None, False) else "object"
     named: Any = node.get("required")
-    required = named if is_list(named) else ()
+    required = {each for each in named if isinstance(each, str)} if is_list(named) else ()
     entries: list[str] = []
     for name, each in properties.items() if is_object(properties) else ():
         said = _form(each, root, above.then(""))

@@ -493,6 +493,50 @@ def test_a_schema_that_unfolds_without_end_ends(target: Target) -> None:
         assert any(loss.keyword == "$ref" for loss in lower_schema(schema, target).losses)
 
 
+def doubling(keyword: str) -> dict[str, Any]:
+    """Definitions that each refer twice to the next, sixty of them."""
+    twice = {f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(60)}
+    return {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/d0", "minLength": 1}, "b": {"$ref": "#/$defs/d0"}},
+        "$defs": {**twice, "d60": TEXT},
+    }
+
+
+TEXT = {"type": "string"}
+MANY = 100_000
+LARGE: dict[str, dict[str, Any]] = {
+    "all of": doubling("allOf"),
+    "any of": doubling("anyOf"),
+    "one of": doubling("oneOf"),
+    "required names": {"type": "object", "properties": {f"p{i}": TEXT for i in range(MANY)}, "required": [f"p{i}" for i in range(MANY)]},
+    "forms": of(a={"oneOf": [{"const": i} for i in range(MANY)]}),
+    "forms of the root": {"anyOf": [{"type": "object", "required": [f"p{i}" for i in range(MANY)]}] * 2},
+    "parts": of(a={"allOf": [{"description": f"d{i}", **of(**{f"p{i}": TEXT})} for i in range(MANY // 4)]}),
+    "definitions of one name": {
+        **of(**{f"p{i}": {"$ref": f"#/$defs/d{i}/x"} for i in range(MANY // 5)}), "$defs": {f"d{i}": {"x": TEXT} for i in range(MANY // 5)}
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_schemas_are_lowered_in_linear_work(name: str) -> None:
+    """Ours: by counting; with a step for each pair, or for each way through definitions, none of these ends in minutes."""
+    for target in TARGETS:
+        assert lower_schema(LARGE[name], target).target == target
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_many_places_that_refer_to_many_parts_are_told(target: Target) -> None:
+    """Ours."""
+    parts = {"allOf": [{"minLength": i} for i in range(2_000)]}
+    lowered = lower_schema(
+        {**of(**{f"p{i}": {"$ref": "#/$defs/d", "title": "t", "type": "string"} for i in range(2_000)}), "$defs": {"d": parts}}, target
+    )
+    [loss] = lowered.losses
+    assert "too many to be merged" in loss.lost
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_schema_that_is_nested_too_deeply_is_told(target: Target) -> None:
     """Ours: as above."""

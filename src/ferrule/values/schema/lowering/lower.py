@@ -12,6 +12,7 @@ from ferrule.values.record import Record, field
 from ferrule.values.schema.lowering.rules import RULES, SchemaLoss, Target
 from ferrule.values.schema.lowering.walk import LoweringPass
 from ferrule.values.schema.nodes import Schema, declared_types, escape_step, find_pointer, is_list, is_object, json_type, members
+from ferrule.values.schema.references import TooMuchWorkError
 from ferrule.values.schema.validator import Validator, schema_problem
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
         return _lowered(schema, target)
     except RecursionError:
         why = "this is nested too deeply to be lowered"
+    except TooMuchWorkError as error:
+        why = f"this cannot be lowered: {error}"
     except (TypeError, ValueError, AttributeError, KeyError):
         problem = schema_problem(dict(schema))
         if not problem:

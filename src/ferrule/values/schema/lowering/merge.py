@@ -1,6 +1,6 @@
 """Merging schemas that must all fit: the parts of an `allOf`, or a schema and one branch of its union.
 
-The result is one new schema, and the keywords that could not be merged.
+The result is one new schema, and the keywords that could not be merged. A reference is followed once, as what is said twice says no more.
 """
 
 from __future__ import annotations
@@ -10,43 +10,62 @@ from typing import TYPE_CHECKING, Any
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.schema.lowering.rules import TYPE_OF
 from ferrule.values.schema.nodes import Schema, declared_types, find_pointer, fits_type, is_list, is_object, members, resolve_reference
+from ferrule.values.schema.references import TooMuchWorkError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _GREATER = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})
 _SMALLER = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
+_MOST_COMPARED = 64
+"""Schemas, each of which is compared with each."""
 _FIRST = frozenset({"title", "default", "examples"})
 _BOTH: dict[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(_GREATER, max),
     **dict.fromkeys(_SMALLER, min),
     "uniqueItems": lambda one, other: one or other,
-    "required": lambda one, other: [*one, *(each for each in other if each not in one)],
-    "description": lambda one, other: one if other in one else f"{one} {other}",
     "items": lambda one, other: {"allOf": [one, other]},
 }
 """How two values of a keyword become one. Values of other keywords must be equal."""
 
 
-def merge_all_of(schema: Schema, root: Schema) -> tuple[Schema, list[str]]:
+def merge_all_of(schema: Schema, root: Schema, steps: Iterator[object]) -> tuple[Schema, list[str]]:
     """Merge the `allOf` of a schema into it, recursively; also returns the keywords that could not be merged."""
-    return merge(_parts(schema, root, frozenset()), root)
+    return merge([schema], root, steps)
 
 
-def merge(parts: Iterable[Schema], root: Schema) -> tuple[Schema, list[str]]:
-    """Merge schemas into one; also returns the keywords that could not be merged."""
+def merge(schemas: Iterable[Schema], root: Schema, steps: Iterator[object]) -> tuple[Schema, list[str]]:
+    """Merge schemas into one; also returns the keywords that could not be merged.
+
+    Each part takes one of `steps`; when there are no more, `TooMuchWorkError` is raised: many places may refer to a schema of many parts.
+    """
     made: Schema = {}
     clashes: list[str] = []
-    for part in (inner for each in parts for inner in _parts(each, root, frozenset())):
+    wanted, said = dict[str, None](), list[str]()
+    seen: set[str] = set()
+    for part in (inner for each in schemas for inner in _parts(each, root, seen)):
+        if next(steps, None) is None:
+            raise TooMuchWorkError("the parts of its schemas are too many to be merged")
         if _closes(made, part) or _closes(part, made):
             clashes.append("additionalProperties")
         if _shifts(made, part) or _shifts(part, made):
             clashes.append("items")
         for key, value in _one_way(part).items():
-            if key not in made:
-                made[key] = value
+            if key == "required":
+                made[key] = []  # its place, filled at the end
+                wanted.update(dict.fromkeys(value))
+            elif key == "description":
+                made[key] = ""
+                if len(said) > _MOST_COMPARED or not any(value in each for each in said):
+                    said.append(value)
+            elif key not in made:
+                made[key] = dict(value) if key == "properties" and is_object(value) else value
             elif not _merge_keyword(made, key, value):
                 clashes.append(key)
+    if "required" in made:
+        made["required"] = list(wanted)
+    if "description" in made:
+        made["description"] = " ".join(said)
     return made, list(dict.fromkeys(clashes))
 
 
@@ -61,37 +80,44 @@ def inlined_references(schema: Schema) -> Iterator[str]:
                 yield from inlined_references({"allOf": each["allOf"]} if "allOf" in each else {})
 
 
-def admits_null(schema: Any, root: Schema, seen: frozenset[str] = frozenset()) -> bool:
-    """Whether null fits, judged by types and constants."""
+def admits_null(schema: Any, root: Schema, known: dict[str, bool]) -> bool:
+    """Whether null fits, judged by types and constants. `known` keeps what is found of references into this root."""
     if not is_object(schema):
         return schema is not False
     kinds, values = declared_types(schema), _values(schema)
     if (kinds and "null" not in kinds) or (values is not None and None not in values):
         return False
     reference = schema.get("$ref")
-    if isinstance(reference, str) and (reference in seen or not admits_null(find_pointer(reference, root), root, seen | {reference})):
+    if isinstance(reference, str):
+        if reference not in known:
+            known[reference] = False  # what contains itself adds nothing
+            known[reference] = admits_null(find_pointer(reference, root), root, known)
+        if not known[reference]:
+            return False
+    if not all(admits_null(each, root, known) for each in schema.get("allOf") or ()):
         return False
-    if not all(admits_null(each, root, seen) for each in schema.get("allOf") or ()):
-        return False
-    return all(any(admits_null(each, root, seen) for each in schema[key]) for key in ("anyOf", "oneOf") if is_list(schema.get(key)))
+    return all(any(admits_null(each, root, known) for each in schema[key]) for key in ("anyOf", "oneOf") if is_list(schema.get(key)))
 
 
-def are_exclusive(branches: list[Any], root: Schema) -> bool:
-    """Whether no value can fit two of these schemas, judged by types and constants."""
-    seen = [merge_all_of(found, root)[0] if is_object(found := resolve_reference(each, root)) else {} for each in branches]
+def are_exclusive(branches: list[Any], root: Schema, steps: Iterator[object]) -> bool:
+    """Whether no value can fit two of these schemas, judged by types and constants. Of very many it is not known."""
+    if len(branches) > _MOST_COMPARED:
+        return False
+    seen = [merge_all_of(found, root, steps)[0] if is_object(found := resolve_reference(each, root)) else {} for each in branches]
     return all(_apart(one, other, root) for i, one in enumerate(seen) for other in seen[i + 1 :])
 
 
-def _parts(schema: Schema, root: Schema, seen: frozenset[str]) -> Iterator[Schema]:
-    """Split a schema into schemas without `allOf` and `$ref` that must all fit; a reference to nothing stays."""
+def _parts(schema: Schema, root: Schema, seen: set[str]) -> Iterator[Schema]:
+    """Split a schema into schemas without `allOf` and `$ref` that must all fit; a reference to nothing stays, one in `seen` does not."""
     yield {key: value for key, value in schema.items() if key not in {"allOf", "$ref"}}
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in seen:
-        yield from _every([find_pointer(reference, root)], root, seen | {reference}, {"$ref": reference})
+        seen.add(reference)
+        yield from _every([find_pointer(reference, root)], root, seen, {"$ref": reference})
     yield from _every(schema.get("allOf") or (), root, seen, {})
 
 
-def _every(schemas: Iterable[Any], root: Schema, seen: frozenset[str], otherwise: Schema) -> Iterator[Schema]:
+def _every(schemas: Iterable[Any], root: Schema, seen: set[str], otherwise: Schema) -> Iterator[Schema]:
     for each in schemas:
         if is_object(each):
             yield from _parts(each, root, seen)
@@ -107,14 +133,15 @@ def _one_way(schema: Schema) -> Schema:
 def _merge_keyword(made: Schema, key: str, value: Any) -> bool:
     """Merge a keyword's second value into its first; False if one value cannot say both."""
     before = made[key]
-    if key in _FIRST or json_text(before) == json_text(value):
+    if key in _FIRST or (before == value and json_text(before) == json_text(value)):  # `==` takes `1`, `1.0` and `True` for one
         return True
     if key == "items" and (is_list(before) or is_list(value)):
         return False  # a tuple in the form of draft 7
     if key in _BOTH:
         made[key] = _BOTH[key](before, value)
     elif key == "properties":
-        made[key] = {**before, **{name: {"allOf": [before[name], each]} if name in before else each for name, each in value.items()}}
+        for name, each in value.items():
+            before[name] = {"allOf": [before[name], each]} if name in before else each
     elif key == "enum":
         texts = {json_text(each) for each in value}
         made[key] = [each for each in before if json_text(each) in texts]
@@ -143,7 +170,8 @@ def _closes(one: Schema, other: Schema) -> bool:
     """Whether the first schema forbids or limits properties that the second names."""
     if one.get("additionalProperties", True) is True or one.get("additionalProperties") == {}:
         return False
-    return bool(set(other.get("properties") or ()) - set(one.get("properties") or ()))
+    named = one.get("properties") or ()
+    return any(name not in named for name in other.get("properties") or ())
 
 
 def _shifts(one: Schema, other: Schema) -> bool:

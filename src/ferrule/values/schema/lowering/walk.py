@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from typing import Any
 
+from ferrule.values.encoding.encode import json_text
 from ferrule.values.schema.lowering.merge import admits_null, are_exclusive, inlined_references, merge, merge_all_of
 from ferrule.values.schema.lowering.rules import (
     ANNOTATIONS,
@@ -33,8 +35,8 @@ from ferrule.values.schema.nodes import (
 )
 
 _UNIONS = ("anyOf", "oneOf")
-_LARGEST = 8_000
-"""Schemas, with inlined ones: a small schema can expand without end."""
+_LARGEST, _MOST_PARTS = 8_000, 50_000
+"""Schemas, with inlined ones, and the parts that are merged: a small schema can expand without end."""
 _ANY = "a value of any form cannot be had: strict mode wants every form said"
 
 
@@ -48,12 +50,13 @@ class LoweringPass:
         self.stand_ins: list[Schema] = []
         """The lowered properties in which null means "left out"."""
         self._definitions: dict[str, Schema] = {}
-        self._names: dict[str, str] = {"#": ""}
-        """The name of each definition in use, by its reference."""
+        self._names: dict[str, str] = {"#": ""}  # of each definition in use, by its reference
+        self._numbers = Counter[str]()  # of definitions whose own names are equal
         self._open = {"#"}
-        self._inlined: set[str] = set()
-        """References whose targets are being inlined."""
+        self._inlined: set[str] = set()  # references whose targets are being inlined
         self._left = _LARGEST
+        self._null_fits: dict[str, bool] = {}
+        self._steps = iter(range(_MOST_PARTS))
 
     def lowered(self) -> Schema:
         """The lowered schema. Its root is an object, which every provider requires of a tool."""
@@ -91,7 +94,7 @@ class LoweringPass:
 
     def _flat(self, schema: Schema, at: str) -> Schema:
         """Merge `allOf`, write `const` as `enum`, and add the type that the other keywords imply."""
-        schema, clashes = merge_all_of(schema, self._root)
+        schema, clashes = merge_all_of(schema, self._root, self._steps)
         for key in clashes:
             self._lose(at, "allOf", f"the parts of `allOf` speak of `{key}` in ways that cannot be merged; one of them is kept")
         if "$ref" in schema:
@@ -108,12 +111,12 @@ class LoweringPass:
         """The root as one object, since no provider accepts a union there. It has the properties of every branch."""
         schema = self._flat({"type": "object", **self._root}, "")
         for key in _UNIONS:
-            branches = [merge([each], self._root)[0] for each in schema.pop(key, None) or () if is_object(each)]
+            branches = [merge([each], self._root, self._steps)[0] for each in schema.pop(key, None) or () if is_object(each)]
             if not branches:
                 continue
             self._lose("", key, "which arguments go together is not enforced: a tool takes one object, and no union")
             properties = {name: found for each in reversed(branches) for name, found in members(each, "properties").items()}
-            wanted: list[list[str]] = [each.get("required") or [] for each in branches]
+            wanted = [dict.fromkeys(each.get("required") or ()) for each in branches]
             required = [*(schema.get("required") or ()), *(name for name in wanted[0] if all(name in each for each in wanted))]
             schema |= {"properties": {**properties, **members(schema, "properties")}, "required": list(dict.fromkeys(required))}
         if not schema.get("properties") and not schema.get("patternProperties") and "additionalProperties" not in schema:
@@ -142,7 +145,10 @@ class LoweringPass:
         if reference in self._names:
             return self._names[reference]
         plain = unescape_step(reference.rpartition("/")[2])
-        name = next(each for each in (plain, *(f"{plain}_{i}" for i in range(2, 10_000))) if each not in self._definitions)
+        name = plain
+        while name in self._definitions:
+            self._numbers[plain] += 1
+            name = f"{plain}_{self._numbers[plain] + 1}"
         self._names[reference] = name
         self._definitions[name] = {}  # reserves its place: definitions are in the order of first use
         self._open.add(reference)
@@ -169,14 +175,14 @@ class LoweringPass:
                 self._lose(at, other, f"`{other}` beside `{key}` is not enforced")
         for other in sorted(ELSEWHERE & schema.keys()):
             self._lose(at, other, f"not enforced: {describe_keyword(other, schema[other])}")
-        if key == "oneOf" and not are_exclusive(branches, self._root):
+        if key == "oneOf" and not are_exclusive(branches, self._root, self._steps):
             self._lose(at, "oneOf", "that no more than one of the forms fits is not enforced")
         shared = {name: value for name, value in schema.items() if name in TYPE_OF or name in {"type", "enum"}}
         lowered: list[Schema] = []
         for i, each in enumerate(branches):
             branch: Any = each
             if shared:
-                branch, clashes = merge([each if is_object(each) else {}, shared], self._root)
+                branch, clashes = merge([each if is_object(each) else {}, shared], self._root, self._steps)
                 for clash in clashes:
                     self._lose(at, clash, f"`{clash}` beside `{key}` cannot be merged with that of branch {i}, which is kept")
             lowered.append(self._schema(branch, f"{at}/{key}/{i}"))
@@ -249,7 +255,7 @@ class LoweringPass:
 
     def _object(self, made: Schema, schema: Schema, at: str) -> None:
         properties: dict[str, Any] = dict(members(schema, "properties"))
-        required: list[str] = list(schema.get("required") or ())
+        required: dict[str, None] = dict.fromkeys(schema.get("required") or ())
         more: Any = schema.get("additionalProperties")
         patterns: dict[str, Any] = members(schema, "patternProperties")
         properties |= {name: more if is_object(more) else {} for name in required if name not in properties}
@@ -269,11 +275,11 @@ class LoweringPass:
                 name: each if name in required else self._optional(each, properties[name], f"{at}/properties/{escape_step(name)}")
                 for name, each in lowered.items()
             }
-            required = list(lowered)
+            required = dict.fromkeys(lowered)
         if lowered or self._rules.strict:
             made["properties"] = lowered
         if required or self._rules.all_required:
-            made["required"] = required
+            made["required"] = list(required)
         if self._rules.strict:
             made["additionalProperties"] = False
         elif more is not None:
@@ -281,7 +287,7 @@ class LoweringPass:
 
     def _optional(self, made: Schema, schema: Any, at: str) -> Schema:
         """An optional property as a required one: null means "left out"."""
-        if admits_null(schema, self._root):
+        if admits_null(schema, self._root, self._null_fits):
             if not is_object(schema) or "default" not in schema:
                 self._lose(at, "required", "null and left out are one: the model can only write null")
             return made
@@ -321,7 +327,7 @@ class LoweringPass:
 def _any_of(forms: list[Schema]) -> Schema:
     """A union of these, with nested unions flattened and duplicates removed."""
     spread = [inner for each in forms for inner in (each["anyOf"] if each.keys() == {"anyOf"} else [each])]
-    distinct = [each for i, each in enumerate(spread) if each not in spread[:i]]
+    distinct = list({json_text(each): each for each in spread}.values())
     return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
 
 
