@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
-from ferrule.adapters.demos import demo_messages, history_messages
+from ferrule.adapters.demos import demo_messages, has_output, history_messages
 from ferrule.adapters.overrides import adopt, compose
 from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.pieces import Pieces, native_signature
@@ -117,19 +117,30 @@ class Adapter(Pieces):
     # -- what programs use ----------------------------------------------------------------------------------------
 
     def opening(
-        self, signature: type[Signature], inputs: Mapping[str, Any], *, demos: Iterable[Any] = (), native: bool = False
+        self,
+        signature: type[Signature],
+        inputs: Mapping[str, Any],
+        *,
+        demos: Iterable[Any] = (),
+        native: bool = False,
+        whole: type[Signature] | None = None,
     ) -> Messages:
         """Render the start of a conversation: system message, demos, history inputs, question.
 
-        `native` omits tools and the output for their calls, which are not part of the text then. Raises `InputError` for a demo or a
-        history that cannot be rendered.
+        `native` omits tools and the output for their calls, which are not part of the text then. `whole` is the program's signature if
+        this question asks for a step of the program: turns of a history, and demos without a step, have its outputs. Raises `InputError`
+        for a demo or a history that cannot be rendered.
         """
         drawn = self._prompt_parts(signature, native=native)
         messages = [drawn.system]
+        demos = list(demos)
+        told = drawn.shown
+        if whole is not None and (demos or told.histories):
+            told = self._prompt_parts(whole, native=native).shown
         for i, demo in enumerate(demos):
-            messages += demo_messages(self, drawn.shown, demo, i)
+            messages += demo_messages(self, drawn.shown if has_output(demo, drawn.shown) else told, demo, i)
         for name in drawn.shown.histories:
-            messages += history_messages(self, drawn.shown, inputs.get(name))
+            messages += history_messages(self, told, inputs.get(name))
         pieces = self._question(drawn.shown.inputs, inputs, drawn.reminder)
         if pieces or messages[-1].role != "user":
             messages.append(Message("user", content_of(pieces or ["Begin."])))

@@ -51,6 +51,12 @@ def demo_messages(writer: _FieldWriter, fields: Shown, demo: Any, index: int) ->
     return [*before, *_turn(writer, asked, answered, calls)]
 
 
+def has_output(demo: Any, fields: Shown) -> bool:
+    """Whether a demo has an output of these fields."""
+    values = _mapping(demo)
+    return values is not None and not values.keys().isdisjoint(fields.outputs)
+
+
 def history_messages(writer: _FieldWriter, fields: Shown, history: Any) -> list[Message]:
     """Render a history as messages, without its system message. Raises `InputError` for a turn without any of the fields."""
     if history is None:

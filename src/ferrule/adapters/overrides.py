@@ -11,7 +11,7 @@ from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.adapters.demos import demo_messages, history_messages
+from ferrule.adapters.demos import demo_messages, has_output, history_messages
 from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.pieces import Pieces, native_signature, prompt_fields, signature_without_histories
 from ferrule.adapters.render import join_pieces
@@ -90,32 +90,43 @@ def _found(cls: type, name: str) -> Any:
 
 
 def _compose_opening(
-    self: Any, signature: type[Signature], inputs: Mapping[str, Any], *, demos: Iterable[Any] = (), native: bool = False
+    self: Any,
+    signature: type[Signature],
+    inputs: Mapping[str, Any],
+    *,
+    demos: Iterable[Any] = (),
+    native: bool = False,
+    whole: type[Signature] | None = None,
 ) -> Messages:
     """`Adapter.opening` of an adapter that overrides pieces."""
     signature = native_signature(signature) if native else signature
     if "format" not in self.replaced:
-        return compose(self, signature, demos, inputs)
+        return compose(self, signature, demos, inputs, native_signature(whole) if native and whole is not None else whole)
     return Messages(_read_messages(self, "format", self.format(signature, list(demos), dict(inputs))))
 
 
-def compose(adapter: Pieces, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]) -> Messages:
-    """The messages of a question, made of the pieces."""
+def compose(
+    adapter: Pieces, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any], whole: type[Signature] | None = None
+) -> Messages:
+    """The messages of a question, made of the pieces. `whole` as for `Adapter.opening`."""
     fields = prompt_fields(signature)
     asked = signature_without_histories(signature)
-    writer = _Writer(adapter, asked)
+    step, turn = _Writer(adapter, asked), _Writer(adapter, asked if whole is None else signature_without_histories(whole))
+    told = fields if whole is None else prompt_fields(whole)
     system = _text(adapter, "format_system_message", adapter.format_system_message(asked))
     messages = [Message("system", system)] if system else []
     if "format_demos" in adapter.replaced:
         messages += _read_messages(adapter, "format_demos", adapter.format_demos(asked, list(demos)))
     else:
-        messages += [message for i, demo in enumerate(demos) for message in demo_messages(writer, fields, demo, i)]
+        for i, demo in enumerate(demos):
+            is_step = has_output(demo, fields)
+            messages += demo_messages(step if is_step else turn, fields if is_step else told, demo, i)
     for name in fields.histories:
         if "format_conversation_history" in adapter.replaced:
             found = adapter.format_conversation_history(asked, name, dict(inputs))
             messages += _read_messages(adapter, "format_conversation_history", found)
         else:
-            messages += history_messages(writer, fields, inputs.get(name))
+            messages += history_messages(turn, told, inputs.get(name))
     given = {name: inputs[name] for name in asked.input_fields if name in inputs}
     said = adapter.format_user_message_content(asked, given, main_request=bool(asked.output_fields))
     content = content_of(_pieces(_text(adapter, _USER, said), given))

@@ -43,6 +43,7 @@ from ferrule import (
 
 LONG = 2_000
 """Characters of a result of `read`: about 500 tokens."""
+LEFT_OUT = "(Earlier messages of this conversation were left out.)"
 SUMMARY = "The pages so far said nothing."
 
 
@@ -332,6 +333,20 @@ def test_an_extraction_that_overflows_is_compacted_too() -> None:
     assert observed(program, lm)[0].answer == 3
     assert "page 0" in lm.requests[-2].messages[-1].text
     assert "page 0" not in lm.requests[-1].messages[-1].text
+
+
+@pytest.mark.parametrize("compact", [None, Compact(10**6, "drop", keep=1)])
+def test_the_history_after_an_extraction_that_overflowed_is_one_that_providers_take(compact: Any) -> None:
+    steps: list[Any] = [STEPS["native"](str(i), "read", {"page": i}) for i in range(5)]
+    lm = ScriptedLM([*steps, STEPS["native"]("", "finish"), ContextOverflowError("too long"), fields(reasoning="r", answer=3)])
+    earlier = History([Message("user", "Hello."), Message("assistant", "Hi.")])
+    program = ReAct(Chat, [read], native=True, compact=compact)
+    prediction = program(question="Read.", history=earlier, lm=lm)
+    shown = [message.text for message in prediction.history]
+    check_pairs(Request(prediction.messages))
+    assert shown[: 3 if compact is None else 2] == (["Hello.", "Hi."] if compact is None else [LEFT_OUT]) + ["[[ ## question ## ]]\nRead."]
+    assert sum("Read." in text for text in shown) == 1
+    assert prediction.history[-1].text.startswith("[[ ## answer ## ]]\n3")
 
 
 # -- a share of the context ---------------------------------------------------------------------------------------

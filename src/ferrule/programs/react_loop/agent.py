@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ferrule.adapters.render import without_none
 from ferrule.errors import (
     DuplicateToolError,
     SignatureError,
@@ -53,7 +54,7 @@ def check_signature(signature: Any) -> type[Signature]:
     """The agent's signature; raises `SignatureError` for field names that the loop uses itself."""
     found = as_signature(signature)
     for name, field in found.input_fields.items():
-        is_no_history = name == "history" and field.annotation is not History
+        is_no_history = name == "history" and without_none(field.annotation) is not History
         if name in {"trajectory", *OWN_KEYWORDS} or name.startswith("next_") or is_no_history:
             why = "`ReAct` uses it itself" if name != "history" else "it is kept for the conversation: give it the type `History`"
             raise SignatureError(f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name.")

@@ -100,12 +100,16 @@ def _without_oldest(loop: Loop, count: int) -> Log[Step]:
     return steps
 
 
-def show(loop: Loop, steps: Iterable[Step], *, shortened: int = 0, limit: int = LONGEST_RESULT) -> None:
-    """Show other steps than before. Results of the first `shortened` ones are cut to `limit` characters.
+def show(
+    loop: Loop, steps: Iterable[Step], *, shortened: int = 0, limit: int = LONGEST_RESULT, inputs: Mapping[str, Any] | None = None
+) -> None:
+    """Show other steps than before, and other inputs. Results of the first `shortened` steps are cut to `limit` characters.
 
     In native mode the answers stay the messages that they were: they hold what the provider needs back.
     """
     known = _messages_by_step(loop) if loop.native else {}
+    if inputs is not None:
+        loop.inputs, loop.mode = inputs, replace(cast("Any", loop.mode), values=inputs)
     now = list(steps)
     for i, step in enumerate(now[:shortened]):
         now[i] = short = _shortened(step, limit)
@@ -131,15 +135,14 @@ def _opening(loop: Loop) -> Messages:
 
 
 def _messages_by_step(loop: Loop) -> dict[int, tuple[Message, ...]]:
-    """The messages that show each step now; empty if they are not those of these steps."""
-    lengths = [len(loop.mode.render(step, i, None)) for i, step in enumerate(loop.shown)]
-    at = len(loop.request.messages) - sum(lengths)
+    """The messages that show each step now, by the step's `id`. Empty if the last step is not among them: it called `finish`."""
+    at, messages = len(_opening(loop)), loop.request.messages
     found: dict[int, tuple[Message, ...]] = {}
-    for step, length in zip(loop.shown, lengths, strict=True):
-        found[id(step)] = tuple(loop.request.messages[at : at + length])
-        at += length
-    fits = all(found[id(step)][0].role == "assistant" for step in loop.shown if step.calls)
-    return found if fits else {}
+    for i, step in enumerate(loop.shown):
+        end = at + len(loop.mode.render(step, i, None))
+        found[id(step)] = tuple(messages[at:end])
+        at = end
+    return found if at == len(messages) else {}
 
 
 # -- before one ------------------------------------------------------------------------------------------------------
@@ -243,14 +246,14 @@ class Compaction:
         if plan["strategy"] == "summarize":
             summary, problem = yield from self._summarize(entries[:messages], loop.shown[:steps])
         note = f"Summary of the earlier conversation:\n{summary}" if summary else LEFT_OUT
+        inputs: dict[str, Any] | None = None
         if self._history is not None and short_messages:
-            shorter = History(messages=cut_entries(entries, messages, short_messages, LEFT_OUT if steps else note))
-            loop.inputs = {**loop.inputs, self._history: shorter}
-            loop.mode = replace(cast("Any", loop.mode), values=loop.inputs)
+            shorter = cut_entries(entries, messages, short_messages, LEFT_OUT if steps else note)
+            inputs = {**loop.inputs, self._history: History(messages=shorter)}
         kept: Sequence[Step] = _without_oldest(loop, steps) if not summary else loop.shown[steps:]
         if summary and steps:
             kept = [Step("", (), (ToolResult("summary", note),)), *kept]
-        show(loop, kept, shortened=max(short_steps - steps, 0))
+        show(loop, kept, shortened=max(short_steps - steps, 0), inputs=inputs)
         after: int = plan["after"] + (estimate_content(note) if summary else 0)
         self._tokens = after
         yield Tell(Compacted(plan["strategy"], plan["before"], after, steps, messages, summary, problem))

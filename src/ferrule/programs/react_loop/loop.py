@@ -187,6 +187,9 @@ class _Loop:
             self.shown = self.steps if whole else self.shown.then(step)
             yield Tell(events.StepFinished(index, step))
             if end is not None:
+                if len(step.calls) > 1:  # what ran beside `finish` belongs to the conversation
+                    beside = Step(step.thought, step.calls[:-1], step.results[:-1])
+                    self.request = self.request.following(self.request.messages.then(*self.mode.render(beside, len(self.shown) - 1, None)))
                 return end.outputs, None
             if not self._goes_on(step):
                 return None, "same_error"

@@ -89,6 +89,8 @@ class _TextMode(Record):
     asker: Asker
     signature: type[Signature]
     """With the loop's instructions, the tools and the three fields."""
+    outputs: type[Signature]
+    """The program's own signature, for earlier turns."""
     values: Mapping[str, Any]
     demos: Sequence[Any]
     toolbox: Toolbox
@@ -102,7 +104,7 @@ class _TextMode(Record):
         return self.asker.request(self.signature, messages)
 
     def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
-        opening = adapter.opening(self.signature, self.values, demos=self.demos)
+        opening = adapter.opening(self.signature, self.values, demos=self.demos, whole=self.outputs)
         return opening.then(*[self._step_message(adapter, step, i) for i, step in enumerate(steps)]) if steps else opening
 
     def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
@@ -156,7 +158,7 @@ class _NativeMode(Record):
     signature: type[Signature]
     """With the loop's instructions and no outputs: they are the arguments of `finish`."""
     outputs: type[Signature]
-    """The program's own signature, for an answer in plain text."""
+    """The program's own signature, for an answer in plain text and for earlier turns."""
     values: Mapping[str, Any]
     demos: Sequence[Any]
     declarations: Declarations
@@ -175,7 +177,7 @@ class _NativeMode(Record):
 
     def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
         del adapter  # calls look the same with any
-        opening = self.asker.adapter.opening(self.signature, self.values, demos=self.demos, native=True)
+        opening = self.asker.adapter.opening(self.signature, self.values, demos=self.demos, native=True, whole=self.outputs)
         return opening.then(*[message for i, step in enumerate(steps) for message in self.render(step, i, None)]) if steps else opening
 
     def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
@@ -228,7 +230,7 @@ def text_mode(
     most_chars: int,
 ) -> _TextMode:
     """Text mode for one run. Of an observation the model sees at most `most_chars` characters."""
-    return _TextMode(asker, _text_signature(base, toolbox, intention=intention), values, demos, toolbox, most_chars)
+    return _TextMode(asker, _text_signature(base, toolbox, intention=intention), base, values, demos, toolbox, most_chars)
 
 
 def native_mode(
