@@ -46,6 +46,7 @@ _OPTIONS = {
     r"; `migrate=True` tries all the same": "; name the program that started the run with --program",
     r"load the run with `migrate=\"restart_turn\"`": "add `--migrate restart-turn`",
     r"`base_url=[^`]*`": "`--base-url`",
+    r"Pass them: .* Context\(deps=\.\.\.\)\.": "Add `--deps module:factory`.",
     r"`(deps|lm)=[^`]*`": r"`--\1`",
 }
 """What errors advise in Python, and what to do on a command line instead."""

@@ -344,3 +344,66 @@ def test_a_run_to_resume_is_in_a_store(here, capsys) -> None:
     assert main(["ask", "?", "--resume", "r", "--store", "none.db"]) == 2
     assert "no file 'none.db'" in capsys.readouterr().err
     assert not (here / "none.db").exists()
+
+
+SHOP = """
+from dataclasses import dataclass
+import ferrule
+
+@dataclass
+class Shop:
+    owner: str = "ann"
+
+def make():
+    return Shop("bob")
+
+@ferrule.tool(require_confirmation=lambda args: args["euros"] > 100)
+def pay(euros: int, ctx: ferrule.Context[Shop]) -> str:
+    "Pay."
+    return f"{ctx.deps.owner} paid {euros}"
+"""
+PAY = {"name": "pay", "args": {"euros": 7}}
+DONE = {"name": "finish", "args": {"answer": "ok"}}
+
+
+@pytest.fixture
+def shop(here, monkeypatch):
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    (here / "shop.py").write_text(SHOP)
+    return here
+
+
+@pytest.mark.parametrize(("tools", "deps", "owner"), [("shop.py", "shop.py:make", "bob"), ("shop:pay", "shop:Shop", "ann")])
+def test_tools_find_the_deps_of_the_command_line(shop, capsys, tools: str, deps: str, owner: str) -> None:
+    """api.md, 21: as `ferrule resume` has it."""
+    for words in ((), ("--store", "runs.db")):
+        with served(PAY, DONE) as server:
+            assert ask(server, "Pay.", "--tools", tools, "--deps", deps, *words) == 0
+        assert f"{owner} paid 7" in capsys.readouterr().out
+
+
+def test_a_kept_run_is_continued_with_the_deps_of_the_command_line(shop, capsys) -> None:
+    """api.md, 21."""
+    words = ("Pay.", "--tools", "shop.py", "--store", "runs.db", "--deps", "shop.py:make")
+    with served({"name": "pay", "args": {"euros": 700}}, DONE) as server:
+        assert ask(server, *words) == 3
+        run = SQLiteStore("runs.db").list()[0].id
+        assert main(["approve", run, "--store", "runs.db"]) == 0
+        assert ask(server, *words, "--resume", run) == 0
+    assert "bob paid 700" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("deps", "says"),
+    [
+        (None, "no `deps` were passed. Add `--deps module:factory`.\n"),
+        ("shop:absent", "there is no such name"),
+        ("shop", "Name the deps as module"),
+    ],
+)
+def test_without_the_deps_that_a_tool_needs_no_model_is_asked(shop, capsys, deps: str | None, says: str) -> None:
+    """api.md, 21."""
+    with served(PAY, DONE) as server:
+        assert ask(server, "Pay.", "--tools", "shop.py", *(["--deps", deps] if deps else [])) == 2
+        assert server.requests == []
+    assert says in capsys.readouterr().err

@@ -12,7 +12,7 @@ import typer
 
 from ferrule import settings
 from ferrule.cli import arguments as parse
-from ferrule.cli.commands.tools import JSON, MCP  # noqa: TC001  typer reads annotations at run time
+from ferrule.cli.commands.tools import DEPS, JSON, MCP  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import ask_person
 from ferrule.cli.safe_text import one_line
@@ -54,6 +54,7 @@ def ask_question(  # noqa: PLR0917  one parameter an option
     yes: Annotated[bool, typer.Option("--yes", help="Run tools of --mcp servers without confirmation.")] = False,
     store: Annotated[str | None, typer.Option("--store", help="Keep the run in this SQLite file, for `ferrule show` and others.")] = None,
     resume: Annotated[str | None, typer.Option("--resume", metavar="RUN", help="Continue this run of --store with these tools.")] = None,
+    deps: DEPS = None,
 ) -> int:
     """Answer a question with tools, and show each step as it happens."""
     chosen_adapter, native = parse.choose_adapter(adapter)
@@ -70,23 +71,27 @@ def ask_question(  # noqa: PLR0917  one parameter an option
         with parse.open_model(lm, base_url) as model, settings.context(lm=model, adapter=chosen_adapter):
             if lm is None:
                 say(parse.OFFLINE_NOTE)
-            with open_kept(agent, values, store, resume) as stream:
+            given = None if deps is None else parse.make_deps(deps)
+            with open_kept(agent, values, store, resume, given) as stream:
                 return _run(stream, store, as_json=as_json)
 
 
 @contextmanager
-def open_kept(agent: ReAct, values: dict[str, Any], store: str | None, run_id: str | None) -> Generator[EventStream]:
+def open_kept(agent: ReAct, values: dict[str, Any], store: str | None, run_id: str | None, deps: Any = None) -> Generator[EventStream]:
     """The stream of a new run, kept in the file `store` if there is one, or of the run with this id there."""
     if store is None:
         if run_id is not None:
             raise ConfigurationError("`--resume` needs the file that holds the run: add `--store FILE`.")
-        yield agent.stream(**values)
+        yield agent.bind(**values).stream(deps=deps)
         return
     if run_id is not None and not Path(store).is_file():
         raise ConfigurationError(f"There is no file {store!r} with runs to resume.")
     opened = SQLiteStore(store)
     try:
-        yield agent.bind(**values).stream(store=opened) if run_id is None else EventStream(Run.load(opened, run_id, agent))
+        if run_id is None:
+            yield agent.bind(**values).stream(store=opened, deps=deps)
+        else:
+            yield EventStream(Run.load(opened, run_id, agent, deps=deps))
     finally:
         opened.close()
 

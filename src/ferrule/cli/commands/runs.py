@@ -16,7 +16,7 @@ import typer
 
 from ferrule import settings
 from ferrule.cli.arguments import find_program, make_deps, text_or_stdin
-from ferrule.cli.commands.tools import JSON  # noqa: TC001  typer reads annotations at run time
+from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
 from ferrule.cli.safe_text import one_line, printable, reveal
@@ -129,7 +129,7 @@ def resume_run(  # noqa: PLR0917  one parameter an option
     program: Annotated[str, typer.Option(help="The program of the run: module:attribute, or file.py:attribute.")],
     store: _File = "ferrule.db",
     lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that the program sets.")] = None,
-    deps: Annotated[str | None, typer.Option(help="What tools find in `ctx.deps`: module:factory, a function without arguments.")] = None,
+    deps: DEPS = None,
     migrate: Annotated[
         str | None,
         typer.Option(help="restart-turn: if the program takes other steps than the run did, drop the recorded steps from there on."),

@@ -35,6 +35,7 @@ MCP = Annotated[
     typer.Option("--mcp", help="An MCP server: a command line, a URL, or a JSON file with `mcpServers`. May be repeated."),
 ]
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else.")]
+DEPS = Annotated[str | None, typer.Option("--deps", help="What tools find in `ctx.deps`: module:factory, a function without arguments.")]
 Loss = tuple[Target, str, SchemaLoss]
 """A target, the name of a tool, and what the tool's schema loses there."""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Deps = TypeVar("Deps", default=Any)
 HOW_TO_GIVE_DEPS = (
     "Pass them: program(..., deps=...), program.start(..., deps=...), run.resume(deps=...), Run.load(..., deps=...), "
-    "or `ferrule resume --deps module:factory`; in a test of a tool, Context(deps=...)."
+    "or `--deps module:factory` of `ferrule ask` and `ferrule resume`; in a test of a tool, Context(deps=...)."
 )
 
 
