@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
 from pydantic import BaseModel
@@ -87,12 +87,22 @@ def test_recorded_names_and_signatures_still_hold() -> None:
         if now is None or now["kind"] != recorded["kind"]:
             broken.append(f"`{name}` was a {recorded['kind']}, and is {now['kind'] if now else 'gone'}")
             continue
+        if now.get("parameters", [])[: len(known := recorded.get("parameters", []))] != known:
+            broken.append(f"`{name}` had the type parameters {known}, and has {now.get('parameters')}")
         broken += (f"`{name}.{each}` is gone" for each in recorded.get("attributes", []) if each not in now["attributes"])
         signatures = {name: (recorded.get("signature"), now.get("signature"))}
         for method, signature in recorded.get("methods", {}).items():
             signatures[f"{name}.{method}"] = (signature, now["methods"].get(method))
         broken += (f"`{each}`: {why}" for each, (old, new) in signatures.items() for why in changes(old, new))
     assert broken == []
+
+
+def test_the_record_holds_type_parameters() -> None:
+    recorded = json.loads(RECORD.read_text(encoding="utf-8"))
+    found = {name: recorded[name].get("parameters") for name in ("ReAct", "ChainOfThought", "Prediction", "Context", "Image", "LM")}
+    assert found == {
+        "ReAct": ["S", "D", "P"], "ChainOfThought": ["S", "D", "P"], "Prediction": ["S"], "Context": ["Deps"], "Image": None, "LM": None,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -160,10 +170,23 @@ def describe(value: Any) -> dict[str, Any]:
             attributes.add(name)
     return {
         "kind": "class",
+        **({"parameters": parameters} if (parameters := type_parameters(value)) else {}),
         **_made_by(value, annotations),
         "attributes": sorted(name for name in attributes if not name.startswith("_")),
         "methods": {name: methods[name] for name in sorted(methods) if name in SPECIAL or not name.startswith("_")},
     }
+
+
+def type_parameters(cls: type) -> list[str]:
+    """What may stand in the brackets of a class, as type checkers see it: at run time most classes of ferrule do not know it."""
+    module = inspect.getmodule(cls)
+    tree = ast.parse(inspect.getsource(module)) if module is not None and module.__name__.startswith("ferrule.") else ast.Module([], [])
+    written = next((each for each in ast.walk(tree) if isinstance(each, ast.ClassDef) and each.name == cls.__name__), None)
+    bases = [each for each in (written.bases if written is not None else []) if isinstance(each, ast.Subscript)]
+    declared = [each for each in bases if ast.unparse(each.value) in {"Typed", "Generic"}]
+    names = [node.id for base in declared or bases for node in ast.walk(base.slice) if isinstance(node, ast.Name)]
+    known = {name for name, each in vars(module).items() if each is None or isinstance(each, TypeVar | ParamSpec)} if names else set()
+    return [name for name in dict.fromkeys(names) if name in known]
 
 
 def _made_by(cls: type, annotations: dict[str, Any]) -> dict[str, Signature]:

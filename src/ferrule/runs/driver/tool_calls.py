@@ -219,7 +219,8 @@ async def _run(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> To
 async def _perform(
     frame: Frame, slot: str, checked: CheckedCall, *, database: Database | None = None, inputs: Inputs | None = None
 ) -> ToolResult:
-    place = CallPlace(frame.tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
+    tell = frame.tell.inside(slot) if frame.tell is not None else None
+    place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
     inside = frame.tool_frame(slot, checked.tool.name, place) if checked.tool.is_program else None
     blocks = frame.blocks or database is not None  # a transaction has its own thread
     try:
