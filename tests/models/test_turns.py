@@ -12,7 +12,7 @@ import pytest
 from agent_script import fields, native_step, text_step
 from wire_servers import serve
 
-from ferrule import LM, BadRequestError, Image, Message, Messages, Predict, ReAct, Request, Text, tool
+from ferrule import LM, BadRequestError, Image, MaxTurnsReachedError, Message, Messages, Predict, ReAct, Request, Text, context, tool
 from ferrule.models.turns import Turns, demands_alternation
 from ferrule.testing import ScriptedLM
 
@@ -193,3 +193,61 @@ def test_predict_keeps_working():
     template = Template([fields(answer="7")])
     with serve(ScriptedLM(by=template)) as server:
         assert Predict("question -> answer", demos=[{"question": "a", "answer": "b"}])(question="?", lm=server.lm()).answer == "7"
+
+
+def calls_in_fields(*calls) -> str:
+    return fields(tool_calls=[{"name": name, "args": args} for name, args in calls])
+
+
+def test_predict_with_native_calls_goes_on_in_text():
+    """L3: its calls so far are told as text, and none of them runs again."""
+    made: list[tuple[int, int]] = []
+
+    @tool
+    def plus(a: int, b: int) -> int:
+        """Add."""
+        made.append((a, b))
+        return a + b
+
+    both = {"text": "hm", "tool_calls": [{"name": "plus", "args": {"a": 1, "b": 2}}, {"name": "plus", "args": {"a": 3, "b": 4}}]}
+    template = Template([both, calls_in_fields(("plus", {"a": 3, "b": 7})), fields(answer="10")])
+    with serve(ScriptedLM(by=template)) as server:
+        lm = server.lm()
+        prediction = Predict("question -> answer", tools=[plus])(question="3 + 3 + 4?", lm=lm)
+        assert (prediction.answer, made) == ("10", [(1, 2), (3, 4), (3, 7)])
+        assert [len(step.calls) for step in prediction.trajectory.steps] == [2, 1]
+        assert template.refused == 1
+        roles = [[message.role for message in request.messages] for request in template.taken]
+        assert roles == [["system", "user", *["assistant", "user"] * turns] for turns in (0, 1, 2)]
+        asked, last = (request.messages for request in template.taken[1:])
+        assert '"name":"plus","args":{"a":3,"b":4}' in asked[2].text
+        assert '"result":"7"' in asked[3].text or '"result":7' in asked[3].text
+        assert talk(template.taken[2])[:4] == talk(template.taken[1])
+        assert "observation_1" in last[-1].text
+        template.answers = [fields(answer="5")]
+        assert Predict("question -> answer", tools=[plus])(question="?", lm=lm).answer == "5"
+    assert template.refused == 1
+
+
+def test_predict_that_went_on_in_text_counts_its_turns_and_replays():
+    """L3: a refused request is no turn, and a resumed run asks no model."""
+    native = {"name": "add", "args": {"a": 1, "b": 2}}
+    template = Template([native, calls_in_fields(("add", {"a": 3, "b": 3})), fields(answer="6")])
+    predict = Predict("question -> answer", tools=[add], max_turns=3)
+    with serve(ScriptedLM(by=template)) as server, context(lm=server.lm()):
+        run = predict.start(question="?")
+        assert run.prediction.answer == "6"
+        asked = len(server.requests)
+        run.status = "failed"  # as after a crash: everything is in the journal
+        assert run.resume().prediction.answer == "6"
+        assert len(server.requests) == asked
+        template.answers = [native, calls_in_fields(("add", {"a": 3, "b": 3})), calls_in_fields(("add", {"a": 3, "b": 4}))]
+        with pytest.raises(MaxTurnsReachedError):
+            predict(question="?", lm=server.lm())
+
+
+def test_predict_that_insists_on_native_calls_raises():
+    """L3."""
+    native = {"name": "add", "args": {"a": 1, "b": 2}}
+    with serve(ScriptedLM(by=Template([native]))) as server, pytest.raises(BadRequestError, match="must alternate"):
+        Predict("question -> answer", tools=[add], native=True)(question="?", lm=server.lm())

@@ -84,15 +84,15 @@ def ask_in_turns(
 
 
 def _native_or_text(asker: Asker, wanted: bool | None, make: Callable[..., _WithTools]) -> Predicting:
-    """Native calls or calls in text. If the program did not choose, a model that refuses native calls is asked once more in text."""
-    native = calls_natively(asker, wanted)
-    conversation = make(native=native)
+    """Native calls or calls in text. If the program did not choose, a model that refuses native calls goes on in text."""
+    conversation = make(native=calls_natively(asker, wanted))
     try:
         return (yield from conversation.flow())
     except BadRequestError as error:
-        if not native or wanted is not None or conversation.tail or not refuses_tools(asker.lm, error):
+        if not conversation.native or wanted is not None or not refuses_tools(asker.lm, error):
             raise
-    return (yield from make(native=False).flow())
+    conversation.go_on_in_text()
+    return (yield from conversation.flow())
 
 
 class _WithTools:
@@ -112,6 +112,10 @@ class _WithTools:
         """The messages since the opening."""
         self.calls_in = calls_output(self.signature) or _CALLS
         """The field with the calls of an answer."""
+
+    def go_on_in_text(self) -> None:
+        """List the tools in the prompt."""
+        self.native = False
 
     def render(self, adapter: Adapter) -> Messages:
         return adapter.opening(self.signature, self.values, demos=self.demos, native=self.native).then(*self.tail)
@@ -151,7 +155,13 @@ class _OneAnswer(_WithTools):
 
     def __init__(self, *args: Any, native: bool) -> None:
         super().__init__(*args, native=native)
-        if not native and len(self.predict.toolbox):  # tools of the inputs are rendered as inputs
+        if not native:
+            self.go_on_in_text()
+
+    def go_on_in_text(self) -> None:
+        """See `_WithTools`."""
+        super().go_on_in_text()
+        if len(self.predict.toolbox):  # tools of the inputs are rendered as inputs
             self.signature = _may_call(self.signature, self.predict.toolbox)
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
@@ -182,7 +192,17 @@ class _Turns(_WithTools):
             self.live = LiveTools.of(self.predict.toolbox, self.host, self.asker.conditions)
         self.trajectory = Trajectory()
         if not native:
-            self.signature = _may_call_first(self.signature, self.toolbox)
+            self.go_on_in_text()
+
+    def go_on_in_text(self) -> None:
+        """See `_WithTools`. The turns so far are told as the model would have written them."""
+        super().go_on_in_text()
+        self.signature = _may_call_first(self.signature, self.toolbox)
+        self.tail = []
+        for turn, step in enumerate(self.trajectory.steps):
+            calls = [{"name": call.name, "args": call.args} for call in step.calls]
+            said = self.asker.adapter.answer_content(self.signature, {_CALLS: calls})
+            self.tail += [Message("assistant", said), self._observed(step.results, turn)]
 
     def context(self, view: ModuleView) -> ModuleContext:
         said = [message for message in self.render(self.asker.adapter) if message.role != "system"]
@@ -196,7 +216,7 @@ class _Turns(_WithTools):
         request = self.request()
         messages = request.messages
         calls: tuple[ToolCall, ...] = ()
-        for turn in range(max_turns):
+        for turn in range(len(self.trajectory.steps), max_turns):
             fields, response = yield from ask_model(asker, self.signature, request, self.render, read=self.read, reader=self.reader)
             calls = tuple(call if call.id else call.with_id(f"call_{turn}_{k}") for k, call in enumerate(fields.pop(_CALLS, ())))
             if _REST in fields:
@@ -249,13 +269,16 @@ class _Turns(_WithTools):
         """A turn as the model sees it in the next request."""
         if self.native:
             return [response.message(), *map(tool_message, results)]
+        return [replace(response.message(), tool_calls=()), self._observed(results, turn, news)]
+
+    def _observed(self, results: Sequence[ToolResult], turn: int, news: str = "") -> Message:
+        """The results of a turn in text."""
         names = (
             (f"observation_{turn}", results[0].content)
             if len(results) == 1
             else (f"observations_{turn}", [{"name": result.name, "result": result.content} for result in results])
         )
-        fields = dict([names, *([(f"tools_{turn}", news)] if news else [])])
-        return [replace(response.message(), tool_calls=()), self.asker.adapter.step_message(fields)]
+        return self.asker.adapter.step_message(dict([names, *([(f"tools_{turn}", news)] if news else [])]))
 
 
 _CALLS = "tool_calls"
