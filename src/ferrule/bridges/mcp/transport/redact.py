@@ -29,7 +29,7 @@ _SECRET_WORD = re.compile(
 _ENVIRONMENT, _HEADER = frozenset({"-e", "--env"}), frozenset({"-H", "--header"})
 _GLUED = re.compile(r"(?P<flag>-e|-H)(?P<value>[A-Za-z_][\w.-]*[=:].*)", re.DOTALL)
 _HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::\d*)?|.*\$\{.*")
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")  # bounded, as a search from each letter to the end of a word is quadratic
 
 
 def redact(text: str) -> str:
