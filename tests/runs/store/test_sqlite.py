@@ -113,7 +113,8 @@ def test_a_lease_is_renewed_while_the_process_lives(store: SQLiteStore, clock: C
     """A3: a tool may run longer than a lease."""
     lease = store.create("r", program="P", head=head())
     clock.now += 20
-    fencing.tend(store._file, store._file.leases.held(), store._file.leases.left())
+    left = store._file.leases.left()
+    fencing.tend(store._file, store._file.leases.held(), left)
     clock.now += 20
     another_machine(monkeypatch)
     with pytest.raises(StoreError, match="Another process is at work"):

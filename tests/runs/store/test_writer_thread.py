@@ -56,6 +56,21 @@ def test_it_renews_what_is_held_and_gives_back_what_is_not(file: SQLiteFile) -> 
         pass
 
 
+def test_new_ends_of_leases_are_only_made_when_they_are_due(file: SQLiteFile) -> None:
+    """Ours: a thousand runs at once would pay for a thousand leases with each write."""
+    clocked: list[int] = []
+    leases = [Lease("r", k) for k in range(50)]
+    for each in leases:
+        file.leases.hold(each, lambda: float(clocked.append(1) or 0), 3000.0)
+    thread = StoreThread(file, lambda _, items: [True] * len(items), nothing)
+    thread.look()
+    for _ in range(20):
+        assert asyncio.run(thread.submit("x")) is True
+    assert clocked == []
+    for each in leases:
+        file.leases.forget("r", each.token)
+
+
 def test_a_lease_that_is_taken_while_it_is_about_to_end_is_renewed(file: SQLiteFile) -> None:
     """A3: the caller sees a thread that is running; so that one must see the lease."""
     renewed = Event()

@@ -44,15 +44,15 @@ class Leases:
         self._left.pop((run_id, token), None)
 
     def held(self) -> list[tuple[str, int, float]]:
-        """Run, token and new end of each lease that is to be renewed."""
-        for key, (lease, _, _) in list(self._held.items()):
-            if lease() is None:
-                self._left.setdefault(key, False)
-                self._held.pop(key, None)
+        """Run, token and new end of each lease that is to be renewed. Ask for `left()` before."""
         return [(run_id, token, clock() + lease_s) for (run_id, token), (_, clock, lease_s) in list(self._held.items())]
 
     def left(self) -> list[tuple[str, int]]:
         """Run and token of each lease that is to be given back. They are returned once; the next `take` finds them all the same."""
+        for key, (lease, _, _) in list(self._held.items()):
+            if lease() is None:
+                self._left.setdefault(key, False)
+                self._held.pop(key, None)
         found = [key for key, is_tried in list(self._left.items()) if not is_tried]
         self._left.update(dict.fromkeys(found, True))
         return found

@@ -89,12 +89,12 @@ class StoreThread:
 
     def _care(self, file: SQLiteFile, due: float) -> float:
         """Give back leases that are not held, and renew the others when that is due. Returns when it is due next; 0 without leases."""
-        held, left = file.leases.held(), file.leases.left()
-        is_due = monotonic() >= due > 0
-        if left or (held and is_due):
+        left, is_due = file.leases.left(), monotonic() >= due > 0
+        held = file.leases.held() if is_due or left else []  # new ends for all, after each write, would cost as much as the write
+        if left or held:
             with suppress(StoreError):  # a lease whose renewal fails is found lost at the next write
                 self._tend(file, held, left)
-        if not held:
+        if not file.leases:
             return 0.0
         return monotonic() + file.leases.every_s() if is_due or not due else due
 
