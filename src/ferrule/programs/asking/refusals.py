@@ -78,7 +78,8 @@ class _RefusingTools(BaseLM):
         return self._for(request).complete(request)
 
     def context_tokens(self) -> int | None:
-        return self._lm.context_tokens()
+        lm: Any = self._lm
+        return lm.context_tokens() if hasattr(lm, "context_tokens") else self.capabilities.context_tokens  # models of users may not
 
     async def acomplete(self, request: Request) -> Response:
         return await self._for(request).acomplete(request)

@@ -245,10 +245,10 @@ class Compaction:
         summary, problem = "", ""
         if plan["strategy"] == "summarize":
             summary, problem = yield from self._summarize(entries[:messages], loop.shown[:steps])
-        note = f"Summary of the earlier conversation:\n{summary}" if summary else LEFT_OUT
+        note = f"Summary of the earlier conversation:\n{summary}"
         inputs: dict[str, Any] | None = None
         if self._history is not None and short_messages:
-            shorter = cut_entries(entries, messages, short_messages, LEFT_OUT if steps else note)
+            shorter = cut_entries(entries, messages, short_messages, self._note(note) if summary and not steps else LEFT_OUT)
             inputs = {**loop.inputs, self._history: History(messages=shorter)}
         kept: Sequence[Step] = _without_oldest(loop, steps) if not summary else loop.shown[steps:]
         if summary and steps:
@@ -257,6 +257,10 @@ class Compaction:
         after: int = plan["after"] + (estimate_content(note) if summary else 0)
         self._tokens = after
         yield Tell(Compacted(plan["strategy"], plan["before"], after, steps, messages, summary, problem))
+
+    def _note(self, note: str) -> Message:
+        # In text, a summary of hostile results must not pass for a step.
+        return Message("user", note) if self._loop.native else self._loop.asker.adapter.step_message({"earlier": note})
 
     def _summarize(self, entries: Sequence[Any], steps: Sequence[Step]) -> Generator[Act, Any, tuple[str, str]]:
         """The summary, or why there is none. A call of the run's own: its program is recorded and counted like an agent's tool."""

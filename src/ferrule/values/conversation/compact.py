@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
     from ferrule.values.content.parts import Content
 
-LEFT_OUT = "(Earlier messages of this conversation were left out.)"
+LEFT_OUT = Message("user", "(Earlier messages of this conversation were left out.)")
 STRATEGIES = ("shorten", "drop", "summarize")
 LONGEST_RESULT = 400
 """Characters that "shorten" leaves of a long result."""
+_LEAST = 100
+"""Fewer tokens are a mistake: `compact=1` for the whole context, or `80` for percents."""
 _BYTES_PER_TOKEN = 4
 _PER_MESSAGE = 4
 _PER_MEDIA = 1_000
@@ -43,8 +45,11 @@ class Compact(Record):
 
     def __post_init__(self) -> None:
         is_share = isinstance(self.at, float) and 0 < self.at <= 1
-        if not (is_share or _is_count(self.at, 1)):
-            msg = f"`at` is a number of tokens (an int), or a share of the model's context (a float of at most 1); found {self.at!r}."
+        if not (is_share or _is_count(self.at, _LEAST)):
+            msg = (
+                f"`at` is a number of tokens (an int of at least {_LEAST}), or a share of the model's context (a float of at most 1.0); "
+                f"found {self.at!r}."
+            )
             raise ConfigurationError(msg)
         if not (isinstance(self.to, float) and 0 < self.to < 1):
             raise ConfigurationError(f"`to` is a share of `at`, a float between 0 and 1; found {self.to!r}.")
@@ -120,10 +125,10 @@ def sizes_of(units: Iterable[Sequence[Any]]) -> list[tuple[int, int]]:
     return [(estimate_messages(unit), estimate_messages(map(shorten_result, unit))) for unit in units]
 
 
-def cut_entries(entries: Sequence[Any], dropped: int, shortened: int, note: str) -> list[Any]:
+def cut_entries(entries: Sequence[Any], dropped: int, shortened: int, note: Message = LEFT_OUT) -> list[Any]:
     """Entries without the first `dropped`, and with the results up to `shortened` cut. The note is first, so that a user speaks first."""
     kept = [*map(shorten_result, entries[dropped:shortened]), *entries[max(dropped, shortened) :]]
-    return [Message("user", note), *kept] if dropped else kept
+    return [note, *kept] if dropped else kept
 
 
 def compact_entries(entries: Sequence[Any], tokens: int, strategy: str, *, keep: int) -> list[Any]:
@@ -138,7 +143,7 @@ def compact_entries(entries: Sequence[Any], tokens: int, strategy: str, *, keep:
     cut = choose_cut(sizes, total, most=tokens, to=1, keep=keep, shortens=strategy == "shorten") if total > tokens else None
     if cut is None:
         return [*system, *entries]
-    return system + cut_entries(entries, sum(map(len, units[: cut.dropped])), sum(map(len, units[: cut.shortened])), LEFT_OUT)
+    return system + cut_entries(entries, sum(map(len, units[: cut.dropped])), sum(map(len, units[: cut.shortened])))
 
 
 class Cut(Record):
