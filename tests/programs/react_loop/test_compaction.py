@@ -332,6 +332,31 @@ def test_a_conversation_that_cannot_get_shorter_goes_on_and_is_logged_once(mode:
     assert caplog.text.count("nothing old in it to compact") == 1
 
 
+@pytest.mark.parametrize("steps", [50, 100])
+def test_a_question_that_is_too_long_makes_no_step_look_at_all_steps_before(steps: int) -> None:
+    written: list[int] = []
+
+    class Counts(ChatAdapter):
+        def step_message(self, fields: Any) -> Message:
+            written.append(1)
+            return super().step_message(fields)
+
+    @tool(effect="read")
+    def tick(page: int) -> str:
+        """Tick."""
+        return f"page {page}:"
+
+    def answer(request: Request) -> Any:
+        page = sum("observation_" in message.text for message in request.messages)
+        return STEPS["text"]("", *(("tick", {"page": page}) if page < steps else ("finish", {"answer": 1})))
+
+    lm = ScriptedLM(by=lambda request: fields(reasoning="r", answer=1) if "trajectory" in request.messages[0].text else answer(request))
+    program = ReAct("question -> answer: int", [tick], 200, native=False, compact=1_000)
+    with context(adapter=Counts()):
+        program(question="x" * 400_000, lm=lm)
+    assert len(written) < 5 * steps
+
+
 def test_an_extraction_that_overflows_is_compacted_too() -> None:
     steps: list[Any] = [STEPS["native"](str(i), "read", {"page": i}) for i in range(8)]
     lm = ScriptedLM([*steps, ContextOverflowError("too long"), fields(reasoning="r", answer=3)])

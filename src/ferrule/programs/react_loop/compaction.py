@@ -159,8 +159,8 @@ class Compaction:
         self._most = self._find_most()
         self._tokens: int | None = None
         """Of the next request, about; None before the first one is rendered."""
-        self._is_full = False
-        """Whether nothing is left to leave out, which was logged."""
+        self._least = 0.0
+        """Tokens up to which it is known that there is nothing to leave out."""
 
     def _find_most(self) -> float | None:
         """From how many tokens on to compact; None if the model's server must be asked first."""
@@ -191,7 +191,7 @@ class Compaction:
 
     def check(self) -> Generator[Act, Any, None]:
         """Before a turn: compact if the request would be too long."""
-        if self._is_recorded or self._most is None or self._size() > self._most:
+        if self._is_recorded or self._most is None or self._size() > max(self._most, self._least):
             plan = yield CheckDue(self._due, "compaction", "c", waits=self._most is None)
             if plan:
                 yield from self._compact(plan)
@@ -207,12 +207,13 @@ class Compaction:
         if self._most is None:
             window = self._loop.asker.lm.context_tokens()
             self._most = self._without_window() if window is None else window * cast("Compact", self._policy).at
-        if self._size() <= self._most:
+        if self._size() <= max(self._most, self._least):
             return None
         plan = self._plan()
-        if plan is None and not self._is_full:
-            self._is_full = True
-            _log.warning("A conversation has about %d tokens, and there is nothing old in it to compact.", self._size())
+        if plan is None:
+            if not self._least:
+                _log.warning("A conversation has about %d tokens, and there is nothing old in it to compact.", self._size())
+            self._least = self._size() * (1 + _WORTH)  # a plan looks at every step, so not at every step
         return plan
 
     def _plan(self) -> dict[str, Any] | None:
