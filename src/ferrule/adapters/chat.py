@@ -57,7 +57,9 @@ class ChatAdapter(Adapter):
         pieces: list[Piece] = []
         for name, value in fields.items():
             between = "\n\n" if pieces else ""
-            if isinstance(value, RenderedText) and value.adapter == self:
+            if type(value) is str:  # what `render_text` says of it, too
+                pieces.append(f"{between}[[ ## {name} ## ]]\n{_MARKER.escape(value) if '##' in value else value}")
+            elif isinstance(value, RenderedText) and value.adapter == self:
                 pieces.append(f"{between}[[ ## {name} ## ]]\n{value}")
             elif (text := render_text(name, value, _escape, _escape_json)) is not None:
                 pieces.append(f"{between}[[ ## {name} ## ]]\n{text}")

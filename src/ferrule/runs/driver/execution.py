@@ -94,7 +94,7 @@ async def _carry(
             run.stopped(error)
         else:
             run.done(outcome)
-        if run.status in {"waiting", "done"} and not is_silent:  # a resume that failed at once leaves no trace
+        if run.journal.drift and run.status in {"waiting", "done"} and not is_silent:  # a resume that failed at once leaves no trace
             with suppress(StoreError):  # then the next execution finds the differences again
                 await run.journal.note_migration(blocks=blocks)
         try:

@@ -228,8 +228,7 @@ class Journal:
 
     async def note_migration(self, *, blocks: bool) -> None:
         """Write what differs. Before a live answer this is done by itself, so that the journal says from where on another version acted."""
-        if self.drift:
-            await self.write(self._note(), blocks=blocks)
+        await self.write(self._note(), blocks=blocks)
 
     def _note(self) -> Entry:
         number = sum(entry.kind == "migrated" for entry in self.entries)
