@@ -190,6 +190,16 @@ def test_a_plain_yes_agrees_to_a_form_of_one_boolean_and_to_defaults() -> None:
     assert json.loads(asked(ONE).decide({"seats": 1}).text) == {"note": "", "seats": 1}
 
 
+def test_an_approval_of_a_form_fills_it() -> None:
+    assert json.loads(asked(ONE).approve(seats=1).text) == {"note": "", "seats": 1}
+    assert json.loads(asked(YES).approve().text) == {"approve": True}
+
+
+def test_what_is_said_to_a_form_is_a_decision_a_boolean_an_object_or_text() -> None:
+    with pytest.raises(DecisionError, match="A decision is"):
+        asked(ONE).decide(7)  # type: ignore[arg-type]
+
+
 def test_only_a_question_with_a_form_is_filled() -> None:
     with pytest.raises(DecisionError, match="kind `input`"):
         Question("confirm", "?", ToolCall(name="book"), "q").fill({})

@@ -33,6 +33,11 @@ def test_openais_parts_come_back(part: Any) -> None:
     assert read_content(openai_content(content)) == content
 
 
+def test_a_part_is_content_and_so_is_text_among_parts() -> None:
+    assert read_content(PHOTO) == (PHOTO,)
+    assert read_content(["see ", "this", PHOTO]) == (Text(text="see this"), PHOTO)
+
+
 @pytest.mark.parametrize("value", [PHOTO, [PHOTO], [Text(text="x"), PHOTO], (PHOTO, PHOTO)])
 def test_parts_alone_or_in_a_row_stand_without_marks(value: Any) -> None:
     """D31."""

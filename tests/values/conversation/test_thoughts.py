@@ -94,6 +94,15 @@ def test_a_tag_that_the_adapter_writes_is_a_field() -> None:
     assert split_thoughts(answer, Request(Messages())).reasoning == "a"
 
 
+def test_a_stream_that_tells_its_reasoning_apart_has_no_thoughts_without_an_opening_tag() -> None:
+    splitter = ThoughtSplitter(None)
+    begun = splitter.feed("It is so. ")
+    splitter.follow_reasoning()
+    rest = [*splitter.feed("x\n</think>\n\nParis."), *splitter.finish()]
+    assert "".join(text for _, text in [*begun, *rest]) == "It is so. x\n</think>\n\nParis."
+    assert {kind for kind, _ in [*begun, *rest]} == {"text"}
+
+
 def test_a_split_answer_is_returned_unchanged() -> None:
     for text in FOUND.values():
         once = split_thoughts(Response(text))

@@ -166,6 +166,15 @@ def test_objects_are_found_in_prose() -> None:
     assert all(repairs[0] == "prose" for _, repairs in found)
 
 
+def test_so_many_braces_that_open_nothing_end_the_search() -> None:
+    assert objects_in("{ " * 10_000 + '{"a": 1}') == []
+
+
+def test_half_of_a_character_stays_as_it_was_written() -> None:
+    assert read_json('{"a": "\\ud83d\\u0041",}') == ({"a": "\ud83dA"}, ("trailing_comma",))
+    assert read_json('{"a": "\\ud83d\\ude00",}') == ({"a": "\U0001f600"}, ("trailing_comma",))
+
+
 def test_a_calls_text_arguments_are_repaired_and_the_repairs_recorded() -> None:
     """L11, U140, E34: malformed arguments keep their text and give a fault, never `{}`."""
     call = ToolCall.read({"name": "f", "arguments": "{'a': 1,}"})

@@ -12,6 +12,8 @@ from ferrule.values.schema.nodes import admitted_types, alternatives, find_point
         ({"oneOf": [{"$ref": "#/$defs/L"}, {"const": True}]}, {"string", "boolean"}),
         ({"enum": [1, "a", None, 1.5]}, {"integer", "string", "null", "number"}),
         ({"allOf": [{"type": "string"}]}, {"string"}),
+        ({"allOf": [{"minLength": 1}, {"type": "string"}]}, {"string"}),
+        ({"allOf": [{"$ref": "#/$defs/Self"}, {"type": "string"}]}, {"string"}),
         ({}, None),
         (True, None),
         ({"anyOf": [{"type": "integer"}, {}]}, None),
@@ -21,7 +23,7 @@ from ferrule.values.schema.nodes import admitted_types, alternatives, find_point
 )
 def test_admitted_types(schema, wanted):
     """ours: repairs are made only where this is certain."""
-    root = {"$defs": {"L": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}}}
+    root = {"$defs": {"L": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}, "Self": {"allOf": [{"$ref": "#/$defs/Self"}]}}}
     found = admitted_types(schema, root)
     assert found == (frozenset(wanted) if wanted is not None else None)
 
@@ -32,6 +34,11 @@ def test_alternatives_of_a_circle_end():
         "$defs": {"A": {"anyOf": [{"$ref": "#/$defs/B"}, {"type": "null"}]}, "B": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "string"}]}},
     }
     assert alternatives({"$ref": "#/$defs/A"}, root) == [{"type": "null"}, {"type": "string"}]
+
+
+def test_an_alternative_that_stands_twice_is_one():
+    null = {"type": "null"}
+    assert alternatives({"anyOf": [null, {"anyOf": [null, {"type": "string"}]}]}, {}) == [null, {"type": "string"}]
 
 
 def test_pointers_are_followed_only_inside():

@@ -89,6 +89,22 @@ def test_a_model_of_an_output_schema():
     assert found.model_dump(by_alias=True, exclude_none=True) == {"n": 3, "class": "x", "items": [{"zone-id": "UTC"}], "more": 1}
 
 
+def test_a_model_takes_each_alternative():
+    point = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    items = {"type": "array", "items": {"oneOf": [point, {"type": "string"}]}}
+    model = model_of({"type": "object", "properties": {"at": {"anyOf": [point, {"type": "null"}]}, "items": items, "more": True}})
+    made = model(at={"x": 1}, items=[{"x": 2}, "here"], more=[3])
+    assert made.model_dump() == {"at": {"x": 1}, "items": [{"x": 2}, "here"], "more": [3]}
+
+
+def test_a_model_of_what_contains_itself_ends():
+    inside = model_of({"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": {"next": {"$ref": "#/$defs/N"}}}}})
+    value: Any = None
+    for _ in range(100):
+        value = {"next": value}
+    assert inside(**value).model_dump() == value
+
+
 def test_a_value_that_a_server_put_into_an_object_is_taken_out():
     """M49: FastMCP's mark."""
     schema = {

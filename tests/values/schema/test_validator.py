@@ -291,6 +291,39 @@ def test_recursive_definitions_beside_a_broken_keyword_are_no_schema(beside):
     assert Validator(hostile, lenient=True).is_valid({"a": {}})
 
 
+@pytest.mark.parametrize(
+    ("schema", "failures"),
+    [
+        ({"if": {"required": ["a"]}, "then": {"required": ["b"]}}, [("required", ("b",))]),
+        ({"if": {"required": ["z"]}, "then": {"required": ["b"]}, "maxProperties": 0}, [("maxProperties", ())]),
+        ({"dependentSchemas": {"a": {"required": ["b"]}, "z": False}}, [("required", ("b",))]),
+        ({"dependentRequired": {"a": ["b"]}, "maxProperties": 0}, [("dependentRequired", ("b",)), ("maxProperties", ())]),
+        ({"dependentRequired": {"z": ["b"]}, "maxProperties": 0}, [("maxProperties", ())]),
+        ({"$schema": DRAFT.format("07"), "dependencies": {"a": {"required": ["b"]}, "c": ["d"]}}, [("required", ("b",))]),
+        ({"$schema": DRAFT.format("07"), "dependencies": {"a": ["b"]}}, [("dependencies", ())]),
+    ],
+)
+def test_what_depends_on_other_properties_fails_where_they_are(schema, failures):
+    assert [(each.keyword, each.names) for each in find_failures(Validator(schema), {"a": 1})] == failures
+
+
+def test_of_a_schema_with_a_pattern_that_no_engine_reads_the_rest_is_checked():
+    unread = "(?<x"
+    text = Validator({"properties": {"b": {"pattern": unread, "minLength": 2}}}, lenient=True)
+    assert (text.is_valid({"b": "yy"}), text.is_valid({"b": "y"})) == (True, False)
+    names = {unread: {"type": "integer"}, "^a": {"type": "integer"}}
+    closed = Validator({"patternProperties": names, "additionalProperties": False, "unevaluatedProperties": False}, lenient=True)
+    assert (closed.is_valid({"a1": 1}), closed.is_valid({"a1": "x"})) == (True, False)
+    assert closed.is_valid({"q": "x"})  # the pattern that was not read might admit it
+
+
+def test_beside_a_recursive_reference_an_old_draft_checks_nothing_else():
+    schema = {"$schema": DRAFT.format("07"), "properties": {"a": {"$ref": "#", "maxProperties": 0}}, "required": ["b"]}
+    assert Validator(schema).is_valid({"b": 1, "a": {"b": 2}})
+    looping = {"$schema": DRAFT.format("07"), "properties": {"a": {"$ref": "#/properties/a", "maxProperties": 0}}}
+    assert Validator(looping).is_valid({"a": {"x": 1, "y": 2}})
+
+
 def test_the_failures_of_nested_unions_are_no_tree():
     """A validator's own list has six to the power of forty entries here."""
     kinds = [

@@ -100,6 +100,14 @@ TEXTS: list[tuple[Any, str, Any]] = [
     (bool | int, "true", True),
     (bool | int, "1", 1),
     (int | None, "7", 7),
+    (Any, " ", " "),
+    (Any, "word", "word"),
+    (Any, "truly", "truly"),
+    (Any, "1 apple", "1 apple"),
+    (Any, "-", "-"),
+    (Any, "7", 7),
+    (Any, "[1, 2,]", [1, 2]),
+    (Any, "[1, 2] and more {", "[1, 2] and more {"),
 ]
 
 

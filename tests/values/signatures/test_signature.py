@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Annotated, Any, ClassVar, Literal, Optional
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from ferrule.errors import InputError, SignatureError
 from ferrule.values.calls.call import ToolCalls
@@ -46,6 +46,12 @@ def test_a_class_tells_instructions_and_fields() -> None:
     assert QA.input_fields["question"].json_schema_extra["desc"] == "what is asked"
     assert QA.input_fields["k"].description == "how many"
     assert QA.input_fields["hints"].annotation is str
+
+
+def test_a_signature_of_a_signature_is_that_signature_or_one_with_other_instructions() -> None:
+    assert Signature(QA) is QA
+    other = Signature(QA, "Be long.")
+    assert (other.instructions, other.fields.keys(), QA.instructions) == ("Be long.", QA.fields.keys(), "Answer the question.\n\nBe brief.")
 
 
 def test_without_a_docstring_the_fields_are_the_instruction() -> None:
@@ -319,6 +325,25 @@ def test_all_wrong_inputs_are_told_at_once() -> None:
     assert "pydantic" not in text
     with pytest.raises(InputError, match="mapping"):
         QA.check_inputs(5)  # type: ignore[arg-type]
+
+
+def test_an_input_that_only_its_validator_refuses_is_told_when_the_outputs_are_checked() -> None:
+    class Even(Signature):
+        """Halve it."""
+
+        number: int = InputField()
+        half: int = OutputField()
+
+        @field_validator("number")
+        @classmethod
+        def _is_even(cls, number: int) -> int:
+            if number % 2:
+                raise ValueError("must be even")
+            return number
+
+    assert Even.validate_outputs({"number": 2}, {"half": 1}) == {"half": 1}
+    with pytest.raises(InputError, match=r"Wrong inputs for `Even`: `number` .*must be even"):
+        Even.validate_outputs({"number": 3}, {"half": 1})
 
 
 def test_inputs_are_coerced_and_defaults_filled_in_afresh() -> None:

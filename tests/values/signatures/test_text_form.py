@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from decimal import Decimal
-from typing import Any, Literal, Optional
+from typing import Any, Callable, Literal, Optional  # noqa: UP035  as the text form names it
 
 import pytest
 from hypothesis import given
@@ -45,6 +45,8 @@ def test_names_types_and_defaults_are_read() -> None:
     [
         ("dict[str, list[int]]", dict[str, list[int]]),
         ("Literal['a -> b', 'c, d', ':']", Literal["a -> b", "c, d", ":"]),
+        (r"Literal['it\'s, or', 'not']", Literal["it's, or", "not"]),
+        ("Callable[[int, list[str]], bool]", Callable[[int, list[str]], bool]),
         ("Literal[1, None, -2]", Literal[1, None, -2]),  # noqa: PYI061
         ("Optional[int]", Optional[int]),  # noqa: UP045
         ("int | None", int | None),

@@ -235,6 +235,12 @@ FORMS: dict[str, tuple[str, list[Found]]] = {
     "fence_after_a_label": ("Here is the function call in JSON format:\n```json\n[" + J_SEARCH + "]\n```", [SEARCH]),
     "function_key": ('{"function": "search", "arguments": ' + ARGS + "}", [SEARCH]),
     "tool_uses": ('{"tool_uses": [{"recipient_name": "functions.search", "parameters": ' + ARGS + "}]}", [SEARCH]),
+    "mistral_whole_call_as_arguments": (f"[TOOL_CALLS]search[ARGS]{J_SEARCH}", [SEARCH]),
+    "mistral_argument_called_name": ('[TOOL_CALLS]search[ARGS]{"name": "Tom", "query": "cats"}', [("search", {"name": "Tom", "query": "cats"})]),
+    "empty_list_key": (f'{{"tool_calls": {{"a": 1}}, {J_SEARCH[1:]}', [SEARCH]),
+    "python_in_strings": ('["search(query=\'cats\', limit=3)", "get_time()"]', [SEARCH, TIME]),
+    "python_spread": ("[search(**{'query': 'cats', 'limit': 3})]", [SEARCH]),
+    "python_namespace": ("default_api:search(query='cats', limit=3)", [SEARCH]),
 }  # fmt: skip
 
 
@@ -315,6 +321,18 @@ QUIET: dict[str, str] = {
     "javascript": "const r = await search({query: 'cats'});",
     "shell": '$ search --query "cats" (limit 3)',
     "math": "Let f(x) = x^2 and search(x) its root.",
+    "list_with_a_number_in_tags": f"<tool_call>[{J_SEARCH}, 5]</tool_call>",
+    "list_with_a_text": f'[{J_SEARCH}, "and so on"]',
+    "list_that_breaks_off": '[{"name": "search", oops',
+    "number_in_tags": "<tool_call>5</tool_call>",
+    "arguments_in_a_list": "[TOOL_CALLS]search[ARGS][1, 2]",
+    "arguments_that_break_off": "search\n```json\n{query: cats and dogs\n```",
+    "unknown_with_tokens_for_quotes": "call:find_all{a:<escape>x<escape>}",
+    "python_in_a_string_and_a_number": "[\"search(query='cats')\", 5]",
+    "repeated_keyword": "[search(query='a', query='b')]",
+    "value_after_a_keyword": "[search(query='cats', 3)]",
+    "no_comma": "[search(query=3 limit=3)]",
+    "named_arguments_in_a_sentence": 'You may write `search` {"query": "cats"} or not.',
     "blank": " \n\t",
     "nothing": "",
 }
@@ -351,6 +369,10 @@ VALUES: dict[str, tuple[str, Any]] = {
     "bare": ("C_major", "C_major"),
     "bare_words": ("New York", "New York"),
     "subscript": ("data['sales']", "data['sales']"),
+    "bare_list": ("[dogs, mice]", ["dogs", "mice"]),
+    "signs": ("-(+3)", -3),
+    "constant": ("true", True),
+    "constants_in_an_expression": ("['a' + 'b', true, null]", ["ab", True, None]),
 }
 
 
@@ -368,6 +390,8 @@ REFUSED: dict[str, str] = {
     "division_by_zero": "1/0",
     "attribute_of_a_call": "f().x",
     "format": "f'{x}'",
+    "dict_in_a_dict": "{'a': 1, **{'b': 2}}",
+    "endless": "a+" * 3000 + "a",
 }
 
 
@@ -399,9 +423,15 @@ def test_the_repairs_a_call_needed_are_recorded(text: str, repairs: tuple[str, .
     assert ((call.name, call.args), call.repairs) == (SEARCH, repairs)
 
 
-def test_escaped_underscores_are_a_repair() -> None:
-    [call] = ToolCalls.from_text(r"[weather.get\_forecast(city='Paris')]", TOOLS).tool_calls
-    assert (call.name, call.repairs) == ("weather.get_forecast", ("escapes",))
+@pytest.mark.parametrize("text", [r"[set\_options(options='x')]", r"[set_options(op\_tions='x', options='x')]"], ids=["tool", "argument"])
+def test_escaped_underscores_are_a_repair(text: str) -> None:
+    [call] = ToolCalls.from_text(text, TOOLS).tool_calls
+    assert (call.name, call.repairs) == ("set_options", ("escapes",))
+
+
+def test_a_repair_is_recorded_once() -> None:
+    [call] = ToolCalls.from_text("[search(query=cats, tags=dogs)]", TOOLS).tool_calls
+    assert (call.args, call.repairs) == ({"query": "cats", "tags": "dogs"}, ("unquoted_strings",))
 
 
 BROKEN: dict[str, str] = {
@@ -509,6 +539,29 @@ def test_ids_and_intentions_are_kept() -> None:
     text = '{"id": "c7", "name": "search", "intention": "to know", "arguments": {"query": "cats"}}'
     [call] = ToolCalls.from_text(text, TOOLS).tool_calls
     assert (call.id, call.intention) == ("c7", "to know")
+
+
+@pytest.mark.parametrize(("written", "meant"), [("7", "7"), ('"c7"', "c7"), ("true", None), ('""', None)])
+def test_an_id_is_text_that_names_a_call(written: str, meant: str | None) -> None:
+    [call] = ToolCalls.from_text(f'{{"id": {written}, "name": "search", "arguments": {{"query": "cats"}}}}', TOOLS).tool_calls
+    assert call.id == meant
+
+
+@pytest.mark.parametrize(
+    ("schema", "read"),
+    [
+        ({"type": ["integer", "null"]}, [1, {"a": 1}, None, "oops"]),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, [1, {"a": 1}, None, "oops"]),
+        ({"enum": ["1", "2"]}, ["1", '{"a": 1}', "null", "oops"]),
+        ({}, ["1", {"a": 1}, "null", "oops"]),
+        (True, ["1", {"a": 1}, "null", "oops"]),
+    ],
+    ids=["types", "branches", "texts", "anything", "true"],
+)
+def test_text_in_tags_is_json_only_where_the_schema_or_its_brackets_say_so(schema: Any, read: list[Any]) -> None:
+    for written, meant in zip(("1", '{"a": 1}', "null", "oops"), read, strict=True):
+        text = f"<function=set_options><parameter=options>{written}</parameter></function>"
+        assert calls(text, [declared("set_options", {"options": schema}, [])]) == [("set_options", {"options": meant})]
 
 
 def test_text_in_tags_becomes_what_the_schema_says() -> None:

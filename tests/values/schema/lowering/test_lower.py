@@ -258,6 +258,21 @@ def test_gemini_takes_tuples() -> None:
     assert one(schema, "gemini") == (expected, [])
 
 
+def test_gemini_takes_what_follows_a_tuple() -> None:
+    schema = {"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "integer"}}
+    assert one(schema, "gemini") == (schema, [])
+
+
+@pytest.mark.parametrize(
+    ("target", "losses"), [("openai-strict", []), ("anthropic", []), ("gemini", [("/properties/x", "unevaluatedProperties")])]
+)
+def test_an_object_that_takes_no_further_properties_is_closed_in_strict_modes(target: Target, losses: Any) -> None:
+    lowered, lost = one(
+        {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "unevaluatedProperties": False}, target
+    )
+    assert (lowered.get("additionalProperties"), lost) == (None if losses else False, losses)
+
+
 def test_strict_modes_lose_the_order_of_a_tuple() -> None:
     schema = {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2}
     lowered, losses = one(schema, "openai-strict")

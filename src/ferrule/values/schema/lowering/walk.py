@@ -93,14 +93,12 @@ class LoweringPass:
         return made
 
     def _flat(self, schema: Schema, at: str) -> Schema:
-        """Merge `allOf`, write `const` as `enum`, and add the type that the other keywords imply."""
+        """Merge `allOf`, which writes `const` as `enum`, and add the type that the other keywords imply."""
         schema, clashes = merge_all_of(schema, self._root, self._steps)
         for key in clashes:
             self._lose(at, "allOf", f"the parts of `allOf` speak of `{key}` in ways that cannot be merged; one of them is kept")
         if "$ref" in schema:
             self._lose(at, "$ref", f"`{schema['$ref']}` is not in the schema", breaking=True)
-        if "const" in schema:
-            schema = {("enum" if key == "const" else key): [value] if key == "const" else value for key, value in schema.items()}
         if "type" not in schema and "enum" not in schema and not any(key in schema for key in _UNIONS):
             kinds = list(dict.fromkeys(TYPE_OF[key] for key in schema if key in TYPE_OF))
             if len(kinds) == 1:
