@@ -16,6 +16,9 @@ from ferrule.values.encoding.stored import check_fields, reading
 from ferrule.values.run import event as events
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ferrule.runs.journal.journal import Journal
     from ferrule.runs.state import Frame
     from ferrule.values.run.act import RuleCalls
 
@@ -48,6 +51,8 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
     made = [rule if rule is not None else act.wish(checked) for rule, checked in zip(rules, act.calls, strict=True)]
     if recorded is not None:
         made = [max(pair, key=_strictness) for pair in zip(made, recorded, strict=True)]
+    if journal.kept:  # a denial would be untrue: these calls have run
+        made = [None if has_result else rule for has_result, rule in zip(_kept_results(journal, act), made, strict=True)]
     forms = [_form(each) for each in made]
     if any(forms) and (recorded is None or forms != [_form(each) for each in recorded]):
         await frame.write(Entry(slot, "once", digest, forms))
@@ -56,6 +61,16 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
             if rule is not None:
                 frame.tell(events.RuleUsed(each.call, rule.verdict, str(rule)))
     return made
+
+
+def _kept_results(journal: Journal, act: RuleCalls) -> Iterator[bool]:
+    """Whether each call has the result of an equal call, which a restart kept."""
+    used: dict[str, int] = {}
+    for each in act.calls:
+        digest = f"{each.tool.name} {json_text(each.arguments.shown)}"
+        kept, at = journal.kept.get(digest, ()), used.get(digest, 0)
+        used[digest] = at + 1
+        yield at < len(kept) and kept[at].kind == "result"
 
 
 def _form(rule: Rule | None) -> list[Any] | None:

@@ -133,6 +133,8 @@ class Journal:
                 self._drop(entry.value["dropped"])
             else:
                 self._unread[entry.slot] = entry
+                if self.kept and entry.kind == "result":
+                    self.take_kept(entry.digest)  # an earlier execution has taken it
                 if entry.kind == "once" and (asked := _ASKED.fullmatch(entry.slot)) is not None:
                     self._paused.add(asked[1])
         done = {entry.slot for entry in self._unread.values() if entry.kind == "result"}
