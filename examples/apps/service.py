@@ -11,7 +11,6 @@ import signal
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -21,19 +20,19 @@ from starlette.routing import Route
 import ferrule
 
 STATUS_CODES = {KeyError: 400, ferrule.StoreError: 404, ferrule.DecisionError: 409}
-ENDED = {"done", "failed"}  # the other statuses are for a while
+GOES_ON, ENDED = {"running", "cancelled"}, {"done", "failed"}  # the other status is `waiting`; `cancelled` is what `stop` leaves
 PASSING = (ferrule.CallProgress, ferrule.CallDelta, ferrule.TextDelta, ferrule.ThoughtDelta, ferrule.FieldDelta)
 
 
 class Service:
     """The runs that this process executes, the events of all runs, and a queue for each who follows one."""
 
-    def __init__(self, agent: ferrule.ReAct, path: str, deps: Any = None) -> None:
+    def __init__(self, agent: ferrule.ReAct, path: str, deps: object = None) -> None:
         self.agent, self.store, self.deps = agent, ferrule.SQLiteStore(path), deps
         self.db = sqlite3.connect(path, isolation_level=None)
-        self.db.execute("CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, run_id TEXT, data TEXT, is_end BOOL)")
+        self.db.execute("CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, run_id TEXT, data TEXT, status TEXT)")
         self.executing: dict[ferrule.Run, asyncio.Task[None]] = {}
-        self.followers: set[tuple[str, asyncio.Queue[Any]]] = set()
+        self.followers: set[tuple[str, asyncio.Queue]] = set()
         start, events = Route("/runs", self.start, methods=["POST"]), Route("/runs/{id}/events", self.events)
         decide = Route("/runs/{id}/decisions", self.decide, methods=["POST"])
         refuse = dict.fromkeys(STATUS_CODES, lambda _, error: JSONResponse({"error": str(error)}, STATUS_CODES[type(error)]))
@@ -61,28 +60,27 @@ class Service:
         """Resume, now and every second, what a crash, a stop or a decision in another process left to do."""
         while True:
             for line in ferrule.Run.list(self.store):
-                if not line.leased and (line.status in {"running", "cancelled"} or line.decided):
+                if not line.leased and (line.status in GOES_ON or line.decided):
                     with suppress(ferrule.FerruleError):  # another process was faster
                         await self.execute(ferrule.EventStream(ferrule.Run.load(self.store, line.id, self.agent, deps=self.deps)))
             await asyncio.sleep(1)
 
     async def execute(self, stream: ferrule.EventStream) -> None:
         """Execute a run in a task of its own, followed or not. Returns when the run is in the store, and this process has its lease."""
-        events = aiter(stream)
+        events = stream.follow()
         self.tell(await anext(events))
 
         async def tell_all() -> None:
-            with suppress(ferrule.FerruleError):  # the event `RunFinished` has it
-                async for event in events:
-                    self.tell(event)
+            async for event in events:
+                self.tell(event)
             del self.executing[stream.run]
 
         self.executing[stream.run] = asyncio.create_task(tell_all())
 
     def tell(self, event: ferrule.Event) -> None:
         """Keep an event, and hand it to the followers. Pieces of text and progress are not kept, and have no id."""
-        row = json.dumps(event.as_json()), isinstance(event, ferrule.RunFinished) and not event.depth and event.status in ENDED
-        insert, values = "INSERT INTO events (run_id, data, is_end) VALUES (?, ?, ?)", (event.run_id, *row)
+        row = json.dumps(event.as_json()), event.status if isinstance(event, ferrule.RunFinished) and event.depth == 0 else ""
+        insert, values = "INSERT INTO events (run_id, data, status) VALUES (?, ?, ?)", (event.run_id, *row)
         number = None if isinstance(event, PASSING) else self.db.execute(insert, values).lastrowid
         for queue in [queue for run_id, queue in self.followers if run_id == event.run_id]:
             queue.put_nowait((number, *row))
@@ -94,24 +92,26 @@ class Service:
 
     async def events(self, request: Request) -> StreamingResponse:
         run = ferrule.Run.load(self.store, request.path_params["id"], self.agent, deps=self.deps)  # a `StoreError` if there is none
+        last, _ = self.db.execute("SELECT status, max(id) FROM events WHERE run_id = ?", (run.id,)).fetchone()
+        if run.status not in {*GOES_ON, last} and run.id not in {each.id for each in self.executing}:
+            for event in run.events()[-1 - len(run.pending) :]:  # a crash came after the last step, before its events were kept
+                self.tell(event)
         return StreamingResponse(self.follow(run.id, int(request.headers.get("last-event-id", 0))), media_type="text/event-stream")
 
     async def follow(self, run_id: str, after: int) -> AsyncIterator[str]:
         self.followers.add(follower := (run_id, queue := asyncio.Queue()))  # first: no event may fall between the kept and the new ones
-        select = "SELECT id, data, is_end FROM events WHERE run_id = ? AND id > ? ORDER BY id"
-        rows = self.db.execute(select, (run_id, after)).fetchall()
+        rows = self.db.execute("SELECT id, data, status FROM events WHERE run_id = ? AND id > ? ORDER BY id", (run_id, after)).fetchall()
         try:
             while None not in rows:
                 yield "".join(f"id: {number}\ndata: {data}\n\n" if number else f"data: {data}\n\n" for number, data, _ in rows)
-                if any(is_end for _, _, is_end in rows[-1:]):
+                if any(status in ENDED for _, _, status in rows[-1:]):
                     break
                 rows = [await queue.get()]
         finally:
             self.followers.remove(follower)
 
     async def decide(self, request: Request) -> JSONResponse:
-        body = await request.json()
-        run = ferrule.Run.load(self.store, request.path_params["id"], self.agent, deps=self.deps)
+        body, run = await request.json(), ferrule.Run.load(self.store, request.path_params["id"], self.agent, deps=self.deps)
         question = {question.id: question for question in run.pending}[body["question"]]
         run.answer(question.decide(body["answer"]).signed(via="web"))
         with suppress(ferrule.StoreError):  # `resume_unfinished` was faster

@@ -68,7 +68,7 @@ def start_server(folder: str, port: int) -> subprocess.Popen[bytes]:
 
 def follow(run: str, after: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The events of a run after an id: the last id so far, and the event. In a browser, `EventSource` does this."""
-    with httpx2.stream("GET", f"{run}/events", headers={"Last-Event-ID": after}, timeout=None) as response:
+    with httpx2.stream("GET", f"{run}/events", headers={"Last-Event-ID": after}, timeout=60) as response:
         for line in response.iter_lines():
             name, _, value = line.partition(": ")
             if name == "id":
@@ -100,8 +100,8 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         server = start_server(folder, port)
         url = f"http://127.0.0.1:{port}/runs"
-        run = f"{url}/{httpx2.post(url, json={'task': 'Measure for 2 s, and publish it.'}).json()['id']}"
-        last, _ = show_until("CallProgress", run)  # then the client leaves
+        run = f"{url}/{httpx2.post(url, json={'task': 'Measure for 3 s, and publish it.'}).json()['id']}"
+        last, _ = show_until("CallStarted", run)  # then the client leaves
         server.terminate()  # SIGTERM, as a deployment sends it: the call that is running ends, and is recorded
         server.wait()
         print("the server has stopped")

@@ -87,8 +87,8 @@ def host(client: ModuleType, tmp_path: Path) -> Iterator[Host]:
         host.server.wait()
 
 
-def is_progress(event: dict[str, Any]) -> bool:
-    return event["type"] == "CallProgress"
+def begins(event: dict[str, Any]) -> bool:
+    return event["type"] == "CallStarted"  # an event that is kept: a slow client may have missed all others
 
 
 def waits(event: dict[str, Any]) -> bool:
@@ -107,7 +107,7 @@ def kept(events: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, str]]:
 
 def test_a_client_that_comes_back_gets_every_event_once(host: Host) -> None:
     run = host.post(QUICK)
-    seen = host.until(is_progress, run)
+    seen = host.until(begins, run)
     seen += host.until(waits, run, seen[-1][0])
     assert host.decide(run, seen).status_code == 202
     seen += host.until(is_done, run, seen[-1][0])
@@ -122,7 +122,7 @@ def test_a_client_that_comes_back_gets_every_event_once(host: Host) -> None:
 def test_a_stop_lets_the_running_call_end_and_keeps_the_runs(host: Host) -> None:
     waiting, running = host.post(QUICK), host.post(SLOW)
     asked = host.until(waits, waiting)
-    before = host.until(is_progress, running)
+    before = host.until(begins, running)
     host.stop()
     host.start()
     after = host.until(waits, running, before[-1][0])
@@ -145,7 +145,7 @@ def test_a_stop_ends_the_streams_of_those_who_follow(host: Host) -> None:
 
 def test_a_run_survives_a_kill(host: Host) -> None:
     run = host.post(SLOW)
-    before = host.until(is_progress, run)
+    before = host.until(begins, run)
     host.stop(signal.SIGKILL)
     host.start()
     after = host.until(waits, run, before[-1][0])
@@ -153,6 +153,22 @@ def test_a_run_survives_a_kill(host: Host) -> None:
     done = host.until(is_done, run, after[-1][0])
     assert done[-1][1]["prediction"]["outputs"]["answer"].endswith("The board says: mild.")
     assert host.board() == ["mild"]
+
+
+def test_an_end_whose_events_were_lost_in_a_crash_is_told_by_the_next_process(host: Host) -> None:
+    run = host.post(QUICK)
+    for is_last in (waits, is_done):
+        whole = host.until(is_last, run)
+        host.stop(signal.SIGKILL)
+        with sqlite3.connect(host.folder / "service.db") as db:
+            db.execute("DELETE FROM events WHERE id > ?", (whole[-4][0],))  # the question and the end, or a step and the end
+        db.close()
+        host.start()
+        again = host.until(is_last, run, whole[-4][0])
+        assert again[-1][1]["status"] == whole[-1][1]["status"]
+        if is_last is waits:
+            assert host.decide(run, again).status_code == 202
+    assert again[-1][1]["prediction"]["outputs"] == whole[-1][1]["prediction"]["outputs"]
 
 
 def test_a_decision_of_another_process_is_carried_out(host: Host) -> None:
