@@ -394,3 +394,19 @@ def test_a_key_in_the_settings_of_a_call_is_refused_before_anything_is_sent() ->
         with pytest.raises(ConfigurationError, match="`api_key` is no setting of a request"):
             server.lm()("hi", api_key="sk-2")
         assert server.requests == []
+
+
+def test_a_call_written_wrong_in_text_is_told_as_its_result_and_no_answer_is_asked_for_twice() -> None:
+    """Only the call with the fault is refused; an answer beside calls that cannot be read is taken."""
+    program = Predict("question -> answer", tools=[add], native=False)
+    done = fields(answer="x")
+    for calls, told in (
+        ({"tool_calls": [{"name": "add", "args": "nonsense"}]}, "the arguments of `add` are not valid JSON"),
+        ({"tool_calls": [{"name": "add", "args": {"a": 1, "b": 1}}, {"name": 5}]}, "A tool call needs a name"),
+        ("rubbish", "Your answer could not be read"),
+    ):
+        lm = ScriptedLM([fields(tool_calls=calls), done])
+        assert program(question="q", lm=lm).answer == "x"
+        assert told in lm.requests[1].messages[-1].text
+    lm = ScriptedLM([fields(tool_calls="rubbish", answer="x")])
+    assert program(question="q", lm=lm).answer == "x"

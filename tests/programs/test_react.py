@@ -266,6 +266,11 @@ def test_the_active_adapter_renders_the_trajectory(adapter: Any, marks: list[str
         assert json.loads(step)["observation_0"] == "3"
 
 
+def test_a_tool_name_in_a_list_of_one_is_that_name() -> None:
+    lm = ScriptedLM([text_step("t", '["add"]', {"a": 1, "b": 2}), text_step("t", "finish", {"answer": 3})])
+    assert agent("text")(question="q", lm=lm).answer == 3
+
+
 def test_each_request_begins_with_the_one_before(mode: str) -> None:
     """L7, api.md 3: the prompt's prefix never changes between steps."""
     lm = script(mode, *[("go", "add", {"a": i, "b": 1}) for i in range(10)], ("end", "finish", {"answer": 1}))

@@ -44,6 +44,18 @@ def start(program: Module, driver: str, **inputs: Any) -> Run:
     return asyncio.run(program.astart(**inputs)) if driver == "async" else program.start(**inputs)
 
 
+def test_a_program_that_returns_a_plain_value_returns_it_as_a_tool() -> None:
+    class Loud(Module):
+        """Say it louder."""
+
+        signature = Signature("word -> loud")
+
+        def forward(self, word: str) -> str:
+            return word.upper()
+
+    assert Loud().as_tool()(word="a") == "A"
+
+
 def resume(run: Run, driver: str) -> Run:
     return asyncio.run(run.aresume()) if driver == "async" else run.resume()
 

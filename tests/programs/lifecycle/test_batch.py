@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -253,6 +254,19 @@ def test_each_result_is_handed_over_as_it_comes_with_its_index(driver: str) -> N
             driver, Predict("topic -> text"), [{"topic": "a"}, {"topic": "refused"}], return_exceptions=True, on_result=got.__setitem__
         )
     assert got == dict(enumerate(found))
+
+
+def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    with context(lm=ScriptedLM(by=answer)):
+        carry(driver, Predict("topic -> text"), [{"topic": "a"}, {"topic": "b"}], progress=True)
+    half, whole = f"[{'#' * 15}{'.' * 15}] 1/2", f"[{'#' * 30}] 2/2"
+    assert terminal.getvalue() == f"\r{half}\r{whole}\n"
 
 
 def test_an_error_of_on_result_ends_the_batch(driver: str) -> None:

@@ -203,3 +203,9 @@ def test_tools_of_a_server_that_is_missing_are_asked_for_by_the_server():
     saved = ReAct("q -> a", [remote]).dump_state()
     with pytest.raises(ToolDefinitionError, match="The tools echo are of the MCP server `kit`: make the program with this server"):
         ReAct("q -> a", [add]).load_state(saved)
+
+
+def test_a_state_of_another_version_is_refused() -> None:
+    program = Predict("question -> answer")
+    with pytest.raises(ConfigurationError, match="This state has version 9; this ferrule reads version 1"):
+        program.load_state({**program.dump_state(), "ferrule": 9})

@@ -103,6 +103,11 @@ def test_arguments_that_have_a_default_or_say_so_are_optional() -> None:
     }
 
 
+def test_a_declaration_without_parameters_takes_no_arguments() -> None:
+    [tool] = requested(tools=[{**BARE, "parameters": None}]).tools
+    assert tool["function"]["parameters"]["properties"] == {}
+
+
 def test_an_argument_may_be_called_like_a_keyword_of_schemas() -> None:
     """U25, P39: arguments by name whose names are `type` and `properties`."""
     arguments = {"type": {"type": "string"}, "properties": {"type": "object"}}
