@@ -79,6 +79,7 @@ _HOMES = {
     "ferrule.programs.module": ("Module",),
     "ferrule.programs.predict": ("ChainOfThought", "Predict"),
     "ferrule.programs.react": ("ReAct",),
+    "ferrule.programs.lifecycle.batch": ("BatchResults",),
     "ferrule.programs.lifecycle.resume": ("ResumeState", "arun_until_done", "run_until_done"),
 }  # fmt: skip
 """Which module each public name lives in."""

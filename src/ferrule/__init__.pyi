@@ -59,6 +59,7 @@ from ferrule.errors import UnknownToolError as UnknownToolError
 from ferrule.models.fallback import FallbackLM as FallbackLM
 from ferrule.models.hosted import LM as LM
 from ferrule.models.model import BaseLM as BaseLM
+from ferrule.programs.lifecycle.batch import BatchResults as BatchResults
 from ferrule.programs.lifecycle.resume import ResumeState as ResumeState
 from ferrule.programs.lifecycle.resume import arun_until_done as arun_until_done
 from ferrule.programs.lifecycle.resume import run_until_done as run_until_done

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 from ferrule import (
+    BatchResults,
     ChainOfThought,
     Decision,
     InputField,
@@ -21,7 +22,6 @@ from ferrule import (
     Usage,
     tool,
 )
-from ferrule.programs.lifecycle.batch import BatchResults
 
 
 class QA(Signature):

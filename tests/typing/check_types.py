@@ -9,6 +9,7 @@ from typing import Any, assert_type
 from pydantic import BaseModel
 
 from ferrule import (
+    BatchResults,
     ChainOfThought,
     Context,
     EventStream,
@@ -26,7 +27,6 @@ from ferrule import (
     Usage,
     tool,
 )
-from ferrule.programs.lifecycle.batch import BatchResults
 
 
 class Line(BaseModel):
