@@ -454,3 +454,28 @@ def test_an_adapter_that_overrides_nothing_renders_and_reads_in_one_go(kind: typ
         assert [getattr(each, name) for name in ("opening", "read", "step_message", "answer_content")] == [
             Adapter.opening, Adapter.read, Adapter.step_message, Adapter.answer_content,
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
+@pytest.mark.parametrize("name", ["format", "format_conversation_history", "format_demos", "format_user_message_content"])
+def test_turns_of_an_agent_s_history_keep_their_answers(name: str, native: bool) -> None:
+    """Issue: they have the program's outputs, which are not those of a step."""
+
+    class Chat(Signature):
+        """Talk."""
+
+        history: History = InputField()
+        message: str = InputField()
+        reply: str = OutputField()
+
+    seen: list[Any] = []
+    for adapter in (ChatAdapter(), passing_on(ChatAdapter, name)()):
+        lm = ScriptedLM(
+            ["Bye."] if native else [{"outputs": {"next_thought": "", "next_tool_name": "finish", "next_tool_args": {"reply": "Bye."}}}]
+        )
+        with context(adapter=adapter):
+            agent = ReAct(Chat, [add], native=native, demos=[{"message": "a", "reply": "b"}])
+            agent(history=History([{"message": "hi", "reply": "hello"}]), message="bye", lm=lm)
+        seen.append([(message.role, message.text) for message in lm.requests[0].messages])
+    assert seen[0] == seen[1]
+    assert any("hello" in text for _, text in seen[0])

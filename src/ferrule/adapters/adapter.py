@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 from ferrule.adapters.demos import demo_messages, has_output, history_messages
 from ferrule.adapters.overrides import adopt, compose
 from ferrule.adapters.parse import output_spec, parse_outputs
-from ferrule.adapters.pieces import Pieces, native_signature
+from ferrule.adapters.pieces import Pieces, native_signature, whole_of
 from ferrule.adapters.render import Shown, field_description, join_pieces, shown_fields, task_description
 from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
 from ferrule.values.content.convert import Piece, content_of
@@ -275,7 +275,9 @@ class Adapter(Pieces):
         return self._prompt_parts(signature, native=True).reminder if native else self.reminder(list(signature.output_fields))
 
     def _opening(self, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]) -> Messages:
-        return compose(self, signature, demos, inputs) if self.replaced else self.opening(signature, inputs, demos=demos)
+        return (
+            compose(self, signature, demos, inputs, whole_of(signature)) if self.replaced else self.opening(signature, inputs, demos=demos)
+        )
 
     def _question(self, fields: Iterable[str], inputs: Mapping[str, Any], reminder: str) -> list[Piece]:
         given = {name: inputs[name] for name in fields if name in inputs}

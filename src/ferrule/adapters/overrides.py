@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.adapters.demos import demo_messages, has_output, history_messages
 from ferrule.adapters.parse import output_spec, parse_outputs
-from ferrule.adapters.pieces import Pieces, native_signature, prompt_fields, signature_without_histories
+from ferrule.adapters.pieces import Pieces, keep_whole, native_signature, prompt_fields, signature_without_histories
 from ferrule.adapters.render import join_pieces
 from ferrule.errors import AdapterParseError, ConfigurationError, FerruleError, InputError, ToolCallError, shown
 from ferrule.values.content.convert import Piece, content_of, pieces_of
@@ -99,9 +99,11 @@ def _compose_opening(
     whole: type[Signature] | None = None,
 ) -> Messages:
     """`Adapter.opening` of an adapter that overrides pieces."""
-    signature = native_signature(signature) if native else signature
+    if native:
+        signature, whole = native_signature(signature), None if whole is None else native_signature(whole)
     if "format" not in self.replaced:
-        return compose(self, signature, demos, inputs, native_signature(whole) if native and whole is not None else whole)
+        return compose(self, signature, demos, inputs, whole)
+    keep_whole(signature, whole)
     return Messages(_read_messages(self, "format", self.format(signature, list(demos), dict(inputs))))
 
 
@@ -113,6 +115,7 @@ def compose(
     asked = signature_without_histories(signature)
     step, turn = _Writer(adapter, asked), _Writer(adapter, asked if whole is None else signature_without_histories(whole))
     told = fields if whole is None else prompt_fields(whole)
+    keep_whole(asked, whole)
     system = _text(adapter, "format_system_message", adapter.format_system_message(asked))
     messages = [Message("system", system)] if system else []
     if "format_demos" in adapter.replaced:
@@ -123,7 +126,7 @@ def compose(
             messages += demo_messages(step if is_step else turn, fields if is_step else told, demo, i)
     for name in fields.histories:
         if "format_conversation_history" in adapter.replaced:
-            found = adapter.format_conversation_history(asked, name, dict(inputs))
+            found = adapter.format_conversation_history(turn.signature, name, dict(inputs))
             messages += _read_messages(adapter, "format_conversation_history", found)
         else:
             messages += history_messages(turn, told, inputs.get(name))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from ferrule.adapters.demos import demo_messages, history_messages
+from ferrule.adapters.demos import demo_messages, has_output, history_messages
 from ferrule.adapters.render import Shown, field_description, join_pieces, shown_fields, task_description
 from ferrule.errors import ToolCallError, shown
 from ferrule.values.conversation.message import openai_message
@@ -112,8 +112,9 @@ class Pieces(ABC):
 
     def format_demos(self, signature: type[Signature], demos: Iterable[Any]) -> list[dict[str, Any]]:
         """Return demos as messages in OpenAI's form."""
-        fields = prompt_fields(signature)
-        return [openai_message(message) for i, demo in enumerate(demos) for message in demo_messages(self, fields, demo, i)]
+        fields, told = prompt_fields(signature), prompt_fields(whole_of(signature) or signature)
+        shown_in = [(demo, fields if has_output(demo, fields) else told) for demo in demos]
+        return [openai_message(message) for i, (demo, each) in enumerate(shown_in) for message in demo_messages(self, each, demo, i)]
 
     def format_conversation_history(
         self, signature: type[Signature], history_field_name: str, inputs: Mapping[str, Any]
@@ -136,6 +137,18 @@ class Pieces(ABC):
 
 
 _SHOWN = "the fields that a prompt shows"
+_WHOLE = "the signature of earlier turns"
+
+
+def keep_whole(signature: type[Signature], whole: type[Signature] | None) -> None:
+    """Remember the signature of earlier turns, for pieces that get only `signature`: one of a loop's steps has other outputs."""
+    if whole is not None:
+        signature.kept(_WHOLE, lambda: whole)
+
+
+def whole_of(signature: type[Signature]) -> type[Signature] | None:
+    """See `keep_whole`."""
+    return signature.plan.kept.get(_WHOLE)
 
 
 def prompt_fields(signature: type[Signature]) -> Shown:
