@@ -122,7 +122,7 @@ def test_the_whole_traceback_is_kept_where_the_environment_says_so(monkeypatch):
     monkeypatch.setenv("FERRULE_FULL_TRACEBACK", "1")
     with pytest.raises(InputError) as caught:
         Predict("question -> answer")(queston="?")
-    assert "perform" in frames(caught.value)
+    assert "_perform_program" in frames(caught.value)
 
 
 def test_a_run_that_failed_keeps_the_whole_traceback_for_a_debugger():
@@ -130,4 +130,4 @@ def test_a_run_that_failed_keeps_the_whole_traceback_for_a_debugger():
         run = Broken().start(text="{")
     with pytest.raises(ValueError, match="Expecting"):
         _ = run.prediction
-    assert "perform" in [frame.name for frame in traceback.extract_tb(run.trace)]
+    assert "_perform_program" in [frame.name for frame in traceback.extract_tb(run.trace)]

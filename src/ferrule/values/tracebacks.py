@@ -14,8 +14,8 @@ from typing import cast
 from ferrule.errors import FerruleError
 
 FULL = "FERRULE_FULL_TRACEBACK"
-_PASSING_ON = frozenset({"perform", "prediction", "call_program", "acall_program"})
-"""Functions of ferrule that raise only the errors of others: what ends in `perform` is a `TypeError` for wrong arguments of a `forward`."""
+_PASSING_ON = frozenset({"_perform_program", "prediction", "call_program", "acall_program"})
+"""Functions of ferrule that raise only the errors of others: the first one the `TypeError` for wrong arguments of a `forward`."""
 PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 
 

@@ -75,7 +75,7 @@ def perform(
 
     On an event loop, a program with only a `forward` runs in a worker thread. A program inside a run tells of its start and its end.
     """
-    work = _perform if frame.tell is None or frame.outer is None else _perform_told
+    work = _perform_program if frame.tell is None or frame.outer is None else _perform_told
     return work(frame, program, args, inputs, blocks=blocks)
 
 
@@ -85,7 +85,7 @@ async def _perform_told(frame: Frame, program: Program, args: tuple[Any, ...], i
         tell(events.RunStarted(program, inputs))
     found, failed = None, None
     try:
-        found = await _perform(frame, program, args, inputs, blocks=blocks)
+        found = await _perform_program(frame, program, args, inputs, blocks=blocks)
     except BaseException as error:
         failed = error
         raise
@@ -97,7 +97,7 @@ async def _perform_told(frame: Frame, program: Program, args: tuple[Any, ...], i
             tell(events.RunFinished(prediction=found, error=error, status=status_after(failed)))
 
 
-async def _perform(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
+async def _perform_program(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool) -> Any:
     if program.is_flow:
         frame.blocks = blocks
         return await drive(frame, _flow(program, args, inputs))
