@@ -215,7 +215,7 @@ def test_a_whole_schema_is_kept_as_it_is():
     assert made(p=["a"], q="3") == {"p": ["a"], "q": 3}
     with pytest.raises(ToolArgumentsError, match="r: there is no such argument"):
         made(p=[], r=1)
-    assert Tool(free, schema={}).parameters == {"type": "object", "properties": {}, "required": []}
+    assert Tool(free, schema={}).parameters == {"type": "object", "properties": {}}
 
 
 def test_a_whole_schema_open_to_more_takes_more():
@@ -303,3 +303,69 @@ def test_a_parameter_with_several_aliases_is_known_by_each():
     for args in ({"seat_no": "1A", "tags": '["a"]'}, {"arguments": {"seatNumber": "1A", "tags": ["a"]}}, {"seat_no": "1A", "tags": ["a"]}):
         assert made.prepare(args).named == {"seat": "1A", "tags": ["a"]}
     assert edit_arguments(made.prepare({"seatNumber": "1A"}), {"seat": "2B"}, made.prepare).named == {"seat": "2B", "tags": []}
+
+
+def _free(**given: Any) -> dict[str, Any]:
+    return given
+
+
+DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+def test_a_schema_without_required_goes_out_without_it_and_takes_calls():
+    """Draft 4 forbids an empty `required`."""
+    made = Tool(_free, name="t", schema=DRAFT_4)
+    assert made.parameters == DRAFT_4
+    assert made(a="1") == {"a": 1}
+
+
+def test_a_schema_that_names_its_arguments_by_patterns_takes_them():
+    schema = {"type": "object", "patternProperties": {"^x-": {"type": "integer"}}, "additionalProperties": False}
+    made = Tool(_free, name="t", schema=schema)
+    assert made.parameters == {**schema, "properties": {}}
+    assert made(**{"x-a": 1}) == {"x-a": 1}
+    with pytest.raises(ToolArgumentsError, match="x-a: expected an integer"):
+        made(**{"x-a": "many"})
+    with pytest.raises(ToolArgumentsError, match="y: there is no such argument"):
+        made(y=1)
+    assert '"^x-"' in made.format()
+
+
+def test_a_function_may_name_what_its_schema_names_by_patterns():
+    def act(x1: int, x2: int = 0) -> int:
+        return x1 + x2
+
+    made = Tool(act, schema={"type": "object", "patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": False})
+    assert made(x1=1, x2=2) == 3
+
+
+def test_an_argument_may_have_an_empty_name():
+    made = Tool(_free, name="t", schema={"type": "object", "properties": {"": {"type": "integer"}}, "required": [""]})
+    assert made(**{"": 1}) == {"": 1}
+    with pytest.raises(ToolArgumentsError, match="expected an integer"):
+        made(**{"": "many"})
+
+
+@pytest.mark.parametrize("more", [{}, {"type": "object"}])
+def test_a_schema_that_is_a_reference_goes_out_as_one_and_is_followed(more: dict[str, Any]):
+    schema = {**more, "$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}
+    made = Tool(_free, name="t", schema=schema)
+    assert made.parameters == {**schema, "type": "object", "properties": {}}
+    assert made(a=1) == {"a": 1}
+    with pytest.raises(ToolArgumentsError, match=r'a: is missing(.|\n)*Expected: \{"a": integer\}'):
+        made(b=1)
+    assert "no arguments" not in made.format()
+    assert '"a":{"type":"integer"}' in made.format()
+
+    def act(a: int) -> int:
+        return a
+
+    assert Tool(act, schema=schema)(a=2) == 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"), [("^[!--]+$", "+"), (r"^[\w--_]+$", "_"), ("^a--b$", "a--b"), ("^[a&&b]+$", "&"), ("^[--a]+$", "A")]
+)
+def test_a_pattern_is_read_as_ecma_262_reads_it(pattern: str, text: str):
+    """The engine's own language has operators on classes: `--`, `&&`, `~~`."""
+    assert Tool(_free, name="t", schema={"properties": {"a": {"pattern": pattern}}})(a=text) == {"a": text}

@@ -187,7 +187,7 @@ class Checker:
         args, misplaced = fit_numbers(args, self.parameters.schema) if self._wants_numbers else (args, [])
         known = {name: value for name, value in args.items() if name in self._names}
         others = {name: value for name, value in args.items() if name not in self._names}
-        unknown = [name for name in others if not self.parameters.open or not _is_name(name) or name == self._found.context]
+        unknown = [name for name in others if not self.parameters.open or not _is_name(name) or (name and name == self._found.context)]
         problems = unknown_arguments(unknown, self._names)
         problems += self._duplicates(known)
         values: dict[str, Any] = {}

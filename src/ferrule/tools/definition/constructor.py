@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.tools.definition.inspect_function import FunctionSpec, Parameter, doc_of, field_of, inspect_function, is_required, name_of
 from ferrule.values.record import Record, field, replace
-from ferrule.values.schema.nodes import Schema, children, find_pointer, is_list, is_object
+from ferrule.values.schema.nodes import Schema, children, find_pointer, is_list, is_object, names_elsewhere
 from ferrule.values.schema.patterns import is_pattern
 from ferrule.values.schema.validator import work_problem
 
@@ -281,7 +281,7 @@ def _check_agreement(made: ToolDefinition, found: FunctionSpec) -> None:
         raise ToolDefinitionError(msg)
     names = {each.name for each in found.parameters}
     offered = set(made.schema.get("properties", {})) if made.schema is not None else set(made.args)
-    if found.context in {*offered, *made.arg_types, *made.arg_desc}:
+    if found.context and found.context in {*offered, *made.arg_types, *made.arg_desc}:
         msg = (
             f"`{found.context}` of `{made.name}` is a `Context`, which the run fills: a model is not offered it, and nothing is said of it."
         )
@@ -297,7 +297,7 @@ def _check_agreement(made: ToolDefinition, found: FunctionSpec) -> None:
     if made.schema is not None:
         covered = offered | {aliases[each] for each in offered & aliases.keys()}
         missing = [each.name for each in found.parameters if each.name not in covered and is_required(each)]
-        if missing and made.schema.get("additionalProperties") in (None, False):
+        if missing and made.schema.get("additionalProperties") in (None, False) and not names_elsewhere(made.schema):
             msg = f"The schema of `{made.name}` leaves out {', '.join(f'`{each}`' for each in missing)}, which the function requires."
             raise ToolDefinitionError(msg)
 

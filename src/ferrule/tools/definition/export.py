@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.schema.nodes import names_elsewhere
 from ferrule.values.schema.words import escape_markers, escape_surrogates
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def tool_line(name: str, description: str, schema: Schema) -> str:
     properties: Any = schema.get("properties") or {}
     more: Any = schema.get("additionalProperties", False)
     takes = f"arguments {json_text(properties)}" if properties else "no arguments" if more is False else "any arguments by name"
-    if properties and more not in (False, None):
+    if names_elsewhere(schema):
+        takes = f"arguments by the schema {json_text({key: value for key, value in schema.items() if key != '$defs'})}"
+    elif properties and more not in (False, None):
         takes += " and any others by name"
     if schema.get("$defs"):
         takes += f", where `$defs` are {json_text(schema['$defs'])}"

@@ -20,6 +20,7 @@ _SINGLE = frozenset(
     | {"unevaluatedItems", "unevaluatedProperties", "additionalItems", "contentSchema"}
 )
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems", "items"})
+_NAMING = frozenset({"$ref", "patternProperties", "allOf", "anyOf", "oneOf"})
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
@@ -78,7 +79,10 @@ def map_children(schema: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def resolve_reference(schema: Any, root: Schema) -> Any:
-    """Follow `$ref` until the schema has none; keywords beside a reference win. `{}` for a circle or a reference to nothing."""
+    """Follow `$ref` until the schema has none; keywords beside a reference win. `{}` for a circle or a reference to nothing.
+
+    Empty `properties` do not win: a tool whose schema is a reference is given them, because providers require the keyword.
+    """
     seen: set[str] = set()
     while is_object(schema) and isinstance(schema.get("$ref"), str):
         reference: str = schema["$ref"]
@@ -86,8 +90,14 @@ def resolve_reference(schema: Any, root: Schema) -> Any:
         if reference in seen or target is None:
             return {}
         seen.add(reference)
-        schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}} if is_object(target) else target
+        beside = {key: value for key, value in schema.items() if key != "$ref" and not (key == "properties" and value == {})}
+        schema = {**target, **beside} if is_object(target) else target
     return schema
+
+
+def names_elsewhere(schema: Schema) -> bool:
+    """Whether a schema of an object may name properties elsewhere than in `properties`."""
+    return not _NAMING.isdisjoint(schema)
 
 
 def find_pointer(reference: str, root: Schema) -> Any:
