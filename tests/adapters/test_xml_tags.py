@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field
 
 from ferrule.adapters.xml_tags import TagReader, Tags, XMLAdapter
 from ferrule.errors import AdapterParseError
-from ferrule.values.signatures.signature import Signature
+from ferrule.values.signatures.signature import InputField, OutputField, Signature
 
 XML = XMLAdapter()
 TWO = Signature("q -> why, answer")
@@ -33,6 +34,9 @@ TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
     "spoken of with its end": ("Like <answer>x</answer>:\n<why>A</why>\n<answer>B</answer>", {"why": "A", "answer": "B"}),
     "only ever within a line": ("So <why>A</why>, <answer>B\n</answer> or <answer>C</answer>", {"why": "A", "answer": "B"}),
     "behind an end tag": ("So <why>A</why> <answer>B\n<answer>\nC</answer>", {"why": "A", "answer": "B\n<answer>\nC"}),
+    "its own end tag inside": ("<why>\nuse </why> tags\n</why>\n<answer>B</answer>", {"why": "use </why> tags", "answer": "B"}),
+    "its own tags inside": ("<why>a <b>x</b> </why >y</why>z</why> <answer>B</answer>!", {"why": "a <b>x</b> </why >y</why>z", "answer": "B"}),
+    "the last one's end tag inside": ("<why>A</why><answer>so </answer> ends it\n</answer>\nDone.", {"why": "A", "answer": "so </answer> ends it"}),
     "empty": ("<why></why><answer>\n</answer>", {"why": "", "answer": ""}),
 }  # fmt: skip
 
@@ -55,6 +59,61 @@ def test_what_holds_no_such_tag_cannot_be_read(text: str) -> None:
     """D36."""
     with pytest.raises(AdapterParseError):
         XML.parse(Signature("q -> answer"), text)
+
+
+class Peak(BaseModel):
+    title: str
+    height: float | None = None
+    names: list[str] = Field(default_factory=list[str])
+    near: list[Peak] = Field(default_factory=list["Peak"])
+
+
+NESTED: dict[str, tuple[str, Any]] = {
+    "an object": ("<title>K2 & <![CDATA[<co>]]> &lt;b&gt;</title><height>8611</height>", Peak(title="K2 & <co> <b>", height=8611)),
+    "a tag for each item": ("<title>K2</title>\n<names>a</names><names>b</names>", Peak(title="K2", names=["a", "b"])),
+    "one item": ("<title>K2</title><names>a</names>", Peak(title="K2", names=["a"])),
+    "items within a tag": ("<title>K2</title><names><item>a</item><item>b</item></names>", Peak(title="K2", names=["a", "b"])),
+    "no items": ("<title>K2</title><names></names>", Peak(title="K2")),
+    "an object for each item": (
+        "<title>K2</title><near><title>x</title></near><near><title>y</title></near>",
+        Peak(title="K2", near=[Peak(title="x"), Peak(title="y")]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "value"), NESTED.values(), ids=NESTED)
+def test_a_value_of_nested_tags_is_read(text: str, value: Any) -> None:
+    made = Signature({"q": InputField(), "peak": (Peak, OutputField())})
+    assert XML.parse(made, f"<peak>\n{text}\n</peak>") == {"peak": value}
+    listed = Signature({"q": InputField(), "peaks": (list[Peak], OutputField())})
+    assert XML.parse(listed, f"<peaks><peak>{text}</peak><peak>{text}</peak></peaks>") == {"peaks": [value, value]}
+
+
+def test_nested_tags_without_a_schema_are_an_object_of_texts() -> None:
+    made = Signature("q -> more: dict[str, Any]")
+    text = "<more><a>1</a><b><c>x</c></b><d>y</d><d>z</d></more>"
+    assert XML.parse(made, text) == {"more": {"a": "1", "b": {"c": "x"}, "d": ["y", "z"]}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<title>K2</title> or so",
+        "<title>K2",
+        "<title lang='en'>K2</title>",
+        "<title>a <b>x</b></title>",
+        "<title>K2</title><title>K3</title>",
+        "<title>&unknown;</title>" + "<a>" * 500,
+        "<a>" * 500 + "</a>" * 500,
+    ],
+)
+def test_nested_tags_that_would_lose_text_are_refused(text: str) -> None:
+    with pytest.raises(AdapterParseError):
+        XML.parse(Signature({"q": InputField(), "peak": (Peak, OutputField())}), f"<peak>{text}</peak>")
+
+
+def test_a_text_output_keeps_its_tags() -> None:
+    assert XML.parse(TWO, "<why><b>x</b></why><answer><i>1</i></answer>") == {"why": "<b>x</b>", "answer": "<i>1</i>"}
 
 
 def streamed(text: str, cuts: list[int]) -> dict[str, str]:

@@ -54,6 +54,13 @@ class Buffer:
         self.at = end
         return value
 
+    def add(self, text: str) -> str:
+        """Return text that was kept elsewhere, as `take` does."""
+        value = text.rstrip()
+        found = self._with_blanks(value) if value else ""
+        self._blanks.append(text[len(value) :])
+        return found
+
     def last(self, end: int, *, fence: bool = False) -> str:
         """Return the rest of a value that ends at a position; `fence` drops the fence that closes the whole answer."""
         rest = self._with_blanks(self.text[self.at : end]).rstrip()

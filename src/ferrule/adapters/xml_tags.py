@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.buffer import Buffer, Unescaped, starts_line
 from ferrule.adapters.json_object import JSONAdapter
-from ferrule.adapters.render import Shown, render_parts, render_text
+from ferrule.adapters.render import Shown, calls_output, render_parts, render_text
 from ferrule.values.encoding.mark import Mark
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ class XMLAdapter(Adapter):
 
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
         """See `Adapter`."""
-        return signature.kept(Tags, lambda: Tags(signature.output_fields)).split(text)
+        found = signature.kept(Tags, lambda: Tags(signature.output_fields)).split(text)
+        return {name: _read_value(signature, name, value) if value.startswith("<") else value for name, value in found.items()}
 
     def outside(self, signature: type[Signature], text: str) -> str:
         """See `Adapter`."""
@@ -75,6 +76,14 @@ class XMLAdapter(Adapter):
         """See `Adapter`."""
         reader = TagReader(signature.kept(Tags, lambda: Tags(signature.output_fields)))
         return Unescaped(reader, self.unescape, _PARTIAL_ESCAPE)
+
+
+def _read_value(signature: type[Signature], name: str, text: str) -> Any:
+    if signature.output_fields[name].annotation is str or calls_output(signature) == name:
+        return text
+    from ferrule.adapters.nested_tags import read_tags  # late: few answers need it
+
+    return read_tags(signature.plan.output_schema(), name, text)
 
 
 @lru_cache(maxsize=256)
@@ -95,9 +104,10 @@ def _escape_json(name: str, json: str) -> str:
 class Tags:
     """The tags of a signature's output fields.
 
-    The first opening tag of a field starts its value, and the first end tag of that name ends it; other tags inside are text. Without an
-    end tag, the value ends before the line of the next field's tag, or with the text. An opening tag after other words of its line may be
-    a mention: the field starts again where its tag starts a line. If that line comes before the end tag, the mention had no end tag.
+    The first opening tag of a field starts its value, and the last end tag of that name before the next field's tag ends it; other tags
+    inside are text. Without an end tag, the value ends before the line of the next field's tag, or with the text. An opening tag after
+    other words of its line may be a mention: the field starts again where its tag starts a line. If that line comes before the end tag,
+    the mention had no end tag.
     """
 
     __slots__ = ("closing", "ending", "next_field", "next_own", "opening")
@@ -123,7 +133,7 @@ class Tags:
         """
         search = _Search(text)
         is_behind_end = False
-        while opening := self.opening.search(text, at):
+        while opening := search.first(self.opening, at):
             name, start = opening[1], opening.end()
             is_first_of_line = starts_line(text, opening.start())
             is_real = is_first_of_line or (is_behind_end and not text[at : opening.start()].strip(" \t"))
@@ -132,6 +142,9 @@ class Tags:
             is_behind_end = closing is not None and (own is None or closing.start() < own.start())
             if closing is not None and is_behind_end:
                 end, at = closing.span()
+                following = search.first(self.opening, at)
+                while (closing := search.first(self.closing[name], at)) and (not following or closing.start() < following.start()):
+                    end, at = closing.span()
             else:
                 following = search.first(self.next_field, start)
                 at = end = following.start() if following else len(text)
@@ -188,6 +201,10 @@ class TagReader:
         """Whether only blanks followed the last end tag."""
         self._doubtful: list[str] | None = None
         """The text after a tag that may have ended the value."""
+        self._ended = ""
+        """The field whose end tag was last, if another end tag may still follow."""
+        self._behind: list[str] = []
+        """The text from that end tag on: part of the value if another end tag follows before the next field's tag."""
 
     def feed(self, text: str) -> list[tuple[str, str]]:
         """See `FieldReader`."""
@@ -220,26 +237,41 @@ class TagReader:
         self._buffer.text = "".join([self._buffer.text, *self._pending, text])
         self._pending.clear()
         pieces: list[tuple[str, str]] = []
-        while self._read_to_end(pieces) if self._name else self._read_to_opening():
+        while self._read_to_end(pieces) if self._name else self._read_to_opening(pieces):
             pass
         return pieces
 
-    def _read_to_opening(self) -> bool:
+    def _read_to_opening(self, pieces: list[tuple[str, str]]) -> bool:
         """Parse up to and including the next opening tag; False if there is none."""
         buffer = self._buffer
         opening = self._tags.opening.search(buffer.text, buffer.at)
+        if self._ended:
+            self._read_on(pieces, opening)
         end = self._safe_end() if opening is None else opening.start()
         if buffer.text[buffer.at : end].strip(" \t"):
             self._is_behind_end = False
         if opening is None:
+            if self._ended:
+                self._behind.append(buffer.text[buffer.at : end])
             buffer.at = end
             return False
         is_first_of_line = starts_line(buffer.text, end)
         self._name, self._is_real = opening[1], is_first_of_line or self._is_behind_end
         self._is_emitted = _begins(self._opened, self._name, is_first_of_line=is_first_of_line, is_real=self._is_real)
-        self._is_behind_end = False
+        self._is_behind_end, self._ended = False, ""
         buffer.open(opening.end())
         return True
+
+    def _read_on(self, pieces: list[tuple[str, str]], opening: re.Match[str] | None) -> None:
+        """Parse up to the last end tag before the next opening tag: the value that ended goes on until there."""
+        buffer = self._buffer
+        stop = len(buffer.text) if opening is None else opening.start()
+        for closing in self._tags.closing[self._ended].finditer(buffer.text, buffer.at, stop):
+            at, end = closing.span()
+            value = buffer.add("".join([*self._behind, buffer.text[buffer.at : at]]))
+            if value and self._is_emitted:
+                pieces.append((self._ended, value))
+            buffer.at, self._behind, self._is_behind_end = end, [closing[0]], True
 
     def _read_to_end(self, pieces: list[tuple[str, str]]) -> bool:
         """Parse the value up to the next tag that may end it; False if there is none."""
@@ -270,9 +302,9 @@ class TagReader:
             before = "".join([*self._doubtful, buffer.text[buffer.at : at]])
             buffer.text, buffer.at = before + buffer.text[at:], 0
             at, end = len(before), len(before) + end - at
-        self._emit(pieces, buffer.last(at))
-        buffer.open(end)
-        self._name, self._doubtful, self._is_behind_end = "", None, True
+        self._emit(pieces, buffer.take(at))
+        self._ended, self._behind = self._name, [buffer.text[at:end]]
+        buffer.at, self._name, self._doubtful, self._is_behind_end = end, "", None, True
 
     def _rest(self) -> str:
         """The text from the tag that ended the value, with the line feed before it."""
@@ -298,8 +330,9 @@ class TagReader:
         if at < 0:
             return len(text)
         tail = text[at:]
-        closing = f"</{self._name}"
-        if self._name and (closing.startswith(tail) or (tail.startswith(closing) and not tail[len(closing) :].strip())):
+        name = self._name or self._ended
+        closing = f"</{name}"
+        if name and (closing.startswith(tail) or (tail.startswith(closing) and not tail[len(closing) :].strip())):
             self._waits = "closing" if tail[-1].isspace() else ""
             return at
         if self._name and not starts_line(text, at):
