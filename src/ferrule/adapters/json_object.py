@@ -100,6 +100,8 @@ def _is_closed(schema: Any) -> bool:
     return all(_is_closed(each) for each in schema.values())  # pyright: ignore[reportUnknownVariableType]
 
 
+_LONGEST_KEY = 10_000
+"""Characters of a key as it is written; a longer one ends the streaming of fields."""
 _BEGIN = re.compile(r'\{\s*"')
 _PLAIN = re.compile(r'[^"\\]+')
 _ESCAPE = re.compile(r'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|["\\/bfnrt])')
@@ -121,6 +123,8 @@ class JSONReader:
         self._name = ""
         self._depth = 0
         self._in_string = False
+        self._blanks: list[str] = []
+        """Those after what was emitted: part of the value only if more of it follows."""
 
     def feed(self, text: str) -> list[tuple[str, str]]:
         """See `FieldReader`."""
@@ -152,7 +156,8 @@ class JSONReader:
         found = _BEGIN.search(self._text, self._at)
         if found is None:
             brace = self._text.rfind("{", self._at)
-            self._at = brace if brace >= 0 and not self._text[brace + 1 :].strip() else len(self._text)
+            is_open = brace >= 0 and not self._text[brace + 1 :].strip()
+            self._text, self._at = "{" if is_open else "", 0  # blanks behind it say nothing
             return False
         self._at = found.end() - 1
         self._state = "key"
@@ -171,6 +176,8 @@ class JSONReader:
                 break
             end += 2
         if mark != '"':
+            if end - self._at > _LONGEST_KEY:
+                self._state = "done"
             return False
         try:
             name: str = json.loads(self._text[self._at : end + 1])
@@ -198,7 +205,7 @@ class JSONReader:
             return False
         self._at += mark == '"'
         self._state = "text" if mark == '"' else "other"
-        self._depth, self._in_string = 0, False
+        self._depth, self._in_string, self._blanks = 0, False, []
         return True
 
     def _read_text(self, pieces: list[tuple[str, str]]) -> bool:
@@ -252,10 +259,12 @@ class JSONReader:
             self._depth += (mark in "{[") - (mark in "}]")
             self._in_string = mark == '"'
         piece = text[start:at]
-        # Trailing blanks are part of the value only if more of it follows.
         shown = piece if self._in_string else piece.rstrip()
-        self._at = at if self._state == "after" else start + len(shown)
-        self._emit(pieces, shown)
+        self._at = at
+        if shown:
+            self._emit(pieces, "".join([*self._blanks, shown]))
+            self._blanks = []
+        self._blanks.append(piece[len(shown) :])
         return self._state == "after"
 
     def _read_after(self, _pieces: list[tuple[str, str]]) -> bool:
