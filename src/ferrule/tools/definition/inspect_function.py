@@ -28,7 +28,9 @@ from ferrule.values.record import Record
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_DOCUMENTS_PARAMETERS = re.compile(r"(?mi)^\s*(?:args|arguments|params|parameters|keyword args|other parameters)\s*:?\s*$|[:@]param\b")
+_DOCUMENTS_PARAMETERS = re.compile(
+    r"(?mi)^[ \t]*+(?:args|arguments|params|parameters|keyword args|other parameters)[ \t]*+:?[ \t\r]*+$|[:@]param\b"
+)
 _PLAIN = (bool, int, float, str, list, dict)
 _LIBRARIES = sys.stdlib_module_names | {"pydantic", "pydantic_settings", "typing_extensions"}
 
