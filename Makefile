@@ -18,7 +18,7 @@ TYPING_TESTS = $(wildcard tests/typing)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test matrix check kill-test mutants real-servers bench walk conformance docs coverage format lock clean
+.PHONY: help demo test matrix check kill-test mutants fuzz real-servers bench walk conformance docs coverage format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,10 @@ kill-test: $(VENV)/.dev ## kill, interrupt and race agents, and count the effect
 
 mutants: $(VENV)/.dev ## break the library in seven ways, and show that the kill test catches each
 	@$(BIN)/python tests/killing/mutants.py
+
+fuzz: $(VENV)/.dev ## random inputs to whatever reads foreign text, then times at doubling sizes; SPAN=600 for ten minutes of each
+	@PYTHONPATH=tests $(BIN)/python -m fuzzing --seconds $(or $(SPAN),120)
+	@PYTHONPATH=tests $(BIN)/python -m fuzzing --seconds $(or $(SPAN),120) --doubling
 
 real-servers: $(VENV)/.dev ## the tests with real MCP and model servers; here an install that fails is an error
 	@FERRULE_REAL_SERVERS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/integration/test_mcp_real_servers.py tests/integration/test_model_servers.py
