@@ -29,7 +29,7 @@ if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _DOCUMENTS_PARAMETERS = re.compile(
-    r"(?mi)^[ \t]*+(?:(?:keyword )?args|arguments|params|(?:other )?parameters)[ \t]*+:?[ \t\r]*+$|[:@]param\b"
+    r"(?mi)^[ \t]*+(?:(?:keyword )?arg(?:ument)?s|(?:other )?param(?:eter)?s)[ \t]*+:?[ \t\r]*+$|[:@]param\b"
 )
 _PLAIN = (bool, int, float, str, list, dict)
 _LIBRARIES = sys.stdlib_module_names | {"pydantic", "pydantic_settings", "typing_extensions"}
