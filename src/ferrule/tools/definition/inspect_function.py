@@ -28,9 +28,7 @@ from ferrule.values.record import Record
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_DOCUMENTS_PARAMETERS = re.compile(
-    r"(?mi)^[ \t]*+(?:(?:keyword )?arg(?:ument)?s|(?:other )?param(?:eter)?s)[ \t]*+:?[ \t\r]*+$|[:@]param\b"
-)
+_DOCUMENTS_PARAMETERS = re.compile(r"(?mi)^[ \t]*((keyword )?arg(ument)?s|(other )?param(eter)?s)[ \t]*+:?[ \t\r]*+$|[:@]param\b")
 _PLAIN = (bool, int, float, str, list, dict)
 _LIBRARIES = sys.stdlib_module_names | {"pydantic", "pydantic_settings", "typing_extensions"}
 
