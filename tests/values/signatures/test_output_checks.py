@@ -140,3 +140,34 @@ def test_any_string_of_json_is_itself_where_text_fits(text: str) -> None:
     """D36, U165."""
     for kind in (str | None, int | str, Any, list[str] | str, Sequence[int] | str | None):
         assert is_same(made(kind).check_output("a", text, is_value=True), text)
+
+
+class Level(Enum):
+    LOW = 1
+    HIGH = 2
+    TOP = 2  # noqa: PIE796  an alias
+
+
+class Mark(Enum):
+    GOOD = "BAD"
+    BAD = "worse"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Level, "HIGH", Level.HIGH),
+        (Level, "`low`", Level.LOW),
+        (Level, "TOP", Level.HIGH),
+        (Level, '"LOW"', Level.LOW),
+        (Level, "2", Level.HIGH),
+        (Level | None, "LOW", Level.LOW),
+        (Mark, "BAD", Mark.GOOD),
+        (Mark, "GOOD", Mark.GOOD),
+        (Mark, "worse", Mark.BAD),
+    ],
+)
+@pytest.mark.parametrize("is_value", [False, True])
+def test_an_enum_is_read_by_value_and_by_name(kind: Any, text: str, value: Enum, is_value: bool) -> None:
+    made = Signature({"q": InputField(), "answer": (kind, OutputField())})
+    assert made.check_output("answer", text, is_value=is_value) is value

@@ -543,3 +543,58 @@ def test_signatures_pickle_by_name_or_by_what_they_say():
     assert (again.__name__, again.instructions, again.defaults) == (made.__name__, "Think.", {"more": 3})
     assert again.check_inputs({"question": "q", "k": "2"}) == {"question": "q", "k": 2, "more": 3}
     assert pickle.loads(pickle.dumps(QA)) is QA
+
+
+def test_fields_keep_their_written_order_with_and_without_types() -> None:
+    class Mixed(Signature):
+        first = InputField()
+        second: int = InputField()
+        third = InputField()
+        output = OutputField()
+        note: str = OutputField()
+        last = OutputField()
+
+    assert list(Mixed.model_fields) == ["first", "second", "third", "output", "note", "last"]
+    assert Mixed.signature == "first, second, third -> output, note, last"
+
+
+def test_annotations_apart_from_their_fields_keep_all_fields() -> None:
+    class Apart(Signature):
+        b: int
+        a: int
+        c = InputField()
+        a = InputField()  # noqa: PIE794  annotated above
+        b = InputField()  # noqa: PIE794  annotated above
+        d = OutputField()
+
+    assert {name: field.annotation for name, field in Apart.fields.items()} == {"c": str, "b": int, "a": int, "d": str}
+
+
+def test_an_input_without_a_type_takes_anything_in_a_class_as_in_text() -> None:
+    class Bare(Signature):
+        thing = InputField()
+        answer = OutputField()
+
+    value = [object()]
+    assert Bare.check_inputs({"thing": value}) == {"thing": value}
+    assert Bare.equals(Signature("thing -> answer", Bare.instructions))
+    shared = InputField()
+    signed = type(Signature)(
+        "Signed", (Signature,), {"__module__": __name__, "__annotations__": {"x": int}, "x": shared, "y": OutputField()}
+    )
+    other = type(Signature)("Other", (Signature,), {"__module__": __name__, "x": shared, "y": OutputField()})
+    assert other.check_inputs({"x": value}) == {"x": value}
+    with pytest.raises(InputError):
+        signed.check_inputs({"x": value})
+
+
+def test_an_input_that_takes_none_may_be_left_out() -> None:
+    class Maybe(Signature):
+        limit: int | None = InputField()
+        size: int | None = InputField(3)
+        answer = OutputField()
+
+    for made in (Maybe, Maybe.append("more", InputField(), str | None), Signature("limit: int | None, size: Optional[int] = 3 -> answer")):
+        assert made.check_inputs({}) == {"limit": None, "size": 3} | ({"more": None} if "more" in made.input_fields else {})
+    with pytest.raises(InputError, match="`limit` should be a valid integer"):
+        Maybe.check_inputs({"limit": "x"})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 from ferrule.errors import InputError, SignatureError
 from ferrule.values.calls.call import ToolCalls
 from ferrule.values.encoding.encode import TYPE_NAMES, is_plain, without_modules
-from ferrule.values.signatures.fields import InputCheck, adapter_of, allows_none, description_of, input_check, role_of
+from ferrule.values.signatures.fields import InputCheck, adapter_of, allows_none, description_of, input_check, may_be_omitted, role_of
 from ferrule.values.signatures.output_checks import OutputCheck, output_check
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class CompiledSignature:
     )
 
     def __init__(self, fields: Mapping[str, FieldInfo], instructions: str | None) -> None:
-        self.inputs = {name: field for name, field in fields.items() if role_of(field) == "input"}
+        self.inputs = {name: may_be_omitted(field) for name, field in fields.items() if role_of(field) == "input"}
         self.outputs = {name: field for name, field in fields.items() if role_of(field) == "output"}
         self.own_instructions = instructions
         """The instructions that the author wrote, or None."""

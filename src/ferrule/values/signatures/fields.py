@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import keyword
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from importlib import import_module
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
@@ -61,8 +62,17 @@ def role_of(field: FieldInfo) -> str | None:
     return _extra(field).get(_ROLE)
 
 
+def may_be_omitted(field: FieldInfo) -> FieldInfo:
+    """The input, with the default None if it takes None and has no default."""
+    if not field.is_required() or not allows_none(field.annotation):
+        return field
+    found = copy(field)
+    found.default = None
+    return found
+
+
 def is_untyped(field: FieldInfo) -> bool:
-    """Whether a string form gave the field no type: text for a model, anything for a caller."""
+    """Whether the field was written without a type: text for a model, anything for a caller."""
     return bool(_extra(field).get(_UNTYPED))
 
 
@@ -189,15 +199,33 @@ class Absent:
 
 
 def prepare_class_body(signature: str, namespace: dict[str, Any], *, reserved: frozenset[str]) -> None:
-    """Check the names of the fields in a class body, and annotate the bare ones as `str`. `reserved` are names of `Signature`."""
+    """Check the names of the fields in a class body, and annotate the bare ones where they stand, as a string form does.
+
+    `reserved` are names of `Signature`.
+    """
     annotations = _annotations(namespace)
     fields = [name for name, value in namespace.items() if isinstance(value, FieldInfo)]
     annotated = [name for name in annotations if not name.startswith("_") and name != "model_config"]
     for name in dict.fromkeys([*fields, *annotated]):
         check_name(signature, name, reserved)
-    bare = [name for name in fields if name not in annotations]
+    bare: dict[str, Any] = {}
+    for name in fields:
+        if name not in annotations:
+            bare[name], namespace[name] = copy_field(namespace[name], annotation=str, untyped=True)
     if bare:
-        namespace["__annotations__"] = {**annotations, **dict.fromkeys(bare, str)}
+        namespace["__annotations__"] = _in_written_order(annotations, bare, fields)
+
+
+def _in_written_order(annotations: Mapping[str, Any], bare: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    """The annotations of a class body, with those of its bare fields before the next annotated field."""
+    ordered: dict[str, Any] = {}
+    waiting = list(reversed(annotations))
+    for name in fields:
+        while name in annotations and name not in ordered:
+            annotated = waiting.pop()
+            ordered[annotated] = annotations[annotated]
+        ordered.setdefault(name, bare.get(name))
+    return {**ordered, **annotations}
 
 
 def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:

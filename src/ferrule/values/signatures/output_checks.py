@@ -189,20 +189,23 @@ def _holds_booleans(member: Any) -> bool:
 
 
 def _words(members: list[Any]) -> dict[str, Any]:
-    """The texts of every `Literal` and every text `Enum`, with their values."""
+    """The texts of every `Literal` and every text `Enum`, with their values, and the names of the members of every `Enum`."""
     words: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     for each in members:
         if get_origin(each) is Literal:
             words |= {word: word for word in get_args(each) if isinstance(word, str)}
-        elif isinstance(each, type) and issubclass(each, Enum) and all(isinstance(one.value, str) for one in each):
-            words |= {one.value: one for one in each}
-    return words
+        elif isinstance(each, type) and issubclass(each, Enum):
+            names |= each.__members__
+            if all(isinstance(one.value, str) for one in each):
+                words |= {one.value: one for one in each}
+    return names | words
 
 
 def _readings(text: str, words: dict[str, Any]) -> list[Any]:
     """The values that a text may stand for if it is not the JSON of a valid one, the likeliest first."""
     bare = text.strip(_QUOTES + " .").casefold() if words else ""
-    alike = [value for word, value in words.items() if word.casefold() == bare]
+    alike = list({id(value): value for word, value in words.items() if word.casefold() == bare}.values())
     from html import unescape
 
     repaired: list[Any] = []
