@@ -706,3 +706,91 @@ def test_arguments_that_no_json_can_carry_are_a_fault(written: str) -> None:
     assert call.args == {}
     assert call.fault is not None
     assert call.fault.code == "invalid_tool_call_arguments"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('search(query="cats", \\\n    limit=3)', [SEARCH]),
+        ('search( \\\n query= \\\n "cats", limit=3)', [SEARCH]),
+        ('get_time() \\\nsearch(query="cats", limit=3)', [TIME, SEARCH]),
+        ('search(query="cats", limit=3); \\\r\nweather.get_forecast(city="Paris")', [SEARCH, PARIS]),
+        ('[get_time(), \\\n search(query="cats", limit=3)]', [TIME, SEARCH]),
+        ('<tool_call>get_time() \\\n search(query="cats", limit=3)</tool_call>', [TIME, SEARCH]),
+    ],
+)
+def test_a_continued_line_loses_no_call(text: str, found: list[Found]) -> None:
+    assert calls(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("search(query=query)", [("search", {"query": "query"})]),
+        ("<tool_call>search(query=query)</tool_call>", [("search", {"query": "query"})]),
+        ("<tool_call>search(query=query, limit=limit)</tool_call>", [("search", {"query": "query", "limit": "limit"})]),
+        ("[search(query=query), get_time()]", [("search", {"query": "query"}), TIME]),
+        ("Let me see:\n[search(query=query), weather.get_forecast(city='Paris')]", [("search", {"query": "query"}), PARIS]),
+    ],
+)
+def test_a_variable_of_the_parameters_name_is_text_that_the_tool_checks(text: str, found: list[Found]) -> None:
+    assert calls(text) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It has this form:\nsearch(query=query, limit=limit)\nand finds pages.",
+        "Signature:\n```python\nsearch(query=query, limit=limit)\n```\nIt finds pages.",
+        "I know these:\n[search(query=query)]\nand no others.",
+        "search(query=str)",
+        "[search(query=query, limit=limit)]",
+        "I have `search` (query, limit) and can use it.",
+    ],
+)
+def test_a_signature_in_prose_calls_nothing(text: str) -> None:
+    assert calls(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('**weather.get\\_forecast**(city="Paris")', [PARIS]),
+        ('`search`(query="cats", limit=3)', [SEARCH]),
+        ('(search(query="cats", limit=3), weather.get_forecast(city="Paris"))', [SEARCH, PARIS]),
+        ('<tool_call>(search(query="cats", limit=3), get_time())</tool_call>', [SEARCH, TIME]),
+        ('return [search(query="cats", limit=3), get_time()]', [SEARCH, TIME]),
+        ('return search(query="cats", limit=3)', [SEARCH]),
+        ('```python\nreturn [search(query="cats", limit=3), get_time()]\n```', [SEARCH, TIME]),
+        ('<tool_call>return [search(query="cats", limit=3)]</tool_call>', [SEARCH]),
+    ],
+)
+def test_names_in_markdown_tuples_and_returned_lists_are_calls_and_leave_no_text(text: str, found: list[Found]) -> None:
+    read = ToolCalls.from_text(text, TOOLS)
+    assert calls(text) == found
+    assert find(text, TOOLS)[1] == ""
+    assert not any(each.fault for each in read.tool_calls)
+
+
+@pytest.mark.parametrize(
+    "written", ['new String("a")', "new HashMap<String, Integer>()", 'new ArrayList<>(Arrays.asList("a", "b"))', "new int[]{1, 2}"]
+)
+def test_a_constructor_as_in_java_is_text(written: str) -> None:
+    assert calls(f"search(query={written}, limit=3)") == [("search", {"query": written, "limit": 3})]
+
+
+@pytest.mark.parametrize("call", ['search(query="cats")', f"```json\n{J_SEARCH}\n```", J_SEARCH, '[search(query="cats")]'])
+@pytest.mark.parametrize(
+    "lead",
+    [
+        "Here is an example of how to use it:",
+        "No tool fits. If you still want to use it:",
+        "However, if you still want to use the function, you can:\n",
+    ],
+)
+def test_what_the_reader_might_do_announces_no_call(lead: str, call: str) -> None:
+    assert calls(f"{lead}\n{call}") == []
+
+
+def test_parameters_names_in_quotes_are_values() -> None:
+    assert calls('Now:\n[search(query="query")]\nas you said.') == [("search", {"query": "query"})]

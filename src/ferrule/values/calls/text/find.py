@@ -65,7 +65,7 @@ def _rest(text: str, spans: list[tuple[int, int]]) -> str:
     for start, end in [*spans, (len(text), len(text))]:
         pieces.append(TAG.sub(_without_markup, text[at:start]).strip())
         at = max(at, end)
-    return "\n".join(filter(None, pieces))
+    return "\n".join([each for each in pieces if each.strip("()`*") not in ("", "return")])
 
 
 def _without_markup(found: re.Match[str]) -> str:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 FENCE = re.compile(r"`{3,}[ \t]*(?:([\w+.-]*)[ \t]*\r?\n|(json|python|tool_code|tool_call)?\s*)")
 PYTHON_LIST = re.compile(r"""\[\s*["'`]*[^\W\d](?:[^\[\](){}"'=,\n\\]|\\_){0,120}\(""")
-_JOIN = re.compile(r"[\s,;]*(?:#[^\n]{0,300}(?:\n|\Z)[\s,;]*){0,20}")  # bounded: a comment may be searched again from elsewhere
+_JOIN = re.compile(r"[\s,;]*(?:(?:#[^\n]{0,300}|\\\r?)(?:\n|\Z)[\s,;]*){0,20}(?:return\s+(?=[\[(\w]))?")
+"""Between calls. Bounded: a comment may be searched again from elsewhere."""
 _NAME_AND_JSON = re.compile(
     r"(?P<name>[^\W\d](?:[\w.:/-]|\\_){0,120})(?P<between>[ \t]*(?:\r?\n)?[ \t]*(?=\{)"
     r"|\s*(?:(?:<[^<>\n]{1,60}>|\[[A-Z_]+\])\s*(?:[\w.:-]{1,64}\s*(?=[<\[]))?){0,3}\s*[:=]?\s*(?:```\w*\s*)?(?=\{))"
@@ -60,7 +61,7 @@ class Forms:
         mark = self._text[at : at + 1]
         if mark == "{" or (mark == "[" and not PYTHON_LIST.match(self._text, at)):
             return self._json(at, is_marked=is_marked)
-        if mark == "[":
+        if mark in ("[", "("):
             return read_python_list(self._text, at, self._offers, self._effort)
         if mark == "<":
             return read_tagged(self._text, at, self._offers, self._effort)

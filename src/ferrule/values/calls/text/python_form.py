@@ -15,9 +15,9 @@ from ferrule.values.encoding.loose import LooseReader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_CALLEE = re.compile(r"(?P<name>[^\W\d](?:[\w.:/-]|\\_)*(?: [\w.:/-]+){0,6})[ \t]?\(")
+_CALLEE = re.compile(r"(?P<name>[^\W\d](?:[\w.:/-]|\\_)*(?: [\w.:/-]+){0,6})[*`]{0,3}[ \t]?\(")
 _KEYWORD = re.compile(r"((?:\w|\\_)+)\s*=(?!=)\s*")
-_BLANK = re.compile(r"\s*(?:#[^\n]{0,300}\n\s*){0,20}")
+_BLANK = re.compile(r"\s*(?:(?:#[^\n]{0,300}|\\\r?)\n\s*){0,20}")  # with comments and continued lines
 _PLAIN = re.compile(
     r"""(?:"([^"\\\n]*)"|'([^'\\\n]*)'|(-?(?:0|[1-9]\d{0,300})(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)|(True|False|None))(?=\s*[,)])"""
 )
@@ -25,7 +25,8 @@ _TOKEN = re.compile(r"""'{3}.*?'{3}|"{3}.*?"{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]
 _BARE = re.compile(r"[^\W_][\w .:/@+&%$°-]*")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _KNOWN_ESCAPES = frozenset("\\'\"abfnrtv01234567xuUN\n")
-_BETWEEN = re.compile(r"[\s,;'\"`]*")
+_BETWEEN = re.compile(r"(?:[\s,;'\"`]|\\\r?\n)*")
+_CONSTRUCTOR = re.compile(r"new\s+[\w.]{1,100}\s*(?:<[\w\s.,<>?]{0,100}>)?\s*(?=[(\[{])")
 _NATIVE = frozenset({"single_quotes", "python_literals", "numbers", "trailing_comma"})  # not mistakes in Python
 _CONSTANTS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 _TYPE_NAMES = frozenset({"str", "string", "int", "integer", "float", "number", "bool", "boolean", "list", "dict", "array", "object", "any"})
@@ -77,12 +78,13 @@ def read_python_calls(text: str, at: int, offers: OfferedTools, effort: Effort) 
 
 
 def read_python_list(text: str, at: int, offers: OfferedTools, effort: Effort) -> tuple[list[Draft], int] | None:
-    """`[f(a=1), g()]`, also with quotes around the calls. The `]` may be missing at the end of the text."""
+    """`[f(a=1), g()]` or a tuple, also with quotes around the calls. The bracket may be missing at the end of the text."""
     drafts: list[Draft] = []
+    closing = "]" if text.startswith("[", at) else ")"
     pos = at + 1
     while True:
         quote = _BETWEEN.match(text, pos).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
-        if drafts and text.startswith("]", quote):
+        if drafts and text.startswith(closing, quote):
             return drafts, quote + 1
         if drafts and quote >= len(text):
             return [each._replace(repairs=(*each.repairs, "missing_closing_bracket")) for each in drafts], quote
@@ -109,6 +111,16 @@ def _quoted(text: str, at: int, offers: OfferedTools, effort: Effort) -> tuple[l
         return None
     drafts, last = read_python_calls(inside, 0, offers, effort)
     return (drafts, end) if drafts and not inside[last:].strip(" ;,") else None
+
+
+def are_signatures(drafts: list[Draft], *, is_whole: bool) -> bool:
+    """Whether all values are the unquoted names of parameters. A whole text of one such argument is a call nevertheless."""
+    return all(
+        "unquoted_strings" in each.repairs
+        and len(each.args) > is_whole
+        and all(isinstance(value, str) and value in each.offer.properties for value in each.args.values())
+        for each in drafts
+    )
 
 
 class _Arguments:
@@ -192,10 +204,15 @@ class _Arguments:
 
     def _expression(self, at: int, key: str) -> tuple[Any, int]:
         """A value that is not a simple literal."""
-        end = self._end(at)
+        at = self._blank(at)
+        constructor = _CONSTRUCTOR.match(self.text, at)
+        end = self._end(at if constructor is None else constructor.end())
         source = self.text[at:end].strip()
         if not self.effort.spend(end - at) or not source or len(source) > _LONGEST_EXPRESSION:
             raise NoCallError(source[:20])
+        if constructor is not None and key:  # as in Java; there is no value to make of it
+            self.note("unquoted_strings")
+            return source, end
         try:
             tree = ast.parse(source if "r'" in source or 'r"' in source else _ESCAPE.sub(_as_python, source), mode="eval").body
         except (SyntaxError, ValueError, MemoryError):
@@ -222,8 +239,8 @@ class _Arguments:
         raise NoCallError("no end")
 
     def _bare(self, source: str, key: str) -> str:
-        """An unquoted word. The name of a parameter or a type means that the text is a signature, not a call."""
-        if not key or source == key or source in self.offer.properties or source.lower() in _TYPE_NAMES:
+        """An unquoted word. The name of a type means that the text is a signature, not a call."""
+        if not key or source.lower() in _TYPE_NAMES:
             raise NoCallError(source)
         if not _BARE.fullmatch(source) and not re.fullmatch(r"\w+(?:\.\w+|\[[\w'\".:-]*\])+", source):
             raise NoCallError(source)

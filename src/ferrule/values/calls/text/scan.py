@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ferrule.values.calls.text.forms import FENCE, PYTHON_LIST, Forms, add_repairs
 from ferrule.values.calls.text.json_form import drafts_of, drafts_of_args, read_value
 from ferrule.values.calls.text.offers import Effort
-from ferrule.values.calls.text.python_form import read_python_calls, read_python_list
+from ferrule.values.calls.text.python_form import are_signatures, read_python_calls, read_python_list
 from ferrule.values.calls.text.quotations import Quotations
 from ferrule.values.calls.text.tags import TAG, closes, read_tagged, skip, tag_of
 from ferrule.values.encoding.repair import read_json
@@ -37,7 +37,8 @@ _BEHIND_STRONG = (
 )
 _BEHIND_WEAK = re.compile(r"(?:\A|\n)[ \t]*[`*]*(?P<name>[^\W\d](?:[\w.:/-]|\\_)*)[`*]*[ \t]*(?:\r?\n)?[ \t]*(?:```\w*\s*)?\Z")
 _LIKE_EXAMPLE = re.compile(
-    r"\b(?:e\.\s?g\.|for (?:example|instance)|such as|usage|examples?\s*:"
+    r"\b(?:e\.\s?g\.|for (?:example|instance)|such as|usage|examples?\s*(?::|of how\b)"
+    r"|if you (?:\w+ ){0,2}?(?:want|wish|need|like) to (?:\w+ ){0,2}?(?:use|call|run|try|invoke)\b"
     r"|available (?:functions|tools)|(?:do not|don['\u2019]t|never) (?:\w+ ){0,3}?(?:run|call|execute|use|invoke))[^\n]*\n?[\s\W]*\Z",
     re.IGNORECASE,
 )
@@ -47,7 +48,7 @@ _THOUGHT_START = re.compile(r"<think(?:ing)?>|\[THINK\]|<\|begin_of_thought\|>")
 _OBSERVATION = re.compile(r"^\W{0,4}Observation\W{0,4}:", re.MULTILINE)
 _CHANNEL_END = re.compile(r"<\|(?:end|start|channel|call|return)\|>")
 _QUOTES = " \t\r\n`*_'\""
-_BESIDE = " \t`*_'\"•-[,"
+_BESIDE = " \t`*_'\"•-[(,"
 _BEHIND = " \t\r`*_'\";.,])}"
 _BETWEEN = " \t\r\n,;|&"
 _NEAR = 240
@@ -185,7 +186,13 @@ class Scan:
             else:
                 drafts, end = self._forms.calls(fence.end(), is_marked=False)
             is_all = end <= last and not self._text[end:last].strip(" \t\r\n;,`}])")
-            if drafts and is_all and self._edges(start, start).begins and not self._like_example(start, behind):
+            if (
+                drafts
+                and is_all
+                and not are_signatures(drafts, is_whole=False)
+                and self._edges(start, start).begins
+                and not self._like_example(start, behind)
+            ):
                 return self._keep(drafts, start, behind)
             self._weak_from = max(self._weak_from, behind)
         self._fence_close = close
@@ -193,12 +200,12 @@ class Scan:
 
     def _line(self, at: int) -> int:
         """`f(a=1)` on its own line."""
-        if not self._text[max(0, at - 2) : at].rstrip(" ")[-1:].isidentifier() and not self._text[at - 1 : at].isdigit():
+        if not self._text[max(0, at - 5) : at].rstrip(" *`")[-1:].isidentifier() and not self._text[at - 1 : at].isdigit():
             return at + 1
         low = max(self._text.rfind("\n", max(0, at - _NEAR), at) + 1, at - _NEAR)
-        head = self._text[low:at].removesuffix(" ")
+        head = self._text[low:at].rstrip("*` ")
         start = low + skip(_BEFORE_NAME, head, 0)
-        name = self._text[start:at]
+        name = self._text[start : low + len(head)]
         if not name or low < self._weak_from:
             return at + 1
         if self._offers.get(name) is None:
@@ -215,6 +222,8 @@ class Scan:
             self._effort.spend(at - low)
             return at + 1
         edges = self._edges(start, end)
+        if are_signatures(drafts, is_whole=edges.is_whole):
+            return end
         if edges.is_whole:
             return self._keep(drafts, start, end)
         fits = any(each.args for each in drafts) and all(each.offer.fits(each.args) for each in drafts)
@@ -287,7 +296,8 @@ class Scan:
 
     def _weakly(self, drafts: list[Draft], start: int, end: int) -> int:
         """Keep calls without an announcement, unless they are inside a sentence or are called an example."""
-        if drafts and self._stands_alone(start, end):
+        is_whole = self._edges(start, end).is_whole
+        if drafts and self._stands_alone(start, end) and not are_signatures(drafts, is_whole=is_whole):
             self._keep(drafts, start, end)
         return end
 
@@ -311,7 +321,10 @@ class Scan:
         if _QUOTED.fullmatch(before):
             return _Edges(begins=False, ends=False, is_whole=False)
         begins = (
-            not before or before.endswith(":") or before.rstrip(".)").isdigit() or (before.endswith(">") and not before.endswith(">>>"))
+            before in {"", "return"}
+            or before.endswith(":")
+            or before.rstrip(".)").isdigit()
+            or (before.endswith(">") and not before.endswith(">>>"))
         )
         behind = self.spans[-1][1] if self.spans else -_NEAR
         begins = begins or (start - behind < _NEAR and not text[behind:start].strip(_BETWEEN))  # follows a call
