@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from ferrule.errors import SignatureError
+from ferrule.programs.predict import Predict
+from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import ToolCalls
 from ferrule.values.content.parts import Image
 from ferrule.values.conversation.history import History
-from ferrule.values.signatures.signature import Signature
+from ferrule.values.signatures.signature import Signature, as_signature
 from ferrule.values.signatures.text_form import read_signature
 
 
@@ -66,12 +68,48 @@ def test_types_are_known_by_name(written: str, kind: Any) -> None:
     assert types(f"a -> b: {written}")["b"] == kind
 
 
-def test_own_types_are_given_by_name_and_nothing_else_is_searched() -> None:
-    """D43: custom types by name, no frame walking."""
-    assert types("a: Point -> b: list[geo.Point]", Point=Point, **{"geo.Point": Point}) == {"a": Point, "b": list[Point]}
-    with pytest.raises(SignatureError, match=r"`b`.*unknown type `Point`.*custom_types"):
-        Signature("a -> b: Point")
-    assert Signature("a -> b: Point", custom_types={"Point": Point}).output_fields["b"].annotation is Point
+def test_own_types_are_given_by_name() -> None:
+    """D43."""
+    assert types("a: Place -> b: list[geo.Place]", Place=Point, **{"geo.Place": Point}) == {"a": Point, "b": list[Point]}
+    with pytest.raises(SignatureError, match=r"`b`.*unknown type `Place`.*custom_types"):
+        Signature("a -> b: Place")
+    assert Signature("a -> b: Place", custom_types={"Place": Point}).output_fields["b"].annotation is Point
+
+
+Alias = dict[str, Point]
+NotAType = "a value"
+Text = Point
+"""Hides `typing.Text`."""
+
+
+def test_types_are_found_in_the_scope_of_the_caller() -> None:
+    class Local(BaseModel):
+        y: int
+
+    def inner() -> type[Signature]:
+        return Signature("a: Point, b: list[Local] | None, c: dt.date, d: Alias, e: Text -> f: contextlib.ExitStack")
+
+    found = {name: field.annotation for name, field in inner().fields.items()}
+    assert found == {"a": Point, "b": list[Local] | None, "c": dt.date, "d": Alias, "e": Point, "f": contextlib.ExitStack}
+    assert Predict[Any]("a: Point -> b: Local").signature.fields["b"].annotation is Local
+    assert as_signature("a -> b: Local", custom_types={"Local": Point}).fields["b"].annotation is Point
+
+
+def test_a_name_that_is_no_type_is_not_found_in_the_scope_of_the_caller() -> None:
+    datetime = dt.datetime  # as after `from datetime import datetime`: `datetime.date` is a method
+    list = str  # noqa: A001  Python's own types keep their names
+    assert types("a -> b: datetime.date, c: datetime, d: list[int]") == {"a": str, "b": dt.date, "c": datetime, "d": [].__class__[int]}
+    assert list is str
+    for written in ("NotAType", "dt", "types", "contextlib.suppress.__init__"):
+        with pytest.raises(SignatureError, match=f"unknown type `{written}`"):
+            Signature(f"a -> b: {written}")
+
+
+def test_public_types_of_ferrule_are_found_by_their_full_names() -> None:
+    assert types("a: ferrule.Image, b: list[ferrule.Tool] -> c: ferrule.ToolCalls") == {"a": Image, "b": list[Tool], "c": ToolCalls}
+    for written in ("ferrule.tool", "ferrule.Nothing", "ferrule._Hidden"):
+        with pytest.raises(SignatureError, match="unknown type"):
+            Signature(f"a -> b: {written}")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The string form of a signature: `"question, k: int = 3 -> answer: list[str]"`.
 
-Types are looked up among Python's, `typing`'s, ferrule's and the given ones. Neither frames nor imports are searched, so the same text
-means the same everywhere.
+Types are looked up among the given ones, Python's, those that the calling module can name, `typing`'s, and ferrule's.
 """
 
 from __future__ import annotations
@@ -11,9 +10,11 @@ import builtins
 import datetime as dt
 import decimal
 import keyword
+import sys
 import typing
 import uuid
 from importlib import import_module
+from types import ModuleType
 from typing import Any, NoReturn, Union
 
 from ferrule.errors import SignatureError, shown
@@ -27,12 +28,16 @@ MISSING: Any = object()
 """The field has no default."""
 
 _TYPES_OF_PYTHON = ("str", "int", "float", "bool", "bytes", "list", "dict", "tuple", "set", "frozenset", "object", "complex", "None")
+_OF_PYTHON = {name: getattr(builtins, name) for name in _TYPES_OF_PYTHON if hasattr(builtins, name)}
 _KNOWN: dict[str, Any] = {
-    **{name: getattr(builtins, name) for name in _TYPES_OF_PYTHON if hasattr(builtins, name)},
     **{name: getattr(typing, name) for name in vars(typing) if name[0].isupper()},
     **{kind.__name__: kind for kind in (dt.date, dt.datetime, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID)},
 }
 _MODULES = {"typing": typing, "datetime": dt}
+_PACKAGE = sys.modules[__name__.partition(".")[0]]
+"""Its public names are types by `ferrule.Image`, whether or not the caller imports the package."""
+_OF_TYPES = frozenset({"typing", "types", "typing_extensions"})
+"""The modules of generics, unions, aliases and new types, which are no classes."""
 _OPENERS, _CLOSERS = "([{", ")]}"
 
 
@@ -172,24 +177,48 @@ class _Resolver:
     def named(self, name: str) -> Any:
         if name in self.custom_types:
             return self.custom_types[name]
-        if name in _KNOWN:
-            return _KNOWN[name]
-        own = _ferrule_types().get(name)
-        if own is not None:
-            return own
-        self.refuse(f"unknown type `{name}`; pass your own types by name: custom_types={{{name!r}: {name}}}")
+        if name in _OF_PYTHON:
+            return _OF_PYTHON[name]
+        for found in (_in_caller(name), _KNOWN.get(name), _ferrule_types().get(name)):
+            if _is_type(found):
+                return found
+        self.unknown(name)
         return None
 
     def dotted(self, name: str) -> Any:
         if name in self.custom_types:
             return self.custom_types[name]
         first, *rest = name.split(".")
-        holder = self.custom_types.get(first, _MODULES.get(first))
-        for part in rest:
-            holder = None if part.startswith("_") else getattr(holder, part, None)
-        if holder is None:
-            self.refuse(f"unknown type `{name}`; pass your own types by name: custom_types={{{name!r}: {name}}}")
-        return holder
+        for holder in (self.custom_types.get(first), _in_caller(first), _MODULES.get(first), _PACKAGE if first == "ferrule" else None):
+            found = holder
+            for part in rest:
+                found = None if part.startswith("_") else getattr(found, part, None)
+            if _is_type(found):
+                return found
+        self.unknown(name)
+        return None
+
+    def unknown(self, name: str) -> NoReturn:
+        given = f"custom_types={{{name!r}: {name}}}"
+        self.refuse(f"unknown type `{name}`: the calling module does not define or import it. Import it there, or pass it by name: {given}")
+
+
+def _in_caller(name: str) -> Any:
+    """What a name stands for in the code that made the signature: the first module outside of ferrule, and its functions that run now."""
+    frame = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    scope: dict[str, Any] | None = None
+    while frame is not None:
+        # `Predict[S](...)` passes through `typing`.
+        if scope is None and frame.f_globals.get("__name__", "").partition(".")[0] not in {_PACKAGE.__name__, "typing"}:
+            scope = frame.f_globals
+        if scope is not None and frame.f_globals is scope and name in frame.f_locals:
+            return frame.f_locals[name]
+        frame = frame.f_back
+    return (scope or {}).get(name)
+
+
+def _is_type(found: Any) -> bool:
+    return found is not None and (isinstance(found, type) or (type(found).__module__ in _OF_TYPES and not isinstance(found, ModuleType)))
 
 
 def _for_union(kind: Any) -> Any:
