@@ -138,3 +138,8 @@ def test_what_was_found_is_shown_shortened_and_whatever_it_is():
     assert errors.shown("x" * 500) == "'" + "x" * 198 + "… (502 characters)"
     assert errors.shown(Unspeakable()).startswith("<")
     assert "Unspeakable object" in errors.shown(Unspeakable())
+
+
+def test_an_async_tool_in_sync_code_may_be_caught_as_a_value_error():
+    with pytest.raises(ValueError, match="await"):
+        raise errors.AsyncToolError("await it")

@@ -12,7 +12,7 @@ FerruleError
 │   │   └── ToolLoadError                        a file of tools cannot be loaded
 │   ├── UnknownToolError (ValueError)            no tool has this name
 │   ├── ToolArgumentsError (ValueError)          the arguments are invalid; lists every problem
-│   ├── AsyncToolError (RuntimeError)            an async tool was called from sync code
+│   ├── AsyncToolError (RuntimeError, ValueError)     an async tool was called from sync code
 │   ├── ToolTimeoutError (TimeoutError)          a tool took longer than its `timeout_s`
 │   ├── ToolExecutionError (RuntimeError)        `ToolCall.execute`: the function raised; has a cause
 │   ├── ToolRetry                                raised BY a tool: asks the model to change its call
@@ -124,7 +124,7 @@ class ToolArgumentsError(ToolError, ValueError):
         super().__init__("\n".join([*lines, *([f"Expected: {expected}"] if expected else [])]))
 
 
-class AsyncToolError(ToolError, RuntimeError):
+class AsyncToolError(ToolError, RuntimeError, ValueError):
     """An async tool was called from sync code without `allow_tool_async_sync_conversion`."""
 
 

@@ -187,3 +187,13 @@ def test_a_key_is_text():
     """Ours."""
     with pytest.raises(ConfigurationError, match="`api_key` is text"):
         key_for(PROVIDERS["openai"], 3, needed=True)  # type: ignore[arg-type]
+
+
+def test_the_model_may_be_named_by_keyword():
+    for made in (LM(model="openai/gpt-5-mini", api_key="k", temperature=0), LM("openai/gpt-5-mini", api_key="k", temperature=0)):
+        assert (made.name, made.settings) == ("openai/gpt-5-mini", {"temperature": 0})
+    assert LM(model="own", base_url="http://localhost:1/v1").name == LM("http://localhost:1/v1", model="own").name == "localhost:1/own"
+    with pytest.raises(ConfigurationError, match="name of a model"):
+        LM()
+    with pytest.raises(ConfigurationError, match="Two models"):
+        LM("openai/gpt-5", model="openai/gpt-5-mini")

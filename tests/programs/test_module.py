@@ -349,6 +349,46 @@ def test_deepcopy_shares_models_and_tools_and_copies_the_rest() -> None:
     assert other.tools["size"] is program.tools["size"]
 
 
+class Guarded(Module):
+    """Holds what cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = {"n": 1}
+        self.guards = {"lock": threading.Lock(), "shared": self.shared}
+        self.seen: list[Any] = [self.shared]
+        self.answer = Predict("question -> answer")
+        self.inner: Guarded | None = None
+
+    def forward(self, question: str) -> Any:
+        return self.answer(question=question)
+
+
+def test_deepcopy_shares_an_attribute_that_cannot_be_copied_and_copies_the_others() -> None:
+    program = Guarded()
+    program.inner = Guarded()
+    other = program.deepcopy()
+    for one, two in ((program, other), (program.inner, other.inner)):
+        assert two is not None
+        assert two is not one
+        assert two.guards is one.guards
+        assert two.seen == one.seen
+        assert two.seen[0] is two.shared is not one.shared
+        assert two.answer is not one.answer
+
+
+class Refusing:
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("this must not be copied")
+
+
+def test_deepcopy_raises_what_an_attribute_raises_itself() -> None:
+    program = Guarded()
+    program.seen.append(Refusing())
+    with pytest.raises(TypeError, match="this must not be copied"):
+        program.deepcopy()
+
+
 def test_batch_keeps_the_order_and_runs_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     """Issue 2: `batch`/`abatch`."""
     together = threading.Barrier(4)

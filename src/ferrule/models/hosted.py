@@ -27,7 +27,7 @@ class LM(TurnsLM):
     """A model of a provider, or of your own server.
 
     ```python
-    LM("openai/gpt-5-mini", temperature=0)
+    LM("openai/gpt-5-mini", temperature=0)  # or LM(model="openai/gpt-5-mini", ...)
     LM("ollama/qwen3")
     LM("http://localhost:8000/v1", model="my-model")
     LM("openai/gpt-5", wire="openai_responses")
@@ -45,7 +45,7 @@ class LM(TurnsLM):
 
     def __init__(
         self,
-        model: str,
+        model: str = "",
         /,
         *,
         base_url: str | None = None,
@@ -66,7 +66,8 @@ class LM(TurnsLM):
         from ferrule.models.http.transport import HTTPTransport, Timeouts
         from ferrule.models.wires import wire as wires
 
-        self._provider, self._model = choose(model, base_url, settings.pop("model", None), wire)
+        named = settings.pop("model", None)
+        self._provider, self._model = choose(*((model, base_url, named) if model or named is None else (named, base_url, None)), wire)
         check_spelling(settings)
         self._key = Concealed(api_key) if isinstance(api_key, str) else api_key
         self._needs_key = base_url is None

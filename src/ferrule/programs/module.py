@@ -259,16 +259,18 @@ class Module(ProgramTypes[S, D, P]):
         return next(iter(found.values()))
 
     def deepcopy(self) -> Self:
-        """A deep copy that shares models and tools."""
+        """A deep copy that shares models, tools, and attributes that cannot be copied, such as a lock."""
         return copy.deepcopy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        from ferrule.programs.lifecycle.copying import copied
+
         made = self.__class__.__new__(self.__class__)
         memo[id(self)] = made
         for _, predictor in self.named_predictors():
             memo[id(predictor.lm)] = predictor.lm
             memo.update((id(tool), tool) for tool in predictor.tools.values())
-        vars(made).update({key: copy.deepcopy(value, memo) for key, value in vars(self).items()})
+        vars(made).update({key: copied(value, memo) for key, value in vars(self).items()})
         return made
 
     # -- state -----------------------------------------------------------------------------------------------

@@ -1,0 +1,19 @@
+"""Copies of a program's attributes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+
+def copied(value: Any, memo: dict[int, Any]) -> Any:
+    """A deep copy, or the value itself if it holds something that cannot be copied, such as a lock, a socket or a generator."""
+    attempt = dict(memo)  # a copy that fails leaves unfinished objects there
+    try:
+        found = copy.deepcopy(value, attempt)
+    except TypeError as error:
+        if "cannot pickle" not in str(error):
+            raise
+        return value
+    memo.update(attempt)
+    return found
