@@ -62,13 +62,19 @@ class Module(ProgramTypes[S, D, P]):
         raise NotImplementedError(f"`{self.name}` has no `flow`; it is written as `forward`.")
 
     def forward(self, /, *args: Any, **inputs: Any) -> Any:
-        """The program in plain Python. If the program is a flow, this runs it."""
+        """The program in plain Python. If the program is a flow, this runs it, or with `resume_state=` resumes it."""
+        if inputs.get("resume_state") is not None:
+            return Module.__call__(self, *args, **inputs)
+        inputs.pop("resume_state", None)
         from ferrule.runs.run import call_program
 
         return call_program(self._as_flow(), args, inputs)
 
     async def aforward(self, /, *args: Any, **inputs: Any) -> Any:
         """`forward` on an event loop."""
+        if inputs.get("resume_state") is not None:
+            return await Module.acall(self, *args, **inputs)
+        inputs.pop("resume_state", None)
         from ferrule.runs.run import acall_program
 
         return await acall_program(self._as_flow(), args, inputs)
@@ -84,16 +90,16 @@ class Module(ProgramTypes[S, D, P]):
     def __call__(self, /, *args: Any, **inputs: Any) -> Prediction[S]:
         """Run to the end and return the prediction. Raises `ConfirmationRequired` if a person must decide; it carries the run.
 
-        `resume_state=` resumes such a run: a `ResumeState`, or the exception itself, which means "yes". `deps=` is what tools find in
+        `resume_state=` resumes such a run: a `ResumeState`, or the exception itself, which means "yes"; None starts a new one. `deps=` is what tools find in
         their `Context`; it is never stored. If the program has an input of that name, it is the input: `program.bind(deps=1)(deps=...)`
         passes both. Raises `ConfigurationError` if a tool declares `Context[X]` and `deps` is missing or no `X`.
         """
         deps = take_deps(self, inputs) if "deps" in inputs else None
         try:  # `callers_frames`, at no cost
-            if "resume_state" in inputs:
+            if "resume_state" in inputs and (state := inputs.pop("resume_state")) is not None:
                 from ferrule.programs.lifecycle.resume import resume_program
 
-                return resume_program(self, inputs.pop("resume_state"), inputs, deps)
+                return resume_program(self, state, inputs, deps)
             from ferrule.runs.run import call_program
 
             return call_program(self, args, inputs, deps)
@@ -106,10 +112,10 @@ class Module(ProgramTypes[S, D, P]):
         """`__call__` on an event loop."""
         deps = take_deps(self, inputs) if "deps" in inputs else None
         with callers_frames:
-            if "resume_state" in inputs:
+            if "resume_state" in inputs and (state := inputs.pop("resume_state")) is not None:
                 from ferrule.programs.lifecycle.resume import aresume_program
 
-                return await aresume_program(self, inputs.pop("resume_state"), inputs, deps)
+                return await aresume_program(self, state, inputs, deps)
             from ferrule.runs.run import acall_program
 
             return await acall_program(self, args, inputs, deps)
@@ -157,10 +163,10 @@ class Module(ProgramTypes[S, D, P]):
         `resume_state=` resumes a run, as in a call.
         """
         deps = take_deps(self, inputs, deps)
-        if "resume_state" in inputs:
+        if "resume_state" in inputs and (state := inputs.pop("resume_state")) is not None:
             from ferrule.programs.lifecycle.resume import resume_stream
 
-            return resume_stream(self, inputs.pop("resume_state"), inputs, deps)
+            return resume_stream(self, state, inputs, deps)
         return Bound[S, D](self, args, inputs).stream(store=store, run_id=run_id, deps=deps)
 
     astream = stream

@@ -104,6 +104,8 @@ WAYS = {
     "acall": lambda agent, error: asyncio.run(agent.acall(resume_state=error)),
     "stream": lambda agent, error: streamed(agent.stream(resume_state=error)),
     "astream": lambda agent, error: asyncio.run(astreamed(agent.astream(resume_state=ResumeState(error)))),
+    "forward": lambda agent, error: agent.forward(task="x", resume_state=error),
+    "aforward": lambda agent, error: asyncio.run(agent.aforward(resume_state=error)),
 }
 
 
@@ -414,3 +416,30 @@ def test_decided_calls_run_in_the_order_of_the_calls() -> None:
             run.answer(question.decide(decision))
         run.resume()
     assert RAN == ["A", "b", "C"]
+
+
+STARTS = {
+    "call": lambda agent, state: agent(task="x", resume_state=state),
+    "acall": lambda agent, state: asyncio.run(agent.acall(task="x", resume_state=state)),
+    "forward": lambda agent, state: agent.forward(task="x", resume_state=state),
+    "aforward": lambda agent, state: asyncio.run(agent.aforward(task="x", resume_state=state)),
+    "stream": lambda agent, state: streamed(agent.stream(task="x", resume_state=state)),
+}
+
+
+@pytest.mark.parametrize("way", STARTS)
+def test_one_loop_starts_with_no_state_and_goes_on_with_what_was_raised(way: str, program: tuple[Any, ScriptedLM]) -> None:
+    """`resume_state=None` starts a run."""
+    agent, lm = program
+    state: Any = None
+    with context(lm=lm):
+        while True:
+            try:
+                found = STARTS[way](agent, state)
+            except ConfirmationRequired as error:
+                assert state is None
+                state = error
+            else:
+                break
+    assert found.answer == "ok"
+    assert RAN == ["a"]

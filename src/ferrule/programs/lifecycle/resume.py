@@ -92,7 +92,7 @@ def _decided_run(program: Any, given: Any, inputs: Mapping[str, Any], deps: Any)
     """
     state = given if isinstance(given, ResumeState) else ResumeState(given)
     run = state.run
-    if run.program is not program:
+    if run.program is not program and run.program.flow != program.flow:  # a run of `forward` is of this flow alone
         if program_fingerprint(program) != program_fingerprint(run.program):
             raise RunError(f"The run {run.id} belongs to another program than this `{program.name}`: the signature or the tools differ.")
         run.program = program
