@@ -63,20 +63,20 @@ class Module(ProgramTypes[S, D, P]):
 
     def forward(self, /, *args: Any, **inputs: Any) -> Any:
         """The program in plain Python. If the program is a flow, this runs it, or with `resume_state=` resumes it."""
-        if inputs.get("resume_state") is not None:
-            return Module.__call__(self, *args, **inputs)
-        inputs.pop("resume_state", None)
+        from ferrule.programs.lifecycle.resume import resume_program
         from ferrule.runs.run import call_program
 
+        if (state := inputs.pop("resume_state", None)) is not None:
+            return resume_program(self, state, inputs, None)
         return call_program(self._as_flow(), args, inputs)
 
     async def aforward(self, /, *args: Any, **inputs: Any) -> Any:
         """`forward` on an event loop."""
-        if inputs.get("resume_state") is not None:
-            return await Module.acall(self, *args, **inputs)
-        inputs.pop("resume_state", None)
+        from ferrule.programs.lifecycle.resume import aresume_program
         from ferrule.runs.run import acall_program
 
+        if (state := inputs.pop("resume_state", None)) is not None:
+            return await aresume_program(self, state, inputs, None)
         return await acall_program(self._as_flow(), args, inputs)
 
     def _as_flow(self) -> Any:
@@ -90,9 +90,9 @@ class Module(ProgramTypes[S, D, P]):
     def __call__(self, /, *args: Any, **inputs: Any) -> Prediction[S]:
         """Run to the end and return the prediction. Raises `ConfirmationRequired` if a person must decide; it carries the run.
 
-        `resume_state=` resumes such a run: a `ResumeState`, or the exception itself, which means "yes"; None starts a new one. `deps=` is what tools find in
-        their `Context`; it is never stored. If the program has an input of that name, it is the input: `program.bind(deps=1)(deps=...)`
-        passes both. Raises `ConfigurationError` if a tool declares `Context[X]` and `deps` is missing or no `X`.
+        `resume_state=` resumes it (also in `stream`): a `ResumeState`, or the exception itself, which means "yes"; None starts anew.
+        Tools find `deps=` in their `Context`; it is never stored. If the program has an input of that name, it is the input, and
+        `program.bind(deps=1)(deps=...)` passes both. Raises `ConfigurationError` if a tool's `Context[X]` lacks its `deps`.
         """
         deps = take_deps(self, inputs) if "deps" in inputs else None
         try:  # `callers_frames`, at no cost
@@ -158,10 +158,7 @@ class Module(ProgramTypes[S, D, P]):
     def stream(
         self, /, *args: Any, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any
     ) -> EventStream[S]:  # fmt: skip
-        """The run's events as they happen, for `for`; then `.prediction`. Leaving the loop early cancels the run.
-
-        `resume_state=` resumes a run, as in a call.
-        """
+        """The run's events as they happen, for `for`; then `.prediction`. Leaving the loop early cancels the run."""
         deps = take_deps(self, inputs, deps)
         if "resume_state" in inputs and (state := inputs.pop("resume_state")) is not None:
             from ferrule.programs.lifecycle.resume import resume_stream
