@@ -31,12 +31,14 @@ def what_must_check() -> None:
     ScriptedLM(
         ["text", {"name": "f", "args": {}}, [ferrule.ToolCall(name="f")], Response("x"), ValueError("no"), lambda asked: asked.digest]
     )
+    assert_type(LM("openai/gpt-5-mini", timeout_s=3, temperature=0), LM)
+    assert_type(LM(model="openai/gpt-5-mini", timeout_s=3, temperature=0), LM)
     assert_type(ferrule.__version__, str)
 
 
 def what_must_not() -> None:
-    LM()  # type: ignore[call-arg]
-    LM("openai/gpt-5-mini", timeout_s="3")  # type: ignore[arg-type]
+    LM()  # type: ignore[call-overload]
+    LM("openai/gpt-5-mini", timeout_s="3")  # type: ignore[call-overload]
     Response(3)  # type: ignore[arg-type]
     ChatAdapter(repairs="3")  # type: ignore[arg-type]
     ferrule.nothing  # type: ignore[attr-defined]  # noqa: B018

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from ferrule.errors import ConfigurationError, LMError, UnavailableError
 from ferrule.models.model import TurnsLM
@@ -42,6 +42,22 @@ class LM(TurnsLM):
     The key is read from the provider's environment variable with each request, unless `api_key` is given; it is never shown, logged or
     pickled. All other keywords (`temperature`, `max_tokens`, ...) are settings that go to the provider; `extra={...}` goes unchecked.
     """
+
+    @overload
+    def __init__(
+        self, model: str, /, *, base_url: str | None = None, wire: str | None = None, api_key: str | None = None,
+        headers: Mapping[str, str] | None = None, connect_timeout_s: float | None = 10.0, read_timeout_s: float | None = 300.0,
+        timeout_s: float | None = 600.0, max_retries: int = 2, max_concurrency: int | None = None, requests_per_minute: int | None = None,
+        capabilities: Capabilities | None = None, strict_tools: bool = False, **settings: Any,
+    ) -> None: ...  # fmt: skip
+
+    @overload
+    def __init__(
+        self, *, model: str, base_url: str | None = None, wire: str | None = None, api_key: str | None = None,
+        headers: Mapping[str, str] | None = None, connect_timeout_s: float | None = 10.0, read_timeout_s: float | None = 300.0,
+        timeout_s: float | None = 600.0, max_retries: int = 2, max_concurrency: int | None = None, requests_per_minute: int | None = None,
+        capabilities: Capabilities | None = None, strict_tools: bool = False, **settings: Any,
+    ) -> None: ...  # fmt: skip
 
     def __init__(
         self,
