@@ -53,7 +53,7 @@ class LM(TurnsLM):
 
     @overload
     def __init__(
-        self, *, model: str, base_url: str | None = None, wire: str | None = None, api_key: str | None = None,
+        self, /, *, model: str, base_url: str | None = None, wire: str | None = None, api_key: str | None = None,
         headers: Mapping[str, str] | None = None, connect_timeout_s: float | None = 10.0, read_timeout_s: float | None = 300.0,
         timeout_s: float | None = 600.0, max_retries: int = 2, max_concurrency: int | None = None, requests_per_minute: int | None = None,
         capabilities: Capabilities | None = None, strict_tools: bool = False, **settings: Any,
