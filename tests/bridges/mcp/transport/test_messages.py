@@ -66,3 +66,9 @@ def test_what_answers_nothing_is_no_message(text: bytes) -> None:
 def test_no_bytes_break_the_reading(text: bytes) -> None:
     read_message(text)
     assert answered_id(b'{"id":7,"result":' + text.replace(b"}", b"").replace(b"]", b"").replace(b'"', b"").replace(b",", b"")) in {7, None}
+
+
+@pytest.mark.parametrize("piece", [b'\\"', b'"\\', b'"', b"\\"])
+def test_the_id_is_looked_for_once_in_a_string_without_an_end(piece: bytes) -> None:
+    """Ours: a megabyte of them took many minutes when each quotation mark was tried as a beginning."""
+    assert answered_id(b'{"id": 7, "result": {' + piece * 500_000) == 7

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _ESCAPE = re.compile(rb"\\(?:u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
 _PAIR = 12  # bytes of a surrogate pair of escapes
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]:,]|[^\s{}\[\]:,"]++', re.DOTALL)
+# A string without an end is one token, or each quotation mark in it would be tried as a beginning.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{}\[\]:,]|[^\s{}\[\]:,"]++', re.DOTALL)
 _ID_WITHIN = 1 << 20
 """Bytes of an unreadable message that are searched for its id."""
 _EXCERPT = 200
