@@ -143,3 +143,7 @@ def test_what_was_found_is_shown_shortened_and_whatever_it_is():
 def test_an_async_tool_in_sync_code_may_be_caught_as_a_value_error():
     with pytest.raises(ValueError, match="await"):
         raise errors.AsyncToolError("await it")
+
+
+def test_running_out_of_turns_is_a_runtime_error_too():
+    assert isinstance(errors.MaxTurnsReachedError(3, []), RuntimeError)

@@ -36,7 +36,7 @@ FerruleError
 ├── ScriptError (AssertionError)                 requests differ from the script of a test model
 ├── RunError
 │   ├── TooManyFaultsError                       the model made too many faulty steps in a row
-│   ├── MaxTurnsReachedError                     `Predict` with tools ran out of turns
+│   ├── MaxTurnsReachedError (RuntimeError)      `Predict` with tools ran out of turns
 │   ├── LimitReachedError                        a program reached one of its limits
 │   ├── ReplayMismatchError                      a program differs from its journal
 │   ├── DecisionError (ValueError)               a decision does not match a pending question
@@ -281,7 +281,7 @@ class TooManyFaultsError(RunError):
         super().__init__(f"{text} `limits=Limits(same_error=...)`, use a stronger model, or make the tool's description clearer.")
 
 
-class MaxTurnsReachedError(RunError):
+class MaxTurnsReachedError(RunError, RuntimeError):
     """`Predict` with tools ran out of turns; `pending` are the calls the model still wanted."""
 
     def __init__(self, max_turns: int, pending: Sequence[Any]) -> None:

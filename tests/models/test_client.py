@@ -322,3 +322,11 @@ def test_an_async_stand_in_serves_any_loop():
 
     lm = LM.from_client(Pretended(), "m")
     assert [asyncio.run(lm.acomplete(ASKED)).text for _ in range(2)] == ["hi", "hi"]
+
+
+def test_a_create_that_is_replaced_later_is_the_one_called():
+    """Tracers and tests patch the client of a model that exists already."""
+    client = Traced(SAID)
+    lm = LM.from_client(client, "m")
+    client.chat.completions.create = lambda **_: {"choices": [{"message": {"content": "patched"}, "finish_reason": "stop"}]}
+    assert lm("hello") == "patched"

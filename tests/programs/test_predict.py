@@ -410,3 +410,9 @@ def test_a_call_written_wrong_in_text_is_told_as_its_result_and_no_answer_is_ask
         assert told in lm.requests[1].messages[-1].text
     lm = ScriptedLM([fields(tool_calls="rubbish", answer="x")])
     assert program(question="q", lm=lm).answer == "x"
+
+
+def test_the_description_of_the_reasoning_is_the_callers() -> None:
+    program = ChainOfThought("question -> answer", reasoning_description="Doubts first.")
+    assert program.predict.signature.output_fields["reasoning"].description == "Doubts first."
+    assert "Doubts first." in str(program.predict.signature.output_fields["reasoning"])

@@ -190,3 +190,12 @@ def test_a_toolbox_of_a_toolbox_has_its_shelf():
     assert Toolbox.of(box) is box
     assert Toolbox(box) == box
     assert Toolbox.of([add]) == Toolbox([add])
+
+
+def test_one_tool_given_twice_is_one():
+    """So that a category of tools may be loaded twice."""
+    kept = Tool(add)
+    box = Toolbox([kept, other, kept])
+    assert box.names == ("add", "other")
+    assert Toolbox([*box, *box]) == box
+    assert len(Toolbox([], shelf=[kept, kept]).shelf or ()) == 1

@@ -62,8 +62,7 @@ class ClientLM(TurnsLM):
         if not isinstance(model, str) or not model:
             raise ConfigurationError(f'Which model? Name it as the client does: LM.from_client(client, model="..."), found {shown(model)}.')
         interface = _interface(client, wire_name)
-        self._create = _attribute(client, interface.path)
-        self._acreate = _attribute(client, interface.async_path) if interface.async_path else self._create
+        self._client, self._interface = client, interface
         self._package = interface.package
         self._check(settings)
         self._loop = _BoundLoop.of(client)
@@ -75,6 +74,14 @@ class ClientLM(TurnsLM):
         self.capabilities = capabilities or capabilities_of(provider, model)
         self.settings = settings
         self._turns = Turns()
+
+    @property
+    def _create(self) -> Any:  # looked up at each call: tracers and tests replace it
+        return _attribute(self._client, self._interface.path)
+
+    @property
+    def _acreate(self) -> Any:
+        return _attribute(self._client, self._interface.async_path or self._interface.path)
 
     def _complete(self, request: Request) -> Response:
         """One answer through the client; an async client runs on the background loop."""

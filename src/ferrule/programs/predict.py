@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Validator = TypeVar("Validator", bound="Callable[[Any], None]")
 _OWN = ("lm", "config", "demos", "max_turns")
+_REASONING = "What leads to the answer, step by step."
 OPTIONS = (
     *(
         "auto_execute_tools",
@@ -182,16 +183,16 @@ class Predict(Module[S, D, P]):
 class ChainOfThought(Module[S, D, P]):
     """`Predict` that reasons first: it adds an output `reasoning` before the others, unless the signature has one.
 
-    Raises `SignatureError` if an input is called `reasoning`.
+    `reasoning_description` is what the model reads about it. Raises `SignatureError` if an input is called `reasoning`.
     """
 
-    def __init__(self, signature: Callable[P, S] | Signature | str, **keywords: Any) -> None:
+    def __init__(self, signature: Callable[P, S] | Signature | str, *, reasoning_description: str = _REASONING, **keywords: Any) -> None:
         self.signature = as_signature(signature)
-        self.predict = Predict(self._with_reasoning(self.signature), **keywords)
+        self.predict = Predict(self._with_reasoning(self.signature, reasoning_description), **keywords)
         self.predict.outputs_of = self.signature
 
     @staticmethod
-    def _with_reasoning(signature: type[Signature]) -> type[Signature]:
+    def _with_reasoning(signature: type[Signature], description: str) -> type[Signature]:
         if "reasoning" in signature.output_fields:
             return signature
         if "reasoning" in signature.input_fields:
@@ -200,7 +201,7 @@ class ChainOfThought(Module[S, D, P]):
                 f"give the input another name, or use `Predict`."
             )
             raise SignatureError(msg)
-        return signature.prepend("reasoning", OutputField(desc="What leads to the answer, step by step."), str)
+        return signature.prepend("reasoning", OutputField(desc=description), str)
 
     @property
     def tools(self) -> dict[str, Tool]:

@@ -269,7 +269,8 @@ def _all(tools: Any) -> tuple[Tool, ...]:
     if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
         msg = f"Tools come as a list of tools or functions, found {shown(tools)}."  # pyright: ignore[reportUnknownArgumentType]  may be anything
         raise ToolDefinitionError(msg)
-    return tuple(to_tool(each) for each in cast("Iterable[Any]", tools))
+    made = [to_tool(each) for each in cast("Iterable[Any]", tools)]
+    return tuple({id(each): each for each in made}.values())  # one tool given twice is one; two of one name are refused later
 
 
 def _make_shelf(tools: tuple[Tool, ...]) -> Shelf:

@@ -92,7 +92,8 @@ class _WithoutReasoning(ChainOfThought):
     """The extractor of an agent that has an input called `reasoning`: it cannot have such an output."""
 
     @staticmethod
-    def _with_reasoning(signature: type[Signature]) -> type[Signature]:
+    def _with_reasoning(signature: type[Signature], description: str) -> type[Signature]:
+        del description
         return signature
 
 
