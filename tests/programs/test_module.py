@@ -338,6 +338,17 @@ def test_set_lm_reaches_every_predictor_and_get_lm_refuses_to_choose() -> None:
         deep.get_lm()
 
 
+@pytest.mark.parametrize(
+    "make", [Predict, ChainOfThought, lambda signature: ReAct(signature, [])], ids=["Predict", "ChainOfThought", "ReAct"]
+)
+def test_every_program_of_a_signature_has_an_lm_that_can_be_set(make) -> None:
+    """Ours: setting it on an agent was without effect."""
+    program, model = make("question -> answer"), lm()
+    assert program.lm is None
+    program.lm = model
+    assert program.get_lm() is model is program.lm
+
+
 def test_deepcopy_shares_models_and_tools_and_copies_the_rest() -> None:
     """D41."""
     program = Predict("question -> answer", tools=[Tool(len, "size", "Size.")], demos=[{"question": "a", "answer": "b"}])

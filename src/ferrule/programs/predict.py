@@ -204,6 +204,15 @@ class ChainOfThought(Module[S, D, P]):
         return signature.prepend("reasoning", OutputField(desc=description), str)
 
     @property
+    def lm(self) -> Any:
+        """The model of the predictor inside."""
+        return self.predict.lm
+
+    @lm.setter
+    def lm(self, lm: Any) -> None:
+        self.predict.lm = lm
+
+    @property
     def tools(self) -> dict[str, Tool]:
         """The tools by name."""
         return self.predict.tools

@@ -82,6 +82,15 @@ class ReAct(Module[S, D, P]):
         return self.react.signature
 
     @property
+    def lm(self) -> Any:
+        """The model of the loop. Setting it sets the extractor's, too."""
+        return self.react.lm
+
+    @lm.setter
+    def lm(self, lm: Any) -> None:
+        self.set_lm(lm)
+
+    @property
     def toolbox(self) -> Toolbox:
         """The tools as text mode lists them, the built-in ones included."""
         from ferrule.programs.react_loop.agent import with_builtin
