@@ -416,3 +416,18 @@ def test_the_description_of_the_reasoning_is_the_callers() -> None:
     program = ChainOfThought("question -> answer", reasoning_description="Doubts first.")
     assert program.predict.signature.output_fields["reasoning"].description == "Doubts first."
     assert "Doubts first." in str(program.predict.signature.output_fields["reasoning"])
+
+
+@pytest.mark.parametrize("text", ['{"answer": "milk"}', '```json\n{"answer": "milk"}\n```'])
+def test_an_answer_in_json_is_read_without_another_request(text: str) -> None:
+    lm = ScriptedLM([Response(text)])
+    with context(lm=lm):
+        assert Predict("question -> answer")(question="q").answer == "milk"
+    assert len(lm.requests) == 1
+
+
+def test_an_answer_in_json_that_does_not_fit_is_mended() -> None:
+    lm = ScriptedLM([Response('{"other": 1}'), Response("[[ ## answer ## ]]\nmilk")])
+    with context(lm=lm):
+        assert Predict("question -> answer")(question="q").answer == "milk"
+    assert len(lm.requests) == 2

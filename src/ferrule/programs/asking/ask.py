@@ -102,6 +102,7 @@ def ask_model(
 
     `request` is the rendered question; `render` makes its messages again for another adapter; `read` replaces `adapter.read`; `reader`
     splits a streamed answer into fields.
+    An answer in the form of the fallback adapter is read at once.
     Raises `AdapterParseError` when the answer could not be parsed after `adapter.repairs` repairs and one try with the fallback adapter;
     its cause is the first such error.
     """
@@ -133,6 +134,8 @@ def ask_model(
         except AdapterParseError as error:
             if attempt == last:
                 raise error from first
+            if (fields := _in_form_of(adapter.fallback, signature, response, read)) is not None:
+                return fields, response
             first = first or error
             yield Tell(events.AttemptFailed(str(error), attempt))
             repair = adapter.repair_messages(signature, response, error, native=len(request.tools) > 0)
@@ -175,6 +178,16 @@ def validated(
         return validate(outputs)
     except InvalidOutputsError as error:
         raise AdapterParseError(type(adapter).__name__, response.text or "", error.problems, parsed=outputs) from error
+
+
+def _in_form_of(fallback: Adapter | None, signature: type[Signature], response: Response, read: _Read) -> dict[str, Any] | None:
+    """The fields of an answer that the fallback adapter can read: models trained on JSON answer in it. None for any other text."""
+    if fallback is None or not (response.text or "").lstrip().startswith(("{", "```")):
+        return None
+    try:
+        return _parse(fallback, signature, response, read)
+    except AdapterParseError:
+        return None
 
 
 def _as_request(made: Any) -> Request:
