@@ -219,7 +219,7 @@ def prepare_class_body(signature: str, namespace: dict[str, Any], *, reserved: f
 def _in_written_order(annotations: Mapping[str, Any], bare: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     """The annotations of a class body, with those of its bare fields before the next annotated field."""
     ordered: dict[str, Any] = {}
-    waiting = list(reversed(annotations))
+    waiting = [*annotations][::-1]
     for name in fields:
         while name in annotations and name not in ordered:
             annotated = waiting.pop()
