@@ -794,3 +794,21 @@ def test_what_the_reader_might_do_announces_no_call(lead: str, call: str) -> Non
 
 def test_parameters_names_in_quotes_are_values() -> None:
     assert calls('Now:\n[search(query="query")]\nas you said.') == [("search", {"query": "query"})]
+
+
+@pytest.mark.parametrize("lead", ["To summarize, the calls:", "So the calls are:", "In short:"])
+@pytest.mark.parametrize("again", ['[search(query="cats", limit=3)]', f"```json\n[{J_SEARCH}]\n```", f"<tool_call>{J_SEARCH}</tool_call>"])
+def test_an_answer_that_is_restated_counts_once(lead: str, again: str) -> None:
+    assert calls(f'[search(query="cats", limit=3)]\n\n{lead}\n{again}') == [SEARCH]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[search(query="cats", limit=3), search(query="cats", limit=3)]',
+        f"<tool_call>{J_SEARCH}</tool_call>\n<tool_call>{J_SEARCH}</tool_call>",
+        f"<tool_call>{J_SEARCH}</tool_call>\nAnd once more, to be sure:\n<tool_call>{J_SEARCH}</tool_call>",
+    ],
+)
+def test_a_deliberate_repeat_stays(text: str) -> None:
+    assert calls(text) == [SEARCH, SEARCH]

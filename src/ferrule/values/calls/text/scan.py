@@ -12,7 +12,7 @@ from ferrule.values.calls.text.forms import FENCE, PYTHON_LIST, Forms, add_repai
 from ferrule.values.calls.text.json_form import drafts_of, drafts_of_args, read_value
 from ferrule.values.calls.text.offers import Effort
 from ferrule.values.calls.text.python_form import are_signatures, read_python_calls, read_python_list
-from ferrule.values.calls.text.quotations import Quotations
+from ferrule.values.calls.text.quotations import Quotations, restates
 from ferrule.values.calls.text.tags import TAG, closes, read_tagged, skip, tag_of
 from ferrule.values.encoding.repair import read_json
 
@@ -120,7 +120,9 @@ class Scan:
 
     def _keep(self, drafts: list[Draft], start: int, end: int) -> int:
         if not self._quotations.hold(start, end):
-            self.drafts += drafts
+            between = self._text[max(self.spans[-1][1], start - _NEAR) : start] if self.spans else ""
+            if not between or not restates(between, drafts, self.drafts):
+                self.drafts += drafts
             self.spans.append((start, end))
         return end
 
