@@ -170,3 +170,17 @@ def test_any_words_are_found_between_tags(thought: str, text: str, tags: tuple[s
         return
     found = split_thoughts(Response(f"{tags[0]}{thought}{tags[1]}{text}"))
     assert (found.reasoning or "", found.text or "") == (thought.strip(), text.lstrip())
+
+
+@pytest.mark.parametrize("head", ["", "<think>a</think>"])
+def test_a_long_stream_of_blanks_before_the_answer_is_looked_at_once(head: str) -> None:
+    """Ours: a megabyte of them, piece by piece, took minutes."""
+    splitter = ThoughtSplitter()
+    pieces = [
+        *splitter.feed(head),
+        *(each for _ in range(300_000) for each in splitter.feed("\r\n")),
+        *splitter.feed("So."),
+        *splitter.finish(),
+    ]
+    assert "".join(text for kind, text in pieces if kind == "text").endswith("So.")
+    assert [text for kind, text in pieces if kind == "thought"] == (["a"] if head else [])

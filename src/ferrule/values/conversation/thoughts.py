@@ -87,6 +87,8 @@ class ThoughtSplitter:
         self._is_gap_due = self._follows_reasoning = follows_reasoning
         self._text: str = ""
         """What may still become part of a tag."""
+        self._lead: list[str] = []
+        """The blanks before it, while there is nothing else."""
         self._state: Literal["head", "thought", "prose", "text"] = "head"
         self._closing = ""
         self._blanks: list[str] = []
@@ -104,11 +106,16 @@ class ThoughtSplitter:
         """Take the next piece of the text; returns pieces that are certain."""
         if self._state == "text" and not self._text:
             return [("text", text)]
-        self._text += text
+        if self._lead and text.isspace():
+            self._lead.append(text)
+            return []
+        self._text = "".join((*self._lead, self._text, text))
+        self._lead.clear()
         return list(self._read(is_last=False))
 
     def finish(self) -> list[tuple[Kind, str]]:
         """End the text; returns the pieces that were kept back."""
+        self._text = "".join((*self._lead, self._text))
         return list(self._read(is_last=True))
 
     def _read(self, *, is_last: bool) -> Iterator[tuple[Kind, str]]:
@@ -129,7 +136,10 @@ class ThoughtSplitter:
         while True:
             rest = self._text.lstrip()
             tag = _TAG.match(rest)
-            if not is_last and (not rest or rest.lower() in _BEGINNINGS):
+            if not is_last and not rest:
+                self._lead, self._text = [self._text] if self._text else [], ""
+                return
+            if not is_last and rest.lower() in _BEGINNINGS:
                 return
             mark = tag[0].lower() if tag else ""
             if mark in _KINDS and not self._is_field(mark):
