@@ -205,3 +205,18 @@ def test_very_many_fences_inside_each_other_are_a_value_error(layer):
         read_json(layer * 20_000)
     with pytest.raises(ValueError, match=r"."):
         read_json(layer * 2_000 + "1" + "\n```" * 2_000)
+
+
+@pytest.mark.parametrize("text", ["`" * 1_000_000, "```json\n" + "```" * 300_000 + "x", "```\n" * 250_000 + "x", "``` " * 250_000])
+def test_a_megabyte_of_backticks_is_looked_at_once(text: str) -> None:
+    """Ours: each run of them was tried as the end of a fence."""
+    with pytest.raises(ValueError, match=r"."):
+        read_json(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("`[1]`", [1]), ("`json [1]`", [1]), ("```json [1]```", [1]), ("````\n[1]\n````", [1]), (' ```js\r\n"a```"\r\n  ``` ', "a```")],
+)
+def test_every_form_of_a_fence_is_taken_off(text: str, value: object) -> None:
+    assert read_json(text) == (value, ("code_fence",))

@@ -8,7 +8,9 @@ from typing import Any, cast
 
 from ferrule.errors import shown
 
-_FENCE = re.compile(r"\s*(?:(`{3,})[\w.+-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*\1|(`{1,3})(?!`)(?:json\b)?(.*?)(?<!`)\3)\s*", re.DOTALL)
+_FENCE_HEAD = re.compile(r"[\w.+-]*[ \t]*\r?\n")
+_FENCE_TICKS = 3
+_JSON_LABEL = re.compile(r"json\b")
 _DEEPEST = 200
 _BLANK = re.compile(r"\s*")
 _COMMENT = re.compile(r"//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -25,10 +27,18 @@ _HIGH, _LOW, _AFTER_LOW = 0xD800, 0xDC00, 0xE000
 
 def unfenced(text: str) -> str | None:
     """The content of a text that is one code fence, or one text in backticks; None for any other text."""
-    fenced = _FENCE.fullmatch(text)
-    if fenced is None:
+    text = text.strip()
+    behind = text.lstrip("`")
+    ticks = len(text) - len(behind)
+    if not ticks:
         return None
-    return fenced[2] if fenced[2] is not None else fenced[4]
+    head, end = _FENCE_HEAD.match(behind), len(behind) - ticks
+    if ticks >= _FENCE_TICKS and head is not None and head.end() <= end and behind.endswith(text[:ticks]):
+        return behind[head.end() : end].rstrip(" \t").removesuffix("\n").removesuffix("\r")
+    if ticks > _FENCE_TICKS or len(behind.rstrip("`")) != end:
+        return None
+    label = _JSON_LABEL.match(behind)
+    return behind[label.end() if label else 0 : end]
 
 
 def read_loosely(text: str) -> tuple[Any, tuple[str, ...]]:
