@@ -110,7 +110,7 @@ def main() -> None:
             time.sleep(0.01)
         process.kill()
         process.wait()
-        print("killed")
+        print("killed", flush=True)
         subprocess.run(command, cwd=folder, check=True)  # noqa: S603
 
 

@@ -401,3 +401,13 @@ def test_what_is_just_within_the_bounds_fits_a_stack_of_512_kb():
     """With half of that, Python itself ends on 900 nested generators."""
     ended = subprocess.run([sys.executable, "-c", SMALL_STACK], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout.split()) == (0, ["True", "False", "False", "True"] * 2)
+
+
+def test_rules_for_a_password_may_look_around_a_few_times_and_not_without_end():
+    """Ours: three patterns with look-around at one place were too many."""
+    rules = [r"^(?=.*[a-z])", r"^(?=.*[A-Z])", r"^(?=.*[0-9])", r"^(?!.*\s)", r"^(?=.{8,})"]
+    validator = Validator({"type": "string", "allOf": [{"pattern": rule} for rule in rules]})
+    assert validator.is_valid("Passw0rdly")
+    assert not validator.is_valid("password")
+    with pytest.raises(ValueError, match="checks"):
+        Validator({"anyOf": [{"pattern": f"^(?!a{number})"} for number in range(60)]})

@@ -24,7 +24,8 @@ _MOST_CIRCLES = 5
 _DEEPEST_IN_PLACE = 50
 _DEEPEST = 300
 """References and subschemas on one way through a schema. A validator recurses in native code, where a full stack ends the process."""
-_PATTERN = 2_000
+_PATTERN, _PATTERN_IN_PLACE = 2_000, 100
+"""What a costly pattern counts as, for all values of a place and for one: fifty of them take a text at most some 50 ms."""
 _LARGEST = 2_000_000
 """Steps of the count itself."""
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -127,12 +128,12 @@ def join_pointer(pointer: str, keyword: str, step: object = None) -> str:
 class _Cost:
     """What a schema asks of a validator: how many schemas apply to a value, and to one place inside it, and how deep they are nested."""
 
-    __slots__ = ("depth", "in_place", "inside", "own")
+    __slots__ = ("depth", "in_place", "inside", "own", "patterns")
 
     def __init__(self) -> None:
         self.own = 1.0
         self.inside: dict[str | int, float] = {}
-        self.in_place = self.depth = 0
+        self.in_place = self.depth = self.patterns = 0
 
     @property
     def most(self) -> float:
@@ -193,7 +194,7 @@ class _Count:
             raise TooMuchWorkError("it is too large")
         if cost.in_place > _DEEPEST_IN_PLACE or cost.depth > _DEEPEST:
             raise TooMuchWorkError("it is nested too deeply")
-        self.most_in_place = max(self.most_in_place, cost.own)
+        self.most_in_place = max(self.most_in_place, cost.own - (_PATTERN - _PATTERN_IN_PLACE) * cost.patterns)
         self._unfinished.discard(id(node))
         self._known[id(node)] = cost
         return cost
@@ -201,7 +202,9 @@ class _Count:
     def _add_parts(self, cost: _Cost, node: Schema, depth: int) -> None:
         named: Any = node.get("patternProperties")
         if "pattern" in node or named:
-            cost.own += _PATTERN * sum(map(self._is_costly, (node.get("pattern"), *(named if is_object(named) else ()))))
+            costly = sum(map(self._is_costly, (node.get("pattern"), *(named if is_object(named) else ()))))
+            cost.own += _PATTERN * costly
+            cost.patterns += costly
         for key, step, each in parts(node):
             if key in _DEFINITIONS:
                 continue
@@ -220,6 +223,7 @@ class _Count:
     def _add_in_place(self, cost: _Cost, part: _Cost) -> None:
         self._steps += len(part.inside)
         cost.own += part.own
+        cost.patterns += part.patterns
         cost.in_place = max(cost.in_place, part.in_place + 1)
         cost.depth = max(cost.depth, part.depth + 1)
         for place, count in part.inside.items():
