@@ -214,7 +214,7 @@ def test_predict_with_native_calls_goes_on_in_text():
     with serve(ScriptedLM(by=template)) as server:
         lm = server.lm()
         prediction = Predict("question -> answer", tools=[plus])(question="3 + 3 + 4?", lm=lm)
-        assert (prediction.answer, made) == ("10", [(1, 2), (3, 4), (3, 7)])
+        assert (prediction.answer, sorted(made)) == ("10", [(1, 2), (3, 4), (3, 7)])  # two of them ran at once
         assert [len(step.calls) for step in prediction.trajectory.steps] == [2, 1]
         assert template.refused == 1
         roles = [[message.role for message in request.messages] for request in template.taken]
