@@ -195,7 +195,7 @@ class _Turns(_WithTools):
             self.go_on_in_text()
 
     def go_on_in_text(self) -> None:
-        """See `_WithTools`. The turns so far are told as the model would have written them."""
+        """See `_WithTools`. Earlier turns become text, in the form in which the model writes calls."""
         super().go_on_in_text()
         self.signature = _may_call_first(self.signature, self.toolbox)
         self.tail = []
