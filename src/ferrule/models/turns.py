@@ -47,8 +47,8 @@ class Turns:
         """Whether the system message becomes the beginning of the first user message; then `merges` is set, too."""
 
     def of(self, request: Request) -> Request:
-        """The request as the template wants it."""
-        return request.following(Messages(self._turns(request.messages))) if self.merges else request
+        """The request as the template wants it, if `merges`."""
+        return request.following(Messages(self._turns(request.messages)))
 
     def learn(self, error: BadRequestError, request: Request, sent: Request) -> bool:
         """Whether the request, sent in another form, may be taken now."""
