@@ -59,7 +59,7 @@ SAY_NOTHING = {"utils", "helpers", "common", "base", "manager", "handler", "data
 HEAVY = {
     **dict.fromkeys(["anthropic", "openai"]),  # no room: ferrule speaks to providers over HTTP itself
     **dict.fromkeys(["dbos", "mcp", "opentelemetry"], "bridges"),
-    **dict.fromkeys(["litellm", "torch"], "models"),
+    **dict.fromkeys(["jinja2", "litellm", "llama_cpp", "llguidance", "torch", "transformers"], "models"),
     **dict.fromkeys(["rich", "typer"], "cli"),
     "langchain_core": "tools",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from ferrule.errors import ConfigurationError, LMError, UnavailableError
 from ferrule.models.model import TurnsLM
@@ -31,6 +31,7 @@ class LM(TurnsLM):
     LM("ollama/qwen3")
     LM("http://localhost:8000/v1", model="my-model")
     LM("openai/gpt-5", wire="openai_responses")
+    LM("local:Qwen/Qwen3-0.6B")  # in this process
     ```
     The wire is the provider's own, and OpenAI's chat completions for a server at an address, unless `wire` names another: `openai_chat`,
     `openai_responses`, `anthropic` or `gemini`. `strict_tools=True` makes the provider keep calls to their schemas, if its strict mode
@@ -104,6 +105,16 @@ class LM(TurnsLM):
             max_retries=max_retries,
             pace=None if max_concurrency is None and requests_per_minute is None else Pace(max_concurrency, requests_per_minute),
         )
+
+    def __new__(cls, model: str = "", /, **settings: Any) -> Self:
+        """The model; one in this process is a `InProcessLM`, which has the methods of every model and no connections."""
+        if cls is LM and str(model or settings.get("model", "")).startswith(("local:", "llama_cpp:")):
+            from ferrule.models.local.model import local_lm  # late: it needs what few users have
+
+            return cast("Self", local_lm(settings.pop("model", "") or model, settings))
+        return super().__new__(cls)
+
+    __new__.__wrapped__ = __init__  # pyright: ignore[reportFunctionMemberAccess]  its signature, for `help` and editors
 
     @staticmethod
     def from_client(

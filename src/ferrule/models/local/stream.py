@@ -1,0 +1,110 @@
+"""One answer of a local model, from its tokens: text as soon as it is certain, stop sequences, thoughts, calls in the model's own form."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.calls.text.find import find
+from ferrule.values.conversation.exchange import Delta, Response
+from ferrule.values.conversation.thoughts import ThoughtSplitter, split_thoughts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ferrule.models.local.backend import Sampling
+    from ferrule.values.conversation.exchange import Request
+    from ferrule.values.conversation.thoughts import Kind
+
+_INCOMPLETE = "\ufffd"
+_MAY_ANNOUNCE = re.compile(r"[<\[{`(\n|]")
+"""A call in any of the forms of models begins with one of these, or on a line of its own."""
+
+
+class AnswerStream:
+    """Takes tokens and gives the pieces of text that are certain: no half character, no beginning of a stop sequence, no call."""
+
+    def __init__(self, text_of: Callable[[Sequence[int]], str], request: Request, sampling: Sampling) -> None:
+        self.tokens: list[int] = []
+        self.is_stopped = False
+        """Whether a stop sequence was generated."""
+        self._text_of = text_of
+        self._request = request
+        self._sampling = sampling
+        self._splitter = ThoughtSplitter(request, unopened=False)
+        self._texts: list[str] = []
+        self._kept = ""
+        """Text that may be the beginning of a stop sequence."""
+        self._read = self._done = 0
+        """Tokens up to here are text; tokens before the first are decoded no more, but for the blank between words."""
+        self._held: list[str] | None = None
+        """Text that may be a call, and is not streamed."""
+
+    def feed(self, token: int) -> Iterator[Delta]:
+        """The next token."""
+        self.tokens.append(token)
+        before = self._text_of(self.tokens[self._done : self._read])
+        whole = self._text_of(self.tokens[self._done :])
+        if len(whole) > len(before) and not whole.endswith(_INCOMPLETE):
+            self._done, self._read = self._read, len(self.tokens)
+            yield from self._take(whole[len(before) :])
+
+    def end(self) -> Iterator[Delta]:
+        """No more tokens."""
+        if not self.is_stopped:
+            before = self._text_of(self.tokens[self._done : self._read])
+            rest, self._kept = self._kept + self._text_of(self.tokens[self._done :])[len(before) :], ""
+            self._texts.append(rest)
+            yield from self._told(self._splitter.feed(rest))
+        yield from self._told(self._splitter.finish())
+        if self._held is not None and not self.response().tool_calls:
+            yield Delta("".join(self._held))
+        for delta in self.response().deltas():
+            if delta.call is not None:
+                yield delta
+
+    def response(self) -> Response:
+        """The whole answer."""
+        text = "".join(self._texts)
+        is_cut = not self.is_stopped and len(self.tokens) >= (self._sampling.max_tokens or len(self.tokens) + 1)
+        response = split_thoughts(Response(text or None, finish_reason="length" if is_cut else "stop"), self._request)
+        if not self._request.tools or self._request.tool_choice == "none" or not response.text:
+            return response
+        found, rest = find(response.text, self._request.tools)
+        if not found:
+            return response
+        calls = tuple([ToolCall.unchecked(**fields) for fields in found])
+        return Response(rest or None, calls, response.reasoning, "length" if is_cut else "tool_calls")
+
+    def _take(self, piece: str) -> Iterator[Delta]:
+        text, self._kept = self._kept + piece, ""
+        if self._sampling.stop:
+            ends = [at for each in self._sampling.stop if (at := text.find(each)) >= 0]
+            if ends:
+                self.is_stopped, text = True, text[: min(ends)]
+            else:
+                keep = max(_overlap(text, each) for each in self._sampling.stop)
+                text, self._kept = text[: len(text) - keep], text[len(text) - keep :]
+        self._texts.append(text)
+        yield from self._told(self._splitter.feed(text))
+
+    def _told(self, pieces: Sequence[tuple[Kind, str]]) -> Iterator[Delta]:
+        for kind, piece in pieces:
+            if not piece:
+                continue
+            if kind == "thought":
+                yield Delta(reasoning=piece)
+            elif self._held is not None:
+                self._held.append(piece)
+            elif self._request.tools and (found := _MAY_ANNOUNCE.search(piece)):
+                self._held = [piece[found.start() :]]
+                if found.start():
+                    yield Delta(piece[: found.start()])
+            else:
+                yield Delta(piece)
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many characters at the end of the text are a beginning of the stop sequence."""
+    return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)

@@ -1,0 +1,132 @@
+"""Models of `transformers`, which the user installs with `torch`."""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from threading import Lock
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.errors import BadRequestError, ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ferrule.models.local.backend import Mask, Sampling
+
+_log = logging.getLogger("ferrule.models")
+_PLAIN_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n{% endfor %}assistant:"
+"""For a tokenizer without a chat template, as base models have."""
+_NEEDED = (
+    "A model in this process needs torch and transformers: pip install torch transformers. ferrule does not install them, because the "
+    "right torch depends on the machine (https://pytorch.org/get-started)."
+)
+
+
+class TransformersBackend:
+    """A causal language model and its tokenizer, from a folder or the Hugging Face Hub."""
+
+    def __init__(self, source: str, *, device: str | None = None, dtype: str = "auto") -> None:
+        try:
+            torch, transformers = import_module("torch"), import_module("transformers")
+        except ImportError as error:
+            raise ConfigurationError(_NEEDED) from error
+        self._torch: Any = torch
+        self._transformers: Any = transformers
+        try:
+            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(source)
+            self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigurationError(f"The model {source!r} could not be loaded: {str(error).strip()}") from error
+        self.model.to(device or _best_device(torch)).eval()
+        self._lock = Lock()
+        self._defaults = self.model.generation_config
+        self.ends = _ends(self._defaults, self.tokenizer)
+        self.window: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        self._plain = None if self.tokenizer.chat_template else _PLAIN_TEMPLATE
+        if self._plain:
+            _log.warning("The tokenizer of %s has no chat template: its prompts are plain text.", source)
+        self.reads_tools = self._plain is None and "tools" in self.tokenizer.get_chat_template(tools=[{}])
+
+    def prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, variables: Mapping[str, Any]) -> list[int]:
+        """See `Backend`."""
+        template_error: Any = import_module("jinja2").TemplateError  # transformers needs it for templates
+        try:
+            return self.tokenizer.apply_chat_template(
+                messages,
+                tools=tools,
+                chat_template=self._plain,
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
+                **variables,
+            )
+        except template_error as error:
+            raise BadRequestError(f"the chat template refuses the conversation: {error}") from error
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """See `Backend`."""
+        return self.tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def generate(self, prompt: Sequence[int], sampling: Sampling, mask: Mask | None) -> Iterator[int]:
+        """See `Backend`. Each answer has a random generator of its own: a seed gives the same answer beside other threads, too."""
+        torch = self._torch
+        seen = torch.tensor([list(prompt)], device=self.model.device)
+        fed, cache = seen, None
+        warpers, is_greedy = self._warpers(sampling)
+        chance = torch.Generator(device=seen.device)
+        chance.seed() if sampling.seed is None else chance.manual_seed(sampling.seed)
+        tokens: list[int] = []
+        while len(tokens) < (sampling.max_tokens or 1):
+            with self._lock, torch.inference_mode():
+                found = self.model(input_ids=fed, past_key_values=cache, use_cache=True, logits_to_keep=1)
+                cache, scores = found.past_key_values, found.logits[:, -1].float()
+                scores[:, len(self.tokenizer) :] = -torch.inf  # rows that pad the matrix are no tokens
+                if mask is not None:
+                    scores = mask(tokens, scores)
+                for warp in warpers:
+                    scores = warp(seen, scores)
+                fed = scores.argmax(-1, keepdim=True) if is_greedy else torch.multinomial(scores.softmax(-1), 1, generator=chance)
+                seen = torch.cat((seen, fed), dim=-1)
+            token = int(fed)
+            if token in self.ends:
+                return
+            tokens.append(token)
+            yield token
+
+    def _warpers(self, sampling: Sampling) -> tuple[list[Any], bool]:
+        """What changes the scores before a token is drawn, in the order of transformers; and whether the best token is taken instead."""
+        own, made = self._defaults, self._transformers
+        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+        given = {name: getattr(sampling, name) for name in names}
+        is_greedy = given["temperature"] == 0
+        if given["temperature"] is None and own.do_sample is False:
+            is_greedy = all(given[name] is None for name in names[1:4])
+        values: dict[str, Any] = {name: getattr(own, name, None) if value is None else value for name, value in given.items()}
+        warpers: list[Any] = []
+        if values["repetition_penalty"] not in {None, 1.0}:
+            warpers.append(made.RepetitionPenaltyLogitsProcessor(values["repetition_penalty"]))
+        if is_greedy:
+            return warpers, True
+        if values["temperature"] not in {None, 1.0}:
+            warpers.append(made.TemperatureLogitsWarper(float(values["temperature"])))
+        if values["top_k"]:
+            warpers.append(made.TopKLogitsWarper(values["top_k"]))
+        if values["top_p"] is not None and values["top_p"] < 1:
+            warpers.append(made.TopPLogitsWarper(values["top_p"]))
+        if values["min_p"]:
+            warpers.append(made.MinPLogitsWarper(values["min_p"]))
+        return warpers, False
+
+
+def _best_device(torch: Any) -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _ends(defaults: Any, tokenizer: Any) -> frozenset[int]:
+    """The tokens that end an answer: several for models that mark the end of a turn and of a text apart."""
+    known = defaults.eos_token_id
+    found = cast("list[int | None]", known if isinstance(known, (list, tuple)) else [known])
+    return frozenset(each for each in (*found, tokenizer.eos_token_id) if each is not None)
