@@ -195,7 +195,7 @@ class Toolbox:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Toolbox):
             return NotImplemented
-        same = self.tools == other.tools and self.concurrent == other.concurrent
+        same = (self.tools, self.concurrent, self.keep_turns) == (other.tools, other.concurrent, other.keep_turns)
         return self is other or (same and list(self.shelf or ()) == list(other.shelf or ()))
 
     def __hash__(self) -> int:

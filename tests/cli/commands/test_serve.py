@@ -36,6 +36,7 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, .
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "of_mine", raising=False)
+    monkeypatch.delitem(sys.modules, "of_you", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "of_mine.py").write_text(MODULE, encoding="utf-8")
     return found
@@ -70,6 +71,23 @@ def test_two_programs_of_one_signature_are_no_clash(served: list) -> None:
     """M81."""
     assert main(["serve", "of_mine:agent", "of_mine.py:critic"]) == 0
     assert served[0][0] == ("agent", "critic")
+
+
+def test_things_of_one_name_are_served_with_the_name_of_their_file_before_it(served: list) -> None:
+    Path("of_you.py").write_text(MODULE, encoding="utf-8")
+    assert main(["serve", "of_mine.py:agent", "of_you.py:agent", "of_mine.py:critic"]) == 0
+    assert main(["serve", "of_mine:one", "of_you:one"]) == 0
+    assert [names for names, *_ in served] == [("of_mine_agent", "of_you_agent", "critic"), ("of_mine_one", "of_you_one")]
+
+
+@pytest.mark.parametrize("places", [("of_mine.py:agent", "of_mine.py:agent"), ("of_mine.py", "of_you.py")], ids=["program", "files"])
+def test_a_clash_says_what_to_do_on_the_command_line(served: list, places: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("of_you.py").write_text(MODULE, encoding="utf-8")
+    assert main(["serve", *places]) == 2
+    said = capsys.readouterr().err
+    assert "name each place once, and tools of several files as `module:name`" in said
+    assert "{" not in said
+    assert served == []
 
 
 def test_without_a_place_the_demo_is_served(served: list) -> None:

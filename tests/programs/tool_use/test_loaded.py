@@ -105,6 +105,8 @@ def test_a_stored_run_puts_back_the_same_tools_when_it_is_resumed() -> None:
 
 def test_a_toolbox_of_a_toolbox_keeps_the_number() -> None:
     assert Toolbox(box(keep_turns=3)).keep_turns == 3
+    named = [Tool(str.upper, "up")]
+    assert Toolbox(named, keep_turns=3) == Toolbox(named, keep_turns=3) != Toolbox(named, keep_turns=2)
     for wrong in (0, True, "3"):
         with pytest.raises(ferrule.ToolDefinitionError, match="keep_turns"):
             box(keep_turns=wrong)

@@ -16,7 +16,7 @@ from ferrule.cli.arguments import TOKEN_VARIABLE, find_program, load_tools, open
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.safe_text import one_line, printable
 from ferrule.cli.screen import console_on, print_json, say
-from ferrule.errors import ConfigurationError
+from ferrule.errors import ConfigurationError, DuplicateToolError
 from ferrule.models.http.loopback import is_loopback
 from ferrule.programs.module import Module
 from ferrule.tools.definition.attributes import describe_confirmation
@@ -140,8 +140,12 @@ def serve_tools(  # noqa: PLR0917  one parameter an option
     if not http and (token, token_file, no_token) != (None, None, False):
         raise ConfigurationError("A token is for HTTP: add `--http`.")
     with redirect_stdout(sys.stderr):  # what the files print while they load
-        served = [each for place in places or () for each in _tools_or_program(place)] or load_tools(())
-    app = MCPApp(served, name=name, mask_errors=mask_errors)
+        served = [each for place in places or () for each in _tools_or_program(place, _served_name(place, places or ()))] or load_tools(())
+    try:
+        app = MCPApp(served, name=name, mask_errors=mask_errors)
+    except DuplicateToolError as error:
+        found = str(error).partition(". ")[0]
+        raise DuplicateToolError(f"{found}: name each place once, and tools of several files as `module:name`.") from error
 
     def announce(address: str) -> None:
         say(f"Serving {len(app.names)} tools on {address}. Ctrl-C ends it.")
@@ -170,13 +174,22 @@ def _is_token(expected: str, given: str) -> bool:
     return compare_digest(given.encode(), expected.encode())
 
 
-def _tools_or_program(place: str) -> list[Any]:
-    """The tools of a place; or the program at `module:name` or `file.py:name`, as a tool with this name."""
+def _served_name(place: str, places: Sequence[str]) -> str:
+    """The name of what is at `module:name` or `file.py:name`; with the file's name before it if another place has the same name."""
+    where, _, name = place.rpartition(":")
+    is_alone = all(other == place or other.rpartition(":")[2] != name for other in places)
+    return name if is_alone else f"{where.removesuffix('.py').replace('.', '/').rpartition('/')[2]}_{name}"
+
+
+def _tools_or_program(place: str, served_name: str) -> list[Any]:
+    """The tools of a place; or the program or tool at `module:name` or `file.py:name`, under `served_name`."""
     from ferrule.bridges.mcp.server.tools import serve_one
 
     where, _, name = place.rpartition(":")
     if where.endswith(".py"):
-        return [serve_one(find_program(place), name)]
+        return [serve_one(find_program(place), served_name)]
     tools = load_tools([place])
     named: object = getattr(sys.modules.get(where), name, None) if where else None
-    return [serve_one(named, name)] if isinstance(named, Module) else [*tools]
+    if isinstance(named, Module):
+        return [serve_one(named, served_name)]
+    return [serve_one(tools[0], served_name)] if served_name != name and len(tools) == 1 else [*tools]
