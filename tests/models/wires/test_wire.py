@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 from contextlib import suppress
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from ferrule import Tool
 from ferrule.errors import LMError, MissingContentError
 from ferrule.models.model import as_model
 from ferrule.models.wires.wire import response_of
-from ferrule.values.conversation.exchange import Request, Response
+from ferrule.values.conversation.exchange import Declarations, Request, Response
 from ferrule.values.conversation.message import Message, Messages
 
 ARGS = '{"a": 1}'
@@ -122,3 +125,27 @@ def test_a_users_model_may_return_its_providers_answer() -> None:
 
     found = as_model(Own()).complete(Request(Messages([Message("user", "q")])))
     assert [call.name for call in found.tool_calls] == ["add"]
+
+
+DECLARED: dict[str, Any] = {
+    "without properties": {"type": "object"},
+    "of any integers": {"type": "object", "additionalProperties": {"type": "integer"}},
+    "a reference": {"$ref": "#/$defs/A", "$defs": {"A": {"type": "object"}}},
+}
+TOLD = {
+    "openai_chat": lambda body: body["tools"][0]["function"]["parameters"],
+    "openai_responses": lambda body: body["tools"][0]["parameters"],
+    "anthropic": lambda body: body["tools"][0]["input_schema"],
+}
+
+
+@pytest.mark.parametrize("wire", TOLD)
+@pytest.mark.parametrize("schema", DECLARED.values(), ids=DECLARED.keys())
+def test_a_wire_adds_to_a_declaration_only_what_its_provider_demands(wire: str, schema: dict[str, Any]) -> None:
+    """OpenAI: 400 "object schema missing properties"; Anthropic: `input_schema.type` is required."""
+    made = Tool("t", "d", lambda **given: given, schema)
+    demanded = {"type": "object"} if wire == "anthropic" else {"type": "object", "properties": {}}
+    request = Request(Messages([Message("user", "hi")]), Declarations([made.declaration]))
+    body = json.loads(import_module(f"ferrule.models.wires.{wire}.codec").render(request, model="m", settings={}))
+    assert TOLD[wire](body) == {**demanded, **schema}
+    assert made.declaration["function"]["parameters"] == schema

@@ -215,7 +215,7 @@ def test_a_whole_schema_is_kept_as_it_is():
     assert made(p=["a"], q="3") == {"p": ["a"], "q": 3}
     with pytest.raises(ToolArgumentsError, match="r: there is no such argument"):
         made(p=[], r=1)
-    assert Tool(free, schema={}).parameters == {"type": "object", "properties": {}}
+    assert Tool(free, schema={}).parameters == {}
 
 
 def test_a_whole_schema_open_to_more_takes_more():
@@ -333,6 +333,8 @@ GIVEN: list[dict[str, Any]] = [
         "required": ["b"],
         "properties": {"b": {"pattern": "^a"}, "a": {"nullable": True}},
     },
+    {"type": "object"},
+    {"additionalProperties": {"type": "integer"}, "type": "object"},
     {"description": "d", "additionalProperties": True, "type": "object", "properties": {}, "definitions": {}, "examples": [{}]},
     {"properties": {"": {"type": "integer"}}, "$comment": "c", "type": "object", "minProperties": 0, "allOf": [{"required": []}]},
 ]
@@ -347,7 +349,7 @@ def test_a_declaration_goes_out_as_it_was_given(made: Callable[[Any], Tool], sch
 def test_a_schema_that_names_its_arguments_by_patterns_takes_them():
     schema = {"type": "object", "patternProperties": {"^x-": {"type": "integer"}}, "additionalProperties": False}
     made = Tool(_free, name="t", schema=schema)
-    assert made.parameters == {**schema, "properties": {}}
+    assert made.parameters == schema
     assert made(**{"x-a": 1}) == {"x-a": 1}
     with pytest.raises(ToolArgumentsError, match="x-a: expected an integer"):
         made(**{"x-a": "many"})
@@ -375,7 +377,7 @@ def test_an_argument_may_have_an_empty_name():
 def test_a_schema_that_is_a_reference_goes_out_as_one_and_is_followed(more: dict[str, Any]):
     schema = {**more, "$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}
     made = Tool(_free, name="t", schema=schema)
-    assert made.parameters == {**schema, "type": "object", "properties": {}}
+    assert made.parameters == schema
     assert made(a=1) == {"a": 1}
     with pytest.raises(ToolArgumentsError, match=r'a: is missing(.|\n)*Expected: \{"a": integer\}'):
         made(b=1)

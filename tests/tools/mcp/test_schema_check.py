@@ -3,7 +3,7 @@ import socket
 import pytest
 
 from ferrule.errors import ToolArgumentsError
-from ferrule.tools.mcp.schema_check import MCPChecker, SchemaCheck, _shown_schema
+from ferrule.tools.mcp.schema_check import MCPChecker, SchemaCheck
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
@@ -200,5 +200,8 @@ def test_a_schema_that_only_refers_to_itself_is_left_to_the_server():
 def test_characters_that_nobody_sees_are_not_shown_to_the_model():
     """M64: in what is shown; the schema that is checked against is the original."""
     schema = {"type": "object", "properties": {"x": {"type": "string", "description": "a\u200bb\U000e0041", "const": "k\u200b"}}}
-    assert _shown_schema(schema) == {"type": "object", "properties": {"x": {"type": "string", "description": "ab", "const": "k\u200b"}}}
+    assert MCPChecker("t", schema, lenient=True).parameters.schema == {
+        "type": "object",
+        "properties": {"x": {"type": "string", "description": "ab", "const": "k\u200b"}},
+    }
     assert schema["properties"]["x"]["description"] == "a\u200bb\U000e0041"

@@ -87,6 +87,14 @@ def refuse_settings(names: Iterable[str]) -> None:
     raise ConfigurationError(f"{found}: the request says it, and no setting may. To force a field of the body, use `extra={{...}}`.")
 
 
+def openai_function(function: Json) -> Json:
+    """A function whose parameters have `type` and `properties`. Without them, OpenAI answers 400: "object schema missing properties"."""
+    given = function.get("parameters")
+    if not isinstance(given, dict) or {"type", "properties"} <= given.keys():
+        return function
+    return {**function, "parameters": {"type": "object", "properties": {}, **given}}
+
+
 def placeholder(part: Part, wire: str, place: str) -> str:
     """The text in place of a part that `wire` cannot carry in `place`, such as "tool results"; logs it once."""
     kind = type(part).__name__.lower()

@@ -134,15 +134,19 @@ class Checker:
 
     def _takes_items(self, name: str) -> bool:
         schema = self.parameters.schema
-        properties: Any = schema.get("properties", {})
-        found = admitted_types(properties.get(name, schema.get("additionalProperties")), schema)
+        found = admitted_types(self._properties.get(name, schema.get("additionalProperties")), schema)
         return found is not None and "array" in found
+
+    @property
+    def _properties(self) -> dict[str, Any]:
+        return self.parameters.schema.get("properties", {})
 
     @cached_property
     def _is_scalar(self) -> bool:
         """Whether no argument is a list or an object."""
         schema = self.parameters.schema
-        return all((found := admitted_types(each, schema)) is not None and found <= _SCALAR_KINDS for each in schema["properties"].values())
+        kinds = [admitted_types(each, schema) for each in self._properties.values()]
+        return all(found is not None and found <= _SCALAR_KINDS for found in kinds)
 
     # -- with repairs -----------------------------------------------------------------------------------------
 
@@ -176,7 +180,7 @@ class Checker:
         schema = self.parameters.schema
         is_closed = not self.parameters.open or (schema.get("additionalProperties") is False and "patternProperties" not in schema)
         if is_closed:
-            known = self._names.keys() | schema["properties"].keys()
+            known = self._names.keys() | self._properties.keys()
             unknown = [name for name in args if name not in known]
             if len(unknown) > _MOST_ARGUMENTS:
                 raise self._error(unknown_arguments(unknown, known))
@@ -313,7 +317,7 @@ class Checker:
         given: dict[str, Any] = {}
         for name, value in args.items():
             own = self._names.get(name, name)
-            key = name if name in schema["properties"] else self._schema_names.get(own, name)
+            key = name if name in self._properties else self._schema_names.get(own, name)
             taken = shown.get(own, shown.get(name))
             is_default = own in self._defaults and self._defaults[own] is not PydanticUndefined and taken == json_view(self._defaults[own])
             if not is_default or key in required:
@@ -323,7 +327,7 @@ class Checker:
     @cached_property
     def _schema_names(self) -> dict[str, str]:
         """The name in the schema, which may be an alias, of each parameter."""
-        return {own: name for name, own in self._names.items() if name in self.parameters.schema["properties"]}
+        return {own: name for name, own in self._names.items() if name in self._properties}
 
     def _schema_problems(self, payload: dict[str, Any]) -> list[Problem]:
         if self._validator.is_valid(payload):

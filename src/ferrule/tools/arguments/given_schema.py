@@ -45,7 +45,9 @@ def check_by_schema(
         misfits = {_name_in(path, payload) for path, _ in problems}
         others = {name: _as_json(given[name]) for name in (misfits if None not in misfits else payload) if name is not None}
         # A value of another type was coerced (a text for a number, for example): the schema is asked about the result.
-        payload |= {name: value for name, value in others.items() if _is_admitted(value, schema["properties"].get(name, True), schema)}
+        payload |= {
+            name: value for name, value in others.items() if _is_admitted(value, schema.get("properties", {}).get(name, True), schema)
+        }
         problems = broken(payload)
     return [(path, _silent(path, schema) if _name_in(path, payload) in secret else text) for path, text in problems]
 
@@ -62,7 +64,7 @@ def _is_admitted(value: Any, node: Any, root: Schema) -> bool:
 
 def _silent(path: str, schema: Schema) -> str:
     """The text for a problem of a secret, without the secret."""
-    node: Any = schema["properties"].get(path)
+    node: Any = schema.get("properties", {}).get(path)
     return f"expected {describe_expected(node, schema)}" if is_object(node) else "does not fit the schema"
 
 

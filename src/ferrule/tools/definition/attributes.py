@@ -142,7 +142,7 @@ def late_attribute(name: str, given: ToolDefinition, found: FunctionSpec, parame
     if name == "deps_type":
         return deps_type(given.func, found.context_hint)
     if name == "args":
-        return copy.deepcopy(parameters().schema["properties"])
+        return copy.deepcopy(parameters().schema.get("properties", {}))
     if name == "arg_types":
         return {each.name: type_of(each) for each in found.parameters}
     if name == "arg_desc":

@@ -115,7 +115,7 @@ def _escape(character: str) -> str:
 def check_no_intention_argument(tools: Iterable[ToolSpec]) -> None:
     """Raise `ToolDefinitionError` for a tool that has an argument of that name: the two could not be told apart."""
     for tool in tools:
-        if INTENTION in tool.declaration["function"]["parameters"]["properties"]:
+        if INTENTION in tool.declaration["function"]["parameters"].get("properties", ()):
             msg = (
                 f"`{tool.name}` has an argument `{INTENTION}` of its own, and the agent asks for the intention of every call. "
                 f"Rename the argument, or make the agent with `intention=False`."

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ferrule.tools.definition.constructor import ToolDefinition
 
 
-_FORM: Schema = {"type": "object", "properties": {}}
 _ITERATORS: tuple[Any, ...] = (abc.Iterator, abc.Generator)
 _NO_VALIDATORS = frozenset({"metadata", "default", "serialization", "expected"})
 _NO_TYPES_INSIDE: tuple[Any, ...] = (typing.Literal, cast("Any", abc).Callable)
@@ -81,12 +80,13 @@ def build_parameters(tool: str, found: FunctionSpec, given: ToolDefinition) -> P
             if isinstance(choice, str):
                 names[choice] = each.name
     if given.schema is not None:
-        # A schema of all arguments is shown and checked unchanged, but for what providers require. No empty `required`: draft 4 forbids it.
-        schema = copy.deepcopy({**given.schema, **{key: each for key, each in _FORM.items() if key not in given.schema}})
-        _describe(schema["properties"], {name: text for name, text in given.arg_desc.items() if name in schema["properties"]})
-        offered = {names.get(name, name) for name in schema["properties"]}
+        # A schema of all arguments is shown and checked unchanged. What a provider requires beyond it, its wire adds.
+        schema = copy.deepcopy(dict(given.schema))
+        properties: Schema = schema.get("properties", {})
+        _describe(properties, {name: text for name, text in given.arg_desc.items() if name in properties})
+        offered = {names.get(name, name) for name in properties}
         names = {name: own for name, own in names.items() if own in offered or name in offered or names_elsewhere(schema)}
-        names |= {name: names.get(name, name) for name in schema["properties"]}
+        names |= {name: names.get(name, name) for name in properties}
         is_open = found.extra is not None and (schema.get("additionalProperties", True) is not False or names_elsewhere(schema))
         return Parameters(schema, adapter, extra, by_hand=True, names=names, open=is_open, inside=inside)
     schema = _plain_schema(plain, docs) if plain else _schema(tool, annotations, made, found.extra, extra)

@@ -49,7 +49,7 @@ class MCPChecker(Checker):
 
     def __init__(self, tool: str, schema: Schema, *, lenient: bool) -> None:
         super().__init__(
-            tool, FunctionSpec(tool, "", (), extra=Any), Parameters(_shown_schema(schema), None, None, by_hand=True, names={}, open=True)
+            tool, FunctionSpec(tool, "", (), extra=Any), Parameters(scrub_schema(schema), None, None, by_hand=True, names={}, open=True)
         )
         self._original = schema
         self._lenient = lenient
@@ -77,9 +77,3 @@ class MCPChecker(Checker):
             return Validator(self._original, lenient=True)
         except ValueError as error:
             raise ToolDefinitionError(f"The schema of `{self.tool}` cannot be used: {error}.") from error
-
-
-def _shown_schema(schema: Schema) -> Schema:
-    """The schema for a model: with `properties`, which providers require, and without invisible characters."""
-    shown = scrub_schema(schema)
-    return shown if "properties" in shown else {**shown, "properties": {}}

@@ -14,7 +14,7 @@ from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Declarations, Request, Shape
 from ferrule.values.conversation.message import Message, Messages
 
-TOOL = {"type": "function", "function": {"name": "add", "description": "", "parameters": {"type": "object"}}}
+TOOL = {"type": "function", "function": {"name": "add", "description": "", "parameters": {"type": "object", "properties": {}}}}
 PARTS = (
     Text(text="see"),
     Image(url="https://example.com/a.png"),

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import MissingContentError, RefusalError, shown
 from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.payload import Json, count_of, decode, list_of, mapping, no_answer, refuse_settings, text_of
+from ferrule.models.wires.payload import Json, count_of, decode, list_of, mapping, no_answer, openai_function, refuse_settings, text_of
 from ferrule.values.calls.call import CallFault, ToolCall, call_at
-from ferrule.values.conversation.exchange import Request, Response, Shape, Usage
+from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
 from ferrule.values.conversation.message import Message, openai_content, safe_id, sent_message
 from ferrule.values.encoding.encode import json_bytes, json_text
 from ferrule.values.record import replace
@@ -30,9 +30,13 @@ _PLAIN = Dialect()
 def render(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool = False, dialect: Dialect = _PLAIN) -> bytes:
     """The body of a request. Settings of the request override `settings`, those of the model; None leaves one out."""
     head = json_bytes(_head(request, model, {**settings, **request.settings}, stream, dialect))
-    tools = b',"tools":' + request.tools.json if request.tools else b""
+    tools = b',"tools":' + request.tools.kept(WIRE, lambda: _tools(request.tools)) if request.tools else b""
     messages = b",".join(_conversation(request.messages, dialect))
     return head[:-1] + tools + b',"messages":[' + messages + b"]}"
+
+
+def _tools(declarations: Declarations) -> bytes:
+    return json_bytes([{**each, "function": openai_function(each["function"])} for each in declarations])
 
 
 def _head(request: Request, model: str, settings: Json, stream: bool, dialect: Dialect) -> Json:

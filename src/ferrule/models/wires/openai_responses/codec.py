@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import LMError, MissingContentError, RefusalError
 from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.payload import Json, count_of, decode, list_of, mapping, no_answer, placeholder, refuse_settings, text_of
+from ferrule.models.wires.payload import (
+    Json,
+    count_of,
+    decode,
+    list_of,
+    mapping,
+    no_answer,
+    openai_function,
+    placeholder,
+    refuse_settings,
+    text_of,
+)
 from ferrule.values.calls.call import call_at
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
 from ferrule.values.conversation.message import safe_id, safe_name
@@ -121,7 +132,7 @@ def _format(shape: Shape) -> Json:
 @lru_cache(maxsize=64)
 def _tools(declarations: Declarations) -> bytes:
     # Without `strict` a schema is made strict there: every optional argument would become a required one (guide "Function calling").
-    return json_bytes([{"type": "function", "strict": False, **declaration["function"]} for declaration in declarations])
+    return json_bytes([{"type": "function", "strict": False, **openai_function(declaration["function"])} for declaration in declarations])
 
 
 # -- messages ---------------------------------------------------------------------------------------------------
