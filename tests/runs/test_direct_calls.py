@@ -9,20 +9,27 @@ import pytest
 from agent_script import fields, native_step
 
 from ferrule import (
+    AdapterParseError,
     AsyncToolError,
     BadRequestError,
     CallFinished,
     CallStarted,
     ChainOfThought,
+    ChatAdapter,
+    Formatted,
+    JSONAdapter,
     ModelAnswered,
     ModelCalled,
     Module,
+    ParseFinished,
+    ParseStarted,
     Predict,
     Prediction,
     ReAct,
     RunFinished,
     RunStarted,
     ScriptedLM,
+    Signature,
     Tool,
     ToolArgumentsError,
     ToolCalls,
@@ -113,6 +120,89 @@ def test_no_two_direct_calls_have_one_id() -> None:
     seen = told(lambda: [Tool(add)(1), Tool(add)(1)])
     assert len({each.span_id for each in seen}) == 2
     assert [seen[k].span_id == seen[k + 1].span_id for k in (0, 2)] == [True, True]
+
+
+# -- adapters --------------------------------------------------------------------------------------------------------------
+
+ASKED = Signature("question -> answer")
+ANSWER = "[[ ## answer ## ]]\nRome"
+
+
+class Loud(ChatAdapter):
+    """Overrides both, and calls what it overrides."""
+
+    def format(self, signature: Any, demos: Any, inputs: Any) -> Any:
+        return super().format(signature, demos, inputs)
+
+    def parse(self, signature: Any, completion: str) -> Any:
+        return super().parse(signature, completion)
+
+
+@pytest.mark.parametrize("adapter", [ChatAdapter(), Loud()], ids=["as it is", "overridden"])
+def test_a_direct_call_of_an_adapter_is_told(adapter: Any) -> None:
+    [formatted] = told(lambda: adapter.format(ASKED, [], {"question": "x"}))
+    assert isinstance(formatted, Formatted)
+    assert (formatted.adapter, formatted.messages, formatted.tools, formatted.attempt) == (type(adapter).__name__, 2, 0, 1)
+    begun, ended = told(lambda: adapter.parse(ASKED, ANSWER))
+    assert (type(begun), type(ended)) == (ParseStarted, ParseFinished)
+    assert (ended.adapter, ended.outputs, ended.error) == (type(adapter).__name__, ("answer",), None)
+    assert begun.span_id == ended.span_id == begun.run_id != formatted.span_id
+    assert begun.parent_span_id == formatted.parent_span_id == ""
+
+
+def test_an_error_of_an_adapter_that_is_called_directly_is_told_and_raised() -> None:
+    def act() -> None:
+        with pytest.raises(AdapterParseError):
+            JSONAdapter().parse(ASKED, "no")
+
+    _, ended = told(act)
+    assert isinstance(ended.error, AdapterParseError)
+    assert ended.outputs == ()
+
+
+def test_hooks_are_told_of_direct_calls_of_adapters() -> None:
+    seen: list[Any] = []
+
+    class Hooks:
+        def on_adapter_format_end(self, call_id: str, outputs: Any, exception: Any) -> None:
+            seen.append(outputs)
+
+        def on_adapter_parse_end(self, call_id: str, outputs: Any, exception: Any) -> None:
+            seen.append(outputs["outputs"])
+
+    with context(callbacks=[Hooks()]):
+        ChatAdapter().format(ASKED, [], {"question": "x"})
+        ChatAdapter().parse(ASKED, ANSWER)
+    assert seen == [{"messages": 2, "tools": 0}, ("answer",)]
+
+
+@pytest.mark.parametrize("adapter", [ChatAdapter(), Loud()], ids=["as it is", "overridden"])
+def test_a_run_tells_once_what_its_adapter_does(adapter: Any) -> None:
+    seen = told(lambda: Predict(ASKED)(question="x"), lm=ScriptedLM([ANSWER]), adapter=adapter)
+    kinds = [type(each).__name__ for each in seen]
+    assert kinds == [
+        "RunStarted",
+        "Formatted",
+        "ModelCalled",
+        *kinds[3:-4],
+        "ModelAnswered",
+        "ParseStarted",
+        "ParseFinished",
+        "RunFinished",
+    ]
+    assert not {"Formatted", "ParseStarted", "ParseFinished"} & {*kinds[3:-4]}
+
+
+def test_a_direct_call_of_an_adapter_in_a_program_belongs_to_its_run() -> None:
+    class Mine(Module):
+        def forward(self) -> Any:
+            return Prediction(**ChatAdapter().parse(ASKED, ANSWER))
+
+    started, begun, ended, _ = told(lambda: Mine()())
+    assert isinstance(begun, ParseStarted)
+    assert begun.run_id == started.run_id
+    assert begun.parent_span_id == started.span_id
+    assert begun.span_id == ended.span_id != started.span_id
 
 
 # -- models ----------------------------------------------------------------------------------------------------------------

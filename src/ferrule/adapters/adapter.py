@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 from ferrule.adapters.demos import demo_messages, has_output, history_messages
+from ferrule.adapters.direct import observed
 from ferrule.adapters.overrides import adopt, compose
 from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.pieces import Pieces, native_signature, whole_of
@@ -190,6 +191,7 @@ class Adapter(Pieces):
     plain_read = read
     """`read` by the adapter's own form, where `parse` is overridden."""
 
+    @observed
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
         """Parse the text of an answer into typed outputs. Raises `AdapterParseError`."""
         return self.plain_read(signature, Response(completion))

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, isfunction
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.adapters.demos import demo_messages, has_output, history_messages
+from ferrule.adapters.direct import observed, unobserved
 from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.pieces import Pieces, keep_whole, native_signature, prompt_fields, signature_without_histories
 from ferrule.adapters.render import as_read, join_pieces
@@ -76,6 +77,9 @@ def adopt(cls: Any, base: Any) -> None:
         cls.step_message = _step_message
     if _ASSISTANT in replaced:
         cls.answer_content = _answer_content
+    for name in ("format", "parse"):
+        if isfunction(own.get(name)):
+            setattr(cls, name, observed(own[name]))
     for name, (pieces, stub) in _STUBS.items():
         if pieces <= replaced and getattr(getattr(cls, name), "__isabstractmethod__", False):
             setattr(cls, name, stub)
@@ -104,7 +108,7 @@ def _compose_opening(
     if "format" not in self.replaced:
         return compose(self, signature, demos, inputs, whole)
     keep_whole(signature, whole)
-    return Messages(_read_messages(self, "format", self.format(signature, list(demos), dict(inputs))))
+    return Messages(_read_messages(self, "format", unobserved(self, "format")(signature, list(demos), dict(inputs))))
 
 
 def compose(
@@ -228,7 +232,7 @@ def _read(self: Any, signature: type[Signature], response: Response, *, lenient:
 def _parsed(adapter: Any, signature: type[Signature], response: Response) -> dict[str, Any]:
     name, text = type(adapter).__name__, response.text or ""
     try:
-        found = adapter.parse(signature, text)
+        found = unobserved(adapter, "parse")(signature, text)
     except FerruleError:
         raise
     except ValueError as error:

@@ -11,6 +11,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ferrule.adapters.demos import demo_messages, has_output, history_messages
+from ferrule.adapters.direct import observed
 from ferrule.adapters.render import Shown, as_read, field_description, join_pieces, shown_fields, task_description
 from ferrule.errors import ToolCallError, shown
 from ferrule.values.conversation.message import openai_message
@@ -66,6 +67,7 @@ class Pieces(ABC):
 
     # -- the pieces -------------------------------------------------------------------------------------------------
 
+    @observed
     def format(self, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the messages of a question, in OpenAI's form."""
         return [openai_message(message) for message in self._opening(signature, demos, inputs)]

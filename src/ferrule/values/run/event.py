@@ -25,7 +25,8 @@ _VERSION = 1
 class Event(Changing, kw_only=True):
     """Base class of all events."""
 
-    _work = ""  # an adapter's work, which has the place of an act
+    _kind_of_work = ""
+    """Of an adapter's work in a run, which has the place of an act."""
     run_id: str = ""
     parent_id: str = ""
     """The tool call inside which this program was started; empty outside one."""
@@ -60,6 +61,10 @@ class Event(Changing, kw_only=True):
     def span_id(self) -> str:
         """Of what the event is about: a program, a model call, a tool call, an adapter's work. Unique, and equal at its start and end."""
         return f"{self.root_id}/{self.path}{self._work}".rstrip("/")
+
+    @property
+    def _work(self) -> str:
+        return self._kind_of_work if getattr(self, "request_id", "") else ""  # a direct call of an adapter has a place of its own
 
     @property
     def parent_span_id(self) -> str:
@@ -122,9 +127,9 @@ class ModelCalled(Event):
 class Formatted(Event):
     """A request was rendered and goes out next. Holds counts only, no prompts or values."""
 
-    _work = "/format"
+    _kind_of_work = "/format"
     request_id: str
-    """The digest of `ModelCalled.request`."""
+    """The digest of `ModelCalled.request`; empty for a direct call of `adapter.format`."""
     attempt: int
     adapter: str
     messages: int
@@ -134,8 +139,9 @@ class Formatted(Event):
 class ParseStarted(Event):
     """An adapter begins to parse an answer."""
 
-    _work = "/parse"
+    _kind_of_work = "/parse"
     request_id: str
+    """The digest of the request; empty for a direct call of `adapter.parse`."""
     attempt: int
     adapter: str
     calls: int
@@ -145,7 +151,7 @@ class ParseStarted(Event):
 class ParseFinished(Event):
     """An adapter has parsed an answer, or failed to (`error`)."""
 
-    _work = "/parse"
+    _kind_of_work = "/parse"
     request_id: str
     attempt: int
     adapter: str

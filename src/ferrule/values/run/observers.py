@@ -72,15 +72,23 @@ class Observers:
 
 @contextmanager
 def telling(
-    here: Any, callbacks: Iterable[Any], begin: Callable[[str], events.Event], end: Callable[[str, Any, BaseException | None], events.Event]
+    here: Any,
+    callbacks: Iterable[Any],
+    begin: Callable[[str], events.Event | None],
+    end: Callable[[str, Any, BaseException | None], events.Event | None],
 ) -> Generator[Callable[[V], V]]:
-    """A block that makes a direct call of a tool or a model, and passes its value on. Sends an event at its start and at its end.
+    """A block that calls a tool, a model or an adapter directly, and passes its value on. Sends an event at its start and at its end.
 
     `here` is the scope: inside a run, its observers receive the events; outside one, the `callbacks` do, and the call counts as a run.
-    `begin` and `end` make the events for the call's id. Only where `settings.is_observed()`.
+    `begin` and `end` make the events for the call's id, or return None for no event. Only where `settings.is_observed()`.
     """
     own, values = uuid4().hex, list[Any]()
-    tell = _observers(here, callbacks, own)
+    observers = _observers(here, callbacks, own)
+
+    def tell(event: events.Event | None) -> None:
+        if event is not None:
+            observers(event)
+
     tell(begin(own))
 
     def pass_on(value: V) -> V:
