@@ -68,7 +68,7 @@ NOT_AT_IMPORT = {*HEAVY, "docstring_parser", "httpx2", "json_repair", "jsonschem
 # The walls: files that may stop any exception, and why.
 WALLS = {
     "bridges/mcp/connection/callbacks.py": "what a hook raises is for our log: the SDK would send its text to the server",
-    "errors.py": "a foreign `__repr__` may raise anything, and the error it belongs to must still be told",
+    "errors/error.py": "a foreign `__repr__` may raise anything, and the error it belongs to must still be told",
     "concurrency/deadline.py": "what a task raised is handed to whoever waits for it, who raises it again",
     "concurrency/pool.py": "what work raised on another thread is handed to whoever waits for it, who raises it again",
     "tools/execution/run.py": "a tool is somebody else's code: what it raises is told to the model",
@@ -419,7 +419,7 @@ def test_there_is_exactly_one_context_variable() -> None:
 
 
 def test_folders_hand_nothing_on() -> None:
-    public = {FACE, "ferrule.testing", f"{FACADES}.dspy", f"{FACADES}.udspy"}
+    public = {FACE, "ferrule.errors", "ferrule.testing", f"{FACADES}.dspy", f"{FACADES}.udspy"}
     folders = [source for source in HOUSE if source.is_package and source.name not in public]
     beyond = ((source, node) for source in folders for node in source.tree.body[bool(ast.get_docstring(source.tree)) :])
     complain(f"{source.at(node.lineno)}: more than a docstring" for source, node in beyond)

@@ -1,0 +1,47 @@
+"""The base class of all errors, errors about what a program is made of, and `shown`, which shortens a value for a message."""
+
+from __future__ import annotations
+
+import copyreg
+import re
+from typing import Any
+
+
+def shown(value: object, limit: int = 200) -> str:
+    """`repr` of a value, shortened for a message."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  a `__repr__` may raise anything
+        text = object.__repr__(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}… ({len(text)} characters)"
+
+
+class FerruleError(Exception):
+    """The base class. `code` is a stable word for each class, as `unknown_tool`. `is_retryable`: whether a later attempt may succeed."""
+
+    code: str = "ferrule"
+    is_retryable: bool = False
+
+    def __init_subclass__(cls) -> None:
+        if "code" not in vars(cls):
+            cls.code = "_".join(re.findall("[A-Z]+(?![a-z])|[A-Z][a-z]+", cls.__name__.removesuffix("Error"))).lower()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default would call the class with the message, but many of these classes build the message from other arguments.
+        return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+
+
+class SignatureError(FerruleError, ValueError, TypeError):
+    """A signature is invalid: a malformed string, an unknown type, a repeated field."""
+
+
+class InputError(FerruleError, ValueError, TypeError):
+    """A program was called with missing, unknown or wrongly typed inputs."""
+
+
+class ConfigurationError(FerruleError, ValueError):
+    """A setting is missing, invalid, or contradicts another one."""
+
+
+class MissingKeyError(ConfigurationError):
+    """A provider's key is not set. The message names the environment variable."""

@@ -1,0 +1,52 @@
+"""Errors of models, and of those that a script answers for."""
+
+from __future__ import annotations
+
+from ferrule.errors.answer import BoundaryError
+from ferrule.errors.error import FerruleError
+
+
+class LMError(FerruleError):
+    """A model could not answer. `provider`, `status` and `request_id` are None where the provider gave none."""
+
+    def __init__(
+        self, message: str, *, provider: str | None = None, status: int | None = None, request_id: str | None = None,
+        retry_after_s: float | None = None, raw: object = None,
+    ) -> None:  # fmt: skip
+        self.provider, self.status, self.request_id, self.retry_after_s, self.raw = provider, status, request_id, retry_after_s, raw
+        where = [*([f"status {status}"] if status is not None else []), *([f"request {request_id}"] if request_id else [])]
+        super().__init__(f"{f'{provider}: ' if provider else ''}{message}{' (' + ', '.join(where) + ')' if where else ''}")
+
+
+class UnavailableError(LMError):
+    """No connection, a timeout, or a 5xx: a later attempt may succeed."""
+
+    is_retryable = True
+
+
+class RateLimitError(UnavailableError):
+    """429: too many requests. `retry_after_s` is the wait that the provider asks for, or None."""
+
+
+class AuthenticationError(LMError):
+    """401 or 403: the key is wrong or may not use this model."""
+
+
+class RefusalError(LMError):
+    """The model, or a filter of its provider, refused to answer."""
+
+
+class ContextOverflowError(LMError):
+    """The prompt is longer than the model's context window."""
+
+
+class BadRequestError(LMError):
+    """Any other 4xx, or a malformed response, such as HTML or cut JSON."""
+
+
+class MissingContentError(BadRequestError, BoundaryError):
+    """A response has no choice or no message; `raw` is the response."""
+
+
+class ScriptError(FerruleError, AssertionError):
+    """A scripted or replayed model got a request that its script lacks, or did not get all requests of the script."""
