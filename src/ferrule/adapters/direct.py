@@ -10,6 +10,7 @@ from ferrule.settings import current, is_observed, scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from ferrule.values.run.event import Event
 
@@ -22,13 +23,14 @@ def observed(method: F) -> F:
 
     @wraps(method)
     def call(self: Any, *given: Any, **named: Any) -> Any:
-        if not is_observed() or getattr(type(self), name) is not call:
+        kind: Any = self.__class__
+        if not is_observed() or getattr(kind, name) is not call:
             return method(self, *given, **named)
         from ferrule.values.run.observers import telling  # late: few direct calls are observed
 
-        kind = type(self).__name__
-        begin, end = (_nothing, _formatted(kind)) if name == "format" else (_parse_started(kind), _parse_finished(kind))
-        told: Any = telling(scope(), current().callbacks, begin, end)
+        parses = name == "parse"
+        begin, end = (_parse_started(kind), _parse_finished(kind)) if parses else (_nothing, _formatted(kind))
+        told: AbstractContextManager[Callable[[Any], Any]] = telling(scope(), current().callbacks, begin, end)
         with told as pass_on:
             return pass_on(method(self, *given, **named))
 
@@ -48,25 +50,25 @@ def _nothing(_: str) -> None:
     return None
 
 
-def _formatted(adapter: str) -> Callable[[str, Any, BaseException | None], Event | None]:
+def _formatted(adapter: type[Any]) -> Callable[[str, Any, BaseException | None], Event | None]:
     from ferrule.values.run.event import Formatted
 
     def end(_: str, messages: Any, error: BaseException | None) -> Event | None:
-        return None if error else Formatted("", 1, adapter, len(messages), 0)
+        return None if error else Formatted("", 1, adapter.__name__, len(messages), 0)
 
     return end
 
 
-def _parse_started(adapter: str) -> Callable[[str], Event]:
+def _parse_started(adapter: type[Any]) -> Callable[[str], Event]:
     from ferrule.values.run.event import ParseStarted
 
-    return lambda _: ParseStarted("", 1, adapter, 0)
+    return lambda _: ParseStarted("", 1, adapter.__name__, 0)
 
 
-def _parse_finished(adapter: str) -> Callable[[str, Any, BaseException | None], Event]:
+def _parse_finished(adapter: type[Any]) -> Callable[[str, Any, BaseException | None], Event]:
     from ferrule.values.run.event import ParseFinished
 
     def end(_: str, outputs: Any, error: BaseException | None) -> Event:
-        return ParseFinished("", 1, adapter, 0, tuple(outputs or ()), error)
+        return ParseFinished("", 1, adapter.__name__, 0, tuple(outputs or ()), error)
 
     return end
