@@ -14,7 +14,7 @@ import mcp_servers
 import pytest
 
 from ferrule import MCPServer, connect_all
-from ferrule.errors import ConfigurationError, MCPError, MCPToolError
+from ferrule.errors import ConfigurationError, MCPError
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 pytestmark = [
@@ -230,10 +230,12 @@ def test_a_secret_of_this_process_is_not_seen_by_the_child(servers, monkeypatch:
     assert "GIVEN" in seen
 
 
-def test_a_tool_that_must_be_a_task_says_so_before_it_is_sent(servers) -> None:
+def test_a_tool_that_must_be_a_task_is_called_as_one() -> None:
     """M42."""
-    with pytest.raises(MCPToolError, match="task"):
-        servers["everything"].tools["simulate-research-query"](topic="x")
+    told: list = []
+    with started("everything", "stdio", on_progress=lambda *progress: told.append(progress)) as tools:
+        assert "Research Report: rivers" in tools["simulate-research-query"](topic="rivers")
+    assert [each[0] for each in told[:1]] == ["simulate-research-query"]
 
 
 def test_progress_is_told_with_the_tool(servers) -> None:

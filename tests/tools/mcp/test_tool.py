@@ -243,14 +243,14 @@ def test_another_name_goes_out_as_the_servers_own():
     assert server.calls == [("add", {"a": 1})]
 
 
-def test_a_tool_that_must_be_a_task_says_so_and_is_not_called():
+def test_a_tool_of_a_session_that_must_be_a_task_says_so_and_is_not_called():
     """M42."""
-    server = Server()
+    server = Session()
     tool = Tool.from_mcp_tool(server, {**ENTRY, "execution": {"taskSupport": "required"}})
     assert tool.description.startswith("(It can only be called as a task")
     assert tool.mcp.description == "Adds."
     with pytest.raises(MCPToolError, match="was not called") as caught:
-        tool(a=1)
+        asyncio.run(tool.acall(a=1))
     assert (caught.value.may_have_run, server.calls) == (False, [])
 
 

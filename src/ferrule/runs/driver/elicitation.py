@@ -62,6 +62,8 @@ class Inputs:
         self._checked = checked
         self._rounds: list[_Round] = []
         self._used: set[int] = set()
+        self.task: str | None = None
+        """The id of the task that the server makes of the call, if it does: asked for its state, not called again."""
         self.wanted: _Round | None = None
         """The questions that this execution of the call returned with, if any."""
 
@@ -102,6 +104,16 @@ class Inputs:
             raise MCPProtocolError(msg, server=server, tool=original, phase="input", may_have_run=True)
         raise Suspended(self._questions(len(self._rounds) + 1, cast("_Round", self.wanted)).values())  # pyright: ignore[reportArgumentType]
 
+    async def keep_task(self, task_id: str) -> None:
+        """Journal the id of the task that the server made of the call. Runs on the loop of the connection, whatever the run's own is."""
+        self._frame.check_alive()
+        await self._frame.run.journal.aadd(Entry(self._task_slot(), "once", self._digest, {"task": task_id}))
+        self.task = task_id
+
+    def _task_slot(self) -> str:
+        # A question in the middle of a call ends it, and the next execution makes another task.
+        return f"{self._slot}?t{sum(not each.goes_on for each in self._rounds)}"
+
     # -- for the driver -----------------------------------------------------------------------------------------
 
     async def record(self) -> None:
@@ -120,6 +132,7 @@ class Inputs:
     async def replay(self) -> None:
         """Read the questions of earlier executions of the call and their decisions; raises `Suspended` with the undecided ones."""
         journal, number = self._frame.run.journal, 1
+        self._take_task()
         while journal.has(slot := f"{self._slot}?i{number}"):
             entry = journal.take(slot, "once", self._digest)
             with reading(f"The questions at {slot} of the journal"):
@@ -137,6 +150,14 @@ class Inputs:
                 raise Suspended(waiting)
             self._rounds.append(found)
             number += 1
+            if not found.goes_on:
+                self._take_task()
+
+    def _take_task(self) -> None:
+        journal, slot = self._frame.run.journal, self._task_slot()
+        entry = journal.take(slot, "once", self._digest) if journal.has(slot) else None
+        with reading(f"The task at {slot} of the journal"):
+            self.task = None if entry is None else str(entry.value["task"])
 
     async def _decision(self, slot: str, question: Question) -> Decision | None:
         run = self._frame.run

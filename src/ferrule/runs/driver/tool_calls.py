@@ -209,7 +209,8 @@ async def _run(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> To
         inputs = await open_inputs(frame, slot, digest, checked)
     journal, entry = frame.run.journal, _claim(frame, slot, digest, checked)
     if entry is not None:
-        journal.add(entry) if frame.blocks else await journal.aadd(entry)
+        if inputs is None or inputs.task is None:  # a task began in an earlier execution, and goes on
+            journal.add(entry) if frame.blocks else await journal.aadd(entry)
         _report_start(frame, slot, checked)
     result = await _perform(frame, slot, checked, inputs=inputs)
     frame.check_alive()  # in the thread of an abandoned call: its result is discarded

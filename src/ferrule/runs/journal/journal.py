@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _ACT = re.compile(r"([0-9]+)[^/0-9]?[^/]*")
-_ASKED = re.compile(r"(.*)\?i[0-9]+", re.DOTALL)
+_PAUSED = re.compile(r"(.*)\?[it][0-9]+", re.DOTALL)
 EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", "once", "migrated"]
 
 
@@ -135,8 +135,8 @@ class Journal:
                 self._unread[entry.slot] = entry
                 if self.kept and entry.kind == "result":
                     self.take_kept(entry.digest)  # an earlier execution has taken it
-                if entry.kind == "once" and (asked := _ASKED.fullmatch(entry.slot)) is not None:
-                    self._paused.add(asked[1])
+                if entry.kind == "once" and (paused := _PAUSED.fullmatch(entry.slot)) is not None:
+                    self._paused.add(paused[1])
         done = {entry.slot for entry in self._unread.values() if entry.kind == "result"}
         # A program called as a tool is not replayed once its call has a result.
         self._unread = {slot: entry for slot, entry in self._unread.items() if not _below_any(slot, done)}
@@ -146,7 +146,7 @@ class Journal:
         return slot in self._begun
 
     def is_paused(self, slot: str) -> bool:
-        """Whether the call at a slot stopped with a question to a person (`elicitation.py`), not in a crash."""
+        """Whether the call at a slot can go on: it stopped with a question to a person, or is a task of a server (`elicitation.py`)."""
         return slot in self._paused
 
     def take_begun(self, slot: str, name: str) -> tuple[Entry, ...]:

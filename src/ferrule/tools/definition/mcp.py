@@ -46,7 +46,7 @@ class MCPDefinition(Record):
 
     @property
     def needs_task(self) -> bool:
-        """Whether it can only be called as a task, which the SDK does not support."""
+        """Whether it can only be called as a task."""
         return (self.execution or {}).get("taskSupport") == "required"
 
     def as_json(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ OnInput = Callable[["RemoteCall", dict[str, Any], Mapping[str, Any]], "Awaitable
 Prefix = Literal["auto"] | bool
 _DIGEST = 8
 _OTHER = re.compile(r"[^A-Za-z0-9_-]+")
-_NO_TASKS = "It can only be called as a task, which MCP clients on this SDK cannot do."
+_NO_TASKS = "It can only be called as a task, which sessions of the SDK cannot do."
 
 
 class Caller(Protocol):
@@ -91,10 +91,15 @@ class RemoteCall(Record):
         """Whether sync code may call: the caller has both `call` and `acall`, like an `MCPServer`."""
         return all(callable(getattr(self.caller, each, None)) for each in ("call", "acall"))
 
+    @property
+    def lacks_tasks(self) -> bool:
+        """Whether the tool must be called as a task, and the caller is a session of the SDK, which cannot."""
+        return self.definition.needs_task and not self.runs_anywhere
+
     async def __call__(self, /, **arguments: Any) -> ToolResult:
         """Call the tool. Raises an `MCPError` if there is no result."""
         own = self.definition.name
-        if self.definition.needs_task:
+        if self.lacks_tasks:
             raise MCPToolError(f"`{own}` was not called. {_NO_TASKS}", server=self.server, tool=own, phase="call", may_have_run=False)
         if self.home is not None:
             self._refuse_other_loops()
@@ -158,7 +163,7 @@ def mcp_tool_options(
     return {
         "func": function,
         "name": own,
-        "description": f"({_NO_TASKS}) {described}".rstrip() if definition.needs_task else described,
+        "description": f"({_NO_TASKS}) {described}".rstrip() if function is not None and function.lacks_tasks else described,
         "mcp_server": known,
         "require_confirmation": asks,
         "effect": effect_of(definition, trust=rules.trust),

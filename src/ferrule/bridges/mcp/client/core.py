@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import settings
 from ferrule.bridges.mcp.client.catalog import Catalog
 from ferrule.bridges.mcp.client.listing import Guard
 from ferrule.bridges.mcp.client.recording import RecordingLink, ReplayLink
+from ferrule.bridges.mcp.client.tasks import TASK_STATE, TaskCall, task_in, task_wish
 from ferrule.bridges.mcp.connection.callbacks import Hooks
 from ferrule.bridges.mcp.connection.channel import Endpoint
 from ferrule.bridges.mcp.connection.reconnect import Link
@@ -23,6 +25,7 @@ from ferrule.bridges.mcp.errors import Attempt, timeout_error
 from ferrule.bridges.mcp.transport.http import refuse_plain_http
 from ferrule.errors import MCPError, MCPProtocolError, MCPToolError, UnknownToolError
 from ferrule.tools.definition.mcp import MCPDefinition
+from ferrule.values.record import Changing, replace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -38,6 +41,23 @@ _READ_ONLY, _IDEMPOTENT = "readOnlyHint", "idempotentHint"
 _ELICIT = "elicitation/create"
 _ELICITATION: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 _STATE_WAIT_S = 0.05
+
+
+class _Call(Changing, kw_only=True):
+    """One call of a tool, with all its requests."""
+
+    name: str
+    arguments: dict[str, Any]
+    known: MCPDefinition | None
+    timeout_s: float | None
+    meta: Mapping[str, Any] | None
+    inputs: Any
+    """Takes questions for the run that makes the call, and None outside a run."""
+    record: Any
+    """Journals the task for that run."""
+    task: TaskCall | None = None
+    is_left: bool = False
+    """Whether the task goes on without this execution of the call."""
 
 
 class Core:
@@ -111,17 +131,25 @@ class Core:
         known = await self._allowed(name)
         if self.options.lock is not None or self.guard.expected is not None:
             known = await self._unchanged(name, known)
-        inputs = self.asking.inputs()
+        inputs, record = self.asking.inputs(), getattr(settings.scope().call, "inputs", None)
         if inputs is not None and answers is None:
             answers, state = inputs.continuation()
-        params: dict[str, Any] = {"name": name, "arguments": dict(arguments or {})}
+        made = _Call(name=name, arguments=dict(arguments or {}), known=known, timeout_s=timeout_s, meta=meta, inputs=inputs, record=record)
+        begun = getattr(record, "task", None) or (state.removeprefix(TASK_STATE) if state and state.startswith(TASK_STATE) else None)
+        made.task = self._task_call(made, {"taskId": begun}) if begun else None
+        try:
+            return await self._rounds(made, answers, state)
+        finally:
+            if made.task is not None and not made.is_left:
+                made.task.cancel()
+
+    async def _rounds(self, made: _Call, answers: Mapping[str, Any] | None, state: str | None) -> dict[str, Any]:
+        """Make the call, again with answers while it comes back with questions."""
+        inputs = made.inputs
         ends = time.monotonic() + (self.options.total_timeout_s or float("inf"))
         for _ in range(_MOST_ROUNDS + 1):
-            body = {**params, **({"inputResponses": dict(answers)} if answers else {}), **({"requestState": state} if state else {})}
-            handshake = (await self.link.connected_for("call", name)).handshake
             try:
-                async with self.asking.turn(inputs, handshake):
-                    result = await self._call_once(name, body, known, timeout_s, self.asking.meta(inputs, handshake, meta))
+                result = await self._attempt(made, answers, state)
             except MCPError:
                 if inputs is None or inputs.wanted is None:  # otherwise the tool failed because of the `cancel`
                     raise
@@ -131,16 +159,41 @@ class Core:
             if result.get("resultType") != "input_required":
                 return result
             found, rest = await self.asking.answer(result)
+            made.is_left = bool(rest)
             if rest and inputs is not None and None not in rest.values():
                 inputs.want(rest, state=result.get("requestState"), answered=found, expires_s=self.options.input_expires_s)
                 inputs.wait()
             if rest:
                 return result
             if time.monotonic() > ends:
-                raise timeout_error(Attempt(server=self.spec.name, phase="input", tool=name), self.options.total_timeout_s or 0)
+                raise timeout_error(Attempt(server=self.spec.name, phase="input", tool=made.name), self.options.total_timeout_s or 0)
             answers, state = found, result.get("requestState")
-        msg = f"`{name}` of MCP server `{self.spec.name}` came back with questions {_MOST_ROUNDS} times."
-        raise MCPProtocolError(msg, server=self.spec.name, tool=name, phase="call", may_have_run=True)
+        msg = f"`{made.name}` of MCP server `{self.spec.name}` came back with questions {_MOST_ROUNDS} times."
+        raise MCPProtocolError(msg, server=self.spec.name, tool=made.name, phase="call", may_have_run=True)
+
+    async def _attempt(self, made: _Call, answers: Mapping[str, Any] | None, state: str | None) -> dict[str, Any]:
+        """The result of one request, or of the task that the server made of it."""
+        handshake = (await self.link.connected_for("call", made.name)).handshake
+        if made.task is None:
+            body: dict[str, Any] = {"name": made.name, "arguments": made.arguments}
+            body |= {**({"inputResponses": dict(answers)} if answers else {}), **({"requestState": state} if state else {})}
+            if made.known is not None and made.known.needs_task:
+                body |= task_wish(handshake, self.options.total_timeout_s)
+            async with self.asking.turn(made.inputs, handshake):
+                result = await self._call_once(made, body, self.asking.meta(made.inputs, handshake, made.meta))
+            is_task = result.get("resultType") == "task" or "task" in body
+            if not is_task or (task := task_in(result, Attempt(server=self.spec.name, phase="call", tool=made.name))) is None:
+                return result
+            made.task = self._task_call(made, task)
+            if made.record is not None:
+                await made.record.keep_task(made.task.id)
+        return await made.task.outcome(answers, handshake)
+
+    def _task_call(self, made: _Call, task: Mapping[str, Any]) -> TaskCall:
+        attempt = Attempt(server=self.spec.name, phase="call", tool=made.name)
+        options = self.options if made.timeout_s is None else replace(self.options, timeout_s=made.timeout_s, tool_timeouts_s={})
+        turn = partial(self.asking.turn, made.inputs)
+        return TaskCall(task, attempt, self.link.request, options, turn, progress=self._progress(made.name))
 
     def _refuse_blocked(self, name: str) -> None:
         why = self.guard.blocked.get(name)
@@ -170,10 +223,9 @@ class Core:
             raise MCPToolError(msg, server=self.spec.name, tool=name, phase="pins", may_have_run=False)
         return now
 
-    async def _call_once(
-        self, name: str, params: dict[str, Any], known: MCPDefinition | None, timeout_s: float | None, meta: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
-        within = timeout_s if timeout_s is not None else self.options.timeout_for(name)
+    async def _call_once(self, made: _Call, params: dict[str, Any], meta: Mapping[str, Any] | None) -> dict[str, Any]:
+        name, known = made.name, made.known
+        within = made.timeout_s if made.timeout_s is not None else self.options.timeout_for(name)
         total_s = self.options.total_timeout_s
         keywords: dict[str, Any] = {
             "phase": "call", "timeout_s": within if total_s is None else min(within, total_s), "total_s": total_s, "tool": name,

@@ -28,7 +28,12 @@ UNSUPPORTED_VERSION = -32022
 _CONNECTION_CLOSED = -32000
 _REJECTED = (401, 403, 429)
 _SERVER_ERROR = 500
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED_BY = {
+    "tools/call": "name", "prompts/get": "name", "resources/read": "uri",
+    "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId",
+}  # fmt: skip
+TASKS = "io.modelcontextprotocol/tasks"
+"""The extension by which a server may answer a call with a task."""
 
 
 class KnownEra(Changing):
@@ -122,12 +127,15 @@ async def negotiate(
         await _speak(session, known.mode, remote)
     known.is_legacy = session.discover_result is None
     known.discovered = session.discover_result
+    capabilities: dict[str, Any] = wire_form(session.server_capabilities) if session.server_capabilities is not None else {}
+    if session.discover_result is not None and TASKS in capabilities.get("extensions", {}):
+        client_capabilities = {**client_capabilities, "extensions": {TASKS: {}}}
     found = Handshake(
         version=session.protocol_version,
         is_modern=session.discover_result is not None,
         server=wire_form(session.server_info) if session.server_info is not None else {},
         instructions=session.instructions,
-        capabilities=wire_form(session.server_capabilities) if session.server_capabilities is not None else {},
+        capabilities=capabilities,
         client_capabilities=client_capabilities,
         log_level=log_level,
     )
