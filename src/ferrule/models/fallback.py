@@ -121,5 +121,5 @@ def _named(lm: Model, item: Any) -> Any:
 def _shared(each: list[Capabilities]) -> Capabilities:
     """What all of the models can do."""
     sizes = [one.context_tokens for one in each if one.context_tokens is not None]
-    names = ("native_tools", "parallel_tools", "json_schema", "streaming", "images", "audio", "json_object")
+    names = ("native_tools", "parallel_tools", "json_schema", "streaming", "images", "audio", "json_object", "constrained_calls")
     return Capabilities(**{name: all(getattr(one, name) for one in each) for name in names}, context_tokens=min(sizes, default=None))

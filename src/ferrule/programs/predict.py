@@ -12,7 +12,7 @@ from ferrule.errors import (
     SignatureError,
     ToolRetry,
 )
-from ferrule.programs.asking.ask import ask_model, check_positive, list_demos, make_asker, split_inputs, validated
+from ferrule.programs.asking.ask import as_native, ask_model, check_positive, choose_calls, list_demos, make_asker, split_inputs, validated
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
 from ferrule.programs.module import Module
 from ferrule.programs.with_tools import ask_in_turns, ask_once
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ferrule.adapters.adapter import Adapter
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import ToolServer
-    from ferrule.values.conversation.exchange import Response
+    from ferrule.values.conversation.exchange import Calls, Response
     from ferrule.values.conversation.message import Messages
     from ferrule.values.run.act import Flow
 
@@ -38,6 +38,7 @@ _REASONING = "What leads to the answer, step by step."
 OPTIONS = (
     *(
         "auto_execute_tools",
+        "calls",
         "compact",
         "config",
         "demos",
@@ -58,12 +59,12 @@ class Predict(Module[S, D, P]):
     """Ask a model for the outputs of a signature. With tools, the model may call them first, for at most `max_turns` turns.
 
     With `auto_execute_tools=False`, the first calls are returned unexecuted in `prediction.tool_calls`; outputs that the answer lacks are
-    None. `native` chooses between native calls and calls in text; None leaves it to the model's capabilities. Other keywords are sampling
+    None. `calls` is how tools are called: `"native"`, `"prompted"` or `"constrained"`, as for `ReAct`. Other keywords are sampling
     settings (`temperature=0`). A call takes `lm=`, `config=`, `demos=` and `max_turns=` besides the inputs, unless an input has that name;
     `config` also holds `tool_choice` and `parallel_tool_calls`. `n=3` asks for three answers (`prediction.completions`); not with tools.
 
     Inputs of the type `Tool` or `list[Tool]` declare tools too, after the program's own. With an output of the type `ToolCalls` the model
-    is asked once, and its calls are that output; they are not run. `native=None` then leaves the choice to the adapter first. See
+    is asked once, and its calls are that output; they are not run. `calls=None` then leaves the choice to the adapter first. See
     docs/tool-calls.md.
 
     Raises:
@@ -87,13 +88,14 @@ class Predict(Module[S, D, P]):
         max_turns: int = 10,
         demos: Sequence[Any] | None = None,
         native: bool | None = None,
+        calls: Calls | None = None,
         **config: Any,
     ) -> None:
         self.signature = as_signature(signature)
         self.auto_execute_tools = auto_execute_tools
         self.max_turns = check_positive("max_turns", max_turns)
         self.demos = list_demos(demos, ConfigurationError)
-        self.native = native
+        self.calls: Calls | None = choose_calls(calls, native)
         self.lm = config.pop("lm", None)
         if config:
             from ferrule.models.providers import check_saved, check_spelling  # late: few programs have settings of their own
@@ -106,6 +108,15 @@ class Predict(Module[S, D, P]):
         self.toolbox = Toolbox.of(tools)
         self.output_validators: list[Callable[[Any], None]] = []
         self.is_validated = self.signature.__validated_by__ is not None
+
+    @property
+    def native(self) -> bool | None:
+        """Whether tools are declared to the model: True unless `calls` is `"prompted"`, None if the model's capabilities decide."""
+        return as_native(self.calls)
+
+    @native.setter
+    def native(self, native: bool | None) -> None:
+        self.calls = choose_calls(None, native)
 
     @property
     def tools(self) -> dict[str, Tool]:
@@ -146,7 +157,7 @@ class Predict(Module[S, D, P]):
         values = self.signature.check_inputs(given)
         returns_calls = calls_output(self.signature) is not None or (len(toolbox) and not len(self.toolbox))
         is_plain = not returns_calls and not len(toolbox)
-        asker = yield from make_asker(self.lm, self.config, own, native=self.native, may_ask_several=is_plain)
+        asker = yield from make_asker(self.lm, self.config, own, calls=self.calls, may_ask_several=is_plain)
         demos = list_demos(own.get("demos", self.demos), InputError)
         if returns_calls:
             # No call is run, so the adapter may choose too: see docs/tool-calls.md.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ferrule.tools.toolbox import Toolbox, ToolServer
     from ferrule.values.confirmation.policy import Policy
     from ferrule.values.conversation.compact import Compact
+    from ferrule.values.conversation.exchange import Calls
     from ferrule.values.run.act import Flow
     from ferrule.values.run.outcome import Trajectory
     from ferrule.values.signatures.signature import Signature
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 class ReAct(Module[S, D, P]):
     """An agent with tools. Returns the signature's outputs, typed, and the steps in `prediction.trajectory`.
 
-    The tools `finish` and `user_clarification` are built in; `enable_user_clarification=False` removes the second. `native=None` uses
-    native tool calls if the model supports them, else calls in text; the predictions are equal. `intention=True` asks the model why it
+    The tools `finish` and `user_clarification` are built in; `enable_user_clarification=False` removes the second. `calls` is how the
+    model calls tools: `"native"` by declarations, `"prompted"` in the text of its answer, `"constrained"` by declarations with calls that
+    are valid by construction; None chooses by its capabilities, constrained first. The predictions are equal. `native=True` and
+    `native=False` are the older form of the first two. `intention=True` asks the model why it
     makes each call: the reason stands in `call.intention` in steps, events and questions, and is not passed to the tool. `policy` says
     which calls run, which need a decision and which are denied. `parallel=False` runs the calls of one turn one at a time, in their order:
     for tools that share state. `compact` keeps the conversation below the model's context: a number of
@@ -48,6 +51,7 @@ class ReAct(Module[S, D, P]):
         max_iters: int = 20,
         *,
         native: bool | None = None,
+        calls: Calls | None = None,
         intention: bool = False,
         limits: Limits | None = None,
         enable_user_clarification: bool = True,
@@ -57,14 +61,14 @@ class ReAct(Module[S, D, P]):
         demos: Sequence[Any] | None = None,
         **config: Any,
     ) -> None:
-        from ferrule.programs.asking.ask import check_positive
+        from ferrule.programs.asking.ask import check_positive, choose_calls
         from ferrule.programs.predict import Predict
         from ferrule.programs.react_loop.agent import check_signature, check_tools, make_extractor
         from ferrule.runs.limits import Limits
 
         found = check_signature(signature)
         self.max_iters = check_positive("max_iters", max_iters)
-        self.native = native
+        self.calls: Calls | None = choose_calls(calls, native)
         self.intention = intention
         self.limits = limits or Limits()
         self.enable_user_clarification = enable_user_clarification
@@ -83,6 +87,19 @@ class ReAct(Module[S, D, P]):
     def signature(self) -> type[Signature]:
         """The inputs and outputs."""
         return self.react.signature
+
+    @property
+    def native(self) -> bool | None:
+        """Whether tools are declared to the model: True unless `calls` is `"prompted"`, None if the model's capabilities decide."""
+        from ferrule.programs.asking.ask import as_native
+
+        return as_native(self.calls)
+
+    @native.setter
+    def native(self, native: bool | None) -> None:
+        from ferrule.programs.asking.ask import choose_calls
+
+        self.calls = choose_calls(None, native)
 
     @property
     def lm(self) -> Any:

@@ -15,7 +15,7 @@ from ferrule.adapters.render import tool_inputs
 from ferrule.errors import AdapterParseError, BadRequestError, ConfigurationError, InputError, RefusalError, ToolCallError, shown
 from ferrule.models.model import as_model
 from ferrule.programs.asking.refusals import reminded, warn_of_text
-from ferrule.values.conversation.exchange import NO_TOOLS, Capabilities, Declarations, FieldReader, Request, Response
+from ferrule.values.conversation.exchange import NO_TOOLS, Calls, Capabilities, Declarations, FieldReader, Request, Response, Shape
 from ferrule.values.record import Record
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Act, CallModel, Conditions, ReadConditions, Tell
@@ -33,6 +33,7 @@ _Read = Callable[["Adapter", Response], dict[str, Any]] | None
 _UNPARSED = "output that does not match the expected"
 """As llama.cpp's server words it, with status 500: it parses its model's calls, and this one it could not."""
 _NO_ANSWER = Response()
+_CALL = Shape("call")
 _DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
 """For settings without an adapter: the model's capabilities choose between native calls and calls in text."""
 
@@ -50,6 +51,8 @@ class Asker(Record):
     conditions: Conditions = Conditions()
     n: int = 1
     """How many answers the program asks for; the others are `prediction.completions`."""
+    constrained: bool = False
+    """Whether calls of declared tools are valid by construction."""
 
     def request(
         self, signature: type[Signature], messages: Messages, *, tools: Declarations = NO_TOOLS, adapter: Adapter | None = None
@@ -67,16 +70,25 @@ class Asker(Record):
             settings=self.config,
             capabilities=self.capabilities,
         )
-        return made if type(made) is Request else _as_request(made)
+        made = made if type(made) is Request else _as_request(made)
+        if self.constrained and len(made.tools):
+            made.shape = _CALL
+        return made
 
 
 def make_asker(
-    lm: Any, config: Mapping[str, Any], own: Mapping[str, Any], *, native: bool | None, may_ask_several: bool = False
+    lm: Any,
+    config: Mapping[str, Any],
+    own: Mapping[str, Any],
+    *,
+    calls: Calls | None,
+    may_ask_several: bool = False,
+    must_call: bool = False,
 ) -> Generator[Act, Any, Asker]:
     """Choose model, adapter and sampling settings for a run: the call's own (`own`) first, then the program's, then the settings'.
 
-    `native` is the program's choice between native calls and calls in text. If it made none, a model that refused tools before is not
-    sent them again.
+    `calls` is how the program wants tools called. If it does not say, a model that refused tools before is not sent them again.
+    With `must_call`, a constrained answer is a call.
     """
     conditions: Conditions = (yield ReadConditions(own.get("lm"))) or Conditions()
     found = next((each for each in (own.get("lm"), lm, conditions.lm) if each is not None), None)
@@ -96,9 +108,18 @@ def make_asker(
             "leave `n` out, and run it several times, such as with `batch`."
         )
         raise ConfigurationError(msg)
-    if native is None:
+    able = model.capabilities.constrained_calls
+    if calls == "constrained" and not able:
+        msg = (
+            f"`{model.name}` cannot constrain its calls. Models in this process can, and servers that take a grammar: docs/local-models.md."
+        )
+        raise ConfigurationError(msg)
+    if calls is None:
         model = reminded(model)
-    return Asker(model, conditions.adapter or _DEFAULT_ADAPTER, merged, model.capabilities, choice, parallel, conditions, n)
+    constrained = able and calls in {None, "constrained"}
+    if constrained and must_call and choice is None:
+        choice = "required"
+    return Asker(model, conditions.adapter or _DEFAULT_ADAPTER, merged, model.capabilities, choice, parallel, conditions, n, constrained)
 
 
 def ask_model(
@@ -215,10 +236,29 @@ def _as_request(made: Any) -> Request:
         raise ToolCallError("invalid_request", msg, raw=made) from error
 
 
+def choose_calls(calls: Calls | None, native: bool | None) -> Calls | None:
+    """How tools are called, from `calls=` and from `native=`, its older form; raises `ConfigurationError` if they differ."""
+    if calls not in {None, *_NATIVE}:
+        raise ConfigurationError(f'`calls` is "native", "prompted", "constrained" or None, found {shown(calls)}.')
+    if calls is None:
+        return None if native is None else "native" if native else "prompted"
+    if native not in {None, _NATIVE[calls]}:
+        raise ConfigurationError(f"`calls={calls!r}` and `native={native}` contradict each other. Give `calls` alone.")
+    return calls
+
+
+def as_native(calls: Calls | None) -> bool | None:
+    """Whether tools are declared to the model; None if its capabilities decide."""
+    return None if calls is None else _NATIVE[calls]
+
+
+_NATIVE: Mapping[str, bool] = {"native": True, "prompted": False, "constrained": True}
+
+
 def calls_natively(asker: Asker, wanted: bool | None) -> bool:
     """Whether tools are declared to the model: as the program wants, else by the model's capabilities."""
-    if wanted is not None:
-        return wanted
+    if wanted is not None or asker.constrained:
+        return wanted is not False
     if not asker.capabilities.native_tools:
         warn_of_text(asker.lm, "its capabilities say that it takes no tool declarations")
     return asker.capabilities.native_tools

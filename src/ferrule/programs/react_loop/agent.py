@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ferrule.tools.tool import Tool
     from ferrule.values.confirmation.policy import Policy
     from ferrule.values.conversation.compact import Compact
+    from ferrule.values.conversation.exchange import Calls
     from ferrule.values.run.outcome import Trajectory
 
 OWN_KEYWORDS = ("lm", "config", "max_iters")
@@ -36,7 +37,7 @@ class Agent(Protocol):
     """What the loop needs of `ReAct`."""
 
     max_iters: int
-    native: bool | None
+    calls: Calls | None
     intention: bool
     limits: Limits
     enable_user_clarification: bool
@@ -45,6 +46,11 @@ class Agent(Protocol):
     compact: Compact | None
     react: Predict
     extract: ChainOfThought
+
+    @property
+    def native(self) -> bool | None:
+        """Whether tools are declared to the model; None if its capabilities decide."""
+        ...
 
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
         """The part of a trajectory to show when all of it no longer fits."""

@@ -68,7 +68,7 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     if tools is not agent.react.toolbox:
         check_names(tools, intention=False)
     values = signature.check_inputs(given)
-    asker = yield from make_asker(agent.react.lm, agent.react.config, own, native=agent.native)
+    asker = yield from make_asker(agent.react.lm, agent.react.config, own, calls=agent.calls, must_call=True)
     native, max_iters = calls_natively(asker, agent.native), check_positive("max_iters", own.get("max_iters", agent.max_iters))
     demos = list_demos(own.get("demos", agent.react.demos), InputError)
     limits: Limits = own.get("limits", agent.limits)

@@ -40,6 +40,10 @@ class Usage(Record):
         )
 
 
+Calls = Literal["native", "prompted", "constrained"]
+"""How a model calls tools: by declarations, in the text of its answer, or by declarations with calls that are valid by construction."""
+
+
 class Capabilities(Record):
     """The known capabilities of a model; programs choose their mode by them."""
 
@@ -54,12 +58,15 @@ class Capabilities(Record):
     context_tokens: int | None = None
     json_object: bool = False
     """Can constrain its answer to a JSON object."""
+    constrained_calls: bool = False
+    """Can constrain its answer to a valid call of a declared tool."""
 
 
 class Shape(Record):
     """The required form of an answer's text."""
 
-    kind: Literal["json_object", "json_schema"]
+    kind: Literal["json_object", "json_schema", "call"]
+    """`call`: a call of one of the request's tools, valid by its schema; text is possible too unless `tool_choice` demands a call."""
     schema: Mapping[str, Any] | None = None
     """The JSON schema, for `json_schema`."""
     name: str = "answer"
