@@ -68,6 +68,12 @@ def timeout_error(attempt: Attempt, seconds: float, detail: str = "") -> MCPTime
     return MCPTimeoutError(f"{attempt.subject} did not answer within {seconds:g} s.{ran}{_after(detail)}", **attempt.facts())
 
 
+def silent_error(attempt: Attempt, seconds: float) -> MCPTimeoutError:
+    """The error for a call that is not sent, as the server answers nothing."""
+    why = f"the server does not answer. It has sent nothing for {seconds:.0f} s, and got a ping"
+    return MCPTimeoutError(f"{attempt.subject} was not called: {why}. Go on without it, or try later.", **attempt.facts())
+
+
 def connection_error(attempt: Attempt, why: str, cause: BaseException | None = None) -> MCPConnectionError:
     """The error for a connection that is lost or cannot be made."""
     ran = {True: " The call may have been executed.", False: " The call was not sent.", None: ""}[attempt.may_have_run]

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.bridges.mcp.connection.handshake import UNSUPPORTED_VERSION, Handshake, KnownEra
 from ferrule.bridges.mcp.connection.session import Session
-from ferrule.bridges.mcp.errors import Attempt, connection_error, missing_extra
+from ferrule.bridges.mcp.errors import Attempt, connection_error, missing_extra, silent_error
 from ferrule.bridges.mcp.transport.stdio import forget_connection, register_connection
 from ferrule.concurrency.offload import in_worker_thread
-from ferrule.errors import MCPConnectionError, MCPError, MCPProtocolError
+from ferrule.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ _LONGEST_WAIT_S = 10.0
 _MOST_LOSSES = 6
 """After this many lost or failed connections within `_LOSSES_WITHIN_S`, requests fail at once for a while."""
 _LOSSES_WITHIN_S = 60.0
+_ANSWERS_WITHIN_S = 2.0
+"""How long a ping may take before calls of a server that left one without an answer fail."""
+_PING_S = 30.0
+"""After how long without an answer it is sent again, with the next call."""
 _NOT_FOUND, _BAD_REQUEST = 404, 400
 _NO_STREAMABLE_HTTP = (400, 404, 405)
 
@@ -55,6 +59,7 @@ class Link:
         """How often the client closed it. A request from before a close makes no new connection."""
         self._failures = 0
         self._last_failure = 0.0
+        self._silence: Silence | None = None
         self._turns = asyncio.Semaphore(max_concurrency) if max_concurrency else None
         self.starts = 0
         """How often a connection was made."""
@@ -168,13 +173,36 @@ class Link:
             self._refuse_after_closing(closings, phase, options.get("tool"))
             connection = await self.connected_for(phase, options.get("tool"))
             try:
-                return await connection.request(method, params, phase=phase, **options)
+                return await self._send(connection, method, params, phase=phase, **options)
             except (MCPConnectionError, MCPProtocolError) as fault:
                 if closings != self._closings or not await self._should_retry(fault, connection, may_repeat=may_repeat):
                     raise
             self._refuse_after_closing(closings, phase, options.get("tool"))
             connection = await self.connected_for(phase, options.get("tool"), anew=not connection.alive or connection.is_remote)
+            return await self._send(connection, method, params, phase=phase, **options)
+
+    async def _send(self, connection: Session, method: str, params: dict[str, Any] | None, *, phase: str, **options: Any) -> dict[str, Any]:
+        """Send one request. A call fails at once while the server does not answer at all."""
+        if phase != "call":
             return await connection.request(method, params, phase=phase, **options)
+        await self._refuse_silent(connection, options.get("tool"))
+        heard, loop = connection.heard, asyncio.get_running_loop()
+        start = loop.time()
+        try:
+            return await connection.request(method, params, phase=phase, **options)
+        except (MCPTimeoutError, asyncio.CancelledError) as fault:
+            was_long = isinstance(fault, MCPTimeoutError) or loop.time() - start > _ANSWERS_WITHIN_S
+            if was_long and connection.heard == heard and connection.alive:
+                self._silence = Silence(connection, start)
+            raise
+
+    async def _refuse_silent(self, connection: Session, tool: str | None) -> None:
+        silence = self._silence
+        if silence is None:
+            return
+        if silence.connection is connection and not await silence.is_over():
+            raise silent_error(Attempt(server=self._find_endpoint().spec.name, phase="call", tool=tool, was_sent=False), silence.seconds)
+        self._silence = None
 
     async def connected_for(self, phase: str, tool: str | None, *, anew: bool = False) -> Session:
         """`connected` for a request: the error of a call says that it was not sent."""
@@ -194,9 +222,17 @@ class Link:
         # A restarted server does not know the session (before 2026-07-28). But it may refuse only this request: if it answers a ping, it
         # knows the session.
         refusals = {_BAD_REQUEST} if connection.handshake.is_modern else {_BAD_REQUEST, _NOT_FOUND}
-        if fault.status not in refusals or await connection.answers_ping():
+        if fault.status not in refusals or await self._answers_ping(connection):
             return False
         self._known.forget()  # it lost the session or speaks other versions now; either way the refused request did not run
+        return True
+
+    async def _answers_ping(self, connection: Session) -> bool:
+        """Whether the server still speaks this version and, before 2026-07-28, knows the session."""
+        try:
+            await connection.ping(self._find_endpoint().connect_timeout_s)
+        except MCPError:
+            return False
         return True
 
     async def close(self) -> None:
@@ -209,6 +245,47 @@ class Link:
             self._known.forget()
             if connection is not None:
                 await _close(connection)
+
+
+class Silence:
+    """The time since a server left a call without an answer and sent nothing else. Meanwhile it gets a ping.
+
+    A slow tool is no reason to stop calling its server, and a server that hangs would take the whole time limit of each call.
+    """
+
+    def __init__(self, connection: Session, since: float) -> None:
+        self.connection = connection
+        self._since = since
+        self._heard = connection.heard
+        self._ping()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has lasted."""
+        return asyncio.get_running_loop().time() - self._since
+
+    async def is_over(self) -> bool:
+        """Whether the server is heard again. Waits a moment for the answer to the ping."""
+        if self.connection.heard != self._heard:
+            return True
+        if self._answered.done() and not self._answered.result():
+            self._ping()
+        await asyncio.wait((self._answered,), timeout=max(0.0, self._pinged_at + _ANSWERS_WITHIN_S - asyncio.get_running_loop().time()))
+        return self.connection.heard != self._heard or (self._answered.done() and self._answered.result())
+
+    def _ping(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._pinged_at = loop.time()
+        self._answered = loop.create_task(self._is_answered())
+
+    async def _is_answered(self) -> bool:
+        try:
+            await self.connection.ping(_PING_S)
+        except MCPTimeoutError:
+            return False
+        except MCPError:
+            return True  # an error is an answer, and the next call sees a connection that is lost
+        return True
 
 
 async def _close(connection: Session) -> None:

@@ -132,6 +132,7 @@ class Session:
         self._failed: dict[Any, asyncio.Future[None]] = {}
         self._channel = Channel(endpoint)
         self._dispatcher: Any = None
+        self._reader: WatchedReader | None = None
         self._owner: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._phase = "start"
@@ -186,7 +187,8 @@ class Session:
         async with AsyncExitStack() as stack:
             redact_logs()
             read, write = await self._channel.open(stack, self._note, self._guard_with)
-            session = await self._enter_session(stack, WatchedReader(read, self._lost), WatchedWriter(write, self._writing))
+            self._reader = WatchedReader(read, self._lost)
+            session = await self._enter_session(stack, self._reader, WatchedWriter(write, self._writing))
             self._phase = "handshake"
             hooks, remote = self._hooks, self._channel.guard
             self.handshake = await negotiate(session, self._known, hooks.capabilities(), hooks.log_level, remote=remote)
@@ -245,20 +247,20 @@ class Session:
         return self._channel.guard is not None
 
     @property
+    def heard(self) -> int:
+        """How many messages of the server were read."""
+        return self._reader.count if self._reader is not None else 0
+
+    @property
     def died_when_asked(self) -> bool:
         """Whether the server's process started, and ended when it was asked for its versions."""
         return self._phase == "handshake" and self._has_written and not self.alive and not self._channel.is_given_up
 
-    async def answers_ping(self) -> bool:
-        """Whether the server still speaks this version and, before 2026-07-28, knows the session."""
-        method = "server/discover" if self.handshake.is_modern else "ping"
-        try:
-            await self.request(method, phase="ping", timeout_s=self._endpoint.connect_timeout_s)
-        except MCPError:
-            return False
-        return True
-
     # -- requests -----------------------------------------------------------------------------------------------
+
+    async def ping(self, within_s: float) -> None:
+        """One round trip. From 2026-07-28 on there is no ping, so it sends `server/discover`."""
+        await self.request("server/discover" if self.handshake.is_modern else "ping", phase="ping", timeout_s=within_s)
 
     async def request(
         self,
@@ -305,12 +307,10 @@ class Session:
                     options["on_progress"] = on_progress
                 return await self._send(number, method, body, {**options, "request_id": number})
         except TimeoutError as late:
-            attempt = replace(attempt, was_sent=self._under_way[number])
             spent = timeout_s if end is None or loop.time() < end else total_s or timeout_s
-            raise timeout_error(attempt, spent) from late
+            raise timeout_error(replace(attempt, was_sent=self._under_way[number]), spent) from late
         except _sdk_error() as error:
-            attempt = replace(attempt, was_sent=self._under_way[number])
-            raise await self._request_error(attempt, number, error) from error
+            raise await self._request_error(replace(attempt, was_sent=self._under_way[number]), number, error) from error
         finally:
             del self._under_way[number]
             self._failed.pop(number, None)

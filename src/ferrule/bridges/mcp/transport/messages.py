@@ -144,7 +144,9 @@ class _Watched:
 
 
 class WatchedReader(_Watched):
-    """A stream to read from, which calls `watch()` once when it ends."""
+    """A stream to read from, which counts its messages and calls `watch()` once when it ends."""
+
+    count = 0
 
     @property
     def last_context(self) -> Any:
@@ -153,17 +155,21 @@ class WatchedReader(_Watched):
 
     async def receive(self) -> Any:
         """The next message."""
-        return await self._stream.receive()
+        found = await self._stream.receive()
+        self.count += 1
+        return found
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
         try:
-            return await self._stream.__anext__()
+            found = await self._stream.__anext__()
         except StopAsyncIteration:
             self._watch()
             raise
+        self.count += 1
+        return found
 
 
 class WatchedWriter(_Watched):
