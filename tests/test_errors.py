@@ -157,6 +157,7 @@ ToolExecutionError tool_execution | ToolRetry tool_retry | ToolStop tool_stop
 BoundaryError boundary | ToolCallError tool_call | AdapterParseError adapter_parse
 LMError lm | UnavailableError unavailable retryable | RateLimitError rate_limit retryable | AuthenticationError authentication
 RefusalError refusal | ContextOverflowError context_overflow | BadRequestError bad_request | MissingContentError missing_content
+ConstraintError constraint
 MCPError mcp | MCPConnectionError mcp_connection retryable | MCPTimeoutError mcp_timeout retryable | MCPProtocolError mcp_protocol
 MCPToolError mcp_tool
 ScriptError script | RunError run | TooManyFaultsError too_many_faults | MaxTurnsReachedError max_turns_reached

@@ -12,12 +12,12 @@ from typing import Any
 _HOMES = {
     "ferrule.errors": (
         "AdapterParseError", "AsyncToolError", "AuthenticationError", "BadRequestError", "BoundaryError", "ConfigurationError",
-        "ConfirmationRejected", "ConfirmationRequired", "ContextOverflowError", "DecisionError", "DuplicateToolError", "FerruleError",
-        "InputError", "LMError", "LimitReachedError", "MCPConnectionError", "MCPError", "MCPProtocolError", "MCPTimeoutError",
-        "MCPToolError", "MaxTurnsReachedError", "MissingContentError", "MissingKeyError", "RateLimitError", "RefusalError",
-        "ReplayMismatchError", "RunCancelledError", "RunError", "ScriptError", "SignatureError", "StoreError", "TooManyFaultsError",
-        "ToolArgumentsError", "ToolCallError", "ToolDefinitionError", "ToolError", "ToolExecutionError", "ToolLoadError", "ToolRetry",
-        "ToolStop", "ToolTimeoutError", "UnavailableError", "UnknownToolError",
+        "ConfirmationRejected", "ConfirmationRequired", "ConstraintError", "ContextOverflowError", "DecisionError", "DuplicateToolError",
+        "FerruleError", "InputError", "LMError", "LimitReachedError", "MCPConnectionError", "MCPError", "MCPProtocolError",
+        "MCPTimeoutError", "MCPToolError", "MaxTurnsReachedError", "MissingContentError", "MissingKeyError", "RateLimitError",
+        "RefusalError", "ReplayMismatchError", "RunCancelledError", "RunError", "ScriptError", "SignatureError", "StoreError",
+        "TooManyFaultsError", "ToolArgumentsError", "ToolCallError", "ToolDefinitionError", "ToolError", "ToolExecutionError",
+        "ToolLoadError", "ToolRetry", "ToolStop", "ToolTimeoutError", "UnavailableError", "UnknownToolError",
     ),
     "ferrule.settings": ("configure", "context"),
     "ferrule.values.run.act": (

@@ -21,6 +21,7 @@ from ferrule.errors import BoundaryError as BoundaryError
 from ferrule.errors import ConfigurationError as ConfigurationError
 from ferrule.errors import ConfirmationRejected as ConfirmationRejected
 from ferrule.errors import ConfirmationRequired as ConfirmationRequired
+from ferrule.errors import ConstraintError as ConstraintError
 from ferrule.errors import ContextOverflowError as ContextOverflowError
 from ferrule.errors import DecisionError as DecisionError
 from ferrule.errors import DuplicateToolError as DuplicateToolError

@@ -26,6 +26,7 @@ FerruleError
 │   ├── AuthenticationError                      401, 403
 │   ├── RefusalError                             the model or its provider refused to answer
 │   ├── ContextOverflowError                     the prompt is longer than the context window
+│   ├── ConstraintError                          a local model's answer cannot be constrained
 │   └── BadRequestError                          any other 4xx, or a malformed response
 │       └── MissingContentError (BoundaryError)  a response without choices or without a message
 ├── MCPError                                     an MCP server failed
@@ -53,6 +54,7 @@ from ferrule.errors.mcp import MCPConnectionError, MCPError, MCPProtocolError, M
 from ferrule.errors.model import (
     AuthenticationError,
     BadRequestError,
+    ConstraintError,
     ContextOverflowError,
     LMError,
     MissingContentError,
@@ -96,6 +98,7 @@ __all__ = [
     "ConfigurationError",
     "ConfirmationRejected",
     "ConfirmationRequired",
+    "ConstraintError",
     "ContextOverflowError",
     "DecisionError",
     "DuplicateToolError",

@@ -44,6 +44,10 @@ class BadRequestError(LMError):
     """Any other 4xx, or a malformed response, such as HTML or cut JSON."""
 
 
+class ConstraintError(LMError):
+    """An answer cannot be constrained: its schema has no grammar, the budget is below the shortest answer, a token was refused."""
+
+
 class MissingContentError(BadRequestError, BoundaryError):
     """A response has no choice or no message; `raw` is the response."""
 

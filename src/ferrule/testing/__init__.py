@@ -1,4 +1,4 @@
-"""Test equipment for programs that use ferrule: models without a provider, a server on loopback, and a blocked network.
+"""Test equipment for programs that use ferrule: models without a provider, a server on loopback, a blocked network, tokens without a model.
 
 `serve(lm)` answers over HTTP with any model of ferrule, in this process; `python -m ferrule.testing --port 8000 --lm offline` does so in
 its own process.
@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ferrule.testing.byte_tokens import byte_vocabulary, random_walk
     from ferrule.testing.network import NetworkBlocked, NetworkBlockedError, block_network
     from ferrule.testing.offline.model import AutoLM, OfflineLM
     from ferrule.testing.replay import RecordLM, ReplayLM
@@ -26,10 +27,13 @@ __all__ = [
     "ScriptedLM",
     "Served",
     "block_network",
+    "byte_vocabulary",
+    "random_walk",
     "serve",
 ]
 
 _HOMES = {
+    "byte_tokens": ("byte_vocabulary", "random_walk"),
     "network": ("NetworkBlocked", "NetworkBlockedError", "block_network"),
     "offline.model": ("AutoLM", "OfflineLM"),
     "replay": ("RecordLM", "ReplayLM"),

@@ -6,10 +6,11 @@ are checked against the tool.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ferrule.values.record import Record, field
-from ferrule.values.schema.lowering.rules import RULES, SchemaLoss, Target
+from ferrule.values.schema.lowering.grammar import GrammarPass
+from ferrule.values.schema.lowering.rules import RULES, ProviderTarget, SchemaLoss, Target
 from ferrule.values.schema.lowering.walk import LoweringPass
 from ferrule.values.schema.nodes import Schema, declared_types, escape_step, find_pointer, is_list, is_object, json_type, members
 from ferrule.values.schema.references import TooMuchWorkError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TARGETS", "LoweredSchema", "LoweredTools", "SchemaLoss", "Target", "lower_schema", "lower_tools"]
 
-TARGETS: tuple[Target, ...] = get_args(Target)
+TARGETS: tuple[ProviderTarget, ...] = get_args(ProviderTarget)
 
 _PROPERTIES, _LEVELS, _ENUM_VALUES, _CHARACTERS, _LONG_ENUM = 5_000, 10, 1_000, 120_000, (250, 15_000)
 """OpenAI's limits of one strict schema ("Structured model outputs", section "Supported schemas", 2026-08)."""
@@ -44,6 +45,11 @@ class LoweredSchema(Record):
     def is_strict(self) -> bool:
         """Whether the target's strict mode accepts the schema; never for a target without one."""
         return RULES[self.target].strict and not any(loss.breaking for loss in self.losses)
+
+    @property
+    def level(self) -> Literal["exact", "rewritten", "partial"]:
+        """`exact`; `rewritten` if `schema` admits less than the original; `partial` if it admits more, so that values must be checked."""
+        return "exact" if not self.losses else "partial" if any(loss.breaking for loss in self.losses) else "rewritten"
 
     def restored(self, arguments: Any) -> Any:
         """Convert arguments written under `schema` to the original schema: a null that means "left out" is removed."""
@@ -125,7 +131,7 @@ def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
         if not problem:
             raise
         why = f"this is no JSON schema, and cannot be lowered: {problem}"
-    return LoweredSchema(dict(schema), (SchemaLoss("", "$schema", why, breaking=RULES[target].strict),), target)
+    return LoweredSchema(dict(schema), (SchemaLoss("", "$schema", why, breaking=RULES[target].strict or target == "grammar"),), target)
 
 
 def lower_tools(declarations: Iterable[Mapping[str, Any]], target: Target) -> LoweredTools:
@@ -155,7 +161,7 @@ def lower_tools(declarations: Iterable[Mapping[str, Any]], target: Target) -> Lo
 
 
 def _lowered(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
-    walk = LoweringPass(dict(schema), RULES[target])
+    walk = (GrammarPass if target == "grammar" else LoweringPass)(dict(schema), RULES[target])
     made = walk.lowered()
     losses = [*walk.losses, *(_beyond_limits(made) if target == "openai-strict" else ())]
     stand_ins = {id(each) for each in walk.stand_ins}

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from ferrule.values.schema.nodes import Schema
 
-Target = Literal["openai-strict", "anthropic", "gemini"]
+ProviderTarget = Literal["openai-strict", "anthropic", "gemini"]
+Target = Literal[ProviderTarget, "grammar"]
+"""A provider, or a grammar that admits no other text while a local model writes."""
 
 ANNOTATIONS = frozenset({"title", "description", "default", "examples"})
 """Keywords that do not constrain values; others of that kind (`$comment`, `deprecated`, `x-...`) are dropped."""
@@ -46,7 +48,8 @@ class SchemaLoss(Record):
     lost: str
     """What happens to it, in words for the author of the tool."""
     breaking: bool = False
-    """Whether the target's strict mode cannot accept the schema, so that the tool is sent without it."""
+    """Whether the target's strict mode cannot accept the schema, so that the tool is sent without it. Of a grammar: whether it admits
+    what the schema does not, so that an answer must be checked; otherwise it admits less."""
 
 
 class Rules(Record, kw_only=True):
@@ -87,6 +90,11 @@ RULES: dict[Target, Rules] = {
     "gemini": Rules(
         strict=False, formats=frozenset({"date-time", "date", "time"}), enums=frozenset({"string", "integer", "number"}),
         keeps=frozenset({"minimum", "maximum", "minItems", "maxItems", "format", "prefixItems"}),
+    ),
+    # llguidance 1.9, docs/json_schema.md, as narrowed by `rewrite.py`, which leaves no format and no `Any`.
+    "grammar": Rules(
+        strict=False, recursive=True, formats=frozenset(), enums=_SCALARS | {"object", "array"},
+        keeps=_NUMBERS | {"pattern", "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "prefixItems"},
     ),
 }  # fmt: skip
 

@@ -74,8 +74,7 @@ class LoweringPass:
         if schema is False:
             self._lose(at, "false", "that nothing fits here cannot be said", breaking=True)
             return {}
-        if not is_object(schema):
-            schema = {}
+        schema = schema if is_object(schema) else {}
         if len(schema.get("allOf") or ()) == 1 and is_object(schema["allOf"][0]) and not schema.keys() & schema["allOf"][0].keys():
             schema = {**{key: value for key, value in schema.items() if key != "allOf"}, **schema["allOf"][0]}  # keeps a single `$ref`
         if isinstance(schema.get("$ref"), str):
@@ -142,8 +141,7 @@ class LoweringPass:
         """The name of a definition, lowered on first use."""
         if reference in self._names:
             return self._names[reference]
-        plain = unescape_step(reference.rpartition("/")[2])
-        name = plain
+        plain = name = unescape_step(reference.rpartition("/")[2])
         while name in self._definitions:
             self._numbers[plain] += 1
             name = f"{plain}_{self._numbers[plain] + 1}"
@@ -175,6 +173,10 @@ class LoweringPass:
             self._lose(at, other, f"not enforced: {describe_keyword(other, schema[other])}")
         if key == "oneOf" and not are_exclusive(branches, self._root, self._steps):
             self._lose(at, "oneOf", "that no more than one of the forms fits is not enforced")
+        lowered = self._branches(schema, branches, key, at)
+        return self._annotated(_any_of(lowered), schema) if lowered else self._schema(False, at)
+
+    def _branches(self, schema: Schema, branches: list[Any], key: str, at: str) -> list[Schema]:
         shared = {name: value for name, value in schema.items() if name in TYPE_OF or name in {"type", "enum"}}
         lowered: list[Schema] = []
         for i, each in enumerate(branches):
@@ -184,7 +186,7 @@ class LoweringPass:
                 for clash in clashes:
                     self._lose(at, clash, f"`{clash}` beside `{key}` cannot be merged with that of branch {i}, which is kept")
             lowered.append(self._schema(branch, f"{at}/{key}/{i}"))
-        return self._annotated(_any_of(lowered), schema) if lowered else self._schema(False, at)
+        return lowered
 
     # -- one form -----------------------------------------------------------------------------------------------
 

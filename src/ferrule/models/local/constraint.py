@@ -1,0 +1,162 @@
+"""What a local model may write: a call of one of several tools, or a value of one schema; and the reading of such answers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from ferrule.errors import ConstraintError, ToolCallError, shown
+from ferrule.models.local.engine import Cache, grammar_problem
+from ferrule.models.local.grammar import Answer, CallForm, call_union, grammar_of
+from ferrule.models.local.matcher import Matcher
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.schema.lowering.lower import LoweredSchema, lower_schema
+from ferrule.values.schema.nodes import Schema, is_object
+from ferrule.values.schema.validator import Validator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ferrule.models.local.vocabulary import Vocabulary
+    from ferrule.values.schema.lowering.rules import SchemaLoss
+
+__all__ = ["Answer", "CallForm", "Constraint"]
+
+CONSTRAINTS: Cache[Constraint] = Cache(64)
+"""The constraints that were used last, by vocabulary, schemas and form."""
+_PROBLEMS: Cache[str] = Cache(1_000)
+_VALUE = CallForm(intention=False)
+
+
+class Constraint:
+    """A grammar of answers over a vocabulary. Immutable, and shared by threads: each sequence has a `matcher()` of its own.
+
+    Make one with `Constraint.of_calls(...)` or `Constraint.of_schema(...)`, which return the same object for the same content.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, schemas: Mapping[str, Schema], form: CallForm, *, partial: bool, calls: bool) -> None:
+        self.vocabulary = vocabulary
+        self.form = form
+        self._calls = calls
+        self._schemas = schemas
+        self._validators: dict[str, Validator] = {}
+        lowered = {name: lower_schema(each, "grammar") for name, each in schemas.items()}
+        self.losses: Mapping[str, tuple[SchemaLoss, ...]] = {name: each.losses for name, each in lowered.items() if each.losses}
+        """By tool: what the grammar narrows, and what it cannot enforce (`breaking`), which is validated in the answer."""
+        self.level: Mapping[str, Literal["exact", "rewritten", "partial"]] = {name: each.level for name, each in lowered.items()}
+        if not partial:
+            self._check_enforced(lowered)
+        schema = call_union(lowered, intention=form.intention) if calls else lowered[""].schema
+        self.grammar = grammar_of(schema, form, vocabulary.special_id(form.opener) if form.prose_chars else None)
+        self._check_taken(lowered)
+
+    @classmethod
+    def of_calls(
+        cls, vocabulary: Vocabulary, declarations: Iterable[Mapping[str, Any]], *, form: CallForm | None = None, partial: bool = False
+    ) -> Constraint:
+        """Calls of these tools.
+
+        Args:
+            vocabulary: The tokens of the model.
+            declarations: `{"type": "function", "function": {"name", "parameters"}}` each, as `Declarations` has them.
+            form: What stands around the call.
+            partial: Whether a keyword that a grammar cannot enforce is only validated in the answer.
+
+        Raises:
+            ConstraintError: A schema has such a keyword, which the message names with its tool and place.
+
+        """
+        schemas: dict[str, Schema] = {each["function"]["name"]: each["function"].get("parameters") or {} for each in declarations}
+        if not schemas:
+            raise ConstraintError("There is no tool to call: a constraint of calls needs at least one declaration.")
+        return cls._kept(vocabulary, schemas, form or CallForm(), partial=partial, calls=True)
+
+    @classmethod
+    def of_schema(cls, vocabulary: Vocabulary, schema: Schema, *, form: CallForm | None = None, partial: bool = False) -> Constraint:
+        """One value of this schema, which may be of any type. See `of_calls`."""
+        return cls._kept(vocabulary, {"": schema}, form or _VALUE, partial=partial, calls=False)
+
+    @classmethod
+    def _kept(cls, vocabulary: Vocabulary, schemas: Mapping[str, Schema], form: CallForm, *, partial: bool, calls: bool) -> Constraint:
+        key = (vocabulary, json_text(schemas), form, partial, calls)
+        return CONSTRAINTS.get(key, lambda: cls(vocabulary, schemas, form, partial=partial, calls=calls))
+
+    def matcher(self, budget: int | None = None) -> Matcher:
+        """The matcher of one new sequence. With a `budget`, the answer ends within so many tokens, not counting the one that ends it."""
+        return Matcher(self.vocabulary, self.grammar, self.read, budget)
+
+    @property
+    def lark(self) -> str:
+        """The grammar as llguidance reads it, also in servers. The engine has taken it."""
+        return self.grammar.lark
+
+    # -- reading an answer ----------------------------------------------------------------------------------------
+
+    def read(self, text: str) -> Answer:
+        """Read a whole answer, of a matcher or of a server, and validate it. Raises `ToolCallError` with the text as `raw`."""
+        thought, found = "", text
+        if self.form.prose_chars:
+            thought, opener, found = text.partition(self.form.opener)
+            if not opener:
+                return Answer(text=text) if not self.form.call else self._refuse(text, f"there is no `{self.form.opener}` before a call")
+        if self.form.closer:
+            found = found.removesuffix(self.form.closer)
+        try:
+            value = json.loads(found, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            self._refuse(text, f"it is not JSON: {error}")
+        if not self._calls:
+            return Answer(thought, value=self._valid(text, "", value))
+        if not is_object(value) or set(value) != {"name", "arguments", *(["intention"] if self.form.intention else [])}:
+            self._refuse(text, "it is no object with the keys of a call")
+        name: Any = value["name"]
+        if name not in self._schemas:
+            self._refuse(text, f"there is no tool {shown(name)}")
+        arguments = self._valid(text, name, value["arguments"])
+        return Answer(thought, calls=(ToolCall(name=name, args=arguments, intention=value.get("intention")),))
+
+    def _valid(self, text: str, name: str, value: Any) -> Any:
+        if name not in self._validators:
+            self._validators[name] = Validator(self._schemas[name], lenient=True)
+        if not self._validators[name].is_valid(value):
+            self._refuse(text, "the arguments do not fit the tool's schema" if name else "the value does not fit its schema", name or None)
+        return value
+
+    def _refuse(self, text: str, why: str, tool: str | None = None) -> NoReturn:
+        code = "invalid_tool_call_arguments" if tool else "invalid_tool_call"
+        about = f"call of `{tool}`" if tool else "answer"
+        raise ToolCallError(
+            code, f"The {about} does not keep to its constraint: {why}. The answer was: {shown(text, 600)}", raw=text, tool=tool
+        )
+
+    # -- what cannot be enforced ----------------------------------------------------------------------------------
+
+    def _check_enforced(self, lowered: Mapping[str, LoweredSchema]) -> None:
+        lines = [
+            f"- {f'`{name}`' if name else 'the value'}, at `{loss.path or '/'}`, `{loss.keyword}`: {loss.lost}"
+            for name, each in lowered.items()
+            for loss in each.losses
+            if loss.breaking
+        ]
+        if lines:
+            told = "\n".join(["A grammar cannot enforce everything that these schemas say:", *lines])
+            raise ConstraintError(
+                f"{told}\nChange the schemas, or pass `partial=True`: then the answers are validated after they are written."
+            )
+
+    def _check_taken(self, lowered: Mapping[str, LoweredSchema]) -> None:
+        """Raise for a schema that the engine does not take. In a union it leaves out the ones that no value fits, without a word."""
+        tokenizer = self.vocabulary.tokenizer
+        for name, each in lowered.items():
+            alone = grammar_of(each.schema, _VALUE).lark
+            problem = _PROBLEMS.get((self.vocabulary.digest, alone), lambda alone=alone: grammar_problem(tokenizer, alone))
+            if problem:
+                raise ConstraintError(f"The engine has no grammar for the schema of {f'`{name}`' if name else 'the value'}: {problem}")
+        problem = grammar_problem(tokenizer, self.lark)
+        if problem:
+            raise ConstraintError(f"The engine has no grammar for these {len(lowered)} schemas together: {problem}")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"`{name}` is not a number of JSON")

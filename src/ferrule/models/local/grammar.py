@@ -1,0 +1,123 @@
+"""The grammar of an answer: one call of several tools, after a thought or instead of free text, or one value of a schema."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.record import Record
+from ferrule.values.schema.nodes import Schema, escape_step, is_object, map_children
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ferrule.values.calls.call import ToolCall
+    from ferrule.values.schema.lowering.lower import LoweredSchema
+
+_LONGEST_INTENTION = 400
+_COMPACT = {"whitespace_flexible": False}
+"""No whitespace between the tokens of JSON: a model that may write spaces may write nothing else."""
+
+
+class CallForm(Record, kw_only=True):
+    """What an answer consists of."""
+
+    call: bool = True
+    """Whether a call must come; otherwise free text may come instead."""
+    thought_chars: int = 0
+    """Characters of a thought before the call; with 0 there is none, and the answer is the JSON of the call alone."""
+    opener: str = "<tool_call>"
+    """Between thought or text and the call: a special token if the vocabulary has it, else text. Neither thought nor text contains it."""
+    closer: str = ""
+    """After the call."""
+    text_chars: int = 4_000
+    """Characters of free text, if no call must come."""
+    intention: bool = True
+    """Whether a call begins with the model's reason for it."""
+
+    @property
+    def prose_chars(self) -> int:
+        """Characters before the opener; 0 if the call stands alone."""
+        return self.thought_chars if self.call else max(self.thought_chars, self.text_chars)
+
+
+class Grammar(Record):
+    """What the engine compiles, and the names that stand in it."""
+
+    lark: str
+    """In the notation of llguidance, which its servers read as well."""
+    schema: Schema
+    """Of a call, or of the value. Shared; do not change it."""
+    form: CallForm
+    opener_id: int | None = None
+    """The special token that is the opener; None if it is text, or there is none."""
+
+
+class Answer(Record):
+    """An answer that was read and validated."""
+
+    thought: str = ""
+    """The text before a call."""
+    text: str = ""
+    """Free text instead of a call."""
+    calls: tuple[ToolCall, ...] = ()
+    value: Any = None
+    """The value, for a constraint of one schema."""
+
+
+def call_union(lowered: Mapping[str, LoweredSchema], *, intention: bool) -> Schema:
+    """One schema of a call of any of these tools."""
+    calls: list[Schema] = []
+    definitions: Schema = {}
+    for i, (name, each) in enumerate(lowered.items()):
+        arguments, own = numbered(each.schema, f"{i}.")
+        definitions |= own
+        properties: Schema = {"intention": {"type": "string", "minLength": 1, "maxLength": _LONGEST_INTENTION}} if intention else {}
+        properties |= {"name": {"enum": [name]}, "arguments": arguments}
+        calls.append({"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False})
+    return {"anyOf": calls, "$defs": definitions}
+
+
+def numbered(schema: Schema, prefix: str = "") -> tuple[Schema, Schema]:
+    """The schema without its definitions, and these under numbers, as the engine takes names for parts of a URI."""
+    own: dict[str, Any] = schema.get("$defs", {})
+    numbers = {"": f"{prefix}root", **{escape_step(name): f"{prefix}{i}" for i, name in enumerate(own)}}
+    to_root: list[Schema] = []
+
+    def put(each: Any) -> Any:
+        made = map_children(each, put)
+        if is_object(made) and isinstance(made.get("$ref"), str):
+            if made["$ref"] == "#":
+                to_root.append(made)
+            made["$ref"] = f"#/$defs/{numbers[made['$ref'].removeprefix('#').removeprefix('/$defs/')]}"
+        return made
+
+    made = put({key: value for key, value in schema.items() if key != "$defs"})
+    definitions = {numbers[escape_step(name)]: put(each) for name, each in own.items()}
+    return ({"$ref": f"#/$defs/{numbers['']}"}, {**definitions, numbers[""]: made}) if to_root else (made, definitions)
+
+
+def grammar_of(schema: Schema, form: CallForm, opener_id: int | None = None) -> Grammar:
+    """The grammar of an answer, with the schema of a call or of a value."""
+    body, definitions = numbered(schema)
+    lines = ["%llguidance {}"]
+    opener = f"<[{opener_id}]>" if opener_id is not None else _quoted(form.opener)
+    closer = f" {_quoted(form.closer)}" if form.closer else ""
+    if not form.prose_chars:
+        lines.append(f"start: call{closer}")
+    else:
+        prose = f"/(?s:.{{0,{form.prose_chars}}})/"
+        if opener_id is not None:
+            spelled = f"~/(?s:.*){re.escape(form.opener).replace('/', chr(92) + '/')}(?s:.*)/"
+            called, before = f"PROSE {opener} call{closer}", f"PROSE: {prose} & {spelled}"
+        else:
+            # Lazy: a greedy text would run into the opener, which it must not contain.
+            called, before = f"before call{closer}", f"before[suffix={opener}]: PROSE\nPROSE: {prose}"
+        lines += [f"start: {called}" if form.call else f"start: {called} | PROSE", before]
+    lines.append(f"call: %json {json_text({**body, '$defs': definitions, 'x-guidance': _COMPACT})}")
+    return Grammar("\n".join([*lines, ""]), schema, form, opener_id)
+
+
+def _quoted(text: str) -> str:
+    return json_text(text)

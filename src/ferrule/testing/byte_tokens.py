@@ -1,0 +1,30 @@
+"""A vocabulary of bytes: constrained answers without a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ferrule.models.local.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import random
+
+    from ferrule.models.local.constraint import Constraint
+    from ferrule.models.local.matcher import Matcher
+
+END, OPENER = 256, 257
+
+
+def byte_vocabulary(size: int | None = None) -> Vocabulary:
+    """One token for each byte; 256 ends a text, and 257 is the special token `<tool_call>`. `size` may be larger, for padded ids."""
+    return Vocabulary([*(bytes([i]) for i in range(256)), b"</s>", b"<tool_call>"], eos=[END], special=[END, OPENER], size=size)
+
+
+def random_walk(constraint: Constraint, chance: random.Random, budget: int | None = None) -> Matcher:
+    """A finished matcher of this constraint, whose tokens a model without any knowledge chose."""
+    matcher = constraint.matcher(budget)
+    while not matcher.is_finished:
+        mask = matcher.mask()
+        allowed = [8 * i + bit for i, byte in enumerate(mask) if byte for bit in range(8) if byte >> bit & 1]
+        matcher.accept(chance.choice(allowed))
+    return matcher
