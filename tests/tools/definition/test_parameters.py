@@ -415,3 +415,31 @@ def test_patterns_by_hand_and_of_mcp_servers_are_in_one_language(made: Callable[
     assert tool.prepare({"a": fits}).shown == {"a": fits}
     with pytest.raises(ToolArgumentsError, match="does not match the pattern"):
         tool.prepare({"a": does_not})
+
+
+@pytest.mark.parametrize(
+    "draft",
+    ["http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"],
+)
+@pytest.mark.parametrize(
+    ("pattern", "fits", "does_not"),
+    [
+        (r"^\[.*]$", "[a]", "[a"),
+        (r"^\{.*}$", "{a}", "{a"),
+        (r"^[a}]{2}]\]\p{L}$", "a}]]é", "a]]é"),
+        (r"^\\]$", "\\]", "]"),
+    ],
+)
+@BOTH_WAYS
+def test_brackets_that_close_nothing_stand_for_themselves_in_every_draft(
+    made: Callable[[Any], Tool], pattern: str, fits: str, does_not: str, draft: str
+):
+    """ECMA 262, annex B. The metaschemas up to draft 7 are checked more strictly than the later ones."""
+    values = {"type": "object", "$schema": draft, "properties": {"a": {"type": "string", "pattern": pattern}}}
+    names = {"type": "object", "$schema": draft, "patternProperties": {pattern: {"type": "integer"}}, "additionalProperties": False}
+    assert made(values).prepare({"a": fits}).repairs == ()
+    assert made(names).prepare({fits: 1}).repairs == ()
+    with pytest.raises(ToolArgumentsError, match="does not match"):
+        made(values).prepare({"a": does_not})
+    with pytest.raises(ToolArgumentsError):
+        made(names).prepare({does_not: 1})

@@ -14,6 +14,15 @@ STAND_IN = 0x10F800 - 0xD800
 _TOKEN = re.compile(r"\\.|\[(?:\^?\\.|[^\]\\])*\]|\{(\d+)(,?)(\d*)\}|.", re.DOTALL)
 
 
+_BARE = re.compile(r"\\[pPu]\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]|\{\d+,?\d*\}|[\]}]", re.DOTALL)
+
+
+def escape_bare_brackets(pattern: str) -> str:
+    r"""`]` and `}` as `\\]` and `\\}` where they close nothing. ECMA 262 takes them bare (annex B); the metaschemas up to draft 7 do not."""
+    made = _BARE.sub(lambda found: f"\\{found[0]}" if found[0] in {"]", "}"} else found[0], pattern)
+    return made if is_pattern(made) else pattern
+
+
 def is_pattern(pattern: Any) -> bool:
     """Whether this is a regular expression that a schema may use."""
     return isinstance(pattern, str) and (not pattern or _engine(pattern) is not None)

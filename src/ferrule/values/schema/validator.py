@@ -14,7 +14,16 @@ from urllib.parse import quote
 
 from ferrule.values.encoding.encode import jsonable
 from ferrule.values.schema.nodes import Schema, is_list, is_object, members
-from ferrule.values.schema.patterns import STAND_IN, SURROGATE, is_backtracking, is_pattern, pattern_options, stand_in, unfolded_size
+from ferrule.values.schema.patterns import (
+    STAND_IN,
+    SURROGATE,
+    escape_bare_brackets,
+    is_backtracking,
+    is_pattern,
+    pattern_options,
+    stand_in,
+    unfolded_size,
+)
 from ferrule.values.schema.references import REFERENCES, SchemaReferences, TooMuchWorkError, count_work, parts
 
 if TYPE_CHECKING:
@@ -306,7 +315,17 @@ def _own(schema: Any) -> Any:
             del node["$schema"]
         for key in _ENCODINGS:
             node.pop(key, None)
+    if _DRAFTS.get(draft_of(own)) in IGNORE_SIBLINGS:
+        _escape_patterns(own)
     return own
+
+
+def _escape_patterns(own: Any) -> None:
+    for node in _nodes(own):
+        if isinstance(node.get("pattern"), str):
+            node["pattern"] = escape_bare_brackets(node["pattern"])
+        if is_object(node.get("patternProperties")):
+            node["patternProperties"] = {escape_bare_brackets(name): each for name, each in node["patternProperties"].items()}
 
 
 def _nodes(schema: Any) -> Iterator[Schema]:
