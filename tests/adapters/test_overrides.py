@@ -479,3 +479,27 @@ def test_turns_of_an_agent_s_history_keep_their_answers(name: str, native: bool)
         seen.append([(message.role, message.text) for message in lm.requests[0].messages])
     assert seen[0] == seen[1]
     assert any("hello" in text for _, text in seen[0])
+
+
+@pytest.mark.parametrize(
+    ("make", "instead"),
+    [
+        (lambda: ChatAdapter(callbacks=[print]), "configure(callbacks=[...])"),
+        (lambda: JSONAdapter([print]), "configure(callbacks=[...])"),
+        (lambda: XMLAdapter(use_json_adapter_fallback=False), "`fallback=None`"),
+        (lambda: ChatAdapter(native_response_types=[]), "`Reasoning`"),
+    ],
+    ids=["by name", "by position", "fallback", "native types"],
+)
+def test_an_option_of_dspys_adapters_that_these_do_not_take_names_what_to_use(make: Any, instead: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(instead)):
+        make()
+
+
+def test_an_adapter_with_options_of_its_own_takes_them() -> None:
+    class Mine(ChatAdapter):
+        def __init__(self, callbacks: Any) -> None:
+            super().__init__()
+            self.callbacks = callbacks
+
+    assert Mine([1]).callbacks == [1]

@@ -7,11 +7,11 @@ define how fields look in a message, what an answer must look like, and how to f
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, cast
 
 from ferrule.adapters.demos import demo_messages, has_output, history_messages
 from ferrule.adapters.direct import observed
-from ferrule.adapters.overrides import adopt, compose
+from ferrule.adapters.overrides import adopt, compose, refuse_options
 from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.pieces import Pieces, native_signature, whole_of
 from ferrule.adapters.render import Shown, as_read, field_description, join_pieces, shown_fields, task_description
@@ -73,6 +73,12 @@ class Adapter(Pieces):
     """Whether `raw_fields` returns values out of JSON; otherwise it returns text."""
 
     __slots__ = ("fallback", "repairs", "use_native_function_calling")
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Refuse options of DSPy's adapters that these do not take."""
+        if cls.__init__.__module__.startswith("ferrule."):
+            refuse_options(cls.__name__, args, options)
+        return super().__new__(cls)
 
     def __init__(self, *, use_native_function_calling: bool | None = None, fallback: Adapter | None = None, repairs: int = 1) -> None:
         if use_native_function_calling not in {None, True, False}:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from inspect import iscoroutinefunction, isfunction
 from typing import TYPE_CHECKING, Any, cast
@@ -54,6 +54,20 @@ REFUSED: Mapping[str, str] = {
     "process_chunk": "override `reader`, which returns a parser for one streamed answer",
 }
 """Methods of DSPy's and udspy's adapters that nothing calls here, and what to do instead."""
+
+
+_REFUSED_OPTIONS: Mapping[str, str] = {
+    "callbacks": "observers are a setting, as in `configure(callbacks=[...])` or `with context(callbacks=[...])`",
+    "use_json_adapter_fallback": "use `fallback=None`, or another adapter as `fallback`",
+    "native_response_types": "give an output the type `Reasoning` or `ToolCalls`; it is native if the model supports it",
+}
+
+
+def refuse_options(kind: str, args: Sequence[Any], options: Mapping[str, Any]) -> None:
+    """Raise `ConfigurationError` for options of DSPy's adapters, and say what to use."""
+    for name in ("callbacks",) if args else options:
+        if name in _REFUSED_OPTIONS:
+            raise ConfigurationError(f"`{kind}` takes no `{name}`: {_REFUSED_OPTIONS[name]}.")
 
 
 def adopt(cls: Any, base: Any) -> None:

@@ -178,6 +178,10 @@ def test_models_and_images_as_dspys_pages_make_them() -> None:
     local = dspy.LM("ollama_chat/llama3.2", api_base="http://localhost:11434", api_key="", timeout=5, rollout_id=1)
     assert (local.model, local.kwargs) == ("ollama/llama3.2", {})
     assert dspy.LM("openai/my-model", api_base="http://localhost:8000/v1", api_key="local").model == "openai/my-model"
+    with pytest.raises(ValueError, match=r"Image\.from_file\(path\)"):
+        dspy.Image("a.png")
+    with pytest.raises(ferrule.ConfigurationError, match="callbacks"):
+        dspy.ChatAdapter(callbacks=[])
     assert dspy.Image("https://example.org/a.png") == dspy.Image.from_url("https://example.org/a.png")
     assert isinstance(dspy.Image(url="https://example.org/a.png"), ferrule.Image)
 

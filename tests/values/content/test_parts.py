@@ -261,3 +261,10 @@ def test_a_call_is_no_type_but_calls_are():
     """D28: what stands in a signature is `ToolCalls`."""
     assert not issubclass(ToolCall, Type)
     assert issubclass(ToolCalls, Type)
+
+
+@pytest.mark.parametrize("path", ["photo.png", "/tmp/photo.png", "C:\\photo.png", "file:///tmp/photo.png", ""])
+def test_a_path_is_no_address_and_the_error_names_what_reads_files(path):
+    with pytest.raises(ValueError, match=r"Image\.from_file\(path\)"):
+        Image(url=path)
+    assert Image(url="gs://bucket/photo.png").url == "gs://bucket/photo.png"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, model_serializer
 
+from ferrule.errors import shown
 from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
@@ -216,6 +217,10 @@ def thinks(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
+_SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
+"""Not of a path on Windows, nor of a file, which no provider can read."""
+
+
 class _Media(Type):
     """Bytes as base64 in `data`, or an address in `url`; exactly one of them."""
 
@@ -232,6 +237,10 @@ class _Media(Type):
         del context
         if (self.data is None) == (self.url is None):
             raise ValueError(f"`{type(self).__name__}` takes exactly one of `data` (base64) and `url`.")
+        if self.url is not None and _SCHEME.match(self.url) is None:
+            kind = type(self).__name__
+            msg = f"The `url` of `{kind}` is an address such as `https://...` or `data:...`, found {shown(self.url)}. For a file on this"
+            raise ValueError(f"{msg} machine use `{kind}.from_file(path)`, for bytes `{kind}.from_bytes(content, media_type)`.")
 
     @classmethod
     def from_bytes(cls, content: bytes, media_type: str) -> Self:

@@ -18,7 +18,7 @@ _BARE = re.compile(r"\\[pPu]\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]|\{\d+,?\d*\}|[\]}
 
 
 def escape_bare_brackets(pattern: str) -> str:
-    r"""`]` and `}` as `\\]` and `\\}` where they close nothing. ECMA 262 takes them bare (annex B); the metaschemas up to draft 7 do not."""
+    r"""The pattern with `\]` and `\}` for brackets that close none: legal in ECMA 262 (annex B), not in the metaschemas up to draft 7."""
     made = _BARE.sub(lambda found: f"\\{found[0]}" if found[0] in {"]", "}"} else found[0], pattern)
     return made if is_pattern(made) else pattern
 
