@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import json
 import os
 import signal
@@ -538,6 +539,43 @@ def test_the_child_of_a_fork_writes_through_a_connection_of_its_own(tmp_path: Pa
     pid = store._file.read(fork)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert {each.id for each in store.list()} == {"parent", "child"}
+    store.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_fork_waits_until_no_thread_is_inside_sqlite(tmp_path: Path) -> None:
+    """A3: else the child would find a lock of SQLite's own taken, and hang (six of seventeen forks did)."""
+    store, stop = SQLiteStore(tmp_path / "runs.db"), threading.Event()
+
+    def use(name: str) -> None:
+        other = SQLiteStore(tmp_path / f"{name}.db")
+        for at in itertools.count():
+            other.create(f"r{at}", program="P", head=head())
+            other._file.close()  # the next use opens it again
+            if stop.is_set():
+                return
+
+    threads = [threading.Thread(target=use, args=(name,)) for name in ("a", "b", "c")]
+    for each in threads:
+        each.start()
+    codes: list[int] = []
+    try:
+        for at in range(25):
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(60)
+                try:
+                    store.create(f"child {at}", program="P", head=head())
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    finally:
+        stop.set()
+        for each in threads:
+            each.join()
+    assert codes == [0] * 25
     store.close()
 
 

@@ -30,6 +30,8 @@ SCHEMA = 1
 _WAIT_MS = 10_000
 _WAIT_FOR_READERS_MS = 500
 _TRY_AGAIN_S = 1.0
+_LONGEST_WAIT_TO_FORK_S = 2.0
+"""A thread may wait for the database longer, but then it sleeps."""
 _RECOVER = "Put a backup in its place, or save what can be read into a new file: `sqlite3 OLD .recover | sqlite3 NEW`."
 _REMEDIES = {
     "SQLITE_FULL": "Free space on its disk, and resume the run.",
@@ -78,7 +80,7 @@ class SQLiteFile:
 
     def _fresh(self) -> None:
         self._pid = os.getpid()
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._closing: weakref.finalize[..., SQLiteFile] | None = None
         self._opened: tuple[int, int] | None = None
@@ -101,7 +103,7 @@ class SQLiteFile:
 
     def close(self) -> None:
         """Close the connection. The next use reopens it."""
-        with self._lock:
+        with self.lock:
             if self._closing is not None:
                 self._closing()
             self._connection = self._closing = self._opened = None
@@ -118,7 +120,7 @@ class SQLiteFile:
         if self._pid != os.getpid():  # a fork made without Python
             self.after_fork()
         try:
-            with self._lock:
+            with self.lock:
                 db = self._connection or self._open()
                 if self._inside:
                     return work(db)
@@ -149,7 +151,7 @@ class SQLiteFile:
         closed.
         """
         try:
-            with self._lock:
+            with self.lock:
                 is_done = self._truncated(self._connection or self._open(), wait_ms=_WAIT_FOR_READERS_MS)
         except sqlite3.Error as error:
             raise self._failed(error) from error
@@ -227,6 +229,16 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def _before_fork() -> None:
+    """Wait until no thread is inside SQLite: the child would find SQLite's own locks taken, and wait for them for ever."""
+    _forking.locks = [file.lock for file in tuple(_FILES) if file.lock.acquire(timeout=_LONGEST_WAIT_TO_FORK_S)]
+
+
+def _after_fork_in_parent() -> None:
+    for lock in _forking.locks:
+        lock.release()
+
+
 def _after_fork() -> None:
     global _sharing  # noqa: PLW0603  the parent may have held it
     _sharing = threading.Lock()
@@ -234,5 +246,6 @@ def _after_fork() -> None:
         file.after_fork()
 
 
+_forking = threading.local()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
