@@ -300,7 +300,7 @@ def test_what_is_spent_inside_is_spent_outside() -> None:
 
 def test_a_recorded_limit_answers_a_model_call() -> None:
     """A11."""
-    from ferrule.runs.journal.journal import Entry
+    from ferrule.runs.journal.entry import Entry
 
     journal = Journal([Entry("0", "limit", "d", {"name": "steps", "limit": 1})])
     journal.rewind()

@@ -24,7 +24,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ferrule import Decision, DecisionError, ReAct, Response, Run, ScriptedLM, ToolCall, context, tool
 from ferrule.runs.journal.encode import entry_text, read_entry
-from ferrule.runs.journal.journal import Entry, Journal
+from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.journal import Journal
 
 _NAMES = ("ann", "bob", "cleo")
 _DRIVERS = strategies.sampled_from(["sync", "async"])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
     from types import TracebackType
 
-    from ferrule.runs.journal.journal import Entry
+    from ferrule.runs.journal.entry import Entry
     from ferrule.runs.protocols import Persistence, Program
     from ferrule.values.confirmation.question import Decision, Question
     from ferrule.values.conversation.message import Messages

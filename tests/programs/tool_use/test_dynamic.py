@@ -48,7 +48,8 @@ from ferrule import (
 )
 from ferrule.programs.tool_use import dynamic
 from ferrule.runs.journal.encode import entry_text, read_entry
-from ferrule.runs.journal.journal import Entry, Journal
+from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.journal import Journal
 from ferrule.tools.execution.run import run_call
 from ferrule.values.calls.call import CheckedCall
 

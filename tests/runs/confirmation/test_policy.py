@@ -23,7 +23,8 @@ from ferrule import (
     deny,
     tool,
 )
-from ferrule.runs.journal.journal import Entry, Journal
+from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.journal import Journal
 from ferrule.values.run import event as events
 
 DONE = native_step("done", "finish", {"answer": "ok"})

@@ -21,7 +21,7 @@ from ferrule.models.model import BaseLM
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
 from ferrule.runs.driver.execution import aexecute, execute
-from ferrule.runs.journal.journal import Entry
+from ferrule.runs.journal.entry import Entry
 from ferrule.runs.limits import Limits
 from ferrule.runs.run import Run
 from ferrule.runs.store.sqlite import MemoryStore

@@ -16,7 +16,8 @@ from ferrule.concurrency.offload import run_blocking
 from ferrule.errors import ConfigurationError, DecisionError, RunError, StoreError, ToolError
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.driver.tool_calls import call_tools
-from ferrule.runs.journal.journal import Entry, Journal
+from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.journal import Journal
 from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run
 from ferrule.tools.tool import Tool

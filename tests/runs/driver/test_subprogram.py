@@ -11,7 +11,8 @@ from agent_script import fields, native_step
 
 from ferrule import Limits, Predict, ReAct, ReplayMismatchError, Response, RunCancelledError, ScriptedLM, Tool, context
 from ferrule.runs.driver.subprogram import recount
-from ferrule.runs.journal.journal import Entry, Journal
+from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.journal import Journal
 from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run
 from ferrule.values.conversation.exchange import Usage

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ferrule.errors import LMError, RateLimitError, RunCancelledError, RunError, StoreError
 from ferrule.runs.journal.encode import entry_text, error_facts, read_entry, read_error
-from ferrule.runs.journal.journal import Entry, Journal
+from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.journal import Journal
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.calls.shapes import CallFault
 from ferrule.values.confirmation.question import Decision

@@ -9,7 +9,8 @@ import pytest
 
 from ferrule.errors import ReplayMismatchError
 from ferrule.programs.react import ReAct
-from ferrule.runs.journal.journal import Entry, Journal
+from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.journal import Journal
 from ferrule.runs.run import Run
 from ferrule.settings import context
 from ferrule.testing.scripted import ScriptedLM

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import shown
-from ferrule.runs.journal.journal import Entry
+from ferrule.runs.journal.entry import Entry
 from ferrule.values.confirmation.policy import Rule, rule_for
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.stored import check_fields, reading

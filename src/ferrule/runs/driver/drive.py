@@ -18,7 +18,7 @@ from ferrule.runs.driver.migration import recall_calls
 from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.questions import decide
 from ferrule.runs.driver.tool_calls import call_tools
-from ferrule.runs.journal.journal import Entry
+from ferrule.runs.journal.entry import Entry
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import cancellable, started
 from ferrule.values.record import Changing
@@ -142,18 +142,24 @@ def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) ->
 async def drive(frame: Frame, flow: Flow) -> Any:
     """Run a flow to its end; raises `Suspended` if a question has no answer."""
     answer: Any = None
+    life, run = frame.life, frame.run
     try:
         while True:
-            act = _next(frame, flow, answer)
+            if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else it would do nothing
+                frame.check()
+            try:
+                act = _thrown(flow, answer) if type(answer) is _Failure else flow.send(answer)
+            except StopIteration as end:
+                act = _Finished(end.value)
             if type(answer) is _Failure and not answer.recorded:
                 await frame.write(answer.entry)
             if type(act) is CallModel:
-                slot, digest, answer = _recorded(frame, act)
+                slot, answer = _recorded(frame, act)
                 if answer is None:
                     try:
-                        answer = await call_model(frame, slot, digest, act)
+                        answer = await call_model(frame, slot, act)
                     except LMError as error:
-                        answer = _Failure(Entry(slot, "failure", digest, error), recorded=False)
+                        answer = _Failure(Entry(slot, "failure", act.request, error), recorded=False)
             elif type(act) is CallTools:
                 answer = await call_tools(frame, act)
             elif type(act) is Tell:
@@ -168,45 +174,33 @@ async def drive(frame: Frame, flow: Flow) -> Any:
         flow.close()
 
 
-def _next(frame: Frame, flow: Flow, answer: Any) -> Act | _Finished:
-    """Send the flow its answer and get its next act; only the flow's own `StopIteration` counts as its end."""
-    life, run = frame.life, frame.run
-    if life.over or life.outer is not None or run.cancelled or run.resuming or run.status != "running":  # else there is nothing to check
-        frame.check()
-    try:
-        return _thrown(flow, answer) if type(answer) is _Failure else flow.send(answer)
-    except StopIteration as end:
-        return _Finished(end.value)
-
-
 def _thrown(flow: Flow, failure: _Failure) -> Act:
     return flow.throw(failure.entry.value if failure.entry.kind == "failure" else LimitReachedError(**failure.entry.value))
 
 
-def _recorded(frame: Frame, act: CallModel) -> tuple[str, str, Response | _Failure | None]:
-    """The act's slot and digest, and the recorded answer, if any."""
+def _recorded(frame: Frame, act: CallModel) -> tuple[str, Response | _Failure | None]:
+    """The act's slot, and the recorded answer, if any."""
     slot = frame.slot()
-    digest = act.request.digest
     if not frame.path:
         frame.run.said = act.request.messages
-    entry = frame.run.journal.take(slot, "model", digest)
+    entry = frame.run.journal.take(slot, "model", act.request)
     frame.live = entry is None
     if entry is None:
-        return slot, digest, None if frame.budget is None else _over_limit(frame, slot, digest)
+        return slot, None if frame.budget is None else _over_limit(frame, slot, act)
     if entry.kind == "failure":
-        return slot, digest, _Failure(entry, recorded=True)
+        return slot, _Failure(entry, recorded=True)
     if entry.kind == "limit":
         _making_an_end(frame)
-        return slot, digest, _Failure(entry, recorded=True)
+        return slot, _Failure(entry, recorded=True)
     if frame.last_calls > 0:
         frame.last_calls -= 1
     frame.add_usage(entry.value.usage)
     if frame.budget is not None:
         frame.budget.count_response(entry.value)
-    return slot, digest, entry.value
+    return slot, entry.value
 
 
-def _over_limit(frame: Frame, slot: str, digest: str) -> _Failure | None:
+def _over_limit(frame: Frame, slot: str, act: CallModel) -> _Failure | None:
     """The failure for a reached limit, in place of a live answer. A program that handles it has a few calls left to finish."""
     if frame.last_calls > 0:
         frame.last_calls -= 1
@@ -215,7 +209,7 @@ def _over_limit(frame: Frame, slot: str, digest: str) -> _Failure | None:
     if error is None:
         return None
     _making_an_end(frame)
-    return _Failure(Entry(slot, "limit", digest, {"name": error.name, "limit": error.limit}), recorded=False)
+    return _Failure(Entry(slot, "limit", act.request, {"name": error.name, "limit": error.limit}), recorded=False)
 
 
 def _making_an_end(frame: Frame) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from ferrule.errors import MCPProtocolError
 from ferrule.runs.confirmation.decisions import register
-from ferrule.runs.journal.journal import Entry
+from ferrule.runs.journal.entry import Entry
 from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.mcp.safety import scrub
 from ferrule.values.confirmation.question import Decision, Question, describe_form, read_form, tool_fingerprint

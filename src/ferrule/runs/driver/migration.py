@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ferrule.runs.journal.matching import names_call
 
 if TYPE_CHECKING:
-    from ferrule.runs.journal.journal import Entry
+    from ferrule.runs.journal.entry import Entry
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.run.act import RecallCalls

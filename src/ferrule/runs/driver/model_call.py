@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ferrule.errors import BadRequestError
 from ferrule.models.model import answer_of
-from ferrule.runs.journal.journal import Entry
+from ferrule.runs.journal.entry import Entry
 from ferrule.runs.observers import exchanges
 from ferrule.values.conversation.exchange import CallReader, Delta, Response
 from ferrule.values.conversation.thoughts import ThoughtSplitter
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.values.run.observers import Observers
 
 
-async def call_model(frame: Frame, slot: str, digest: str, act: CallModel) -> Response:
+async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
     """Call the model; returns the response as journalled, with a unique id for every tool call."""
     tell, lm = frame.tell, act.lm
     if tell is not None:
@@ -48,7 +48,7 @@ async def call_model(frame: Frame, slot: str, digest: str, act: CallModel) -> Re
     response = _with_ids(response, slot)
     frame.check_alive()  # a response that arrives after the run ended is discarded
     frame.add_usage(response.usage)
-    entry = Entry(slot, "model", digest, response)
+    entry = Entry(slot, "model", act.request, response)
     if frame.blocks:
         frame.run.journal.add(entry)
     else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ferrule.concurrency import offload
 from ferrule.runs.confirmation.decisions import decide_by_grant, register
-from ferrule.runs.journal.journal import Entry
+from ferrule.runs.journal.entry import Entry
 from ferrule.values.confirmation.question import Decision
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.stored import check_fields, reading

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import RunError
 from ferrule.runs.confirmation.decisions import register
-from ferrule.runs.journal.journal import Entry
+from ferrule.runs.journal.entry import Entry
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolResult, ToolSpec
 from ferrule.values.calls.context import NotDone, Unknown, key_of
 from ferrule.values.confirmation.question import Question, misfit_text

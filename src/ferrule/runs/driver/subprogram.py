@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import RunError
-from ferrule.runs.journal.journal import Entry
+from ferrule.runs.journal.entry import Entry
 from ferrule.values.calls.call import ToolResult
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.stored import check_fields, reading

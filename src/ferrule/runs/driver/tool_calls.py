@@ -22,7 +22,7 @@ from ferrule.runs.driver.subprogram import (
     refuse,
     refuse_over_limit,
 )
-from ferrule.runs.journal.journal import Entry
+from ferrule.runs.journal.entry import Entry
 from ferrule.runs.observers import CallPlace, without_traces
 from ferrule.tools.execution.run import arun_call, run_call
 from ferrule.values.calls.call import ToolResult, failure

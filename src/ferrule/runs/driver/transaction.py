@@ -17,7 +17,7 @@ from ferrule.errors import ConfigurationError, ToolError, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from ferrule.runs.journal.journal import Entry
+    from ferrule.runs.journal.entry import Entry
     from ferrule.runs.state import RunState
     from ferrule.values.calls.call import ToolSpec
 

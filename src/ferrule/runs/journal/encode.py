@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import errors
 from ferrule.errors import LimitReachedError, LMError, RunError, StoreError, shown
-from ferrule.runs.journal.journal import Entry
+from ferrule.runs.journal.entry import Entry
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.calls.shapes import CallFault
 from ferrule.values.confirmation.question import Decision, Question

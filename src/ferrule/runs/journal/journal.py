@@ -10,34 +10,20 @@ from __future__ import annotations
 import re
 import threading
 from bisect import bisect_left
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from ferrule.errors import ReplayMismatchError, RunError, shown
+from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.matching import answers_act, names_call
-from ferrule.values.record import Changing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    from ferrule.runs.journal.entry import EntryKind, Sink
+    from ferrule.values.conversation.exchange import Request
 
 _ACT = re.compile(r"([0-9]+)[^/0-9]?[^/]*")
 _PAUSED = re.compile(r"(.*)\?[it][0-9]+", re.DOTALL)
-EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", "once", "migrated"]
-
-
-class Entry(Changing):
-    """One line of a journal."""
-
-    slot: str
-    kind: EntryKind
-    digest: str
-    """A digest of the question: equal questions have equal digests. That of a model request is recorded, not compared."""
-    value: Any = None
-    """The answer: `Response`, the error itself, `ToolResult`, `Decision`, or any JSON value."""
-
-
-Sink = Callable[[Entry], None]
-"""Makes one entry durable before it returns. An optional `async def later(entry)` does the same without blocking the loop."""
 
 
 class Journal:
@@ -173,7 +159,7 @@ class Journal:
         """Whether there are recorded answers that the program has not taken yet."""
         return bool(self._unread)
 
-    def take(self, slot: str, kind: EntryKind, digest: str, call_id: str | None = None) -> Entry | None:
+    def take(self, slot: str, kind: EntryKind, question: str | Request, call_id: str | None = None) -> Entry | None:
         """The answer recorded at a slot, or None; raises `ReplayMismatchError` if it answers another act.
 
         A model's answer fits whatever the request says now. A result fits if it is of the same call: with equal arguments, or the call of
@@ -181,6 +167,7 @@ class Journal:
         """
         if not self._unread:
             return None
+        digest = question if isinstance(question, str) else question.digest
         entry = self._unread.pop(slot, None)
         if entry is None:
             self._refuse_gap(slot, f"{kind} {digest}")

@@ -12,7 +12,7 @@ from ferrule.values.run import event as events
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ferrule.runs.journal.journal import Entry
+    from ferrule.runs.journal.entry import Entry
 
 
 def recalled_events(entries: list[Entry]) -> Iterator[events.Event]:

@@ -19,7 +19,7 @@ from ferrule.values.encoding.encode import json_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ferrule.runs.journal.journal import Entry
+    from ferrule.runs.journal.entry import Entry
     from ferrule.runs.observers import Execution
     from ferrule.runs.protocols import Lease, Store
     from ferrule.runs.state import RunState

@@ -1,0 +1,46 @@
+"""One line of a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from ferrule.values.record import Changing
+
+if TYPE_CHECKING:
+    from ferrule.values.conversation.exchange import Request
+
+EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", "once", "migrated"]
+
+
+class Entry(Changing):
+    """One line of a journal."""
+
+    slot: str
+    kind: EntryKind
+    question: str | Request
+    """The digest of the question, or a model request: its digest is made when a store, or a replay, needs it."""
+    value: Any = None
+    """The answer: `Response`, the error itself, `ToolResult`, `Decision`, or any JSON value."""
+
+    @property
+    def digest(self) -> str:
+        """A digest of the question: equal questions have equal digests. That of a model request is recorded, not compared."""
+        if not isinstance(self.question, str):
+            self.question = self.question.digest
+        return self.question
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entry) and self._whole() == other._whole()
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  mutable and compared by content
+
+    def __repr__(self) -> str:
+        return f"Entry{self._whole()!r}"
+
+    def _whole(self) -> tuple[str, EntryKind, str, Any]:
+        return self.slot, self.kind, self.digest, self.value
+
+
+Sink = Callable[[Entry], None]
+"""Makes one entry durable before it returns. An optional `async def later(entry)` does the same without blocking the loop."""
