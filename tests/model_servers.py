@@ -24,11 +24,8 @@ mcp_servers.WANTED.update(
     }
 )
 
-LLAMA = """
-import sys, time
-from pathlib import Path
-import gguf, numpy, xllamacpp
-path, port, template = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+GGUF = """
+import gguf, numpy
 width, hidden, tokens = 32, 64, ["<unk>", "<s>", "</s>", *[f"<0x{byte:02X}>" for byte in range(256)], "\\u2581"]
 kinds = [gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL, gguf.TokenType.CONTROL, *[gguf.TokenType.BYTE] * 256, gguf.TokenType.NORMAL]
 file = gguf.GGUFWriter(str(path), "llama")
@@ -46,9 +43,17 @@ for name, shape in shapes.items():
 for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
     file.add_tensor(f"{name}.weight", numpy.ones(width, numpy.float32))
 file.write_header_to_file(); file.write_kv_data_to_file(); file.write_tensors_to_file(); file.close()
+"""
+"""Writes a Llama with random weights, whose tokens are bytes, to `path`."""
+LLAMA = f"""
+import sys, time
+from pathlib import Path
+import xllamacpp
+path, port, template, most = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
+{GGUF}
 settings = xllamacpp.CommonParams()
 settings.model.path = str(path)
-settings.n_ctx, settings.n_predict, settings.n_parallel, settings.port = 8192, 8, 2, port
+settings.n_ctx, settings.n_predict, settings.n_parallel, settings.port = 8192, most, 2, port
 settings.warmup, settings.use_jinja, settings.endpoint_props = False, True, True
 settings.cpuparams.n_threads = 1
 if template.exists():
@@ -72,14 +77,21 @@ def _home(kind: str) -> Path:
 
 
 @contextlib.contextmanager
-def llama_server(folder: Path, template: str = "") -> Iterator[str]:
-    """llama.cpp's server on loopback; its base URL. The answers are chance."""
+def llama_server(folder: Path, template: str = "", *, most_tokens: int = 8) -> Iterator[str]:
+    """llama.cpp's server on loopback; its base URL. The answers are chance, and have at most so many tokens."""
     home = _home("llama-cpp")
     (folder / "serve.py").write_text(LLAMA)
     if template:
         (folder / "template.jinja").write_text(template)
     port = mcp_servers.free_port()
-    command = [str(home / "bin" / "python"), str(folder / "serve.py"), str(folder / "tiny.gguf"), str(port), str(folder / "template.jinja")]
+    command = [
+        str(home / "bin" / "python"),
+        str(folder / "serve.py"),
+        str(folder / "tiny.gguf"),
+        str(port),
+        str(folder / "template.jinja"),
+        str(most_tokens),
+    ]
     with mcp_servers.listening(command, {}, port):
         yield f"http://127.0.0.1:{port}/v1"
 

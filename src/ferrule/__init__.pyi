@@ -59,6 +59,10 @@ from ferrule.errors import UnavailableError as UnavailableError
 from ferrule.errors import UnknownToolError as UnknownToolError
 from ferrule.models.fallback import FallbackLM as FallbackLM
 from ferrule.models.hosted import LM as LM
+from ferrule.models.local.constraint import Constraint as Constraint
+from ferrule.models.local.grammar import CallForm as CallForm
+from ferrule.models.local.processor import ConstraintProcessor as ConstraintProcessor
+from ferrule.models.local.vocabulary import Vocabulary as Vocabulary
 from ferrule.models.model import BaseLM as BaseLM
 from ferrule.programs.lifecycle.batch import BatchResults as BatchResults
 from ferrule.programs.lifecycle.resume import ResumeState as ResumeState

@@ -90,6 +90,8 @@ class Adapter(Pieces):
         for name, value in (("use_native_function_calling", use_native_function_calling), ("fallback", fallback), ("repairs", repairs)):
             object.__setattr__(self, name, value)
 
+    __new__.__wrapped__ = __init__  # pyright: ignore[reportFunctionMemberAccess]  its signature, for `help` and editors
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         adopt(cls, Adapter)

@@ -10,6 +10,7 @@ import pytest
 from ferrule import (
     LM,
     BadRequestError,
+    Capabilities,
     ConfigurationError,
     ContextOverflowError,
     Delta,
@@ -21,7 +22,7 @@ from ferrule import (
     ToolCall,
     tool,
 )
-from ferrule.models.local.backend import Sampling
+from ferrule.models.local.backends.backend import Sampling
 from ferrule.models.local.model import InProcessLM
 from ferrule.values.conversation.exchange import Declarations
 
@@ -168,12 +169,17 @@ def test_the_template_gets_calls_as_objects_with_short_ids():
 
 
 def test_programs_run_on_it():
-    assert Predict("question -> answer: int")(question="?", lm=InProcessLM("m", Script("[[ ## answer ## ]]\n42"))).answer == 42
+    assert (
+        Predict("question -> answer: int")(
+            question="?", lm=InProcessLM("m", Script("[[ ## answer ## ]]\n42"), capabilities=Capabilities())
+        ).answer
+        == 42
+    )
     calls = (
         '<tool_call>{"name": "add", "arguments": {"a": 41}}</tool_call>',
         '<tool_call>{"name": "finish", "arguments": {"answer": 42}}</tool_call>',
     )
-    found = ReAct("question -> answer: int", [add])(question="?", lm=InProcessLM("m", Script(*calls)))
+    found = ReAct("question -> answer: int", [add])(question="?", lm=InProcessLM("m", Script(*calls), capabilities=Capabilities()))
     assert (found.answer, found.trajectory["observation_0"]) == (42, "42")
 
 

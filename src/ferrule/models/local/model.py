@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import json
-from hashlib import sha256
 from threading import Event
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.errors import ConfigurationError, ContextOverflowError
-from ferrule.models.local.backend import Sampling
+from ferrule.models.local.backends.backend import Sampling
 from ferrule.models.local.stream import AnswerStream
+from ferrule.models.local.task import Options, can_constrain, task_of
+from ferrule.models.local.template import template_message, text_message, tools_as_text
 from ferrule.models.model import TurnsLM
 from ferrule.models.providers import check_spelling
 from ferrule.models.turns import Turns
 from ferrule.values.conversation.exchange import Capabilities, Response, Usage
-from ferrule.values.conversation.message import openai_message
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 
-    from ferrule.models.local.backend import Backend
+    from ferrule.models.local.backends.backend import Backend
     from ferrule.values.conversation.exchange import Delta, Request
-    from ferrule.values.conversation.message import Message
 
 _FROM_A_SERVER = frozenset({
     "base_url", "wire", "api_key", "headers", "connect_timeout_s", "read_timeout_s", "timeout_s", "max_retries", "max_concurrency",
     "requests_per_minute", "strict_tools",
 })  # fmt: skip
 """Arguments of `LM` that only a model behind an address has."""
+_OPTIONS = Options()
 _ENDLESS = 1 << 20
 """Tokens of an answer of a model whose window is unknown."""
 
@@ -40,14 +39,19 @@ class InProcessLM(TurnsLM):
     The answer is generated token by token. Leaving a stream, or cancelling a task, ends the work before the next token.
     """
 
-    def __init__(self, name: str, backend: Backend, *, capabilities: Capabilities | None = None, **settings: Any) -> None:
+    def __init__(
+        self, name: str, backend: Backend, *, capabilities: Capabilities | None = None, options: Options = _OPTIONS, **settings: Any
+    ) -> None:
         check_spelling(settings)
         Sampling.of(settings)
         self.name = name
         self.settings: Mapping[str, Any] = settings
+        able = can_constrain()
         self.capabilities = capabilities or Capabilities(
-            native_tools=backend.reads_tools, parallel_tools=backend.reads_tools, context_tokens=backend.window
-        )
+            native_tools=backend.reads_tools, parallel_tools=backend.reads_tools, json_schema=able, context_tokens=backend.window,
+            constrained_calls=able,
+        )  # fmt: skip
+        self._options = options
         self._backend = backend
         self._turns = Turns()
 
@@ -86,16 +90,28 @@ class InProcessLM(TurnsLM):
         """The answer piece by piece, then whole."""
         sampling = Sampling.of({**self.settings, **request.settings})
         backend = self._backend
-        tools = [*request.tools] if request.tools and request.tool_choice != "none" else None
-        prompt = backend.prompt([_template_message(each) for each in request.messages], tools, sampling.extra or {})
-        sampling = replace(sampling, max_tokens=self._room(len(prompt), sampling.max_tokens))
-        answer = AnswerStream(backend.text, request, sampling)
-        for token in backend.generate(prompt, sampling, None):
+        prompt = backend.prompt(*self._shown(request), sampling.extra or {})
+        most = self._room(len(prompt), sampling.max_tokens)
+        task = task_of(request, backend.vocabulary, self._options, most) if self._is_constrained(request) else None
+        sampling = replace(sampling, max_tokens=most, stop=sampling.stop if task is None else ())
+        answer = AnswerStream(backend.text, request, sampling, task)
+        for token in backend.generate(prompt, sampling, task.matcher if task is not None else None):
             yield from answer.feed(token)
             if answer.is_stopped or is_stopped():
                 break
         yield from answer.end()
         yield replace(answer.response(), model=self.name, usage=Usage(len(prompt), len(answer.tokens), calls=1))
+
+    def _is_constrained(self, request: Request) -> bool:
+        return self.capabilities.json_schema and (request.form is not None or request.shape is not None)
+
+    def _shown(self, request: Request) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+        """The messages and the declarations for the chat template; a template that knows no tools gets all of it as text."""
+        tools = [*request.tools] if request.tools and request.tool_choice != "none" else None
+        if self._backend.reads_tools:
+            return [template_message(each) for each in request.messages], tools
+        messages = [text_message(each) for each in request.messages]
+        return [{"role": "system", "content": tools_as_text(tools)}, *messages] if tools else messages, None
 
     def _room(self, used: int, wanted: int | None) -> int:
         window = self._backend.window
@@ -112,37 +128,14 @@ def local_lm(name: str, settings: dict[str, Any]) -> InProcessLM:
         raise ConfigurationError(f"`{name}` runs in this process and takes no `{refused[0]}`: only a model behind an address does.")
     if not source:
         raise ConfigurationError(f'Which model? Name a folder or a model of the Hugging Face Hub: LM("{kind}:PATH_OR_ID").')
-    options = {each: settings.pop(each) for each in ("device", "dtype") if each in settings}
-    from ferrule.models.local.transformers_backend import TransformersBackend
+    own = Options(**{each: settings.pop(each) for each in ("thought_chars", "partial") if each in settings})
+    if kind == "llama_cpp":
+        from ferrule.models.local.backends.llama_cpp import LlamaBackend as Loaded
 
-    return InProcessLM(name, TransformersBackend(source, **options), **settings)
+        names = ("context_tokens", "gpu_layers")
+    else:
+        from ferrule.models.local.backends.transformers import TransformersBackend as Loaded
 
-
-def _template_message(message: Message) -> dict[str, Any]:
-    """A message as chat templates take it: text content, arguments of calls as objects, ids that all templates accept."""
-    shape = openai_message(message)
-    shape["content"] = message.text
-    if message.tool_calls:
-        shape["tool_calls"] = [_template_call(each) for each in shape["tool_calls"]]
-    if message.tool_call_id is not None:
-        shape["tool_call_id"] = _template_id(message.tool_call_id)
-    if message.name is not None:
-        shape["name"] = message.name
-    if message.reasoning:
-        shape["reasoning_content"] = message.reasoning
-    return shape
-
-
-def _template_call(call: dict[str, Any]) -> dict[str, Any]:
-    function = call["function"]
-    try:
-        arguments = json.loads(function["arguments"])
-    except ValueError:  # a call that could not be read
-        arguments = function["arguments"]
-    own = {"id": _template_id(call["id"])} if "id" in call else {}
-    return {**call, **own, "function": {**function, "arguments": arguments}}
-
-
-def _template_id(call_id: str) -> str:
-    """Nine letters and digits: Mistral's templates accept no other ids."""
-    return sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
+        names = ("device", "dtype")
+    loading: dict[str, Any] = {each: settings.pop(each) for each in names if each in settings}
+    return InProcessLM(name, Loaded(source, **loading), options=own, **settings)

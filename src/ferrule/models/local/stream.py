@@ -13,7 +13,8 @@ from ferrule.values.conversation.thoughts import ThoughtSplitter, split_thoughts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ferrule.models.local.backend import Sampling
+    from ferrule.models.local.backends.backend import Sampling
+    from ferrule.models.local.task import ConstrainedTask
     from ferrule.values.conversation.exchange import Request
     from ferrule.values.conversation.thoughts import Kind
 
@@ -25,20 +26,22 @@ _MAY_ANNOUNCE = re.compile(r"[<\[{`(\n|]")
 class AnswerStream:
     """Takes tokens and gives the pieces of text that are certain: no half character, no beginning of a stop sequence, no call."""
 
-    def __init__(self, text_of: Callable[[Sequence[int]], str], request: Request, sampling: Sampling) -> None:
+    def __init__(self, text_of: Callable[[Sequence[int]], str], request: Request, sampling: Sampling, task: ConstrainedTask | None) -> None:
         self.tokens: list[int] = []
         self.is_stopped = False
         """Whether a stop sequence was generated."""
         self._text_of = text_of
         self._request = request
         self._sampling = sampling
+        self._task = task
+        self._told_chars = 0
         self._splitter = ThoughtSplitter(request, unopened=False)
         self._texts: list[str] = []
         self._kept = ""
         """Text that may be the beginning of a stop sequence."""
         self._read = self._done = 0
         """Tokens up to here are text; tokens before the first are decoded no more, but for the blank between words."""
-        self._held: list[str] | None = None
+        self._held: list[str] | None = [] if task is not None and not task.is_call else None
         """Text that may be a call, and is not streamed."""
 
     def feed(self, token: int) -> Iterator[Delta]:
@@ -58,15 +61,23 @@ class AnswerStream:
             self._texts.append(rest)
             yield from self._told(self._splitter.feed(rest))
         yield from self._told(self._splitter.finish())
-        if self._held is not None and not self.response().tool_calls:
-            yield Delta("".join(self._held))
-        for delta in self.response().deltas():
+
+        response = self.response()
+        if self._task is not None:
+            rest = (response.text or "")[self._told_chars :]
+        else:
+            rest = "".join(self._held or ()) if not response.tool_calls else ""
+        if rest:
+            yield Delta(rest)
+        for delta in response.deltas():
             if delta.call is not None:
                 yield delta
 
     def response(self) -> Response:
-        """The whole answer."""
+        """The whole answer. Raises `ToolCallError` for a constrained one that its schema refuses."""
         text = "".join(self._texts)
+        if self._task is not None:
+            return self._task.response(text)
         is_cut = not self.is_stopped and len(self.tokens) >= (self._sampling.max_tokens or len(self.tokens) + 1)
         response = split_thoughts(Response(text or None, finish_reason="length" if is_cut else "stop"), self._request)
         if not self._request.tools or self._request.tool_choice == "none" or not response.text:
@@ -97,12 +108,14 @@ class AnswerStream:
                 yield Delta(reasoning=piece)
             elif self._held is not None:
                 self._held.append(piece)
-            elif self._request.tools and (found := _MAY_ANNOUNCE.search(piece)):
-                self._held = [piece[found.start() :]]
-                if found.start():
-                    yield Delta(piece[: found.start()])
             else:
-                yield Delta(piece)
+                found = _MAY_ANNOUNCE.search(piece) if self._request.tools else None
+                said = piece[: found.start()] if found else piece
+                if found:
+                    self._held = [piece[found.start() :]]
+                if said:
+                    self._told_chars += len(said)
+                    yield Delta(said)
 
 
 def _overlap(text: str, stop: str) -> int:

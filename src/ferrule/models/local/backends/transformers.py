@@ -8,15 +8,16 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import BadRequestError, ConfigurationError
+from ferrule.models.local.backends.backend import PLAIN_TEMPLATE
+from ferrule.models.local.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ferrule.models.local.backend import Mask, Sampling
+    from ferrule.models.local.backends.backend import Sampling
+    from ferrule.models.local.matcher import Matcher
 
 _log = logging.getLogger("ferrule.models")
-_PLAIN_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n{% endfor %}assistant:"
-"""For a tokenizer without a chat template, as base models have."""
 _NEEDED = (
     "A model in this process needs torch and transformers: pip install torch transformers. ferrule does not install them, because the "
     "right torch depends on the machine (https://pytorch.org/get-started)."
@@ -40,10 +41,12 @@ class TransformersBackend:
             raise ConfigurationError(f"The model {source!r} could not be loaded: {str(error).strip()}") from error
         self.model.to(device or _best_device(torch)).eval()
         self._lock = Lock()
+        self._vocabulary: Vocabulary | None = None
+        self._width: int = self.model.config.get_text_config().vocab_size
         self._defaults = self.model.generation_config
         self.ends = _ends(self._defaults, self.tokenizer)
         self.window: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        self._plain = None if self.tokenizer.chat_template else _PLAIN_TEMPLATE
+        self._plain = None if self.tokenizer.chat_template else PLAIN_TEMPLATE
         if self._plain:
             _log.warning("The tokenizer of %s has no chat template: its prompts are plain text.", source)
         self.reads_tools = self._plain is None and "tools" in self.tokenizer.get_chat_template(tools=[{}])
@@ -64,11 +67,22 @@ class TransformersBackend:
         except template_error as error:
             raise BadRequestError(f"the chat template refuses the conversation: {error}") from error
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """See `Backend`."""
+        if self._vocabulary is None:
+            if not self.tokenizer.is_fast:
+                msg = 'A constraint needs a tokenizer of the package `tokenizers` (a "fast" one), and this model has none.'
+                raise ConfigurationError(msg)
+            text: str = self.tokenizer.backend_tokenizer.to_str()
+            self._vocabulary = Vocabulary.from_json(text, eos=sorted(self.ends), size=self._width)
+        return self._vocabulary
+
     def text(self, tokens: Sequence[int]) -> str:
         """See `Backend`."""
         return self.tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
-    def generate(self, prompt: Sequence[int], sampling: Sampling, mask: Mask | None) -> Iterator[int]:
+    def generate(self, prompt: Sequence[int], sampling: Sampling, matcher: Matcher | None) -> Iterator[int]:
         """See `Backend`. Each answer has a random generator of its own: a seed gives the same answer beside other threads, too."""
         torch = self._torch
         seen = torch.tensor([list(prompt)], device=self.model.device)
@@ -76,23 +90,25 @@ class TransformersBackend:
         warpers, is_greedy = self._warpers(sampling)
         chance = torch.Generator(device=seen.device)
         chance.seed() if sampling.seed is None else chance.manual_seed(sampling.seed)
-        tokens: list[int] = []
-        while len(tokens) < (sampling.max_tokens or 1):
+        for _ in range(sampling.max_tokens or 1):
             with self._lock, torch.inference_mode():
                 found = self.model(input_ids=fed, past_key_values=cache, use_cache=True, logits_to_keep=1)
                 cache, scores = found.past_key_values, found.logits[:, -1].float()
                 scores[:, len(self.tokenizer) :] = -torch.inf  # rows that pad the matrix are no tokens
-                if mask is not None:
-                    scores = mask(tokens, scores)
+                if matcher is not None:
+                    matcher.apply(scores[0])
                 for warp in warpers:
                     scores = warp(seen, scores)
                 fed = scores.argmax(-1, keepdim=True) if is_greedy else torch.multinomial(scores.softmax(-1), 1, generator=chance)
                 seen = torch.cat((seen, fed), dim=-1)
             token = int(fed)
+            if matcher is not None:
+                matcher.accept(token)
             if token in self.ends:
                 return
-            tokens.append(token)
             yield token
+            if matcher is not None and matcher.is_finished:
+                return
 
     def _warpers(self, sampling: Sampling) -> tuple[list[Any], bool]:
         """What changes the scores before a token is drawn, in the order of transformers; and whether the best token is taken instead."""

@@ -9,7 +9,7 @@ import pytest
 from tiny_llama import STRICT_TEMPLATE, needs_torch, save_tiny_llama
 
 from ferrule import LM, ConfigurationError, ContextOverflowError, Message, Messages, Request, tool
-from ferrule.models.local.backend import Sampling
+from ferrule.models.local.backends.backend import Sampling
 from ferrule.values.conversation.exchange import Declarations
 
 HI = Request(Messages([Message("user", "hi")]))

@@ -8,11 +8,13 @@ from ferrule.errors import ConfigurationError, shown
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    Mask = Callable[[Sequence[int], Any], Any]
-    """The tokens generated so far and the scores of the next one, to the scores with illegal tokens at minus infinity."""
+    from ferrule.models.local.matcher import Matcher
+    from ferrule.models.local.vocabulary import Vocabulary
 
+PLAIN_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n{% endfor %}assistant:"
+"""For a model without a chat template, as base models are."""
 _SYNONYMS = {"max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens", "max_new_tokens": "max_tokens"}
 _IGNORED = frozenset({"parallel_tool_calls", "user", "metadata", "store"})
 """Settings that say nothing about how a text is generated."""
@@ -60,6 +62,11 @@ class Backend(Protocol):
     window: int | None
     """Tokens of prompt and answer together."""
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Its tokens, for constraints; built when first used."""
+        ...
+
     def prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, variables: Mapping[str, Any]) -> list[int]:
         """The conversation by the model's chat template, up to where its answer begins.
 
@@ -67,8 +74,11 @@ class Backend(Protocol):
         """
         ...
 
-    def generate(self, prompt: Sequence[int], sampling: Sampling, mask: Mask | None) -> Iterator[int]:
-        """The tokens of one answer without the one that ends it, at most `sampling.max_tokens`; closing the iterator ends the work."""
+    def generate(self, prompt: Sequence[int], sampling: Sampling, matcher: Matcher | None) -> Iterator[int]:
+        """The tokens of one answer without the one that ends it, at most `sampling.max_tokens`; closing the iterator ends the work.
+
+        With a matcher, only tokens that it admits are chosen, and each is passed to it.
+        """
         ...
 
     def text(self, tokens: Sequence[int]) -> str:

@@ -1,0 +1,1 @@
+"""The libraries that run models in this process."""

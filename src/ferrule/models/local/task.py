@@ -1,0 +1,86 @@
+"""What the answer to a request must be: a call of one of its tools, or its outputs; and the constraint that makes it so."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.models.local.constraint import Constraint
+from ferrule.models.local.grammar import CallForm
+from ferrule.values.conversation.exchange import Response
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ferrule.models.local.matcher import Matcher
+    from ferrule.models.local.vocabulary import Vocabulary
+    from ferrule.values.conversation.exchange import Request
+
+LOOSE: Mapping[str, Any] = {"type": "object"}
+
+
+class Options(Record):
+    """How a model in this process constrains its answers."""
+
+    thought_chars: int = 1_000
+    """Characters of the thought before a call; 0 for none."""
+    partial: bool = False
+    """Whether keywords of a tool's schema that a grammar cannot enforce are only validated in the answer."""
+
+
+class ConstrainedTask:
+    """One constrained answer."""
+
+    def __init__(self, request: Request, constraint: Constraint, budget: int, *, is_call: bool) -> None:
+        self.is_call = is_call
+        self.matcher: Matcher = constraint.matcher(budget)
+        self._request = request
+        self._constraint = constraint
+
+    def response(self, text: str) -> Response:
+        """The answer that was written; one that was cut has no call and no outputs."""
+        if not self.matcher.is_finished:
+            return Response(None if self.is_call else text or None, finish_reason="length")
+        answer = self._constraint.read(text)
+        if answer.calls:
+            return Response(answer.thought.strip() or None, answer.calls, finish_reason="tool_calls")
+        if self.is_call:
+            return Response(answer.text or None, finish_reason="stop")
+        form = self._request.form
+        return Response(form.write(answer.value) if form is not None else json_text(answer.value), finish_reason="stop")
+
+
+def task_of(request: Request, vocabulary: Vocabulary, options: Options, budget: int) -> ConstrainedTask | None:
+    """The constraint of a request; None if any text is an answer, or if the model is to call tools in its own form.
+
+    Raises `ConstraintError` for a tool whose schema a grammar cannot enforce, and for a budget in which no answer ends.
+    """
+    shape, choice = request.shape, request.tool_choice
+    if len(request.tools) and choice != "none":
+        if shape is None or shape.kind != "call":
+            return None
+        tools: list[dict[str, Any]] = list(request.tools)
+        named = (
+            cast("Mapping[str, Any]", choice.get("function", {})).get("name")
+            if choice is not None and not isinstance(choice, str)
+            else None
+        )
+        if named is not None:
+            tools = [each for each in tools if each["function"]["name"] == named]
+        must = named is not None or choice == "required"
+        form = CallForm(call=must, thought_chars=options.thought_chars, intention=False)
+        return ConstrainedTask(request, Constraint.of_calls(vocabulary, tools, form=form, partial=options.partial), budget, is_call=True)
+    if request.form is not None:
+        schema = request.form.schema
+    elif shape is not None:
+        schema = shape.schema or LOOSE
+    else:
+        return None
+    return ConstrainedTask(request, Constraint.of_schema(vocabulary, dict(schema), partial=True), budget, is_call=False)
+
+
+def can_constrain() -> bool:
+    """Whether the engine of constraints is installed: the extra `ferrule[local]`."""
+    return find_spec("llguidance") is not None

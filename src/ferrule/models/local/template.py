@@ -1,0 +1,65 @@
+"""Messages as chat templates take them, with or without tools."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from ferrule.values.conversation.message import openai_message
+from ferrule.values.encoding.encode import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ferrule.values.conversation.message import Message
+
+OPENER = "<tool_call>"
+
+
+def template_message(message: Message) -> dict[str, Any]:
+    """A message as chat templates take it: text content, arguments of calls as objects, ids that all templates accept."""
+    shape = openai_message(message)
+    shape["content"] = message.text
+    if message.tool_calls:
+        shape["tool_calls"] = [_template_call(each) for each in shape["tool_calls"]]
+    if message.tool_call_id is not None:
+        shape["tool_call_id"] = _template_id(message.tool_call_id)
+    if message.name is not None:
+        shape["name"] = message.name
+    if message.reasoning:
+        shape["reasoning_content"] = message.reasoning
+    return shape
+
+
+def _template_call(call: dict[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    try:
+        arguments = json.loads(function["arguments"])
+    except ValueError:  # a call that could not be read
+        arguments = function["arguments"]
+    own = {"id": _template_id(call["id"])} if "id" in call else {}
+    return {**call, **own, "function": {**function, "arguments": arguments}}
+
+
+def _template_id(call_id: str) -> str:
+    """Nine letters and digits: Mistral's templates accept no other ids."""
+    return sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
+
+
+# -- for a template that knows no tools ----------------------------------------------------------------------------
+
+
+def tools_as_text(tools: Iterable[dict[str, Any]]) -> str:
+    """The declarations, and how a call is written."""
+    lines = [json_text(each["function"]) for each in tools]
+    form = f'{OPENER}{{"name": the tool, "arguments": its arguments}}'
+    return "\n".join(["You can call these tools:", *lines, f"A call is written as {form}, after what you think of the situation."])
+
+
+def text_message(message: Message) -> dict[str, Any]:
+    """A message whose calls and results are text."""
+    if message.role == "tool":
+        return {"role": "user", "content": f"Result of {message.name or 'the call'}: {message.text}"}
+    calls = [f"{OPENER}{json_text({'name': call.name, 'arguments': call.args})}" for call in message.tool_calls]
+    return {"role": message.role, "content": "\n".join([*([message.text] if message.text else []), *calls])}
