@@ -7,11 +7,11 @@ define how fields look in a message, what an answer must look like, and how to f
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 from ferrule.adapters.demos import demo_messages, has_output, history_messages
 from ferrule.adapters.direct import observed
-from ferrule.adapters.overrides import adopt, compose, refuse_options
+from ferrule.adapters.overrides import adopt, compose, without_others_options
 from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.pieces import Pieces, native_signature, whole_of
 from ferrule.adapters.render import Shown, as_read, field_description, join_pieces, shown_fields, task_description
@@ -74,12 +74,7 @@ class Adapter(Pieces):
 
     __slots__ = ("fallback", "repairs", "use_native_function_calling")
 
-    def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Refuse options of DSPy's adapters that these do not take."""
-        if cls.__init__.__module__.startswith("ferrule."):
-            refuse_options(cls.__name__, args, options)
-        return super().__new__(cls)
-
+    @without_others_options
     def __init__(self, *, use_native_function_calling: bool | None = None, fallback: Adapter | None = None, repairs: int = 1) -> None:
         if use_native_function_calling not in {None, True, False}:
             raise ConfigurationError(f"`use_native_function_calling` is True, False or None, found {shown(use_native_function_calling)}.")
@@ -89,8 +84,6 @@ class Adapter(Pieces):
             raise ConfigurationError(f"`repairs` is a whole number of at least 0, found {shown(repairs)}.")
         for name, value in (("use_native_function_calling", use_native_function_calling), ("fallback", fallback), ("repairs", repairs)):
             object.__setattr__(self, name, value)
-
-    __new__.__wrapped__ = __init__  # pyright: ignore[reportFunctionMemberAccess]  its signature, for `help` and editors
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

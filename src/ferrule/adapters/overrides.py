@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import wraps
 from inspect import iscoroutinefunction, isfunction
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ferrule.adapters.demos import demo_messages, has_output, history_messages
 from ferrule.adapters.direct import observed, unobserved
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content
     from ferrule.values.conversation.exchange import Response
 
+F = TypeVar("F", bound=Callable[..., None])
 _USER, _ASSISTANT = "format_user_message_content", "format_assistant_message_content"
 _OPENING = (
     "format", "format_system_message", "format_field_description", "format_field_structure", "format_task_description",
@@ -63,11 +65,18 @@ _REFUSED_OPTIONS: Mapping[str, str] = {
 }
 
 
-def refuse_options(kind: str, args: Sequence[Any], options: Mapping[str, Any]) -> None:
-    """Raise `ConfigurationError` for options of DSPy's adapters, and say what to use."""
-    for name in ("callbacks",) if args else options:
-        if name in _REFUSED_OPTIONS:
-            raise ConfigurationError(f"`{kind}` takes no `{name}`: {_REFUSED_OPTIONS[name]}.")
+def without_others_options(init: F) -> F:
+    """The `__init__` of an adapter. It raises `ConfigurationError` for options of DSPy's adapters, and says what to use."""
+
+    @wraps(init)
+    def checked(self: Any, *args: Any, **options: Any) -> None:
+        for name in ("callbacks",) if args else options:
+            if name in _REFUSED_OPTIONS:
+                raise ConfigurationError(f"`{type(self).__name__}` takes no `{name}`: {_REFUSED_OPTIONS[name]}.")
+        init(self, *args, **options)
+
+    made: Any = checked
+    return made
 
 
 def adopt(cls: Any, base: Any) -> None:
@@ -91,6 +100,8 @@ def adopt(cls: Any, base: Any) -> None:
         cls.step_message = _step_message
     if _ASSISTANT in replaced:
         cls.answer_content = _answer_content
+    if "__init__" in own and cls.__module__.startswith("ferrule.adapters."):  # an adapter of a user may have such options
+        cls.__init__ = without_others_options(own["__init__"])
     for name in ("format", "parse"):
         if isfunction(own.get(name)):
             setattr(cls, name, observed(own[name]))
