@@ -77,6 +77,7 @@ _HOMES = {
     "ferrule.runs.protocols": ("Store",),
     "ferrule.runs.stream": ("EventStream",),
     "ferrule.bridges.mcp.client.mcp_server": ("MCPServer", "mcp"),
+    "ferrule.bridges.mcp.login.oauth": ("OAuth",),
     "ferrule.bridges.mcp.sampling": ("sampling",),
     "ferrule.bridges.mcp.server.app": ("MCPApp", "serve"),
     "ferrule.bridges.mcp.server.context": ("MCPCall", "current_mcp_call"),

@@ -8,6 +8,7 @@ from ferrule.adapters.xml_tags import XMLAdapter as XMLAdapter
 from ferrule.bridges.mcp.client.group import connect_all as connect_all
 from ferrule.bridges.mcp.client.mcp_server import MCPServer as MCPServer
 from ferrule.bridges.mcp.client.mcp_server import mcp as mcp
+from ferrule.bridges.mcp.login.oauth import OAuth as OAuth
 from ferrule.bridges.mcp.sampling import sampling as sampling
 from ferrule.bridges.mcp.server.app import MCPApp as MCPApp
 from ferrule.bridges.mcp.server.app import serve as serve

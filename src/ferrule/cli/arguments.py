@@ -16,6 +16,7 @@ from inspect import isawaitable, isfunction, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ferrule.cli.logins import login_options
 from ferrule.cli.safe_text import one_line
 from ferrule.cli.sample_tools import TOOLS
 from ferrule.cli.screen import say
@@ -93,13 +94,14 @@ def open_servers(places: Sequence[str], *, trusted: bool, alone: bool) -> Genera
         if places:
             from ferrule.bridges.mcp.client.mcp_server import MCPServer, mcp
 
-            options: dict[str, Any] = {"trust": True, "confirm": False} if trusted else {}
+            options: dict[str, Any] = {**login_options(), **({"trust": True, "confirm": False} if trusted else {})}
             on_error = "raise" if alone and len(places) == 1 and not _is_servers_file(places[0]) else "skip"
             for place in places:
                 if _is_servers_file(place):
-                    opened += MCPServer.load(place, inputs=_ask_input, on_error=on_error, **options).values()
+                    opened += MCPServer.load(place, inputs=_ask_input, on_error=on_error, auth="oauth", **options).values()
                 else:
-                    opened.append(mcp(place, on_error=on_error, **options))
+                    auth: dict[str, Any] = {"auth": "oauth"} if place.startswith(("http://", "https://")) else {}
+                    opened.append(mcp(place, on_error=on_error, **auth, **options))
         yield opened
     finally:
         log.removeHandler(notes)

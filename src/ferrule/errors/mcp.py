@@ -26,8 +26,8 @@ class MCPError(FerruleError):
     @property
     def is_retryable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """True for a lost connection, a timeout, 429 and 5xx; for a call only if it has certainly not run."""
-        passes = isinstance(self, (MCPConnectionError, MCPTimeoutError)) or self.status in {429, 500, 502, 503, 504}
-        return passes and not self.may_have_run
+        is_lost = isinstance(self, (MCPConnectionError, MCPTimeoutError)) and self.phase != "login"
+        return (is_lost or self.status in {429, 500, 502, 503, 504}) and not self.may_have_run
 
 
 class MCPConnectionError(MCPError):

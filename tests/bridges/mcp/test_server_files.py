@@ -15,7 +15,7 @@ import mcp_servers
 import pytest
 from mcp_leaks import nothing_left
 
-from ferrule import MCPServer
+from ferrule import MCPServer, OAuth
 from ferrule.errors import ConfigurationError, MCPConnectionError
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
@@ -259,3 +259,45 @@ def test_a_saved_server_of_a_file_is_loaded_again(project: Path) -> None:
     saved = json.loads(json.dumps(server.dump_state()))
     assert MCPServer.from_state(saved).spec.expanded() == server.spec.expanded()
     assert saved["env"]["API_KEY"] == "${TOKEN}"
+
+
+def test_log_ins_of_editors_files_are_read_and_saved_without_their_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """code.claude.com/docs/en/mcp, cursor.com/docs/mcp, geminicli.com/docs/tools/mcp-server, VS Code's mcp.json; all of November 2026."""
+    monkeypatch.setenv("SECRET", "hunter2")
+    url = "https://example.com/mcp"
+    entries = {
+        "claude": {"type": "http", "url": url, "oauth": {"clientId": "me", "callbackPort": 8080, "scopes": "read write"}},
+        "cursor": {"url": url, "auth": {"CLIENT_ID": "me", "CLIENT_SECRET": "${env:SECRET}", "scopes": ["read"]}},
+        "code": {"type": "http", "url": url, "oauth": {"clientId": "me"}},
+        "gemini": {"httpUrl": url, "oauth": {"enabled": True, "clientId": "me", "clientSecret": "hunter2"}},
+        "off": {"httpUrl": url, "oauth": {"enabled": False}},
+        "fast": {"url": url, "auth": "oauth"},
+        "plain": {"url": url},
+        "token": {"url": url, "headers": {"Authorization": "Bearer x"}},
+    }
+    wanted = {
+        "claude": OAuth(client_id="me", callback_port=8080, scopes=("read", "write")),
+        "cursor": OAuth(client_id="me", client_secret="hunter2", scopes=("read",)),
+        "code": OAuth(client_id="me"),
+        "gemini": OAuth(client_id="me", client_secret="hunter2"),
+        "off": None,
+        "fast": OAuth(),
+        "plain": None,
+        "token": None,
+    }
+    loaded = MCPServer.load({"mcpServers": entries})
+    assert {name: server.spec.expanded().oauth for name, server in loaded.items()} == wanted
+    asked = MCPServer.load({"mcpServers": entries}, auth="oauth")
+    assert {name: server.spec.expanded().oauth for name, server in asked.items()} == {**wanted, "plain": OAuth()}
+    saved = {name: server.dump_state() for name, server in loaded.items()}
+    assert "hunter2" not in f"{saved}{list(loaded.values())}"
+    monkeypatch.setenv("GEMINI_CLIENT_SECRET", "hunter2")
+    monkeypatch.setenv("TOKEN_AUTHORIZATION", "Bearer x")
+    assert {name: MCPServer.from_state(each).spec.expanded().oauth for name, each in saved.items()} == wanted
+
+
+@pytest.mark.parametrize("auth", ["Bearer hunter2", {"clientId": "x"}])
+def test_what_is_no_log_in_is_refused_without_showing_it(auth: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"`auth` of an MCP server is") as raised:
+        MCPServer.http("https://example.com/mcp", auth=auth)
+    assert "hunter2" not in str(raised.value)

@@ -82,6 +82,13 @@ def connection_error(attempt: Attempt, why: str, cause: BaseException | None = N
     return made
 
 
+def login_error(attempt: Attempt, why: str) -> MCPConnectionError:
+    """The error for a log-in that a server needs, and that there is not."""
+    made = MCPConnectionError(f"{attempt.subject}: {why}.", **attempt.facts(ran=False))
+    made.phase = "login"
+    return made
+
+
 def error_answer(attempt: Attempt, code: int, message: str, data: object = None, *, status: int | None = None) -> MCPProtocolError:
     """The error for a JSON-RPC error that the server sent."""
     facts = attempt.facts(ran=code not in _SURELY_NOT_RUN)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _KEYS = ("mcpServers", "servers", "context_servers", "mcp.servers")
 _STDIO, _HTTP = {"local"}, {"remote", "streamable-http", "streamablehttp", "streamable_http"}
+_LOGIN = {"oauth", "auth"}
 _IS_OFF = {"disabled": True, "enabled": False}
 _FILTERS = {"includeTools": "allow", "excludeTools": "deny", "disabledTools": "deny", "tools": "allow"}
 """Keys with names of tools: Gemini CLI, Windsurf, Copilot CLI."""
@@ -39,7 +40,10 @@ _WHOLE_VARIABLE = re.compile(r"((?:[A-Za-z]+ )?)\$([A-Z_][A-Z0-9_]*)")
 class ServerFile:
     """The servers of one file or mapping."""
 
-    def __init__(self, source: str | PathLike[str] | Mapping[str, Any], workspace: str | PathLike[str] | None = None) -> None:
+    def __init__(
+        self, source: str | PathLike[str] | Mapping[str, Any], workspace: str | PathLike[str] | None = None, *, logs_in: bool = False
+    ) -> None:
+        self._logs_in = logs_in
         path = None if not isinstance(source, str) and hasattr(source, "keys") else Path(cast("Any", source))
         whole: Mapping[str, Any] = cast("Mapping[str, Any]", source) if path is None else _read_json(path)
         places: list[Mapping[str, Any]] = [whole, *_records([whole.get("mcp")])]
@@ -90,6 +94,9 @@ class ServerFile:
                 made[key] = _from_home(made[key])
         if isinstance(made.get("args"), list):
             made["args"] = [_from_home(each) for each in made["args"]]
+        has_token = any(each.lower() == "authorization" for each in made.get("headers") or ())
+        if self._logs_in and "command" not in made and not has_token and not _LOGIN & made.keys():
+            made["auth"] = "oauth"
         chosen = {ours: made[key] for key, ours in _FILTERS.items() if isinstance(made.get(key), list) and made[key] != ["*"]}
         made["options"] = {**chosen, **(made.get("options") or {})}
         return made

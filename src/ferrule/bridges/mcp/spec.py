@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
+from ferrule.bridges.mcp.login.oauth import OAuth, oauth_from_state, split_auth
 from ferrule.bridges.mcp.transport.redact import (
     References,
     expand,
@@ -44,6 +45,8 @@ class ServerSpec(Record, kw_only=True):
     cwd: str | None = None
     url: str = ""
     headers: dict[str, str] = field(default_factory=dict[str, str])
+    oauth: OAuth | None = None
+    """How a person logs in, if the server wants it."""
     expands: bool = False
     """Whether `${VAR}`, `${VAR:-default}` and `${env:VAR}` in all texts but the name are read from the environment on connecting.
 
@@ -70,6 +73,7 @@ class ServerSpec(Record, kw_only=True):
             cwd=None if self.cwd is None else read(self.cwd),
             url=read(self.url),
             headers={key: read(value) for key, value in self.headers.items()},
+            oauth=None if self.oauth is None else self.oauth.map(read),
             expands=False,
         )
         if missing:
@@ -89,7 +93,8 @@ class ServerSpec(Record, kw_only=True):
         head: dict[str, Any] = {"type": self.transport, "name": self.name}
         if self.transport != "stdio":
             headers = {key: to.hide(value, key) for key, value in self.headers.items()}
-            return {**head, "url": hidden_url(self.url, to.hide, to.keep), **({"headers": headers} if headers else {})}
+            oauth = {"oauth": self.oauth.dump_state(to) or True} if self.oauth is not None else {}
+            return {**head, "url": hidden_url(self.url, to.hide, to.keep), **({"headers": headers} if headers else {}), **oauth}
         env = {key: to.as_variable(value, key) for key, value in self.env.items()}
         command, *args = hidden_words((self.command, *self.args), to.hide, to.keep)
         return {
@@ -100,6 +105,12 @@ class ServerSpec(Record, kw_only=True):
             **({"envFile": to.keep(self.env_file)} if self.env_file else {}),
             **({"cwd": to.keep(self.cwd)} if self.cwd else {}),
         }
+
+
+def remote_spec(kind: TransportKind, url: str, headers: Mapping[str, str] | None, auth: Any, name: str | None) -> tuple[ServerSpec, Any]:
+    """The spec of a server at an address; and its `auth`, if that is an `httpx2.Auth`."""
+    oauth, other = split_auth(auth)
+    return ServerSpec(name=name or name_of_url(url), transport=kind, url=url, headers=dict(headers or {}), oauth=oauth), other
 
 
 def spec_from_state(state: Mapping[str, Any], name: str = "") -> ServerSpec:
@@ -124,6 +135,7 @@ def spec_from_state(state: Mapping[str, Any], name: str = "") -> ServerSpec:
             transport=cast("TransportKind", kind),
             url=url,
             headers=_pairs(own, "headers", state.get("headers")),
+            oauth=oauth_from_state(own, state),
             expands=True,
         )
     else:

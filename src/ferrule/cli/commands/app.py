@@ -12,6 +12,7 @@ import typer
 from ferrule.cli.arguments import USAGE_ERRORS
 from ferrule.cli.commands import runs
 from ferrule.cli.commands.ask import ask_question
+from ferrule.cli.commands.logins import mcp_app
 from ferrule.cli.commands.tools import lint_tools, list_tools, serve_tools
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.screen import in_options, say
@@ -62,6 +63,7 @@ app = typer.Typer(
 )
 for _name, _command in _COMMANDS.items():
     app.command(_name)(_command)
+app.add_typer(mcp_app, name="mcp")
 
 
 def run_command(arguments: Sequence[str]) -> int:

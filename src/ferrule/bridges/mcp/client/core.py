@@ -7,13 +7,12 @@ again with the answer. If a run has no answer yet, it waits: the open call gets 
 
 from __future__ import annotations
 
-import asyncio
 import time
-from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ferrule import settings
+from ferrule.bridges.mcp.client.asking import Asking
 from ferrule.bridges.mcp.client.catalog import Catalog
 from ferrule.bridges.mcp.client.listing import Guard
 from ferrule.bridges.mcp.client.recording import RecordingLink, ReplayLink
@@ -28,19 +27,17 @@ from ferrule.tools.definition.mcp import MCPDefinition
 from ferrule.values.record import Changing, replace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     from ferrule.bridges.mcp.client.options import ServerOptions
     from ferrule.bridges.mcp.connection.handshake import Handshake
+    from ferrule.bridges.mcp.login.login import Login
     from ferrule.bridges.mcp.spec import ServerSpec
 
 _MOST_ROUNDS = 10
 """How often one call may come back with questions."""
 _HEADER_MISMATCH = -32020
 _READ_ONLY, _IDEMPOTENT = "readOnlyHint", "idempotentHint"
-_ELICIT = "elicitation/create"
-_ELICITATION: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
-_STATE_WAIT_S = 0.05
 
 
 class _Call(Changing, kw_only=True):
@@ -68,6 +65,7 @@ class Core:
         self.options = options
         self._live = {key: each for key, each in live.items() if key != "inputs"}
         self._inputs: Mapping[str, str] = live.get("inputs", {})
+        self._login: Login | None = None
         self._calls: list[str] = []
         self.asking = Asking(options)
         self.guard = Guard(spec, options)
@@ -95,11 +93,28 @@ class Core:
         spec = self.spec.expanded(inputs=self._inputs)
         if spec.transport in {"http", "sse"}:
             refuse_plain_http(spec.url, spec.name, allowed=self.options.allow_http)
-        return Endpoint(spec=spec, connect_timeout_s=self.options.connect_timeout_s, inherit=self.options.inherit, **self._live)
+        login = self._login_to(spec)
+        live = self._live if login is None else {**self._live, "auth": login.auth, "login": login}
+        return Endpoint(spec=spec, connect_timeout_s=self.options.connect_timeout_s, inherit=self.options.inherit, **live)
+
+    def _login_to(self, spec: ServerSpec) -> Login | None:
+        if spec.oauth is None:
+            return None
+        if self._login is None:
+            from ferrule.bridges.mcp.login.authorization import LoginTarget
+            from ferrule.bridges.mcp.login.login import Login
+
+            options = self.options
+            target = LoginTarget(url=spec.url, oauth=spec.oauth, allow_http=options.allow_http)
+            hooks = {"open_browser": options.open_browser, "enter_code": options.enter_code}
+            self._login = Login(target, timeout_s=options.login_timeout_s, **hooks)
+        return self._login
 
     async def connect(self) -> Handshake:
         """Connect if need be, also after failures that make other requests wait."""
         self.link.forgive()
+        if self._login is not None:
+            self._login.forgive()
         return (await self.link.connected()).handshake
 
     async def ping(self) -> float:
@@ -264,86 +279,3 @@ class Core:
         observer = self.options.on_log
         tool = self._calls[0] if len(set(self._calls)) == 1 else None
         return observer({**params, "server": self.spec.name, "tool": tool}) if observer is not None else None
-
-
-class Asking:
-    """Passes a server's questions to a hook, or to the run that made the call."""
-
-    def __init__(self, options: ServerOptions) -> None:
-        self._options = options
-        self.in_runs = options.ask_in_runs
-        """Whether runs take questions. A server of a version before 2026-07-28 learns that when it is connected."""
-        self._turn = asyncio.Lock()
-        self._inputs: Any = None
-
-    @property
-    def hook(self) -> Any:
-        """Answers `elicitation/create` while a call is open. None: the capability is not declared."""
-        return self._options.elicit or (self._pass_on if self.in_runs else None)
-
-    def inputs(self) -> Any:
-        """Takes questions for the run that makes this call; None outside a run, and if a hook takes them."""
-        if self._options.elicit is not None or self._options.rules.on_input is not None:
-            return None
-        return getattr(settings.scope().call, "inputs", None)
-
-    @asynccontextmanager
-    async def turn(self, inputs: Any, handshake: Handshake | None) -> AsyncGenerator[None]:
-        """Wait for this call's turn, if calls must be made one after another."""
-        if self._options.elicit is not None or not self.in_runs or handshake is None or handshake.is_modern:
-            yield
-            return
-        async with self._turn:
-            self._inputs = inputs
-            try:
-                yield
-            finally:
-                self._inputs = None
-
-    async def _pass_on(self, params: dict[str, Any]) -> dict[str, Any]:
-        if self._inputs is None:  # a call outside a run
-            return {"action": "decline"}
-        return self._inputs.pushed(params, self._options.input_expires_s)
-
-    def meta(self, inputs: Any, handshake: Handshake | None, meta: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The `_meta` of a call. From 2026-07-28 on each call says which questions may be asked: in a run, elicitation."""
-        if self._options.elicit is not None or handshake is None or not handshake.is_modern:
-            return meta
-        able = {key: value for key, value in handshake.client_capabilities.items() if key != "elicitation"}
-        able |= _ELICITATION if inputs is not None else {}
-        if able == handshake.client_capabilities:
-            return meta
-        from mcp_types import CLIENT_CAPABILITIES_META_KEY
-
-        return {CLIENT_CAPABILITIES_META_KEY: able, **(meta or {})}
-
-    async def answer(self, result: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The hooks' answers to the questions of a result, by their keys; and the parameters of the other questions.
-
-        For a question that a person cannot answer, None stands instead of its parameters.
-        """
-        asked = result.get("inputRequests")
-        if not isinstance(asked, dict) or not asked:
-            await asyncio.sleep(_STATE_WAIT_S)  # only a state: the server wants the call again
-            return {}, {}
-        found: dict[str, Any] = {}
-        rest: dict[str, Any] = {}
-        for key, question in cast("dict[str, dict[str, Any]]", asked).items():
-            method: str = question.get("method", "")
-            params: dict[str, Any] = question.get("params") or {}
-            answer = await self._by_hook(method, params)
-            if answer is None:
-                rest[key] = params if method == _ELICIT else None
-            else:
-                found[key] = answer
-        return found, rest
-
-    async def _by_hook(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-        options = self._options
-        if method == _ELICIT and options.elicit is not None:
-            return await options.elicit(params)
-        if method == "sampling/createMessage" and options.sample is not None:
-            return await options.sample(params)
-        if method == "roots/list" and options.roots is not None:
-            return {"roots": await options.roots()}
-        return None

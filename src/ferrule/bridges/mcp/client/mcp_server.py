@@ -18,7 +18,7 @@ from ferrule.bridges.mcp.client.options import ServerOptions, check_option, opti
 from ferrule.bridges.mcp.client.pinning import Pins
 from ferrule.bridges.mcp.client.recording import ReplayLink
 from ferrule.bridges.mcp.server_files import ServerFile
-from ferrule.bridges.mcp.spec import ServerSpec, name_of_command, name_of_url, spec_from_state
+from ferrule.bridges.mcp.spec import ServerSpec, name_of_command, remote_spec, spec_from_state
 from ferrule.bridges.mcp.transport.stdio import register_exit
 from ferrule.concurrency.offload import background_loop, is_awaited_by_loop, run_async
 from ferrule.errors import ConfigurationError, MCPTimeoutError
@@ -84,17 +84,17 @@ class MCPServer(ServerOffers):
         name: str | None = None,
         **options: Any,
     ) -> Self:
-        """A server reached by streamable HTTP. `auth` is an `httpx2.Auth` (the SDK's OAuth among them), `http_client` an `AsyncClient`."""
+        """A server reached by streamable HTTP. `auth` is "oauth", `OAuth(...)` or an `httpx2.Auth`, `http_client` an `AsyncClient`."""
         if http_client is not None and (headers or auth is not None):
             raise ConfigurationError("An `http_client` brings its own headers and auth. Pass them to the client, not to `MCPServer.http`.")
-        spec = ServerSpec(name=name or name_of_url(url), transport="http", url=url, headers=dict(headers or {}))
-        return cls(spec, options_from(options), {"auth": auth, "http_client": http_client})
+        spec, other_auth = remote_spec("http", url, headers, auth, name)
+        return cls(spec, options_from(options), {"auth": other_auth, "http_client": http_client})
 
     @classmethod
     def sse(cls, url: str, headers: Mapping[str, str] | None = None, auth: Any = None, *, name: str | None = None, **options: Any) -> Self:
         """A server reached by the older HTTP+SSE (revision 2024-11-05)."""
-        spec = ServerSpec(name=name or name_of_url(url), transport="sse", url=url, headers=dict(headers or {}))
-        return cls(spec, options_from(options), {"auth": auth})
+        spec, other_auth = remote_spec("sse", url, headers, auth, name)
+        return cls(spec, options_from(options), {"auth": other_auth})
 
     @classmethod
     def in_memory(cls, server: Any, *, name: str | None = None, **options: Any) -> Self:
@@ -116,17 +116,18 @@ class MCPServer(ServerOffers):
         inputs: Inputs | None = None,
         workspace: str | PathLike[str] | None = None,
         on_error: Literal["skip", "raise"] = "skip",
+        auth: Literal["oauth"] | None = None,
         **options: Any,
     ) -> dict[str, Self]:
         """The servers of an editor's file, such as `.mcp.json` or `.vscode/mcp.json`, or of such a mapping, by name.
 
         `${VAR}`, `${VAR:-default}` and `${env:VAR}` are read from the environment; `${input:id}` from `inputs`, a mapping or a function
         that gets the file's entry about the input; `${workspaceFolder}` is `workspace`, otherwise the project that the file is in.
-
         By default a program goes on without a server that cannot be connected, for instance because a variable is not set, and an entry
-        that describes no server is logged and left out. With `on_error="raise"` both raise a `ConfigurationError` here.
+        that describes no server is logged and left out. With `on_error="raise"` both raise a `ConfigurationError` here. `auth="oauth"`: a
+        person may log in to servers without an `Authorization` header.
         """
-        file = ServerFile(source, workspace)
+        file = ServerFile(source, workspace, logs_in=auth == "oauth")
         values = file.inputs(inputs)
         made: dict[str, Self] = {}
         for name, each in file.entries.items():

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _SAVED = (
     "timeout_s", "connect_timeout_s", "total_timeout_s", "tool_timeouts_s", "prefix", "allow", "deny", "max_concurrency", "poll_s",
     "log_level", "allow_http", "ask_in_runs", "input_expires_s", "lock", "pins", "on_error", "inherit", "mode",
+    "login_timeout_s",
 )  # fmt: skip
 """The options in a saved server, if they are plain data."""
 _SAVED_RULES = ("trust", "confirm", "lenient")
@@ -53,6 +54,12 @@ class ServerOptions(Record, kw_only=True):
     """The lowest level of log messages that the server should send."""
     inherit: Sequence[str] = ("proxy", "certificates")
     """What a child process inherits besides a few harmless variables: "proxy", "certificates", "locale", and names of variables."""
+    login_timeout_s: float = 300.0
+    """Seconds for a person to log in, if the server has `auth="oauth"`."""
+    open_browser: Callable[[str], Any] | Literal[False] | None = None
+    """Opens the address of a log-in; it may be async, and returns False if it cannot. None: the system's browser. False: opens none."""
+    enter_code: Callable[[str, str], Any] | None = None
+    """Shows a person the address and the code of a log-in with another device, for servers that offer it, if there is no browser here."""
     on_error: Literal["raise", "skip"] = "raise"
     """For a program whose server cannot be connected: raise, or go on without its tools, tell the model, and try again later."""
     mode: ProtocolMode = "auto"
@@ -169,7 +176,7 @@ _ON_ERROR = ("raise", "skip")
 _PINS = ("warn", "confirm", "block")
 _SECONDS = "a number of seconds greater than zero"
 _WANTED: dict[str, tuple[Callable[[Any], bool], str, bool]] = {
-    **dict.fromkeys(("timeout_s", "connect_timeout_s"), (_is_seconds, _SECONDS, False)),
+    **dict.fromkeys(("timeout_s", "connect_timeout_s", "login_timeout_s"), (_is_seconds, _SECONDS, False)),
     **dict.fromkeys(("total_timeout_s", "poll_s", "input_expires_s"), (_is_seconds, _SECONDS, True)),
     "tool_timeouts_s": (_are_seconds_by_tool, "a mapping of names to seconds greater than zero", False),
     "prefix": (lambda value: isinstance(value, bool) or value == "auto", "'auto', True or False", False),
@@ -177,12 +184,14 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str, bool]] = {
     "max_concurrency": (lambda value: type(value) is int and value > 0, "a whole number greater than zero", True),
     "log_level": (_is_one_of(*_LEVELS), f"one of {', '.join(_LEVELS)}", True),
     "inherit": (_are_inheritable, f"a list of {', '.join(GROUPS)} and names of variables", False),
+    "open_browser": (lambda value: value is False or callable(value), "a function or False", True),
     "on_error": (_is_one_of(*_ON_ERROR), f"one of {', '.join(_ON_ERROR)}", False),
     "mode": (_is_one_of(*PROTOCOL_MODES), f"one of {', '.join(PROTOCOL_MODES)}", False),
     "pins": (_is_one_of(*_PINS), f"one of {', '.join(_PINS)}", False),
     **dict.fromkeys(("lock", "record"), (lambda value: isinstance(value, str | PathLike), "a path", True)),
     **dict.fromkeys(
-        ("elicit", "sample", "roots", "detector", "on_progress", "on_log", "on_tools_changed", "on_input"), (callable, "a function", True)
+        ("elicit", "sample", "roots", "detector", "on_progress", "on_log", "on_tools_changed", "on_input", "enter_code"),
+        (callable, "a function", True),
     ),
     **dict.fromkeys(
         ("allow_http", "ask_in_runs", "trust", "lenient", "concurrent", "user_blocks", "fence", "strict_output"),

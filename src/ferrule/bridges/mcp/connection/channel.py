@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AsyncExitStack
 
+    from ferrule.bridges.mcp.login.login import Login
     from ferrule.bridges.mcp.spec import ServerSpec
     from ferrule.bridges.mcp.transport.http import GuardedClient
     from ferrule.bridges.mcp.transport.messages import Note
@@ -34,6 +35,7 @@ class Endpoint(Record, kw_only=True):
     inherit: Sequence[str] = ()
     """For `stdio`: what the child process inherits."""
     auth: Any = None
+    login: Login | None = None
     http_client: Any = None
     server: Any = None
     """For `memory`: a server of the SDK in this process."""

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.bridges.mcp.connection.handshake import UNSUPPORTED_VERSION, Handshake, KnownEra
 from ferrule.bridges.mcp.connection.session import Session
-from ferrule.bridges.mcp.errors import Attempt, connection_error, missing_extra, silent_error
+from ferrule.bridges.mcp.errors import Attempt, connection_error, login_error, missing_extra, silent_error
+from ferrule.bridges.mcp.login.errors import LoginError
 from ferrule.bridges.mcp.transport.stdio import forget_connection, register_connection
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ferrule.bridges.mcp.connection.callbacks import Hooks
     from ferrule.bridges.mcp.connection.channel import Endpoint
     from ferrule.bridges.mcp.connection.handshake import ProtocolMode
+    from ferrule.bridges.mcp.login.login import Login
 
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 10.0
@@ -39,6 +41,7 @@ _ANSWERS_WITHIN_S = 2.0
 _PING_S = 30.0
 """After how long without an answer it is sent again, with the next call."""
 _NOT_FOUND, _BAD_REQUEST = 404, 400
+_UNAUTHORIZED = (401, 403)
 _NO_STREAMABLE_HTTP = (400, 404, 405)
 
 
@@ -53,6 +56,7 @@ class Link:
         self._known = KnownEra(mode=mode)
         self._connection: Session | None = None
         self._opening: Session | None = None
+        self._login: Login | None = None
         self._lock = asyncio.Lock()
         self._losses: deque[float] = deque(maxlen=_MOST_LOSSES)
         self._closings = 0
@@ -106,7 +110,7 @@ class Link:
             await asyncio.sleep(max(0.0, wait_s - (loop.time() - self._last_failure)))
         await _load_sdk()
         try:
-            self._connection = await self._open_first(endpoint)
+            self._connection = await self._open_logged_in(endpoint)
         except MCPError:
             self._failures += 1
             self._last_failure = loop.time()
@@ -115,6 +119,26 @@ class Link:
         self._failures = 0
         self.starts += 1
         return self._connection
+
+    async def _open_logged_in(self, endpoint: Endpoint) -> Session:
+        try:
+            return await self._open_first(endpoint)
+        except MCPConnectionError as fault:
+            if not await self._logged_in(endpoint.login, fault):
+                raise
+        return await self._open_first(endpoint)
+
+    async def _logged_in(self, login: Login | None, fault: MCPError) -> bool:
+        """Have a person log in, if that is why the server refused. Raises `MCPConnectionError` (phase `login`) if there is no log-in."""
+        if login is None or fault.status not in _UNAUTHORIZED or not login.is_wanted:
+            return False
+        self._login = login
+        try:
+            await login.log_in()
+        except LoginError as error:
+            attempt = Attempt(server=self._find_endpoint().spec.name, phase=fault.phase or "connect", tool=fault.tool, was_sent=False)
+            raise login_error(attempt, str(error)) from None
+        return True
 
     async def _open_first(self, endpoint: Endpoint) -> Session:
         """Open a session. A child process that ends when asked for its versions is started again without asking.
@@ -175,10 +199,14 @@ class Link:
             try:
                 return await self._send(connection, method, params, phase=phase, **options)
             except (MCPConnectionError, MCPProtocolError) as fault:
-                if closings != self._closings or not await self._should_retry(fault, connection, may_repeat=may_repeat):
+                if closings != self._closings:
+                    raise
+                has_logged_in = await self._logged_in(connection.login, fault)
+                if not has_logged_in and not await self._should_retry(fault, connection, may_repeat=may_repeat):
                     raise
             self._refuse_after_closing(closings, phase, options.get("tool"))
-            connection = await self.connected_for(phase, options.get("tool"), anew=not connection.alive or connection.is_remote)
+            anew = not connection.alive or (connection.is_remote and not has_logged_in)
+            connection = await self.connected_for(phase, options.get("tool"), anew=anew)
             return await self._send(connection, method, params, phase=phase, **options)
 
     async def _send(self, connection: Session, method: str, params: dict[str, Any] | None, *, phase: str, **options: Any) -> dict[str, Any]:
@@ -238,6 +266,8 @@ class Link:
     async def close(self) -> None:
         """Close the connection, also one that is being made. Requests under way fail; the next request makes a new connection."""
         self._closings += 1
+        if self._login is not None:
+            self._login.give_up()
         if self._opening is not None:
             await self._opening.close()
         async with self._lock:

@@ -121,7 +121,7 @@ class Session:
         elicit = self._clocks.stopped_by(hooks.elicit, {"action": "cancel"})
         self._hooks = replace(hooks, elicit=elicit, sample=self._clocks.stopped_by(hooks.sample))
         self._known = known
-        self._name = endpoint.spec.name
+        self._name, self.login = endpoint.spec.name, endpoint.login
         self._ids = itertools.count(_FIRST_ID)
         self._over = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -168,13 +168,15 @@ def _hidden_value(value: str, flag: str, hide: Hide, keep: Keep) -> str:
 
 # -- logs ---------------------------------------------------------------------------------------------------------
 
+_LOGIN_LOGGER = "mcp.client.auth.oauth2"
 _LOGGERS = ("httpx2", "mcp.client.streamable_http", "mcp.client.sse")
 
 
 def redact_logs() -> None:
-    """Redact addresses in the logs of the HTTP client and the SDK, which log every request."""
+    """Redact addresses in the logs of the HTTP client and the SDK, which log every request, and errors of a log-in."""
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_redact_record)  # logging adds the same filter once
+    logging.getLogger(_LOGIN_LOGGER).addFilter(_name_error)
 
 
 def _redact_record(record: logging.LogRecord) -> bool:
@@ -182,3 +184,13 @@ def _redact_record(record: logging.LogRecord) -> bool:
     if record.exc_info:
         record.exc_text, record.exc_info = redact(logging.Formatter().formatException(record.exc_info)), None
     return True
+
+
+def _name_error(record: logging.LogRecord) -> bool:
+    """Only the kind of an error: its text may quote a response with tokens. An error of ferrule is the caller's, and is not logged."""
+    if record.exc_info and record.exc_info[0] is not None:
+        if record.exc_info[0].__module__.startswith("ferrule."):
+            return False
+        record.msg, record.args = f"{record.getMessage()}: {record.exc_info[0].__name__}", ()
+        record.exc_info = record.exc_text = None
+    return _redact_record(record)

@@ -1,0 +1,1 @@
+"""Logging in to MCP servers by OAuth: settings, stored tokens, and the log-in itself."""
