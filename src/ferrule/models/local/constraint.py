@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ferrule.errors import ConstraintError, ToolCallError, shown
-from ferrule.models.local.engine import Cache, grammar_problem
+from ferrule.models.local.decoding.plans import Plans
 from ferrule.models.local.grammar import Answer, CallForm, call_union, grammar_of
 from ferrule.models.local.matcher import Matcher
+from ferrule.models.local.vocabulary import Cache, grammar_problem
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.record import replace
+from ferrule.values.schema.lowering.bound import Bounds, bound, longest_bytes
 from ferrule.values.schema.lowering.lower import LoweredSchema, lower_schema
 from ferrule.values.schema.nodes import Schema, is_object
 from ferrule.values.schema.validator import Validator
@@ -35,7 +39,9 @@ class Constraint:
     Make one with `Constraint.of_calls(...)` or `Constraint.of_schema(...)`, which return the same object for the same content.
     """
 
-    def __init__(self, vocabulary: Vocabulary, schemas: Mapping[str, Schema], form: CallForm, *, partial: bool, calls: bool) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, schemas: Mapping[str, Schema], form: CallForm, *, partial: bool, bounds: Bounds | None, calls: bool
+    ) -> None:
         self.vocabulary = vocabulary
         self.form = form
         self._calls = calls
@@ -47,14 +53,19 @@ class Constraint:
         self.level: Mapping[str, Literal["exact", "rewritten", "partial"]] = {name: each.level for name, each in lowered.items()}
         if not partial:
             self._check_enforced(lowered)
+        if bounds is not None:
+            lowered = {name: replace(each, schema=bound(each, bounds)) for name, each in lowered.items()}
         schema = call_union(lowered, intention=form.intention) if calls else lowered[""].schema
         self.grammar = grammar_of(schema, form, vocabulary.special_id(form.opener) if form.prose_chars else None)
+        self.longest_bytes = None if bounds is None else longest_bytes(schema) + form.most_bytes
+        """Bytes of the longest answer; None without `bounds`."""
         self._check_taken(lowered)
 
     @classmethod
     def of_calls(
-        cls, vocabulary: Vocabulary, declarations: Iterable[Mapping[str, Any]], *, form: CallForm | None = None, partial: bool = False
-    ) -> Constraint:
+        cls, vocabulary: Vocabulary, declarations: Iterable[Mapping[str, Any]], *,
+        form: CallForm | None = None, partial: bool = False, bounds: Bounds | None = None,
+    ) -> Constraint:  # fmt: skip
         """Calls of these tools.
 
         Args:
@@ -62,6 +73,7 @@ class Constraint:
             declarations: `{"type": "function", "function": {"name", "parameters"}}` each, as `Declarations` has them.
             form: What stands around the call.
             partial: Whether a keyword that a grammar cannot enforce is only validated in the answer.
+            bounds: What limits texts, lists and recursion that the schemas leave open; without them an answer may have any length.
 
         Raises:
             ConstraintError: A schema has such a keyword, which the message names with its tool and place.
@@ -70,21 +82,39 @@ class Constraint:
         schemas: dict[str, Schema] = {each["function"]["name"]: each["function"].get("parameters") or {} for each in declarations}
         if not schemas:
             raise ConstraintError("There is no tool to call: a constraint of calls needs at least one declaration.")
-        return cls._kept(vocabulary, schemas, form or CallForm(), partial=partial, calls=True)
+        return cls._kept(vocabulary, schemas, form or CallForm(), partial=partial, bounds=bounds, calls=True)
 
     @classmethod
-    def of_schema(cls, vocabulary: Vocabulary, schema: Schema, *, form: CallForm | None = None, partial: bool = False) -> Constraint:
+    def of_schema(
+        cls, vocabulary: Vocabulary, schema: Schema, *, form: CallForm | None = None, partial: bool = False, bounds: Bounds | None = None
+    ) -> Constraint:
         """One value of this schema, which may be of any type. See `of_calls`."""
-        return cls._kept(vocabulary, {"": schema}, form or _VALUE, partial=partial, calls=False)
+        return cls._kept(vocabulary, {"": schema}, form or _VALUE, partial=partial, bounds=bounds, calls=False)
 
     @classmethod
-    def _kept(cls, vocabulary: Vocabulary, schemas: Mapping[str, Schema], form: CallForm, *, partial: bool, calls: bool) -> Constraint:
-        key = (vocabulary, json_text(schemas), form, partial, calls)
-        return CONSTRAINTS.get(key, lambda: cls(vocabulary, schemas, form, partial=partial, calls=calls))
+    def _kept(cls, vocabulary: Vocabulary, schemas: Mapping[str, Schema], form: CallForm, **options: Any) -> Constraint:
+        key = (vocabulary, json_text(schemas), form, *options.items())
+        return CONSTRAINTS.get(key, lambda: cls(vocabulary, schemas, form, **options))
 
     def matcher(self, budget: int | None = None) -> Matcher:
         """The matcher of one new sequence. With a `budget`, the answer ends within so many tokens, not counting the one that ends it."""
-        return Matcher(self.vocabulary, self.grammar, self.read, budget)
+        if budget is None:
+            return Matcher(self.vocabulary, self.grammar, self.read)
+        least = self.shortest_tokens
+        if least is None or budget < least:
+            what = f"takes {least} tokens" if least is not None else "has no end"
+            raise ConstraintError(f"The shortest answer that keeps to the constraint {what}, and the budget is {budget} tokens. Raise it.")
+        return Matcher(self.vocabulary, self.grammar, self.read, budget, self.plans)
+
+    @cached_property
+    def plans(self) -> Plans:
+        """The shortest endings, for answers with a budget."""
+        return Plans(self.vocabulary, self.grammar)
+
+    @property
+    def shortest_tokens(self) -> int | None:
+        """Tokens of the shortest answer, without the one that ends it; None if no answer ends."""
+        return self.plans.shortest_tokens
 
     @property
     def lark(self) -> str:

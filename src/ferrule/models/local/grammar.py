@@ -41,6 +41,11 @@ class CallForm(Record, kw_only=True):
         """Characters before the opener; 0 if the call stands alone."""
         return self.thought_chars if self.call else max(self.thought_chars, self.text_chars)
 
+    @property
+    def most_bytes(self) -> int:
+        """Bytes around the call at most."""
+        return 4 * self.prose_chars + len(self.opener.encode()) + len(self.closer.encode())
+
 
 class Grammar(Record):
     """What the engine compiles, and the names that stand in it."""

@@ -7,11 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConstraintError
-from ferrule.models.local.engine import make_matcher
+from ferrule.models.local.decoding.guard import BudgetGuard
+from ferrule.models.local.vocabulary import make_matcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ferrule.models.local.decoding.plans import Plans
     from ferrule.models.local.grammar import Answer, Grammar
     from ferrule.models.local.vocabulary import Vocabulary
 
@@ -23,7 +25,9 @@ class Matcher:
     any token.
     """
 
-    def __init__(self, vocabulary: Vocabulary, grammar: Grammar, read: Callable[[str], Answer], budget: int | None = None) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, grammar: Grammar, read: Callable[[str], Answer], budget: int | None = None, plans: Plans | None = None
+    ) -> None:
         self.budget = budget
         self.tokens: list[int] = []
         """The accepted tokens, without the one that ended the answer."""
@@ -31,6 +35,7 @@ class Matcher:
         self._eos = frozenset(self._vocabulary.eos)
         self._engine = make_matcher(self._vocabulary.tokenizer, grammar.lark)
         self._padding = bytes(4 * -(-self._vocabulary.size // 32) - len(self._ends()))
+        self._guard = BudgetGuard(plans, budget) if plans is not None and budget is not None else None
         self._ended = False
         self._failure = ""
         self._check()
@@ -38,7 +43,12 @@ class Matcher:
     @property
     def is_finished(self) -> bool:
         """Whether the answer is whole: it was ended, or nothing but its end can follow."""
-        return not self._failure and (self._ended or (self._engine.is_stopped() and not self._engine.is_error()))
+        if self._failure or self._engine.is_error():
+            return False
+        return self._ended or self._engine.is_stopped() or (self._is_spent() and self._engine.is_accepting())
+
+    def _is_spent(self) -> bool:
+        return self._guard is not None and self._guard.left <= 0
 
     @property
     def text(self) -> str:
@@ -60,7 +70,8 @@ class Matcher:
         self._check()
         if not any(made):
             self._fail("no token may come next")
-        return made + self._padding
+        made += self._padding
+        return made if self._guard is None else self._guard.narrowed(made, self._engine, self._vocabulary.eos[0])
 
     def fill(self, address: int) -> None:
         """Write `mask()` to memory, such as `row.ctypes.data` of numpy or `row.data_ptr()` of torch, of 4 bytes for each 32 ids."""
@@ -100,6 +111,8 @@ class Matcher:
             self._fail(f"token {token} may not come after {self.text[-60:]!r}")
         self._check()
         self.tokens.append(token)
+        if self._guard is not None:
+            self._guard.accept(token, b"" if token in self._vocabulary.special else self._vocabulary.tokens[token])
 
     def answer(self) -> Answer:
         """The answer, read and validated. Raises `ConstraintError` if it is cut, `ToolCallError` if it does not fit its schema."""
@@ -111,6 +124,7 @@ class Matcher:
         """A matcher in the same state, which goes on by itself."""
         made = copy.copy(self)
         made.tokens, made._engine = list(self.tokens), self._engine.deep_copy()  # noqa: SLF001  its own class
+        made._guard = self._guard.copy() if self._guard is not None else None  # noqa: SLF001
         return made
 
     def _ends(self) -> bytes:

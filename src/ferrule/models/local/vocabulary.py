@@ -1,16 +1,51 @@
-"""The tokens of a model as bytes: what a grammar chooses from."""
+"""The tokens of a model as bytes, and the engine of grammars that chooses from them: llguidance, which only this module imports.
+
+A failed matcher of llguidance admits only the end of the text and looks finished, so an error is looked for after every step.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ferrule.errors import ConfigurationError
-from ferrule.models.local.engine import Cache, tokenizer_of_bytes, tokenizer_of_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
+T = TypeVar("T")
+
+
+class Cache(Generic[T]):
+    """The most recently used values by key. `hits` and `misses` count."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.hits = self.misses = 0
+        self._values: OrderedDict[Hashable, T] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The value of a key, made if there is none. Of two threads that make it at the same time, the first one's stays."""
+        with self._lock:
+            if key in self._values:
+                self.hits += 1
+                self._values.move_to_end(key)
+                return self._values[key]
+            self.misses += 1
+        made = make()
+        with self._lock:
+            value = self._values.setdefault(key, made)
+            while len(self._values) > self.most:
+                self._values.popitem(last=False)
+        return value
+
+    def __len__(self) -> int:
+        return len(self._values)
+
 
 TOKENIZERS: Cache[Any] = Cache(8)
 """The engine's tokenizers, by the content of the vocabulary: one of 128,000 tokens takes seconds to build, and 120 MB."""
@@ -53,9 +88,9 @@ class Vocabulary:
 
     def _built(self) -> Any:
         if self._json is not None:
-            return tokenizer_of_json(self._json, self.eos)
-        assert self._tokens is not None  # noqa: S101  one of the two is given
-        return tokenizer_of_bytes(self._tokens, self._given_special, self.eos)
+            return engine().LLTokenizer(self._json, eos_token=list(self.eos))
+        tokens = ByteTokens(self._tokens or (), self._given_special, self.eos[0])
+        return engine().LLTokenizer(engine().TokenizerWrapper(tokens), eos_token=list(self.eos))
 
     @cached_property
     def tokens(self) -> tuple[bytes, ...]:
@@ -78,10 +113,21 @@ class Vocabulary:
         wanted = text.encode()
         return next((i for i in sorted(self.special - {*self.eos}) if i < len(self.tokens) and self.tokens[i] == wanted), None)
 
+    @cached_property
+    def _splitter(self) -> ByteTokens:
+        return ByteTokens(self.tokens, self.special, self.eos[0])
+
     def encode(self, text: bytes | str) -> list[int]:
-        """The text in tokens; not necessarily as the model's own tokenizer splits it."""
-        whole = text.encode() if isinstance(text, str) else text
-        return list(self.tokenizer.tokenize_bytes(whole))
+        """The text in tokens, the longest first; not necessarily as the model's own tokenizer splits it."""
+        return self._splitter(text)
+
+    def bits(self, wanted: Callable[[bytes], bool]) -> int:
+        """The tokens of text with these bytes, as a number with a bit for each id."""
+        made = bytearray(-(-self.size // 8))
+        for i, each in enumerate(self.tokens):
+            if each and i not in self.special and wanted(each):
+                made[i // 8] |= 1 << i % 8
+        return int.from_bytes(made, "little")
 
     def decode(self, tokens: Iterable[int]) -> bytes:
         """The bytes of tokens; special tokens have none."""
@@ -96,3 +142,50 @@ class Vocabulary:
 
     def __repr__(self) -> str:
         return f"<Vocabulary of {self.size} ids, {self.digest[:8]}>"
+
+
+class ByteTokens:
+    """Tokens given as bytes, in the form that llguidance reads."""
+
+    bos_token_id = None
+
+    def __init__(self, tokens: tuple[bytes, ...], special: frozenset[int], eos: int) -> None:
+        self.tokens = tokens
+        self.special_token_ids = sorted(special)
+        self.eos_token_id = eos
+        self._ids = {each: i for i, each in reversed(list(enumerate(tokens))) if i not in special and each}
+        self._longest = max(map(len, self._ids), default=1)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """The text in tokens, the longest first. A byte that no token has is left out."""
+        whole = text.encode() if isinstance(text, str) else text
+        made: list[int] = []
+        at = 0
+        while at < len(whole):
+            size = next((n for n in range(self._longest, 0, -1) if whole[at : at + n] in self._ids), 0)
+            if size:
+                made.append(self._ids[whole[at : at + size]])
+            at += size or 1
+        return made
+
+
+def engine() -> Any:
+    """The module `llguidance`."""
+    try:
+        import llguidance
+    except ImportError as error:
+        raise ConfigurationError(
+            "Constrained answers need llguidance, which is not installed. Install it: pip install 'ferrule[local]'"
+        ) from error
+    return llguidance
+
+
+def grammar_problem(tokenizer: Any, grammar: str) -> str:
+    """Why the engine does not take a grammar; empty if it does."""
+    failed, found = engine().LLMatcher.validate_grammar_with_warnings(grammar, tokenizer)
+    return str(found[0]).partition("\n")[0] if failed else ""
+
+
+def make_matcher(tokenizer: Any, grammar: str) -> Any:
+    """The engine's matcher at the start of a grammar."""
+    return engine().LLMatcher(tokenizer, grammar, log_level=0)

@@ -1,0 +1,1 @@
+"""Decoding within a budget of tokens: how an answer that was begun is ended."""

@@ -1,0 +1,89 @@
+"""The tokens that end an answer, and the tokens that may come while so many are left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ferrule.models.local.decoding.ending import ending
+from ferrule.models.local.decoding.scalars import rest_of_utf8
+from ferrule.models.local.decoding.shortest import Shortest
+
+if TYPE_CHECKING:
+    from ferrule.models.local.grammar import Grammar
+    from ferrule.models.local.vocabulary import Vocabulary
+
+_STRUCTURE = b'{[,:"'
+_MOST_STRUCTURE = 8
+"""Marks of JSON in one token; longer rows of them, such as `[[[[[[[[[[`, are no text that a schema admits."""
+
+
+class Plans:
+    """Endings under one grammar in the tokens of one vocabulary. Shared by the sequences of a constraint."""
+
+    def __init__(self, vocabulary: Vocabulary, grammar: Grammar) -> None:
+        self._vocabulary, self._grammar, self._form = vocabulary, grammar, grammar.form
+        self._shortest = Shortest(grammar.schema)
+        self._opener = self._form.opener.encode()
+        self._closer = self._form.closer.encode()
+        first = self.remaining([], b"")[0]
+        self.shortest_tokens = len(first) if first is not None else None
+        """Of the shortest answer; None if no answer ends."""
+        self.jump = len(vocabulary.encode(self._shortest.longest_choice)) + 4
+        """By how many tokens one choice can make an ending longer."""
+        self.largest_jump = self.jump * (1 + min(_MOST_STRUCTURE, max(map(_marks, vocabulary.tokens), default=1)))
+        """By how many tokens one token can make it longer."""
+        start = self._opener[:1] if self._form.prose_chars else b""
+        self.plain = vocabulary.bits(lambda token: _is_plain(token) and (not start or start not in token))
+        """Tokens that change no ending where any character may come next."""
+        self.single = vocabulary.bits(lambda token: len(token) == 1)
+
+    def growth(self, token: int) -> int:
+        """By how many tokens this one can make an ending longer."""
+        return self.jump * (1 + min(_MOST_STRUCTURE, _marks(self._vocabulary.tokens[token])))
+
+    def text_of(self, token: int) -> bytes:
+        """The bytes of a token; special ones have none."""
+        return self._vocabulary.decode([token])
+
+    def remaining(self, tokens: list[int], text: bytes) -> tuple[list[int] | None, bool]:
+        """The tokens that end the answer soonest, None if none are known; and whether any character may come next.
+
+        `text` is that of the tokens, in which special tokens have no bytes.
+        """
+        opener_id = self._grammar.opener_id
+        if not self._form.prose_chars:
+            return self._of_value(text)
+        if opener_id is not None:
+            if opener_id in tokens:
+                return self._of_value(self._vocabulary.decode(tokens[tokens.index(opener_id) + 1 :]))
+        elif self._opener in text:
+            return self._of_value(text.partition(self._opener)[2])
+        if not self._form.call:
+            return self._vocabulary.encode(rest_of_utf8(text)), True
+        value = self._shortest.of(self._shortest.root)
+        if value is None:
+            return None, True
+        if opener_id is not None:
+            return [*self._vocabulary.encode(rest_of_utf8(text)), opener_id, *self._vocabulary.encode(value + self._closer)], True
+        begun = next(n for n in range(len(self._opener), -1, -1) if text.endswith(self._opener[:n]))
+        rest = rest_of_utf8(text) if not begun else b""
+        return self._vocabulary.encode(rest + self._opener[begun:] + value + self._closer), True
+
+    def _of_value(self, text: bytes) -> tuple[list[int] | None, bool]:
+        rest, is_free = ending(self._shortest, text, self._closer)
+        return (None if rest is None else self._vocabulary.encode(rest)), is_free
+
+
+def _marks(token: bytes) -> int:
+    return sum(token.count(mark) for mark in _STRUCTURE)
+
+
+def _is_plain(token: bytes) -> bool:
+    """Whether a token is whole characters that stand for themselves in a text of JSON."""
+    if token.isascii():
+        return token.isalnum() or not any(byte < 0x20 or byte in b'"\\\x7f' for byte in token)  # noqa: PLR2004  control characters
+    try:
+        token.decode()
+    except UnicodeDecodeError:
+        return False
+    return _is_plain(bytes([byte for byte in token if byte < 0x80]))  # noqa: PLR2004  its ASCII part

@@ -1,0 +1,93 @@
+"""The shortest ending of a scalar that was begun: of a number or a text with a pattern by a search, of other texts by their length."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from ferrule.models.local.vocabulary import Vocabulary, make_matcher
+
+if TYPE_CHECKING:
+    from ferrule.values.schema.nodes import Schema
+
+_CUT_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3})?)$")
+_MOST_STATES = 3_000
+_BYTES = Vocabulary([*(bytes([i]) for i in range(256)), b"</s>"], eos=[256])
+
+
+class Scalars:
+    """Searches that are kept; each goes one byte after another with the engine."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, bytes], bytes | None] = {}
+        self._starts: dict[str, Any] = {}
+
+    def ending(self, node: Schema, begun: bytes) -> bytes | None:
+        """The shortest text that completes a scalar; None if it cannot begin so."""
+        body = json.dumps({**node, "x-guidance": {"whitespace_flexible": False}})
+        key = body, begun
+        if key not in self._found:
+            if len(self._found) > _MOST_STATES:
+                self._found.clear()
+            self._found[key] = self._search(body, begun)
+        return self._found[key]
+
+    def _search(self, body: str, begun: bytes) -> bytes | None:
+        if body not in self._starts:
+            self._starts[body] = make_matcher(_BYTES.tokenizer, f"%llguidance {{}}\nstart: %json {body}\n")
+        first = self._starts[body].deep_copy()
+        if first.is_error() or (begun and first.try_consume_tokens(list(begun)) < len(begun)):
+            return None
+        level, seen = [(b"", first)], 0
+        while level and seen < _MOST_STATES:
+            following: dict[bytes, tuple[bytes, Any]] = {}
+            for text, matcher in level:
+                seen += 1
+                if matcher.is_accepting():
+                    return text
+                mask: bytes = matcher.compute_bitmask()[:32]
+                for byte in _edges(mask):
+                    after = matcher.deep_copy()
+                    if after.consume_token(byte):
+                        # States that admit the same next bytes are taken for one: the search must end, and any ending will do.
+                        following.setdefault(after.compute_bitmask(), (text + bytes([byte]), after))
+            level = list(following.values())
+        return None
+
+
+def compact(value: Any) -> bytes:
+    """A constant as the engine writes it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def rest_of_character(text: bytes) -> bytes:
+    """What completes a character or an escape that is cut at the end of a text of JSON."""
+    cut = _CUT_ESCAPE.search(text)
+    if cut is not None and cut[1] == rb"\u007":
+        return b"f"
+    if cut is not None:
+        return {0: b"n", 1: b"0000", 2: b"000", 3: b"00", 4: b"0"}[len(cut[1]) - 1]
+    return rest_of_utf8(text)
+
+
+def rest_of_utf8(text: bytes) -> bytes:
+    """What completes a character of several bytes that is cut at the end of a text."""
+    for back in range(1, min(4, len(text)) + 1):
+        byte = text[-back]
+        if byte >= 0xC0:  # noqa: PLR2004  the first byte of a character of several
+            size = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4  # noqa: PLR2004
+            if back >= size:
+                return b""
+            second = {0xE0: b"\xa0", 0xF0: b"\x90"}.get(byte, b"\x80")
+            return (second if back == 1 else b"\x80") + b"\x80" * (size - back - 1)
+        if byte < 0x80:  # noqa: PLR2004  ASCII
+            return b""
+    return b""
+
+
+def _edges(mask: bytes) -> list[int]:
+    """The first and the last byte of each run of admitted bytes."""
+    bits = int.from_bytes(mask, "little")
+    starts, ends = bits & ~(bits << 1), bits & ~(bits >> 1)
+    return [i for i in range(256) if (starts | ends) >> i & 1]
