@@ -103,6 +103,7 @@ def test_nested_tags_without_a_schema_are_an_object_of_texts() -> None:
         "<title lang='en'>K2</title>",
         "<title>a <b>x</b></title>",
         "<title>K2</title><title>K3</title>",
+        "<title>K2 \ud800</title>",
         "<title>&unknown;</title>" + "<a>" * 500,
         "<a>" * 500 + "</a>" * 500,
     ],

@@ -33,7 +33,7 @@ def read_tags(schema: Mapping[str, Any], name: str, text: str) -> Any:
         # No entity can be declared inside an element, so a text cannot make the parser expand one.
         root = ET.fromstring(f"<v>{_BARE_AMPERSAND.sub('&amp;', text)}</v>")  # noqa: S314  see above
         return _value(whole, members(whole, "properties")[name], root, _MOST_LEVELS)
-    except (ET.ParseError, _UnreadableError):
+    except (ET.ParseError, _UnreadableError, UnicodeEncodeError):  # the last: a lone surrogate, which no XML holds
         return text
 
 
