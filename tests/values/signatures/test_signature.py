@@ -599,3 +599,20 @@ def test_an_input_that_takes_none_may_be_left_out() -> None:
         assert made.check_inputs({}) == {"limit": None, "size": 3} | ({"more": None} if "more" in made.input_fields else {})
     with pytest.raises(InputError, match="`limit` should be a valid integer"):
         Maybe.check_inputs({"limit": "x"})
+
+
+def test_a_derived_signature_keeps_the_methods_of_its_base():
+    """Of a base without fields, as a library has one for all its signatures."""
+
+    class Ours(Signature):
+        names = classmethod(lambda cls: [*cls.output_fields])
+
+    class Asked(Ours):
+        question: str = InputField()
+        answer: str = OutputField()
+
+    assert Asked.names() == ["answer"]
+    derived = Asked.append("reason", OutputField(), str)
+    assert issubclass(derived, Ours)
+    assert derived.names() == ["answer", "reason"]
+    assert not issubclass(derived, Asked)

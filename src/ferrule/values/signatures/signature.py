@@ -247,10 +247,8 @@ class SignatureType(ModelMetaclass):
 
     def dump_state(cls) -> dict[str, Any]:
         """Instructions and descriptions as JSON data; types stay in code."""
-        return {
-            "instructions": cls.instructions,
-            "fields": [{"name": name, "desc": description_of(field)} for name, field in cls.fields.items()],
-        }
+        fields = [{"name": name, "desc": description_of(field)} for name, field in cls.fields.items()]
+        return {"instructions": cls.instructions, "fields": fields}
 
     def load_state(cls, state: Mapping[str, Any]) -> type[Signature]:
         """A copy with the instructions and descriptions of a dumped signature. Raises `SignatureError` if the fields differ."""
@@ -333,7 +331,8 @@ def _made(
         check_name(name or cls.__name__, each, _METHODS)
     make = cast("Callable[..., Any]", create_model)
     kwargs = {"derived": (instructions, validated_by or cls.__validated_by__)}
-    return make(name or cls.__name__, __base__=Signature, __doc__=instructions, __module__=cls.__module__, __cls_kwargs__=kwargs, **pairs)
+    base = next(each for each in cast("Any", cls.__mro__) if issubclass(each, Signature) and not each.model_fields)  # it may have methods
+    return make(name or cls.__name__, __base__=base, __doc__=instructions, __module__=cls.__module__, __cls_kwargs__=kwargs, **pairs)
 
 
 def _pickled(cls: SignatureType) -> str | tuple[Any, ...]:

@@ -240,6 +240,7 @@ FORMS: dict[str, tuple[str, list[Found]]] = {
     "empty_list_key": (f'{{"tool_calls": {{"a": 1}}, {J_SEARCH[1:]}', [SEARCH]),
     "python_in_strings": ('["search(query=\'cats\', limit=3)", "get_time()"]', [SEARCH, TIME]),
     "python_spread": ("[search(**{'query': 'cats', 'limit': 3})]", [SEARCH]),
+    "step_of_a_text_loop": (f'{{"next_thought": "Look.", "next_tool_name": "search", "next_tool_args": {ARGS}}}', [SEARCH]),
     "python_namespace": ("default_api:search(query='cats', limit=3)", [SEARCH]),
 }  # fmt: skip
 

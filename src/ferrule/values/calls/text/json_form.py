@@ -16,10 +16,10 @@ from ferrule.values.calls.text.offers import Draft, Effort, Offer, OfferedTools
 from ferrule.values.encoding.loose import LooseReader
 from ferrule.values.encoding.repair import read_arguments
 
-_NAMES = ("name", "tool_name", "function_name", "function", "tool", "recipient_name", "action", "api_name", "api", "func")
+_NAMES = ("name", "tool_name", "function_name", "function", "tool", "recipient_name", "action", "api_name", "api", "func", "next_tool_name")
 _ARGUMENTS = (
     "arguments", "args", "parameters", "params", "input", "tool_input", "action_input", "tool_args", "tool_arguments",
-    "function_args", "function_arguments", "kwargs", "parameter", "tool_parameters", "inputs", "argument", "function_arg",
+    "function_args", "function_arguments", "kwargs", "parameter", "tool_parameters", "inputs", "argument", "function_arg", "next_tool_args",
 )  # fmt: skip
 _LISTS = (
     *("tool_calls", "function_calls", "calls", "tool_uses", "functions", "actions", "tools"),
