@@ -18,7 +18,7 @@ TYPING_TESTS = $(wildcard tests/typing)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test matrix check kill-test mutants fuzz real-servers bench walk conformance docs coverage format lock clean
+.PHONY: help demo test matrix check kill-test mutants fuzz real-servers bench walk conformance mcp-clients docs coverage format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,9 @@ walk: $(VENV)/.dev ## count the files of ferrule that one call passes through
 
 conformance: $(VENV)/.dev ## the suites of the Model Context Protocol, both sides; installs node and the suite into a cache
 	@$(BIN)/python conformance/run.py
+
+mcp-clients: $(VENV)/.dev ## drive `ferrule serve` by eleven foreign MCP clients; installs each into a cache (CLIENTS="fastmcp-4 dspy": these)
+	@$(BIN)/python conformance/clients/run.py $(CLIENTS)
 
 docs: $(VENV)/.dev ## test the pages in docs/
 	@$(BIN)/python -m pytest tests/docs

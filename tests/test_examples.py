@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 APPS = sorted((ROOT / "examples" / "apps").glob("*.py"))
-CODE = [*PAGES, *EXAMPLES, *APPS, *sorted((ROOT / "conformance").glob("*.py")), *sorted((ROOT / "benchmarks").glob("*.py"))]
+CODE = [*PAGES, *EXAMPLES, *APPS, *sorted((ROOT / "conformance").rglob("*.py")), *sorted((ROOT / "benchmarks").glob("*.py"))]
 LONGEST = 60
 PUBLIC = {"ferrule", "ferrule.testing", *(f"ferrule.{name}" for name in ferrule.__all__)}
 
