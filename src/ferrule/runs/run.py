@@ -73,7 +73,7 @@ class Run(Displayed, RunState, Typed[S]):
         """The conversation so far; for an unfinished run, its own latest request in this process (not that of a program inside)."""
         self._ensure_outcome()
         found = getattr(self.outcome, "messages", None)
-        return found if isinstance(found, Messages) else self.said or Messages()
+        return found if isinstance(found, Messages) else self.latest_messages or Messages()
 
     @property
     def usage(self) -> Usage:
@@ -151,7 +151,7 @@ class Run(Displayed, RunState, Typed[S]):
         """Keep this run in a store, starting with its next execution. Called by `program.start(store=...)`."""
         from ferrule.runs.store.stored_run import StoredRun
 
-        self.kept = StoredRun(store, self, is_new=True)
+        self.persistence = StoredRun(store, self, is_new=True)
 
     @classmethod
     def load(
@@ -178,7 +178,7 @@ class Run(Displayed, RunState, Typed[S]):
         run.answers = {**revoked, **{each.question_id: each for each in decided}}
         known = {each.question_id for each in run.decisions}
         run.decisions += [each for each in decided if each.question_id not in known]
-        run.kept = StoredRun(store, run, is_new=False)
+        run.persistence = StoredRun(store, run, is_new=False)
         return run
 
     @staticmethod
@@ -223,7 +223,7 @@ class Run(Displayed, RunState, Typed[S]):
         with reading("The journal of a run"):
             run.journal.entries.extend(map(read_entry, entries))
         restore(run, head)
-        run.unread = RLock() if run.status == "done" else None
+        run.replay_lock = RLock() if run.status == "done" else None
         register(run, run.pending)
         return run
 
@@ -232,12 +232,12 @@ class Run(Displayed, RunState, Typed[S]):
 
         Raises an error if the replay cannot follow the journal: no model configured (none is called), or another model.
         """
-        unread = self.unread
-        if unread is None:
+        lock = self.replay_lock
+        if lock is None:
             return
         # A replay may need the background loop. So that loop never waits for another thread's replay: it runs its own.
-        with nullcontext() if offload.is_awaited_by_loop() else unread:
-            if self.unread is not None:  # no other thread rebuilt it meanwhile
+        with nullcontext() if offload.is_awaited_by_loop() else lock:
+            if self.replay_lock is not None:  # no other thread rebuilt it meanwhile
                 self._rebuild_outcome()
 
     def _rebuild_outcome(self) -> None:
@@ -249,8 +249,8 @@ class Run(Displayed, RunState, Typed[S]):
             execute(again, is_silent=True)
         if again.error is not None:
             raise again.error
-        self.outcome, self.tokens, self.steps, self.said = again.outcome, again.tokens, again.steps, again.said
-        self.unread = None
+        self.outcome, self.tokens, self.steps, self.latest_messages = again.outcome, again.tokens, again.steps, again.latest_messages
+        self.replay_lock = None
 
     def display_rows(self) -> Iterator[tuple[str, Any]]:
         """Id, program, status and outcome, as far as they are known without a replay."""

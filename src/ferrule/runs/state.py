@@ -192,8 +192,8 @@ class RunState:
 
     __slots__ = (
         "__weakref__", "answers", "args", "asked", "cancelled", "changed", "decisions", "deps", "error", "executing", "extra_tools", "id",
-        "inputs", "journal", "kept", "key", "outcome", "pending", "program", "resuming", "root", "said", "status", "steps", "tally",
-        "tell", "tokens", "trace", "unread", "wants_deltas",
+        "inputs", "journal", "key", "latest_messages", "outcome", "pending", "persistence", "program", "replay_lock", "resuming", "root",
+        "status", "steps", "tally", "tell", "tokens", "trace", "wants_deltas",
     )  # fmt: skip
 
     def __init__(
@@ -222,12 +222,12 @@ class RunState:
         self.root: Frame | None = None
         """The frame of the current execution. Dropped when it ends: a run and its frame reference each other, and dropping one frees
         memory at once, without the garbage collector."""
-        self.said: Messages | None = None
-        """The program's own latest model request."""
+        self.latest_messages: Messages | None = None
+        """Of the program's own latest model request."""
         self.tokens: list[int] = [0, 0, 0, 0]
         """The counts of the latest execution's frame; an abandoned thread may still add to them."""
-        self.unread: Any = None
-        """Set while a run that was done when loaded has not been replayed yet to rebuild its result."""
+        self.replay_lock: Any = None
+        """Held by the replay that rebuilds the result of a run that was done when loaded; None if there is nothing to rebuild."""
         self.trace: TracebackType | None = None
         """The traceback of the original raise; each re-raise changes the error's own traceback."""
         self.tell: Observers | None = None
@@ -240,7 +240,7 @@ class RunState:
         """Secret from which the ids of this run's questions are made; kept with the run."""
         self.deps = deps
         """Dependencies passed to tools (`Context.deps`); never stored."""
-        self.kept: Persistence | None = None
+        self.persistence: Persistence | None = None
         """The run's place in a store; None for a run in memory only."""
         self.outcome: Any = None
         """What the program returned."""
@@ -295,8 +295,8 @@ class RunState:
             self.status, self.pending = "cancelled", ()
             self._forget_untaken()
             self.error = RunCancelledError(f"The run {self.id} was cancelled while it waited for a person.")
-        if self.kept is not None:
-            self.kept.store.cancel(self.id)
+        if self.persistence is not None:
+            self.persistence.store.cancel(self.id)
 
     def goes_on(self, *, resumed: bool = False, deps: Any = None) -> None:
         """Before an execution: clear the cancellation of an earlier execution; later cancellations apply to this one.

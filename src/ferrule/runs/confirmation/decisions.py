@@ -170,8 +170,8 @@ def put_decision(run: RunState, decision: Decision) -> None:
             waiting = ", ".join(each.id for each in run.pending)
             raise DecisionError(f"No question {asked!r} waits in this run; waiting are: {waiting or 'none'}.")
         decision = accept(question, decision, now=time())
-        if run.kept is not None:
-            run.kept.store.decide(run.id, decision)
+        if run.persistence is not None:
+            run.persistence.store.decide(run.id, decision)
         run.answers[asked] = decision
         run.decisions.append(decision)
 
@@ -223,7 +223,7 @@ def decided_ids(run: RunState) -> frozenset[str]:
     """The ids of a run's questions that have a decision, here or in its store, that the run has not yet used."""
     from ferrule.runs.journal.encode import parse_object, read_decision
 
-    kept = run.kept.store.load(run.id).decisions if run.kept is not None else ()
+    kept = run.persistence.store.load(run.id).decisions if run.persistence is not None else ()
     here = frozenset(key for key, each in run.answers.items() if each.kind != "revoke")
     return here | {read_decision(parse_object(text, "a decision")).question_id for text in kept}
 

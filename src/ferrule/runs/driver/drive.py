@@ -182,7 +182,7 @@ def _recorded(frame: Frame, act: CallModel) -> tuple[str, Response | _Failure | 
     """The act's slot, and the recorded answer, if any."""
     slot = frame.slot()
     if not frame.path:
-        frame.run.said = act.request.messages
+        frame.run.latest_messages = act.request.messages
     entry = frame.run.journal.take(slot, "model", act.request)
     frame.live = entry is None
     if entry is None:

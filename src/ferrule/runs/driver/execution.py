@@ -50,7 +50,7 @@ async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: b
     except BaseException as error:
         # Whatever it still holds is given back: an interrupt may have come between two steps, or in the handling of another one.
         try:
-            is_leased = run.kept is not None and run.kept.holds(execution)
+            is_leased = run.persistence is not None and run.persistence.holds(execution)
             if run.executing is execution or (is_leased and run.status == "running" and not isinstance(error, Exception)):
                 run.stopped(error)
             execution.over = True
@@ -58,8 +58,8 @@ async def _execute(run: RunState, observers: tuple[Any, ...], *, wants_deltas: b
         finally:  # plain assignments: no further interrupt comes between
             if run.executing is execution:
                 run.executing = None
-            if is_leased and run.kept is not None:
-                run.kept.lease = None
+            if is_leased and run.persistence is not None:
+                run.persistence.lease = None
         if not isinstance(error, GeneratorExit):  # that may be raised in any context, by the garbage collector
             settings.restore_scope(outside)
         raise
@@ -81,10 +81,10 @@ def _check_deps(run: RunState, outer: CallPlace | None) -> None:
 async def _carry(
     run: RunState, execution: Execution, observers: tuple[Any, ...], *, wants_deltas: bool, is_silent: bool, blocks: bool
 ) -> None:  # fmt: skip
-    if run.kept is not None and blocks:
-        run.kept.open(execution)
-    elif run.kept is not None:
-        await offload.run_or_cancel(partial(run.kept.open, execution))
+    if run.persistence is not None and blocks:
+        run.persistence.open(execution)
+    elif run.persistence is not None:
+        await offload.run_or_cancel(partial(run.persistence.open, execution))
     here = _begin(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent)
     with settings.entered(here):
         try:
@@ -98,7 +98,7 @@ async def _carry(
             with suppress(StoreError):  # then the next execution finds the differences again
                 await run.journal.note_migration(blocks=blocks)
         try:
-            await _rest(run, execution, in_thread=run.kept is not None and not blocks and not isinstance(run.error, GeneratorExit))
+            await _rest(run, execution, in_thread=run.persistence is not None and not blocks and not isinstance(run.error, GeneratorExit))
         finally:
             _announce_end(run)
 
@@ -127,10 +127,10 @@ def _begin(run: RunState, execution: Execution, observers: tuple[Any, ...], *, w
 
 def _release(run: RunState, execution: Execution) -> None:
     """Store the run's state and release it, if it is kept in a store."""
-    if run.kept is None:
+    if run.persistence is None:
         return
     try:
-        run.kept.close(execution)
+        run.persistence.close(execution)
     except StoreError as error:
         # Every answer is on disk, but the final status is not. So the run counts as crashed, and resuming it reaches the same end.
         if not run.is_interrupted:

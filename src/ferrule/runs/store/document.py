@@ -68,7 +68,7 @@ def head_form(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
         "error": error_facts(run.error) if run.error is not None else None,
         "questions": [record_form(question) for question in run.pending],
         # Decisions on a stored run are only in its store, where each is used once: a copy does not contain them.
-        "answers": [record_form(each) for each in run.answers.values() if run.kept is None or each.kind == "revoke"],
+        "answers": [record_form(each) for each in run.answers.values() if run.persistence is None or each.kind == "revoke"],
     }
 
 
