@@ -157,7 +157,12 @@ def read_result(
     name = next((each for each in ("structuredContent", "structured_content") if each in found), None)
     structured: Any = found[name] if name is not None else None
     is_error = found.get("isError", found.get("is_error")) is True
-    problems = output_problems(structured, output_schema, is_absent=name is None) if not is_error else ()
+    if is_error or output_schema is None:
+        problems: tuple[str, ...] = ()
+    elif name is None:
+        problems = ("there is none, though the tool has an output schema",)
+    else:
+        problems = output_problems(structured, output_schema)
     if problems:
         which = f"`{tool}` of the MCP server `{server}`" if tool else "a tool"
         msg = f"the structured result of {which} does not fit its output schema: {'; '.join(problems)}"
@@ -206,12 +211,8 @@ def _listed(content: Any) -> Sequence[Any]:
     return cast("Sequence[Any]", content) if isinstance(content, (list, tuple)) else (content,)
 
 
-def output_problems(structured: Any, schema: Schema | None, *, is_absent: bool) -> tuple[str, ...]:
+def output_problems(structured: Any, schema: Schema) -> tuple[str, ...]:
     """Why a structured result does not fit an output schema; empty if it does."""
-    if schema is None:
-        return ()
-    if is_absent:
-        return ("there is none, though the tool has an output schema",)
     return _check_of(json_text(schema))(structured)
 
 

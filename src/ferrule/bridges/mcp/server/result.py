@@ -44,10 +44,10 @@ def wire_result(result: ToolResult, output_schema: dict[str, Any] | None = None,
         return value
     made: dict[str, Any] = {"content": _content(value, result.content)}
     structured = {"result": jsonable(value)} if wraps else _structured(value)
-    is_missing = structured is None and output_schema is not None
-    problems = ("the value is no object",) if is_missing else output_problems(structured, output_schema, is_absent=structured is None)
-    if problems:
-        return error_result(f"`{result.name}` returned what does not fit its output schema: {'; '.join(problems)}")
+    if output_schema is not None:
+        problems = ("the value is no object",) if structured is None else output_problems(structured, output_schema)
+        if problems:
+            return error_result(f"`{result.name}` returned what does not fit its output schema: {'; '.join(problems)}")
     return made if structured is None else {**made, "structuredContent": structured}
 
 
