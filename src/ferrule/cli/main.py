@@ -55,9 +55,9 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 def _close_servers() -> None:
     """Close the MCP servers of the command, which `os._exit` would leave behind."""
-    stdio = sys.modules.get("ferrule.bridges.mcp.transport.stdio")
-    if stdio is not None:
-        stdio.close_all()
+    connections = sys.modules.get("ferrule.bridges.mcp.transport.open_connections")
+    if connections is not None:
+        connections.close_all()
 
 
 def run_loaded(load: Callable[[], Callable[[], int]]) -> int:

@@ -52,6 +52,8 @@ class Connected(Record):
         await self.aclose()
 
 
+# "raise" by default: these servers were named in code, and a missing one is a mistake there. The servers of an editor's file are what a
+# person set up for other programs, and some may not run here, so `MCPServer.load` skips by default.
 async def aconnect_all(servers: Iterable[MCPServer], *, on_error: Literal["raise", "skip"] = "raise") -> Connected:
     """Connect servers and list their tools, all at the same time.
 

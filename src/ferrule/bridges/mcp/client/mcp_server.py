@@ -19,7 +19,7 @@ from ferrule.bridges.mcp.client.pinning import Pins
 from ferrule.bridges.mcp.client.recording import ReplayLink
 from ferrule.bridges.mcp.server_files import ServerFile
 from ferrule.bridges.mcp.spec import ServerSpec, name_of_command, remote_spec, spec_from_state
-from ferrule.bridges.mcp.transport.stdio import register_exit
+from ferrule.bridges.mcp.transport.open_connections import register_exit
 from ferrule.concurrency.offload import background_loop, is_awaited_by_loop, run_async
 from ferrule.errors import ConfigurationError, MCPTimeoutError
 from ferrule.values.record import fields_of
@@ -206,7 +206,7 @@ class MCPServer(ServerOffers):
             made.guard.expected = self._expected
             found = self._cores.setdefault(loop, made)  # two threads may get here at once
             if found is made:
-                weakref.finalize(self, _end, made, loop).atexit = False  # at exit `close_all` (`transport/stdio.py`) does it
+                weakref.finalize(self, _end, made, loop).atexit = False  # at exit `close_all` (`transport/open_connections.py`) does it
         return found
 
     def ask_in_runs(self) -> None:

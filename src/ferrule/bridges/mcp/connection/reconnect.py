@@ -18,7 +18,7 @@ from ferrule.bridges.mcp.connection.handshake import UNSUPPORTED_VERSION, Handsh
 from ferrule.bridges.mcp.connection.session import Session
 from ferrule.bridges.mcp.errors import Attempt, connection_error, login_error, missing_extra, silent_error
 from ferrule.bridges.mcp.login.errors import LoginError
-from ferrule.bridges.mcp.transport.stdio import forget_connection, register_connection
+from ferrule.bridges.mcp.transport.open_connections import forget_connection, register_connection
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
 from ferrule.values.record import replace
