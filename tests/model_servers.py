@@ -33,7 +33,7 @@ file.add_context_length(4096); file.add_embedding_length(width); file.add_block_
 file.add_head_count(2); file.add_head_count_kv(2); file.add_layer_norm_rms_eps(1e-5); file.add_rope_dimension_count(width // 2)
 file.add_vocab_size(len(tokens)); file.add_tokenizer_model("llama"); file.add_token_list(tokens)
 file.add_token_scores([0.0] * len(tokens)); file.add_token_types(kinds)
-file.add_bos_token_id(1); file.add_eos_token_id(2); file.add_unk_token_id(0)
+file.add_add_space_prefix(False); file.add_bos_token_id(1); file.add_eos_token_id(2); file.add_unk_token_id(0)
 chance = numpy.random.default_rng(0)
 shapes = {"token_embd": (len(tokens), width), "output": (len(tokens), width), "blk.0.ffn_gate": (hidden, width),
           "blk.0.ffn_up": (hidden, width), "blk.0.ffn_down": (width, hidden),

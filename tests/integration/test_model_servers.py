@@ -9,7 +9,20 @@ import pytest
 from model_servers import ALTERNATING, litellm_proxy, llama_server
 from raw_server import raw_server, reply
 
-from ferrule import LM, BadRequestError, ContextOverflowError, Image, Message, Messages, RateLimitError, Request, Text, ToolCall
+from ferrule import (
+    LM,
+    BadRequestError,
+    ConstraintError,
+    ContextOverflowError,
+    Image,
+    Message,
+    Messages,
+    RateLimitError,
+    Request,
+    Text,
+    ToolCall,
+)
+from ferrule.values.conversation.exchange import Declarations, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +36,9 @@ HISTORY = Messages([
     Message("system", "Be brief."), Message("user", "hi"), Message("assistant", "ho"), Message("user", "add"),
     Message("assistant", "", (CALL,)), Message("tool", "3", tool_call_id="call_1", name="add"),
 ])  # fmt: skip
+_ARGUMENTS = {"x": {"type": "integer"}, "label": {"type": "string", "maxLength": 20}}
+_SCHEMA = {"type": "object", "properties": _ARGUMENTS, "required": ["x"], "additionalProperties": False}
+PLACE = Declarations([{"type": "function", "function": {"name": "place", "parameters": _SCHEMA}}])
 USERS = Request(Messages([Message("system", "s"), Message("user", "a"), Message("user", "b")]))
 
 
@@ -80,6 +96,26 @@ def test_a_template_of_llama_gets_alternating_turns(strict_llama):
     lm = LM(strict_llama, model="m", max_tokens=4, max_retries=0)
     assert lm.complete(USERS).usage.output_tokens > 0
     assert lm._turns.merges
+
+
+@pytest.fixture(scope="module")
+def long_llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with llama_server(tmp_path_factory.mktemp("long"), most_tokens=2000) as url:
+        yield url
+
+
+def test_llama_with_random_weights_writes_valid_calls_under_its_grammar(long_llama):
+    lm = LM(long_llama, model="m", temperature=1.0, max_retries=0, max_tokens=2000).constrained(thought_chars=30)
+    for seed in range(20):
+        found = lm.complete(Request(USERS.messages, PLACE, "required", shape=Shape("call"), settings={"seed": seed}))
+        [call] = found.tool_calls
+        assert (call.name, call.args.keys() - {"label"}, type(call.args["x"])) == ("place", {"x"}, int)
+    assert lm._known[0].name == "llguidance grammar"
+
+
+def test_litellm_ignores_constraints_and_is_told_apart(proxy):
+    with pytest.raises(ConstraintError, match="ignores constraints"):
+        LM(proxy, model="mock").constrained().complete(Request(USERS.messages, PLACE, "required", shape=Shape("call")))
 
 
 def test_litellm_reports_the_cost(proxy):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 
     from ferrule.models.client import ClientLM
+    from ferrule.models.guided import GuidedLM
     from ferrule.models.wires.wire import Assembly, Wire
     from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
     from ferrule.values.schema.lowering.lower import LoweredTools, Target
@@ -181,6 +182,16 @@ class LM(TurnsLM):
         """The same model, over the same connections, with other settings."""
         check_spelling(settings)
         return super().copy(**settings)
+
+    def constrained(self, *, thought_chars: int = 1_000, partial: bool = False) -> GuidedLM:
+        """The model on a server that takes a grammar or a schema (llama.cpp, vLLM): its calls are valid by construction.
+
+        The first constrained request finds out which form the server obeys. One that ignores them all raises `ConstraintError`.
+        `thought_chars` bounds the thought before a call; `partial` validates in the answer what a grammar cannot enforce.
+        """
+        from ferrule.models.guided import GuidedLM
+
+        return GuidedLM(self, thought_chars=thought_chars, partial=partial)
 
     def context_tokens(self) -> int | None:
         """The size of the context window: `capabilities.context_tokens`, or what the server says, which is asked once; None if it does not.

@@ -1,0 +1,218 @@
+"""`GuidedLM`: a server that takes a grammar or a schema with a request, held to calls of the declared tools.
+
+Servers differ in the field that they read, and many ignore one that they do not know. So the first constrained request is preceded by a
+probe for each form: an answer that must be one fixed text. The form of the first that obeys is used, and every answer is validated.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import BadRequestError, ConstraintError, LMError, ToolCallError, UnavailableError
+from ferrule.models.local.constraint import Constraint
+from ferrule.models.local.grammar import CallForm
+from ferrule.models.local.template import text_message, tools_as_text
+from ferrule.models.local.vocabulary import Vocabulary
+from ferrule.models.model import BaseLM, as_stream
+from ferrule.values.conversation.exchange import Request, Response
+from ferrule.values.conversation.message import Message, Messages
+from ferrule.values.record import Record, replace
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+
+    from ferrule.values.conversation.exchange import Delta
+
+_log = logging.getLogger("ferrule.models")
+_WORD = "ferrule-probe-7f3a"
+"""No model writes this by chance."""
+_PROBE_TOKENS = 64
+_END = 256
+
+
+class _Guide(Record):
+    """One way to send a constraint."""
+
+    name: str
+    fields: Callable[[str, Any], dict[str, Any]]
+    """The fields of the request's body, from a grammar and a schema."""
+    has_prose: bool = False
+    """Whether text may come before the call."""
+
+
+GUIDES = (
+    _Guide("llguidance grammar", lambda lark, _: {"grammar": lark}, has_prose=True),  # llama.cpp, built with llguidance
+    _Guide("structured_outputs", lambda _, schema: {"structured_outputs": {"json": schema}}),  # vLLM
+    _Guide("guided_json", lambda _, schema: {"guided_json": schema}),  # vLLM before 0.12, and others
+    _Guide(
+        "response_format",
+        lambda _, schema: {"response_format": {"type": "json_schema", "json_schema": {"name": "call", "schema": schema, "strict": True}}},
+    ),
+)
+"""In the order in which they are tried."""
+_OBEYED = f'{{"word":"{_WORD}"}}'
+_PROBES = (
+    f"%llguidance {{}}\nstart: {json.dumps(_OBEYED)}\n",
+    {"type": "object", "properties": {"word": {"type": "string", "enum": [_WORD]}}, "required": ["word"], "additionalProperties": False},
+)
+
+
+class GuidedLM(BaseLM):
+    """A model behind a server that constrains its calls. Made by `LM(...).constrained()`.
+
+    Raises `ConstraintError` if the server ignores every form of constraint, or this one answer does not keep to it.
+    """
+
+    def __init__(self, lm: Any, *, thought_chars: int, partial: bool) -> None:
+        self._lm = lm
+        self._form = CallForm(thought_chars=thought_chars, intention=False)
+        self._partial = partial
+        self._known: list[_Guide] = []
+        """The form that the server obeys, once it is known; copies share it."""
+        self.name = lm.name
+        self.capabilities = replace(lm.capabilities, constrained_calls=True)
+        self.settings = lm.settings
+
+    def copy(self, **settings: Any) -> GuidedLM:
+        """The same server with other settings."""
+        other = super().copy(**settings)
+        other._lm = self._lm.copy(**settings)  # noqa: SLF001  its own class
+        return other
+
+    def context_tokens(self) -> int | None:
+        """See `LM`."""
+        return self._lm.context_tokens()
+
+    def complete(self, request: Request) -> Response:
+        """One answer."""
+        if not _is_call(request):
+            return self._lm.complete(request)
+        exchange = _Exchange(self._steps(request))
+        while exchange.response is None:
+            with exchange:
+                exchange.found = self._lm.complete(exchange.sent)
+        return exchange.response
+
+    async def acomplete(self, request: Request) -> Response:
+        """One answer, without blocking the loop."""
+        if not _is_call(request):
+            return await self._lm.acomplete(request)
+        exchange = _Exchange(self._steps(request))
+        while exchange.response is None:
+            with exchange:
+                exchange.found = await self._lm.acomplete(exchange.sent)
+        return exchange.response
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """The answer piece by piece; a constrained one at once."""
+        yield from as_stream(self.complete(request)) if _is_call(request) else self._lm.stream(request)
+
+    async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
+        """The same in async code."""
+        if _is_call(request):
+            for item in as_stream(await self.acomplete(request)):
+                yield item
+            return
+        async for item in self._lm.astream(request):
+            yield item
+
+    def _steps(self, request: Request) -> Generator[Request, Response, Response]:
+        """The requests to send, each answered with its response or its error; returns the answer."""
+        if not self._known:
+            guide = yield from self._probe(request)
+            self._known[:] = [guide]
+            _log.info("%s constrains calls by its %s", self.name, guide.name)
+        [guide] = self._known
+        choice = request.tool_choice
+        form = replace(self._form, thought_chars=self._form.thought_chars if guide.has_prose else 0)
+        if guide.has_prose and choice is None:
+            form = replace(form, call=False)
+        tools = _chosen(request)
+        constraint = Constraint.of_calls(_BYTES, tools, form=form, partial=self._partial)
+        fields = guide.fields(constraint.lark, constraint.grammar.schema)
+        response = yield _sent(request, [Message("system", tools_as_text(tools)), *map(_as_text, request.messages)], fields)
+        return self._read(constraint, guide, response)
+
+    def _probe(self, request: Request) -> Generator[Request, Response, _Guide]:
+        refusals: list[str] = []
+        for guide in GUIDES:
+            fields = guide.fields(*_PROBES)
+            asked = _sent(request, [Message("user", "Say hello.")], fields)
+            asked.settings = {**asked.settings, "max_tokens": _PROBE_TOKENS}
+            try:
+                response = yield asked
+            except (BadRequestError, UnavailableError) as error:
+                if isinstance(error, UnavailableError) and error.status is None:
+                    raise  # not there: that says nothing about constraints
+                refusals.append(f"{guide.name}: {str(error).partition(chr(10))[0][:200]}")
+                continue
+            if "".join((response.text or "").split()) == _OBEYED:
+                return guide
+            refusals.append(f"{guide.name}: ignored")
+        tried = "\n".join(f"- {each}" for each in refusals)
+        raise ConstraintError(
+            f"The server of `{self.name}` ignores constraints, so its calls cannot be valid by construction. Tried:\n{tried}"
+        )
+
+    def _read(self, constraint: Constraint, guide: _Guide, response: Response) -> Response:
+        if response.finish_reason == "length":
+            return replace(response, text=None)
+        try:
+            answer = constraint.read(response.text or "")
+        except ToolCallError as error:
+            raise ConstraintError(f"The server of `{self.name}` did not keep to its {guide.name}: {error}") from error
+        if not answer.calls:
+            return response
+        return replace(response, text=answer.thought.strip() or None, tool_calls=answer.calls, finish_reason="tool_calls")
+
+
+class _Exchange:
+    """The requests of one constrained answer, in order. Each block sends `sent`; it sets `found` or raises an `LMError`."""
+
+    sent: Request
+    found: Response
+
+    def __init__(self, steps: Generator[Request, Response, Response]) -> None:
+        self._steps = steps
+        self.response: Response | None = None
+        """The answer to the caller, at the end."""
+        self.sent = next(steps)
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if error is not None and not isinstance(error, LMError):
+            return False
+        try:
+            self.sent = self._steps.send(self.found) if error is None else self._steps.throw(error)
+        except StopIteration as end:
+            self.response = end.value
+        return True
+
+
+_BYTES = Vocabulary([*(bytes([each]) for each in range(256)), b""], eos=[_END])
+"""The grammar is checked here before it is sent; the server's own tokens do not matter for that."""
+
+
+def _is_call(request: Request) -> bool:
+    return request.shape is not None and request.shape.kind == "call" and len(request.tools) > 0 and request.tool_choice != "none"
+
+
+def _chosen(request: Request) -> list[dict[str, Any]]:
+    choice: Any = request.tool_choice
+    named = None if choice is None or isinstance(choice, str) else choice.get("function", {}).get("name")
+    return [each for each in request.tools if named in {None, each["function"]["name"]}]
+
+
+def _sent(request: Request, messages: list[Message], fields: Mapping[str, Any]) -> Request:
+    """A request without tools: a server takes either declarations or a constraint."""
+    extra: Mapping[str, Any] = request.settings.get("extra") or {}
+    return Request(Messages(messages), settings={**request.settings, "extra": {**extra, **fields}})
+
+
+def _as_text(message: Message) -> Message:
+    shape = text_message(message)
+    return message if not message.tool_calls and message.role != "tool" else Message(shape["role"], shape["content"])
