@@ -31,8 +31,8 @@ with block_network():
 """
 
 
-def test_there_are_thirteen_numbered_without_a_gap() -> None:
-    assert [path.name[:2] for path in EXAMPLES] == [f"{number:02}" for number in range(1, 14)]
+def test_there_are_fourteen_numbered_without_a_gap() -> None:
+    assert [path.name[:2] for path in EXAMPLES] == [f"{number:02}" for number in range(1, 15)]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
