@@ -63,7 +63,8 @@ def _params() -> Any:
     return call.params
 
 
-def _once(requests: dict[str, Any], state: str | None = None) -> Any:
+def once(requests: dict[str, Any], state: str | None = None) -> Any:
+    """The answers; or the result that asks for them."""
     params = _params()
     found = answers(params, requests)
     return ask(requests, state) if found is None or params.request_state != state else found
@@ -71,7 +72,7 @@ def _once(requests: dict[str, Any], state: str | None = None) -> Any:
 
 def test_input_required_result_elicitation() -> Any:
     """Ask for a name."""
-    found = _once({"user_name": form("What is your name?", "name")})
+    found = once({"user_name": form("What is your name?", "name")})
     return f"Hello, {(found['user_name'].content or {}).get('name')}!" if isinstance(found, dict) else found
 
 
@@ -82,19 +83,19 @@ def test_streaming_elicitation() -> Any:
 
 def test_input_required_result_sampling() -> Any:
     """Ask the client's model."""
-    found = _once({"capital_question": sampling("What is the capital of France?", 100)})
+    found = once({"capital_question": sampling("What is the capital of France?", 100)})
     return f"It said: {found['capital_question'].content}" if isinstance(found, dict) else found
 
 
 def test_input_required_result_list_roots() -> Any:
     """Ask for the client's roots."""
-    found = _once({"client_roots": types.ListRootsRequest()})
+    found = once({"client_roots": types.ListRootsRequest()})
     return f"Roots: {[str(each.uri) for each in found['client_roots'].roots]}" if isinstance(found, dict) else found
 
 
 def test_input_required_result_request_state() -> Any:
     """Ask, and remember by the state."""
-    found = _once({"confirm": form("Please confirm", "ok", "boolean")}, "asked")
+    found = once({"confirm": form("Please confirm", "ok", "boolean")}, "asked")
     return "state-ok" if isinstance(found, dict) else found
 
 
@@ -110,7 +111,7 @@ def test_input_required_result_multiple_inputs() -> Any:
         "greeting": sampling("Generate a greeting", 50),
         "client_roots": types.ListRootsRequest(),
     }
-    found = _once(requests, "asked")
+    found = once(requests, "asked")
     return "all answered" if isinstance(found, dict) else found
 
 
@@ -139,7 +140,7 @@ def test_input_required_result_capabilities() -> Any:
         requests["greeting"] = sampling("Generate a greeting", 50)
     if not requests:
         return "nothing to ask"
-    found = _once(requests)
+    found = once(requests)
     return "answered" if isinstance(found, dict) else found
 
 

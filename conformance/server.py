@@ -12,6 +12,7 @@ from typing import Any
 
 import mcp_types as types
 from lists import register_lists
+from long_tools import LONG, SUPPORT
 from mcp.server.streamable_http import EventMessage, EventStore
 from mcp.shared.exceptions import MCPError
 from questions import QUESTIONS, forms
@@ -208,9 +209,11 @@ def application() -> MCPApp:
             ferrule.Tool(with_header, args={"region": header}),
             ferrule.Tool("json_schema_2020_12_tool", "Has a rich schema.", lambda **given: given, RICH_SCHEMA),
             *QUESTIONS,
+            *LONG,
         ],
         name="ferrule-conformance",
         version="1",
+        tasks=SUPPORT,
     )
 
     def test_trigger_tool_change() -> str:

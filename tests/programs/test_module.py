@@ -14,6 +14,7 @@ from ferrule import (
     ChainOfThought,
     ConfigurationError,
     ConfirmationRequired,
+    MemoryStore,
     Module,
     Once,
     Predict,
@@ -94,6 +95,14 @@ def test_a_forward_in_plain_python_runs_like_a_builtin_program(driver: str) -> N
         prediction = call(Pipeline(), driver, topic="t", rounds=3)
     assert prediction.text == "b"
     assert prediction.usage.calls == 4
+
+
+def test_a_stored_run_of_a_program_is_loaded_by_it() -> None:
+    """Ours."""
+    store = MemoryStore()
+    with context(lm=lm(fields(text="a"))):
+        run = Predict("topic -> text").start(topic="t", store=store, run_id="r")
+        assert Predict("topic -> text").load_run(store, "r").prediction == run.prediction
 
 
 def test_positional_arguments_reach_a_forward() -> None:

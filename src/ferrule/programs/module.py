@@ -157,6 +157,13 @@ class Module(Batches[S, D, P]):
         deps = take_deps(self, inputs, deps)
         return await Bound[S, D](self, (), inputs).astart(store=store, run_id=run_id, deps=deps)
 
+    def load_run(self, store: Store, run_id: str, *, deps: D | None = None) -> Run[S]:
+        """A stored run of this program: `Run.load(store, run_id, program)`, with the types of its signature."""
+        from ferrule.runs.run import Run
+
+        found: Any = Run.load(store, run_id, self, deps=deps)
+        return found
+
     def stream(
         self, /, *args: Any, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any
     ) -> EventStream[S]:  # fmt: skip

@@ -132,6 +132,9 @@ def serve_tools(  # noqa: PLR0917  one parameter an option
     no_token: Annotated[bool, typer.Option("--no-token", help="Answer other machines without a token.")] = False,
     name: Annotated[str, typer.Option(help="The server's name.")] = "ferrule",
     mask_errors: Annotated[bool, typer.Option("--mask-errors", help="Hide from clients why a tool failed.")] = False,
+    store: Annotated[
+        str | None, typer.Option(help="A SQLite file for the runs of programs: clients' tasks go on after a restart of the server.")
+    ] = None,
 ) -> int:
     """Serve tools and programs to MCP clients: over standard input and output, or with --http on a port."""
     from ferrule.bridges.mcp.server.app import MCPApp
@@ -142,7 +145,7 @@ def serve_tools(  # noqa: PLR0917  one parameter an option
     with redirect_stdout(sys.stderr):  # what the files print while they load
         served = [each for place in places or () for each in _tools_or_program(place, _served_name(place, places or ()))] or load_tools(())
     try:
-        app = MCPApp(served, name=name, mask_errors=mask_errors)
+        app = MCPApp(served, name=name, mask_errors=mask_errors, store=_open_store(store))
     except DuplicateToolError as error:
         found = str(error).partition(". ")[0]
         raise DuplicateToolError(f"{found}: name each place once, and tools of several files as `module:name`.") from error
@@ -154,6 +157,12 @@ def serve_tools(  # noqa: PLR0917  one parameter an option
 
     app.run("http", host=host, port=port, allowed_hosts=allowed_host, on_listening=announce, **options) if http else app.run()
     return ExitCode.DONE
+
+
+def _open_store(path: str | None) -> Any:
+    from ferrule.runs.store.sqlite import SQLiteStore
+
+    return SQLiteStore(path) if path is not None else None
 
 
 def _http_options(host: str, token: str | None, token_file: str | None, *, no_token: bool) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from ferrule.bridges.mcp.server.call import CallRules, CallRunner
 from ferrule.bridges.mcp.server.context import connection_of, set_log_level
 from ferrule.bridges.mcp.server.http import http_app, serve_http
 from ferrule.bridges.mcp.server.notifications import ChangeNotifier
-from ferrule.bridges.mcp.server.result import make_serializable
+from ferrule.bridges.mcp.server.result import make_serializable, sdk_result
 from ferrule.bridges.mcp.server.stdio import streams
+from ferrule.bridges.mcp.server.tasks import Tasks
 from ferrule.bridges.mcp.server.tools import serve_one, served_tools
 from ferrule.errors import ConfigurationError, UnknownToolError, shown
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ferrule.bridges.mcp.server.notifications import ListKind
+    from ferrule.bridges.mcp.server.tasks import TaskSupport
     from ferrule.bridges.mcp.server.tools import ServedTool
 
 log = logging.getLogger("ferrule.mcp")
@@ -53,13 +55,17 @@ class MCPApp:
         confirm: Callable[[str, dict[str, Any]], Any] | None = None,
         state_keys: Sequence[str | bytes] | None = None,
         list_ttl_s: float = 0,
+        tasks: Mapping[str, TaskSupport] | None = None,
+        task_ttl_s: float = 3600,
+        store: Any = None,
     ) -> None:
         self._served = served_tools(tools)
         self._changes = ChangeNotifier()
-        rules = CallRules(timeout_s=timeout_s, max_concurrency=max_concurrency, mask_errors=mask_errors, confirm=confirm)
+        rules = CallRules(timeout_s=timeout_s, max_concurrency=max_concurrency, mask_errors=mask_errors, confirm=confirm, store=store)
         about = {"name": name, "version": version or client_info()["version"], "title": title, "instructions": instructions}
         self.name = name
-        self.server: Any = _build_server(about, self._served, CallRunner(rules), self._changes, keys=state_keys, list_ttl_s=list_ttl_s)
+        self._tasks = Tasks(CallRunner(rules), self._served, tasks, task_ttl_s)
+        self.server: Any = _build_server(about, self._served, self._tasks, self._changes, keys=state_keys, list_ttl_s=list_ttl_s)
         """The SDK's low-level server, for resources, prompts and everything else it offers."""
 
     # -- tools ----------------------------------------------------------------------------------------------------
@@ -73,12 +79,14 @@ class MCPApp:
         """Serve a tool or program; it replaces one of the same name."""
         one = serve_one(thing, name)
         self._served[one.name] = one
+        self._tasks.declare(self.server)
         self.changed("tools")
 
     def remove(self, name: str) -> None:
         """Stop serving a tool. Running calls continue. Raises `UnknownToolError`."""
         if self._served.pop(name, None) is None:
             raise UnknownToolError(name, self.names)
+        self._tasks.declare(self.server)
         self.changed("tools")
 
     def changed(self, what: ListKind) -> None:
@@ -152,7 +160,9 @@ def serve(
 
     `options` are those of `MCPApp`: `name`, `version` (otherwise ferrule's), `instructions`, `timeout_s` for tools without one of their
     own, `max_concurrency`, `mask_errors` (clients see only that a tool failed), `confirm` (the host confirms calls instead of the
-    client's user), `state_keys` (the same in all workers, at least 32 bytes each; the first one seals).
+    client's user), `state_keys` (the same in all workers, at least 32 bytes each; the first one seals), `tasks` (by name, with
+    `*` and `?`: "optional", "required" or "forbidden", as calls may, must or never become tasks; those of programs may), `task_ttl_s` (how
+    long a task is kept that has ended), `store` (keeps the runs of programs, so that their tasks go on after a restart).
     """
     app = MCPApp(tools, **options)
     checks = {"allowed_hosts": allowed_hosts, "allowed_origins": allowed_origins, "verify_token": verify_token}
@@ -167,7 +177,7 @@ def serve(
 def _build_server(
     about: Mapping[str, Any],
     offered: Mapping[str, ServedTool],
-    calls: CallRunner,
+    tasks: Tasks,
     changes: ChangeNotifier,
     *,
     keys: Sequence[str | bytes] | None,
@@ -191,11 +201,11 @@ def _build_server(
         if served is None:
             raise MCPError(types.INVALID_PARAMS, str(UnknownToolError(params.name, list(offered))))
         try:
-            found = await calls.run(served, context, params)
+            found: Any = await tasks.call(served, context, params)
         except MCPError as error:
             error.error = make_serializable(error.error)
             raise
-        return make_serializable(types.CallToolResult.model_validate(found) if isinstance(found, dict) else found)
+        return found if tasks.is_task(found) else sdk_result(found)
 
     async def set_level(context: Any, params: Any) -> Any:
         set_log_level(context, params.level)
@@ -219,6 +229,7 @@ def _build_server(
     )
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
     server.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
+    tasks.install(server)
     # Seals the state of a question, which travels through the client.
     security = RequestStateSecurity(keys=list(keys)) if keys is not None else RequestStateSecurity.ephemeral()
     server.middleware.append(RequestStateBoundary(security, default_audience=about["name"]))

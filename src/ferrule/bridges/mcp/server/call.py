@@ -27,7 +27,10 @@ from ferrule.bridges.mcp.server.context import (
     returned_state,
 )
 from ferrule.bridges.mcp.server.result import error_result, wire_result
-from ferrule.errors import ConfirmationRequired, DecisionError, ToolArgumentsError, ToolRetry, ToolStop, ToolTimeoutError
+from ferrule.bridges.mcp.server.task import busy_error
+from ferrule.bridges.mcp.server.tools import program_runner
+from ferrule.concurrency.offload import in_worker_thread
+from ferrule.errors import ConfirmationRequired, DecisionError, StoreError, ToolArgumentsError, ToolRetry, ToolStop, ToolTimeoutError
 from ferrule.settings import Scope
 from ferrule.tools.execution.consent import needs_person
 from ferrule.tools.execution.run import arun_call, attempt
@@ -35,11 +38,12 @@ from ferrule.tools.mcp.result import MCPResult
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, failure
 from ferrule.values.confirmation.question import confirmation_text
-from ferrule.values.record import Record
+from ferrule.values.record import Record, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ferrule.bridges.mcp.server.task import ServedTask
     from ferrule.bridges.mcp.server.tools import ServedTool
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.confirmation.policy import Rule
@@ -59,6 +63,8 @@ class CallRules(Record, kw_only=True):
     timeout_s: float | None = None
     max_concurrency: int | None = None
     mask_errors: bool = False
+    store: Any = None
+    """A `Store` that keeps the runs of programs, or None."""
     confirm: Callable[[str, dict[str, Any]], Any] | None = None
 
 
@@ -84,18 +90,41 @@ class CallRunner:
         self._waiting: OrderedDict[str, Any] = OrderedDict()
         self._tickets = Tickets()
 
-    async def run(self, served: ServedTool, request: Any, params: Any) -> Any:
-        """Check the arguments, ask a person if need be, run the tool; returns the result for the wire."""
+    async def run(self, served: ServedTool, request: Any, params: Any, task: ServedTask | None = None, run: Any = None) -> Any:
+        """Check the arguments, ask a person if need be, run the tool; returns the result for the wire.
+
+        `task`: the task that the call may become. `run`: its run that began in another process, to be continued.
+        """
         call = ToolCall.unchecked(served.name, params.arguments or {}, id=str(request.request_id))
-        place = MCPCall(request, params, EventSender(request))
-        found = await self._guard(served, place, call)
+        place = MCPCall(request, params, EventSender(request, task))
+        found = await self._guard(served, place, call, run)
         await place.tell.finish()
         return found
 
-    async def _guard(self, served: ServedTool, place: MCPCall, call: ToolCall) -> Any:
+    @property
+    def store(self) -> Any:
+        """The store of the runs of programs, or None."""
+        return self._rules.store
+
+    async def stored_run(self, served: ServedTool, run_id: str) -> Any:
+        """A run of a program from the store; None if there is none that can be read."""
+        if self.store is None or served.program is None:
+            return None
+        try:
+            return await in_worker_thread(partial(served.program.load_run, self.store, run_id))
+        except StoreError as error:
+            log.info("no run `%s` is continued: %s", run_id, error)
+            return None
+
+    @staticmethod
+    def run_of_state(state: str | None) -> str | None:
+        """The id of the run that waits for the answers which come with this state."""
+        return state.removeprefix(_RUN).rpartition(":")[0] if state is not None and state.startswith(_RUN) else None
+
+    async def _guard(self, served: ServedTool, place: MCPCall, call: ToolCall, run: Any) -> Any:
         """The result of a call. An exception of the tool that would end the task, the thread or the process ends only the call."""
         try:
-            return await self._dispatch(served, place, call)
+            return await (self._dispatch(served, place, call) if run is None else self._resume(served, place, call, run))
         except ToolArgumentsError as error:
             return wire_result(failure(call, error))
         except BaseException as error:
@@ -108,10 +137,11 @@ class CallRunner:
 
     async def _dispatch(self, served: ServedTool, place: MCPCall, call: ToolCall) -> Any:
         """Start a call; or continue the waiting run whose question this call answers."""
-        checked = CheckedCall(call, served.tool, served.tool.prepare(call.args))
         state = returned_state(place)
-        if state is not None and state.startswith(_RUN):
-            return await self._resume(served, place, call, self._waiting.pop(state, None))
+        run_id = self.run_of_state(state)
+        if state is not None and run_id is not None:
+            return await self._resume(served, place, call, self._waiting.pop(state, None) or await self.stored_run(served, run_id))
+        checked = CheckedCall(call, served.tool, served.tool.prepare(call.args))
         refused = await self._refusal(served, place, checked)
         return refused if refused is not None else await self._perform(served, place, checked)
 
@@ -157,6 +187,10 @@ class CallRunner:
     # -- running ------------------------------------------------------------------------------------------------
 
     async def _perform(self, served: ServedTool, place: MCPCall, checked: CheckedCall) -> Any:
+        if served.program is not None and self.store is not None:
+            task = place.tell.task
+            func = program_runner(served.program, served.tool.func, store=self.store, run_id=task.id if task is not None else None)
+            checked = replace(checked, tool=served.tool.model_copy(update={"func": func}))
         try:
             result = await self._within_limits(checked, place)
         except ConfirmationRequired as wanted:
@@ -165,7 +199,7 @@ class CallRunner:
 
     async def _resume(self, served: ServedTool, place: MCPCall, call: ToolCall, run: Any) -> Any:
         """Ask the questions of a waiting program and resume it, until it has finished."""
-        while run is not None and run.pending:
+        while run is not None:
             question = next((each for each in run.pending if each.id not in run.answers), None)
             if question is not None:
                 state = f"{_RUN}{run.id}:{question.id}"
@@ -258,7 +292,12 @@ def _resume_tool(tool: Tool, run: Any) -> Tool:
     """A waiting run as a tool without arguments. Raises `ConfirmationRequired` if the run waits again."""
 
     async def resume() -> Any:
-        return (await run.aresume()).prediction
+        if run.status in {"done", "failed"}:  # in another process: a replay
+            return await in_worker_thread(lambda: run.prediction)
+        try:
+            return (await run.aresume()).prediction
+        except StoreError as error:
+            raise busy_error(error) from error
 
     return Tool(tool.name, None, resume, {"type": "object"}, timeout_s=tool.timeout_s, concurrent=tool.concurrent)
 

@@ -25,6 +25,7 @@ from ferrule.values.run import event as events
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ferrule.bridges.mcp.server.task import ServedTask
     from ferrule.values.calls.call import CheckedArguments, ToolSpec
 
 log = logging.getLogger("ferrule.mcp")
@@ -77,7 +78,9 @@ def current_mcp_call() -> MCPCall | None:
 class EventSender:
     """Sends events from any thread to the client, in order."""
 
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: Any, task: ServedTask | None = None) -> None:
+        self.task = task
+        """The task that the call may have become: then it gets what the call reports, as the request is over."""
         self._request = request
         self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Queue[events.Event | None] = asyncio.Queue()
@@ -140,6 +143,9 @@ class EventSender:
                 pass
 
     async def _progress(self, message: str, done: float | None, total: float | None) -> None:
+        if self.task is not None and self.task.is_given:
+            self.task.say(message)
+            return
         value = done if done is not None and isfinite(done) else max(self._last, 0) + 1
         if value <= self._last:
             return  # it must rise with each notification (specification, "Progress")
@@ -152,6 +158,8 @@ class EventSender:
         from mcp.server.connection import allowed_log_levels
 
         request = self._request
+        if self.task is not None and self.task.is_given:
+            return
         level: Any = event.name if event.name in LEVELS else "info"
         least = LEVELS.index(connection_of(request).state.get(_LOG_LEVEL, LEVELS[0]))
         if level not in allowed_log_levels(request.protocol_version, request.meta) or LEVELS.index(level) < least:
@@ -238,7 +246,7 @@ async def ask_client(
         return PersonAnswer("cannot")
     question = replace_surrogates(question.removesuffix(" (yes/no)"))  # the form says so itself
     fields = {"type": "object", "properties": {wants: _FIELDS[wants]}, "required": [wants]} if form is None else dict(form)
-    if _is_modern(place):
+    if is_modern(place.request):
         return _by_retry(place, question, state, wants, fields)
     from mcp.shared.exceptions import MCPError, NoBackChannelError
 
@@ -256,16 +264,16 @@ def _can_ask(place: MCPCall) -> bool:
     return found is not None and (found.form is not None or found.url is None)  # `{}` means forms, as before there were other kinds
 
 
-def _is_modern(place: MCPCall) -> bool:
-    """Whether the client's revision answers calls with questions."""
+def is_modern(request: Any) -> bool:
+    """Whether the client's revision is 2026-07-28 or later, in which calls are answered with questions."""
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-    return place.request.protocol_version in MODERN_PROTOCOL_VERSIONS
+    return request.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 def returned_state(place: MCPCall) -> str | None:
     """The state that came back with this call: a question's, or the tool's own."""
-    return place.params.request_state if _is_modern(place) else None
+    return place.params.request_state if is_modern(place.request) else None
 
 
 def _by_retry(place: MCPCall, question: str, state: str, wants: str, form: dict[str, Any]) -> PersonAnswer | Any:

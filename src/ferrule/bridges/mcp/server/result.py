@@ -60,6 +60,13 @@ def make_serializable(result: M) -> M:
     return result
 
 
+def sdk_result(found: Any) -> Any:
+    """A result of a call, or a mapping under the protocol's names, as a model of the SDK that JSON can hold."""
+    from mcp_types import CallToolResult
+
+    return make_serializable(CallToolResult.model_validate(found) if isinstance(found, dict) else found)
+
+
 def replace_surrogates(value: Any) -> Any:
     """JSON data with lone surrogates replaced, which UTF-8 cannot hold."""
     match value:

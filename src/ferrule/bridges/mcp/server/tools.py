@@ -41,6 +41,8 @@ class ServedTool(Record):
     """The schema of `structuredContent`, or None."""
     wraps_result: bool = False
     """Whether `structuredContent` is `{"result": value}`, as the value is no object."""
+    program: Any = None
+    """The program behind the tool, or None."""
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -81,15 +83,17 @@ def serve_one(thing: Any, name: str | None = None) -> ServedTool:
         return thing
     output: dict[str, Any] | None
     wraps = False
+    program: Any = None
     if _is_program(thing):
-        tool = program_tool(thing, name)
+        tool, program = program_tool(thing, name), thing
         output, wraps = _outputs_of(thing)
     else:
         tool = Tool.of(thing)
         if tool.is_program:  # `program.as_tool()`: a server returns all its outputs by name
             agent: Any = tool.func
-            tool = tool.model_copy(update={"func": _runner(agent.program, agent.__signature__)})
-            output, wraps = _outputs_of(agent.program)
+            program = agent.program
+            tool = tool.model_copy(update={"func": program_runner(program, agent)})
+            output, wraps = _outputs_of(program)
         else:
             output, wraps = (tool.mcp.output_schema, False) if tool.mcp is not None else _return_schema(tool.func)
     wanted = name if name is not None else tool.name
@@ -97,7 +101,7 @@ def serve_one(thing: Any, name: str | None = None) -> ServedTool:
     if not _WIRE_NAME.fullmatch(on_wire) or (name is not None and on_wire != name):
         raise ToolDefinitionError(f"The name of an MCP tool has 1 to 128 letters, digits, `_`, `-` and `.`; found {shown(wanted)}.")
     _ = tool.parameters  # raises now for a bad schema, not on the first request
-    return ServedTool(on_wire, tool, output, wraps)
+    return ServedTool(on_wire, tool, output, wraps, program)
 
 
 def program_tool(program: Any, name: str | None = None) -> Tool:
@@ -108,7 +112,7 @@ def program_tool(program: Any, name: str | None = None) -> Tool:
     if signature is None:
         written = program.aforward if program.is_async else program.forward
         said: str = written.__doc__ or type(program).__doc__ or ""  # not an inherited one
-        return Tool(functools.wraps(written)(_runner(program, inspect.signature(written))), own, inspect.cleandoc(said))
+        return Tool(functools.wraps(written)(program_runner(program, written)), own, inspect.cleandoc(said))
     from ferrule.values.signatures.fields import annotation_of, description_of
 
     fields: dict[str, FieldInfo] = signature.input_fields
@@ -122,16 +126,19 @@ def program_tool(program: Any, name: str | None = None) -> Tool:
         for key, field in fields.items()
     ]
     texts = {key: description_of(field) for key, field in fields.items() if description_of(field)}
-    return Tool(_runner(program, inspect.Signature(parameters)), own, signature.instructions, arg_desc=texts)
+    return Tool(program_runner(program, inspect.Signature(parameters)), own, signature.instructions, arg_desc=texts)
 
 
-def _runner(program: Any, signature: inspect.Signature) -> Callable[..., Any]:
-    """A function with this signature that runs the program."""
+def program_runner(program: Any, like: Any, *, store: Any = None, run_id: str | None = None) -> Callable[..., Any]:
+    """A function that runs the program, with this signature or that of this function. With a `store` the run is kept there."""
 
     async def run(**inputs: Any) -> Any:
-        return await program.acall(**inputs)
+        if store is None:
+            return await program.acall(**inputs)
+        return (await program.bind(**inputs).astart(store=store, run_id=run_id)).prediction
 
     function: Any = run
+    signature = like if isinstance(like, inspect.Signature) else inspect.signature(like)
     function.__signature__ = signature
     function.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
     return function
