@@ -26,14 +26,17 @@ from ferrule import (
     Predict,
     Prediction,
     ReAct,
+    Response,
     RunFinished,
     RunStarted,
     ScriptedLM,
+    ScriptError,
     Signature,
     Tool,
     ToolArgumentsError,
     ToolCalls,
     context,
+    inspect_history,
 )
 
 
@@ -361,3 +364,24 @@ def test_hooks_come_in_pairs_with_one_id() -> None:
             opened[call_id] = name.removesuffix("_start")
         else:
             assert opened[call_id] == name.removesuffix("_end")
+
+
+# -- whole answers, and the history -----------------------------------------------------------------------------------
+
+
+def test_a_direct_question_is_answered_with_the_whole_response_on_wish() -> None:
+    lm = ScriptedLM([Response("hello", reasoning="Hm."), Response("again")])
+    found = lm.respond("hi", temperature=0.5)
+    assert (found.text, found.reasoning) == ("hello", "Hm.")
+    assert asyncio.run(lm.arespond(messages=[{"role": "user", "content": "hi"}])).text == "again"
+    assert [dict(each.settings) for each in lm.requests] == [{"temperature": 0.5}, {}]
+
+
+def test_direct_calls_are_in_the_history_too(capsys: pytest.CaptureFixture[str]) -> None:
+    lm = ScriptedLM(["hello"])
+    lm("hi")
+    with pytest.raises(ScriptError):
+        lm("more")
+    inspect_history(2)
+    out = capsys.readouterr().out
+    assert out.index("hi") < out.index("hello") < out.index("more") < out.index("--- failed")

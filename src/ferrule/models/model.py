@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager, aclosing
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
 from ferrule.errors import BadRequestError, ConfigurationError, RefusalError, shown
 from ferrule.settings import current, is_observed, scope
-from ferrule.values.conversation.exchange import Capabilities, Request, Response
+from ferrule.values.conversation.exchange import Capabilities, Request, Response, exchanges
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.conversation.thoughts import split_thoughts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 
     from ferrule.models.turns import Turns
     from ferrule.values.conversation.exchange import Delta
@@ -96,21 +96,29 @@ class BaseLM:
 
     def __call__(self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any) -> str:
         """The text of the answer to a question, or to a conversation in OpenAI's form."""
-        request = self._question(prompt, messages, settings)
-        if not is_observed():
-            return _text(answer_of(self, self.complete(request)))
-        with _told(self, request) as answered:
-            return _text(answered(answer_of(self, self.complete(request))))
+        return _text(self.respond(prompt, messages=messages, **settings))
 
     async def acall(
         self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any
     ) -> str:
         """`lm(...)` without blocking the loop."""
+        return _text(await self.arespond(prompt, messages=messages, **settings))
+
+    def respond(
+        self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any
+    ) -> Response:
+        """The whole answer to a question, or to a conversation in OpenAI's form: its text, its reasoning, its tokens. Observers see it."""
         request = self._question(prompt, messages, settings)
-        if not is_observed():
-            return _text(answer_of(self, await self.acomplete(request)))
         with _told(self, request) as answered:
-            return _text(answered(answer_of(self, await self.acomplete(request))))
+            return answered(answer_of(self, self.complete(request)))
+
+    async def arespond(
+        self, prompt: str | None = None, *, messages: Sequence[Message | Mapping[str, Any]] | None = None, **settings: Any
+    ) -> Response:
+        """`respond` without blocking the loop."""
+        request = self._question(prompt, messages, settings)
+        with _told(self, request) as answered:
+            return answered(answer_of(self, await self.acomplete(request)))
 
     def context_tokens(self) -> int | None:
         """The size of the context window; None if it is unknown."""
@@ -141,12 +149,31 @@ class BaseLM:
         return Request(read_messages(messages), settings={**self.settings, **settings})
 
 
-def _told(lm: BaseLM, request: Request) -> AbstractContextManager[Callable[[Response], Response]]:
-    """Sends the events of a direct call of a model; the block passes the answer on."""
+@contextmanager
+def _told(lm: BaseLM, request: Request) -> Generator[Callable[[Response], Response]]:
+    """A block that asks a model directly and passes the answer on: for observers, and for `inspect_history`."""
+    try:
+        with _events(lm, request) if is_observed() else nullcontext(_same) as pass_on:
+
+            def answered(response: Response) -> Response:
+                exchanges.append((lm, request, response))
+                return pass_on(response)
+
+            yield answered
+    except BaseException as error:
+        exchanges.append((lm, request, f"{type(error).__name__}: {error}"))
+        raise
+
+
+def _events(lm: BaseLM, request: Request) -> AbstractContextManager[Callable[[Response], Response]]:
     from ferrule.values.run.event import ModelAnswered, ModelCalled  # late: few direct calls are observed
     from ferrule.values.run.observers import telling
 
     return telling(scope(), current().callbacks, lambda own: ModelCalled(own, request, lm), ModelAnswered)
+
+
+def _same(response: Response) -> Response:
+    return response
 
 
 class TurnsLM(BaseLM):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from ferrule import settings
 from ferrule.values.calls.context import Context, key_of
+from ferrule.values.conversation.exchange import exchanges
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import Changing, field
 from ferrule.values.run import event as events
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from ferrule.values.run.observers import Observer, Observers
 
 R = TypeVar("R")
-
-exchanges: deque[tuple[Any, Request, Response | str]] = deque(maxlen=100)
-"""The latest model calls of the process, for `inspect_history`: `(model, request, response)`; for a failed call, its error as text."""
 
 
 def started(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> events.RunStarted:

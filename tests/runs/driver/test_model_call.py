@@ -24,8 +24,7 @@ from ferrule import (
     UnavailableError,
     inspect_history,
 )
-from ferrule.runs.observers import exchanges
-from ferrule.values.conversation.exchange import Delta
+from ferrule.values.conversation.exchange import Delta, exchanges
 from ferrule.values.run import event as events
 
 

@@ -17,11 +17,11 @@ from pydantic import model_serializer, model_validator
 
 import ferrule
 from ferrule import settings as core
-from ferrule.models.model import _told
 from ferrule.models.wires.openai_chat.codec import render
 from ferrule.models.wires.wire import response_of
-from ferrule.runs.observers import exchanges
+from ferrule.values.conversation.exchange import exchanges
 from ferrule.values.encoding.encode import jsonable
+from ferrule.values.run.outcome import recast
 
 _WITHOUT_EFFECT = {"cache", "callbacks", "engine", "finetuning_model", "launch_kwargs", "provider", "train_kwargs", "use_developer_role"}
 _DEFAULTS = {"num_threads": 8, "warn_on_type_mismatch": True, "max_errors": 10, "track_usage": False, "rm": None, "trace": None}
@@ -64,14 +64,13 @@ class Prediction(Example):
     def dressed(cls, found: ferrule.Prediction[Any]) -> Prediction:
         """A prediction of the core: the steps become a dict, whose observations are the values that tools returned."""
         steps = {"trajectory": {name: _observed(value) for name, value in found.trajectory.items()}} if found.trajectory.steps else {}
-        more = {"trajectory": found._trajectory, "signature": found._signature, "reason": found.reason, "calls": found._calls}
-        others = [cls.dressed(each) for each in getattr(found, "_others", ())]
-        return cls.of({**steps, **found}, messages=found.messages, others=others, **more)
+        return recast(found, cls, {**steps, **found})
 
     def get_lm_usage(self):
-        read, written = self._usage.input_tokens, self._usage.output_tokens
+        usage = super().get_lm_usage()
+        read, written = usage.input_tokens, usage.output_tokens
         tokens = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-        return {getattr(core.current().lm, "name", "lm"): tokens} if self._usage.calls else {}
+        return {getattr(core.current().lm, "name", "lm"): tokens} if usage.calls else {}
 
 
 def _observed(value: Any) -> Any:
@@ -222,14 +221,12 @@ class _Manners(ferrule.BaseLM):
         return [{**_body(request), **more, "kwargs": {**self.kwargs, **request.settings}, **of(found)} for request, found in kept]
 
     def __call__(self, prompt=None, messages=None, **settings):
-        with under_dspys_names(), _told(self, request := self._question(prompt, messages, settings)) as answered:
-            return self._kept(request, answered(self.complete(request)))
+        with under_dspys_names():
+            return _outputs(self.respond(prompt, messages=messages, **settings))
 
     async def acall(self, prompt=None, messages=None, **settings):
-        with under_dspys_names(), _told(self, request := self._question(prompt, messages, settings)) as answered:
-            return self._kept(request, answered(await self.acomplete(request)))
-
-    _kept = lambda self, request, found: exchanges.append((self, request, found)) or _outputs(found)
+        with under_dspys_names():
+            return _outputs(await self.arespond(prompt, messages=messages, **settings))
 
 
 class LM(_Manners, ferrule.LM):

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from ferrule.errors import BadRequestError
 from ferrule.models.model import answer_of
 from ferrule.runs.journal.entry import Entry
-from ferrule.runs.observers import exchanges
-from ferrule.values.conversation.exchange import CallReader, Delta, Response
+from ferrule.values.conversation.exchange import CallReader, Delta, Response, exchanges
 from ferrule.values.conversation.thoughts import ThoughtSplitter
 from ferrule.values.record import replace
 from ferrule.values.run import event as events

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
@@ -232,3 +233,7 @@ class CallReader(FieldReader, Protocol):
     def feed_call(self, piece: CallPiece) -> Sequence[tuple[str, str]]:
         """Take the next piece of a call; returns pieces as `feed` does."""
         ...
+
+
+exchanges: deque[tuple[Any, Request, Response | str]] = deque(maxlen=100)
+"""The latest model calls of the process, for `inspect_history`: `(model, request, response)`; for a failed call, its error as text."""

@@ -283,6 +283,14 @@ def _as_instance(signature: Any, outputs: Mapping[str, Any]) -> Any:
     return made
 
 
+def recast(found: Any, kind: Any, outputs: Mapping[str, Any]) -> Any:
+    """A prediction of the class `kind` with other outputs. All else is that of `found`: steps, messages, calls and tokens."""
+    further = {name: getattr(found, f"_{name}") for name in ("trajectory", "messages", "reason", "calls", "signature")}
+    made = kind.of(outputs, others=[recast(each, kind, dict(each)) for each in getattr(found, "_others", ())], **further)
+    made.counted(getattr(found, "_usage"))  # noqa: B009  of this module's own class
+    return made
+
+
 def _again(outputs: dict[str, Any], usage: Usage, further: dict[str, Any]) -> Prediction:
     made = Prediction.of(outputs, **further)
     made.counted(usage)
