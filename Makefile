@@ -53,7 +53,7 @@ fuzz: $(VENV)/.dev ## random inputs to whatever reads foreign text, times at dou
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) --hypothesis-profile=long $(FUZZED)
 
 real-servers: $(VENV)/.dev ## the tests with real MCP and model servers; here an install that fails is an error
-	@FERRULE_REAL_SERVERS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/integration/test_mcp_real_servers.py tests/integration/test_model_servers.py
+	@FERRULE_REAL_SERVERS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/integration/test_mcp_real_servers.py tests/integration/test_mcp_modes.py tests/integration/test_model_servers.py
 
 bench: $(BENCH)/.bench ## speed compared with peers, in a venv of its own
 	@$(BENCH)/bin/python benchmarks/run.py

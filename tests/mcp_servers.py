@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 NODE = tuple(f"@modelcontextprotocol/server-{each}@2026.8.31" for each in ("everything", "filesystem", "memory", "sequential-thinking"))
 PYTHON = ("mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.24")
 PYTHON_ON_OLD_SDK = ("mcp-server-calculator==0.2.1", "mcp-server-sqlite==2025.4.25", "mcp<2")
-WANTED = {"node": NODE, "python": PYTHON, "python-on-old-sdk": PYTHON_ON_OLD_SDK}
+FASTMCP = ("fastmcp==4.1.2",)
+WANTED = {"node": NODE, "python": PYTHON, "python-on-old-sdk": PYTHON_ON_OLD_SDK, "fastmcp": FASTMCP}
 INSISTS = bool(os.environ.get("FERRULE_REAL_SERVERS"))
 BUDGET_S = 600.0 if INSISTS else 30.0
 """Seconds that all installs of one session may take together."""

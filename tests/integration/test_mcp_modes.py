@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from mcp_servers import free_port, listening
+from mcp_servers import INSISTS, free_port, installed, is_installed, listening
 from mcp_talk import ERAS
 
-from ferrule import MCPServer, mcp
-from ferrule.errors import ConfigurationError, MCPConnectionError, MCPProtocolError
+from ferrule import MCPServer, ReAct, ScriptedLM, mcp
+from ferrule.errors import ConfigurationError, MCPConnectionError, MCPProtocolError, MCPToolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,6 +68,30 @@ for line in sys.stdin:
 """
 
 
+OF_FASTMCP = '''
+from dataclasses import dataclass
+
+from fastmcp import Context, FastMCP
+
+app = FastMCP("asker")
+
+
+@dataclass
+class Wish:
+    color: str
+
+
+@app.tool
+async def paint(ctx: Context) -> str:
+    """Asks during the call."""
+    found = await ctx.elicit("Which color?", Wish)
+    return f"{found.action}: {found.data.color}"
+
+
+app.run(show_banner=False)
+'''
+
+
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "asker.py"
@@ -98,6 +122,27 @@ def test_a_tool_that_asks_in_the_older_way_works_in_the_older_mode(script: Path)
         assert tools["paint"]() == "accept: red"
     with MCPServer.stdio(sys.executable, [str(script)], elicit=red) as tools, pytest.raises(MCPProtocolError, match="elicitation/create"):
         tools["paint"]()
+
+
+def test_a_tool_of_fastmcp_4_asks_in_the_older_mode_only_a_hook_or_the_run(tmp_path: Path) -> None:
+    if not INSISTS and not is_installed("fastmcp"):
+        pytest.skip("`make real-servers` installs FastMCP")
+    path = tmp_path / "painter.py"
+    path.write_text(OF_FASTMCP, encoding="utf-8")
+    where = str(installed("fastmcp") / "bin" / "python"), [str(path)]
+    with MCPServer.stdio(*where, mode=ERAS[0], elicit=red) as tools:
+        assert tools["paint"]() == "accept: red"
+    for mode in ("auto", ERAS[1]):
+        with MCPServer.stdio(*where, mode=mode, elicit=red) as tools, pytest.raises(MCPToolError, match="2026-07-28"):
+            tools["paint"]()
+    server = MCPServer.stdio(*where, mode=ERAS[0])
+    lm = ScriptedLM([{"name": "paint", "args": {}}, {"name": "finish", "args": {"answer": "painted"}}])
+    run = ReAct("task -> answer", [server]).start(task="x", lm=lm)
+    [question] = run.pending
+    run.answer(question.fill({"color": "blue"}))
+    run.resume()
+    assert run.prediction.trajectory["observation_0"] == "accept: blue"
+    server.close()
 
 
 def test_a_mode_holds_over_reconnects_and_is_saved(script: Path) -> None:
