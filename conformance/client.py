@@ -11,33 +11,35 @@ import asyncio
 import json
 import os
 import sys
-from typing import Any
-from urllib.parse import parse_qs, urlparse
+import tempfile
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
 import httpx2
-from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, TokenStorage
+from mcp.client.auth import TokenStorage
 from mcp.client.auth.extensions.client_credentials import (
     ClientCredentialsOAuthProvider,
     PrivateKeyJWTOAuthProvider,
     SignedJWTParameters,
 )
-from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
-from pydantic import AnyUrl
+from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
 
-from ferrule import MCPError, MCPServer
+from ferrule import MCPError, MCPServer, OAuth
 
-CALLBACK = "http://localhost:3000/callback"
+if TYPE_CHECKING:
+    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+
 DOCUMENT = "https://conformance-test.local/client-metadata.json"
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 CONTEXT: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
 NUMBERS = {"a": 5, "b": 3}
+BROWSING: list[asyncio.Future[None]] = []
 
 
 class Kept(TokenStorage):
-    """Tokens, for as long as the process lives."""
+    """Tokens of a client without a person, for as long as the process lives."""
 
-    def __init__(self, client: OAuthClientInformationFull | None) -> None:
-        self.client = client
+    def __init__(self) -> None:
         self.tokens: OAuthToken | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
@@ -49,53 +51,60 @@ class Kept(TokenStorage):
         self.tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Who we are there."""
-        return self.client
+        """The provider knows the client."""
+        return None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep it."""
-        self.client = client_info
+        """The provider knows it."""
 
 
-class Browser:
-    """Stands in for the person: goes to the address, and is sent back with a code."""
+async def browse(address: str) -> None:
+    """Stands in for the person and the browser: the suite's log-in page sends it back at once."""
 
-    def __init__(self) -> None:
-        self.query: dict[str, list[str]] = {}
+    async def follow() -> None:
+        async with httpx2.AsyncClient(follow_redirects=True) as client:
+            await client.get(address)
 
-    async def go(self, address: str) -> None:
-        """Follow one redirection."""
-        async with httpx2.AsyncClient() as client:
-            answer = await client.get(address, follow_redirects=False)
-        self.query = parse_qs(urlparse(answer.headers["location"]).query)
-
-    async def back(self) -> AuthorizationCodeResult:
-        """What stood in the address that we were sent back to."""
-        found = {key: self.query[key][0] for key in ("code", "state", "iss") if key in self.query}
-        return AuthorizationCodeResult(code=found["code"], state=found.get("state"), iss=found.get("iss"))
+    BROWSING.append(asyncio.ensure_future(follow()))
 
 
-def auth(url: str) -> Any:
+async def auth(url: str) -> Any:
     """How we prove who we are: nothing is asked before the server wants it."""
-    client_id, secret = CONTEXT.get("client_id"), CONTEXT.get("client_secret")
+    client_id, secret = CONTEXT.get("client_id", ""), CONTEXT.get("client_secret", "")
+    if SCENARIO.endswith("enterprise-managed-authorization"):
+        issuer = (await fetched(urljoin(url, "/.well-known/oauth-protected-resource/mcp")))["authorization_servers"][0]
+        method = "client_secret_basic"
+        return IdentityAssertionOAuthProvider(url, Kept(), client_id, secret, issuer, id_jag, token_endpoint_auth_method=method)
     if "private_key_pem" in CONTEXT and "client-credentials" in SCENARIO:
         algorithm = CONTEXT.get("signing_algorithm", "ES256")
         signed = SignedJWTParameters(
             issuer=client_id, subject=client_id, signing_algorithm=algorithm, signing_key=CONTEXT["private_key_pem"]
         )
-        return PrivateKeyJWTOAuthProvider(url, Kept(None), client_id, signed.create_assertion_provider())
+        return PrivateKeyJWTOAuthProvider(url, Kept(), client_id, signed.create_assertion_provider())
     if "client-credentials" in SCENARIO:
-        return ClientCredentialsOAuthProvider(url, Kept(None), client_id, secret)
-    known = None
-    if client_id:
-        method = "client_secret_basic" if secret else "none"
-        known = OAuthClientInformationFull(
-            client_id=client_id, client_secret=secret, redirect_uris=[AnyUrl(CALLBACK)], token_endpoint_auth_method=method
-        )
-    grants = ["authorization_code", "refresh_token"]
-    about = OAuthClientMetadata(client_name="ferrule", redirect_uris=[AnyUrl(CALLBACK)], grant_types=grants, response_types=["code"])
-    browser = Browser()
-    return OAuthClientProvider(url, about, Kept(known), browser.go, browser.back, client_metadata_url=DOCUMENT)
+        return ClientCredentialsOAuthProvider(url, Kept(), client_id, secret)
+    return OAuth(client_id=client_id, client_secret=secret, client_metadata_url=DOCUMENT)
+
+
+async def id_jag(audience: str, resource: str) -> str:
+    """The grant that the enterprise's identity provider gives for a person's id token (RFC 8693)."""
+    kind = "urn:ietf:params:oauth:token-type"
+    form = {
+        "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+        "requested_token_type": f"{kind}:id-jag",
+        "subject_token": CONTEXT["idp_id_token"],
+        "subject_token_type": f"{kind}:id_token",
+        "client_id": CONTEXT["idp_client_id"],
+        "audience": audience,
+        "resource": resource,
+    }
+    return (await fetched(CONTEXT["idp_token_endpoint"], form))["access_token"]
+
+
+async def fetched(url: str, form: dict[str, str] | None = None) -> Any:
+    """The JSON at an address."""
+    async with httpx2.AsyncClient() as client:
+        return (await (client.get(url) if form is None else client.post(url, data=form))).json()
 
 
 async def elicit(params: dict[str, Any]) -> dict[str, Any]:
@@ -140,9 +149,9 @@ def sample(schema: Any) -> Any:
 
 async def main(url: str) -> None:
     """Use all there is."""
-    server = MCPServer.http(
-        url, auth=auth(url) if SCENARIO.startswith("auth/") else None, elicit=elicit, sample=sampled, roots=roots, trust=True
-    )
+    own = await auth(url) if SCENARIO.startswith("auth/") else None
+    options: dict[str, Any] = {"elicit": elicit, "sample": sampled, "roots": roots, "open_browser": browse, "trust": True}
+    server = MCPServer.http(url, auth=own, **options)
     async with server:
         tools = {tool.mcp.name: tool.mcp for tool in await server.atools()}
         planned = [(each["name"], each["arguments"]) for each in CONTEXT.get("toolCalls", [])]
@@ -170,7 +179,9 @@ async def read_all(server: MCPServer) -> None:
 
 if __name__ == "__main__":
     try:
-        asyncio.run(main(sys.argv[-1]))
+        with tempfile.TemporaryDirectory() as home:
+            os.environ["XDG_DATA_HOME"] = home  # each scenario logs in anew
+            asyncio.run(main(sys.argv[-1]))
     except MCPError as fault:
         sys.stderr.write(f"{type(fault).__name__}: {fault}\n")
         sys.exit(1)

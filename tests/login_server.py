@@ -42,6 +42,8 @@ class LoginServer:
     registers: bool = True
     offers_device: bool = False
     offers_login: bool = True
+    is_old: bool = False
+    """Whether the server speaks HTTP+SSE, at `/sse`."""
     is_ill: bool = False
     """Whether the token endpoint answers with 503."""
     clients: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -64,7 +66,7 @@ class LoginServer:
 
     @property
     def url(self) -> str:
-        return f"{self.origin}/mcp"
+        return f"{self.origin}/{'sse' if self.is_old else 'mcp'}"
 
     def revoke(self, *, renewals: bool = False) -> None:
         self.access.clear()
@@ -173,7 +175,7 @@ class LoginServer:
 
     def guarded(self, app: Any) -> Any:
         async def guard(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] != "http" or scope["path"] != "/mcp":
+            if scope["type"] != "http" or scope["path"] not in {"/mcp", "/sse", "/messages/"}:
                 await app(scope, receive, send)
                 return
             headers = {name.decode(): value.decode() for name, value in scope["headers"]}
@@ -208,7 +210,7 @@ class LoginServer:
             """Needs the scope `write`."""
             return f"{name} is gone"
 
-        app = remote.streamable_http_app()
+        app = remote.sse_app() if self.is_old else remote.streamable_http_app()
         oauth = [
             Route("/.well-known/oauth-protected-resource/mcp", self.resource),
             Route("/.well-known/oauth-authorization-server/auth", self.metadata),
@@ -241,10 +243,11 @@ def login_server(**settings: Any) -> Iterator[LoginServer]:
 
 def browse(address: str) -> bool:
     """Stands in for a browser: follows the redirect to the client, after the client's hook has returned."""
-    threading.Thread(target=_follow, args=(address,), daemon=True).start()
+    threading.Thread(target=follow, args=(address,), daemon=True).start()
     return True
 
 
-def _follow(address: str) -> None:
+def follow(address: str) -> None:
+    """Go to an address, and where it leads."""
     with contextlib.suppress(OSError), urlopen(address) as answer:
         answer.read()

@@ -20,10 +20,10 @@ import pytest
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
-from login_server import browse, login_server
+from login_server import browse, follow, login_server
 from mcp_servers import free_port
 
-from ferrule import MCPConnectionError, MemoryStore, OAuth, ReAct, ScriptedLM, context, mcp
+from ferrule import MCPConnectionError, MCPServer, MemoryStore, OAuth, ReAct, ScriptedLM, context, mcp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,6 +143,37 @@ def test_a_tool_that_needs_more_scopes_asks_for_them_once_and_keeps_the_others(s
     assert [set(each["scope"].split()) for each in server.logins] == [{"read"}, {"read", "write"}]
 
 
+def test_two_clients_that_need_a_log_in_at_once_ask_once(server: LoginServer) -> None:
+    clients = [mcp(server.url, auth="oauth", open_browser=browse) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda each: each.connect(), clients))
+    for each in clients:
+        each.close()
+    assert len(server.logins) == 1
+
+
+@pytest.mark.parametrize("transport", ["sse", "http"])
+def test_a_server_of_the_older_transport_takes_a_log_in(transport: str) -> None:
+    with login_server(is_old=True) as server:
+        make = MCPServer.sse if transport == "sse" else MCPServer.http
+        with make(server.url, auth="oauth", open_browser=browse, mode="2025-11-25") as tools:
+            assert tools["greet"](name="Ada") == "Hello, Ada!"
+            server.revoke(renewals=True)
+            assert tools["greet"](name="Bob") == "Hello, Bob!"
+        assert len(server.logins) == 2
+
+
+def test_a_log_in_of_another_process_ends_an_earlier_refusal(server: LoginServer) -> None:
+    server.person = "denies"
+    client = mcp(server.url, auth="oauth", open_browser=browse)
+    with pytest.raises(MCPConnectionError, match="denied"):
+        client.call("greet", {"name": "Ada"})
+    server.person = "approves"
+    greet(server)
+    assert client.call("greet", {"name": "Ada"})["isError"] is False
+    client.close()
+
+
 # -- the person -----------------------------------------------------------------------------------------------------
 
 
@@ -167,16 +198,16 @@ def test_nobody_who_logs_in_is_a_time_out_of_its_own(server: LoginServer) -> Non
 
 def test_a_log_in_may_take_longer_than_a_connection(server: LoginServer) -> None:
     def slowly(address: str) -> bool:
-        threading.Timer(1.5, browse, (address,)).start()
+        threading.Timer(3.5, browse, (address,)).start()
         return True
 
-    assert greet(server, open_browser=slowly, connect_timeout_s=1, timeout_s=1) == "Hello, Ada!"
+    assert greet(server, open_browser=slowly, connect_timeout_s=3, timeout_s=3) == "Hello, Ada!"
 
 
 def test_an_answer_with_a_wrong_state_is_ignored_and_told(server: LoginServer) -> None:
     server.person = "is_mistaken"
     with pytest.raises(MCPConnectionError, match="An answer with the `state` of another log-in came, and was ignored"):
-        greet(server, login_timeout_s=1.5)
+        greet(server, open_browser=follow, login_timeout_s=3)
 
 
 def test_a_stray_answer_does_not_end_the_log_in(server: LoginServer) -> None:

@@ -131,7 +131,9 @@ def opening_error(attempt: Attempt, cause: BaseException | None, note: Note | No
         return connection_error(attempt, exit_reason, cause)
     if sdk_error is not None:
         return error_answer(attempt, sdk_error.code, sdk_error.message, sdk_error.data)
-    return connection_error(attempt, f"it could not be reached ({type(cause).__name__}: {redact(str(cause))})", cause)
+    made = connection_error(attempt, f"it could not be reached ({type(cause).__name__}: {redact(str(cause))})", cause)
+    made.status = getattr(getattr(cause, "response", None), "status_code", None)  # the stream of HTTP+SSE was refused
+    return made
 
 
 def unsendable_error(attempt: Attempt, error: Exception) -> MCPProtocolError:

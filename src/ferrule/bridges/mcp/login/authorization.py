@@ -175,7 +175,8 @@ class Authorization:
                 "response_types": ["code"], "scope": " ".join(oauth.scopes) or None,
             }
         )  # fmt: skip
-        provider = OAuthClientProvider(self._target.url, about, _Kept(found, oauth, redirect_uri), self._shown, self._answered)
+        kept, document = _Kept(found, oauth, redirect_uri), oauth.client_metadata_url or None
+        provider = OAuthClientProvider(self._target.url, about, kept, self._shown, self._answered, client_metadata_url=document)
         context = provider.context
         context.token_expiry_time = expires_at
         if found.server is not None:

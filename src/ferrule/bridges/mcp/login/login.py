@@ -87,8 +87,11 @@ class Login:
                     self._trouble = str(error)
                     return None
                 await self._store.write(found)
-                self._trouble = None
-            return found.access_token if found.access_token != used else None
+                self._trouble = None  # a refused refresh is a new log-in
+            if found.access_token in {None, used}:
+                return None
+            self._trouble = None
+            return found.access_token
 
     async def _read(self) -> Credentials:
         found = await self._store.read()

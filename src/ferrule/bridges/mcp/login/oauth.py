@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ferrule.bridges.mcp.transport.redact import References
 
 _CLIENT_ID, _CLIENT_SECRET = ("clientId", "client_id", "CLIENT_ID"), ("clientSecret", "client_secret", "CLIENT_SECRET")
+_ABOUT = ("clientMetadataUrl", "client_metadata_url")
 _PORT = ("callbackPort", "callback_port")
 _HIGHEST_PORT = 65_535
 
@@ -28,6 +29,8 @@ class OAuth(Record, kw_only=True):
     """The id of a client that is registered already, with the redirect address `http://localhost:PORT/callback`."""
     client_secret: str = field(default="", repr=False)
     """Its secret, if it has one."""
+    client_metadata_url: str = ""
+    """The https address of a document about the client, for authorization servers that take it instead of a registration."""
     scopes: tuple[str, ...] = ()
     """What to ask for. Empty: what the server asks for."""
     callback_port: int = 0
@@ -43,6 +46,7 @@ class OAuth(Record, kw_only=True):
         found = {
             "clientId": to.keep(self.client_id),
             "clientSecret": to.hide(self.client_secret, "client_secret") if self.client_secret else "",
+            "clientMetadataUrl": to.keep(self.client_metadata_url),
             "scopes": [to.keep(each) for each in self.scopes],
             "callbackPort": self.callback_port,
         }
@@ -69,8 +73,8 @@ def oauth_from_state(server: str, state: Mapping[str, Any]) -> OAuth | None:
     port = _first(found, _PORT) or 0
     if type(port) is not int or not 0 <= port <= _HIGHEST_PORT:
         raise ConfigurationError(f"`callbackPort` of MCP server `{server}` must be a port, found {port!r}.")
-    client_id, secret = (str(_first(found, names) or "") for names in (_CLIENT_ID, _CLIENT_SECRET))
-    return OAuth(client_id=client_id, client_secret=secret, scopes=tuple(listed), callback_port=port)
+    client_id, secret, about = (str(_first(found, names) or "") for names in (_CLIENT_ID, _CLIENT_SECRET, _ABOUT))
+    return OAuth(client_id=client_id, client_secret=secret, client_metadata_url=about, scopes=tuple(listed), callback_port=port)
 
 
 def _first(found: Mapping[str, Any], names: tuple[str, ...]) -> Any:
