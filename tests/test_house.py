@@ -293,6 +293,15 @@ def facades_that_are_imported(sources: Iterable[Source]) -> Iterator[str]:
                 yield f"{source.at(arrow.line)}: imports {arrow.target} {arrow.when}: a facade, which nothing imports"
 
 
+def facades_that_look_inside(sources: Iterable[Source]) -> Iterator[str]:
+    """What a facade needs of the core has a name without an underscore there."""
+    for source in sources:
+        for arrow in arrows(source) if facade_of(source.name) else ():
+            is_future = arrow.target.startswith("__future__")
+            if not is_future and any(part.startswith("_") for part in arrow.target.split(".")):
+                yield f"{source.at(arrow.line)}: imports {arrow.target}, which is private"
+
+
 def facades_too_long(sources: Iterable[Source]) -> Iterator[str]:
     """A facade that grows has a mechanism of its own, which belongs into the core. Counts code: no blank lines, comments, docstrings, imports."""
     lines: dict[str, int] = {}
@@ -398,6 +407,7 @@ CHECKS = [
     circles_of_folders,
     driver_named_in_programs,
     facades_that_are_imported,
+    facades_that_look_inside,
     facades_too_long,
     heavy_imports,
     several_homes,
@@ -537,6 +547,7 @@ def test_a_facade_may_import_the_face_and_its_own_parts() -> None:
 BAD = {
     "facade_below": (facades_that_are_imported, "ferrule.programs.module", "def f():\n    from ferrule.compat import dspy"),
     "facade_beside": (facades_that_are_imported, "ferrule.compat.udspy", "import ferrule.compat.dspy.manners"),
+    "facade_inside": (facades_that_look_inside, "ferrule.compat.udspy.manners", "from ferrule.models.model import _told"),
     "heavy_at_the_top": (heavy_imports, "ferrule.bridges.otel", "import opentelemetry.trace"),
     "heavy_in_another_room": (heavy_imports, "ferrule.tools.tool", "def f():\n    import mcp"),
     "context_variable": (context_variables, "ferrule.runs.run", "import contextvars\nx = contextvars.ContextVar[int]('x')"),
