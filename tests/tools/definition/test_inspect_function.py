@@ -68,7 +68,18 @@ def test_parameters_are_described_by_the_docstring(doc):
 
 @pytest.mark.parametrize(
     "doc",
-    ["", "Find things.", "Args", "Args:", "Args:\n", ":param", "Parameters\n----------\n", "Args:\n  :::\n\n---", "\ud800 Args:\n  x: y"],
+    [
+        "",
+        "Find things.",
+        "Args",
+        "Args:",
+        "Args:\n",
+        ":param",
+        "Parameters\n----------\n",
+        "Args:\n  :::\n\n---",
+        "\ud800 Args:\n  x: y",
+        "Act.\n\n: :param a: x\n",
+    ],
 )
 def test_odd_docstrings_say_nothing_and_break_nothing(doc):
     """D5."""

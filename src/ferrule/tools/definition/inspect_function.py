@@ -165,7 +165,7 @@ def parameter_docs(doc: str) -> dict[str, str]:
 
     try:
         parsed = docstring_parser.parse(doc)
-    except docstring_parser.ParseError:
+    except (docstring_parser.ParseError, IndexError):  # the second: a line that begins with `: :`
         return {}
     # `x, y : int` describes both.
     said = [(name.strip(" *"), each.description) for each in parsed.params for name in each.arg_name.split(",")]

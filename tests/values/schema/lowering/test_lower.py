@@ -876,3 +876,9 @@ def test_lowering_twice_changes_nothing_more(schema: Any) -> None:
     lowered = lower_schema(schema, "anthropic")
     assume(lowered.is_strict)
     assert lower_schema(lowered.schema, "anthropic") == LoweredSchema(lowered.schema, (), "anthropic")
+
+
+@pytest.mark.parametrize("names", [{"const": ["a"]}, {"enum": [["a"], {"b": 1}, None]}])
+def test_listed_names_that_are_no_texts_name_no_property(names: Any) -> None:
+    """C5: no property has such a name."""
+    assert lower_schema({"type": "object", "propertyNames": names}, "grammar").schema == {"type": "object", "additionalProperties": False}

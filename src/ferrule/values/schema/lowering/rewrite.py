@@ -141,7 +141,9 @@ class Rewritten:
         if is_list(listed) and "patternProperties" not in self.schema:
             named = members(self.schema, "properties")
             self._set(
-                properties={name: named.get(name, more) for name in listed if name in named or more is not False},
+                properties={
+                    name: named.get(name, more) for name in listed if isinstance(name, str) and (name in named or more is not False)
+                },
                 additionalProperties=False,
             )
             self.narrower.append(("propertyNames", "the properties come in the order of the enumeration"))
