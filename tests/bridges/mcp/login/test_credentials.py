@@ -88,7 +88,7 @@ def test_a_keyring_that_cannot_hold_them_leaves_them_to_the_file(keyring: Keyrin
     assert keyring.kept == {}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"other": 1}', '{"in": "keyring"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"other": 1}', '{"in": "keyring"}', '{"tokens": "x"}', '{"expires_at": "x"}'])
 def test_a_file_that_cannot_be_read_is_no_log_in(text: str) -> None:
     store = CredentialStore(URL)
     store.path.parent.mkdir(parents=True)

@@ -7,6 +7,7 @@ servers answer is shown only in the fields that RFC 6749 means for people: any o
 
 from __future__ import annotations
 
+import contextlib
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -179,10 +180,11 @@ class Authorization:
         provider = OAuthClientProvider(self._target.url, about, kept, self._shown, self._answered, client_metadata_url=document)
         context = provider.context
         context.token_expiry_time = expires_at
-        if found.server is not None:
-            context.oauth_metadata = OAuthMetadata.model_validate(found.server)
-        if found.resource is not None:
-            context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(found.resource)
+        with contextlib.suppress(ValueError):  # stored by another version: found out again at the next log-in
+            if found.server is not None:
+                context.oauth_metadata = OAuthMetadata.model_validate(found.server)
+            if found.resource is not None:
+                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(found.resource)
         return provider
 
     async def _shown(self, address: str) -> None:

@@ -98,7 +98,10 @@ class CredentialStore:
             found: Any = json.loads(text)
             if found == _IN_KEYRING:
                 found = json.loads(_from_keyring(self._url) or "{}")
-            return Credentials(**found)
+            read = Credentials(**found)
+            time_fits = isinstance(read.expires_at, int | float | None)
+            parts = (read.tokens, read.client, read.server, read.resource)
+            return read if time_fits and all(isinstance(each, dict | None) for each in parts) else Credentials()
         except (OSError, ValueError, TypeError):
             return Credentials()
 
