@@ -70,7 +70,7 @@ def timeout_error(attempt: Attempt, seconds: float, detail: str = "") -> MCPTime
 
 def silent_error(attempt: Attempt, seconds: float) -> MCPTimeoutError:
     """The error for a call that is not sent, as the server answers nothing."""
-    why = f"the server does not answer. It has sent nothing for {seconds:.0f} s, and got a ping"
+    why = f"the server does not answer. For {seconds:.0f} s it sent nothing, not even an answer to a ping"
     return MCPTimeoutError(f"{attempt.subject} was not called: {why}. Go on without it, or try later.", **attempt.facts())
 
 
