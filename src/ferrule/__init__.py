@@ -7,7 +7,6 @@ is drawn in `docs/architecture.md`.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 _HOMES = {
     "ferrule.errors": (
@@ -97,11 +96,11 @@ __version__ = "0.1.0"
 __all__ = sorted([*_HOME, "settings"])  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll]  a table is the one list of names
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "settings":  # the module itself is what is handed out: `ferrule.settings.lm`
         return import_module("ferrule.settings")
     home = _HOME.get(name)
-    renamed: dict[str, Any] = import_module("ferrule.values.run.renamed").RENAMED if home is None else {}
+    renamed: dict[str, object] = import_module("ferrule.values.run.renamed").RENAMED if home is None else {}
     if name in renamed:
         return renamed[name]
     if home is None:
