@@ -11,11 +11,9 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
 from threading import Lock
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ferrule.errors import ConfigurationError, shown
 
@@ -29,28 +27,34 @@ R = TypeVar("R")
 _NO_OVERRIDES: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """One consistent set of settings."""
+class Settings(SimpleNamespace):
+    """One consistent set of settings. Never changed."""
 
-    lm: Any = None
+    lm: Any
     """The model for programs without their own."""
-    adapter: Any = None
+    adapter: Any
     """The adapter for programs without their own; None means `ChatAdapter(use_native_function_calling=None)`."""
-    allow_tool_async_sync_conversion: bool = False
+    allow_tool_async_sync_conversion: bool
     """Whether `tool(...)` of an async tool runs it on the background loop instead of raising."""
-    callbacks: tuple[Any, ...] = ()
+    callbacks: tuple[Any, ...]
     """Objects with `on_module_start`, `on_tool_end` and so on, or plain functions of one event."""
-    max_workers: int | None = None
+    max_workers: int | None
     """Default number of concurrent runs in `batch`; None means 8."""
-    limits: Any = None
+    limits: Any
     """Bounds on each run (`runs.limits.Limits`); None for no limit."""
-    policy: Any = None
+    policy: Any
     """Rules that allow, ask about or deny calls made by models (`values.policy.Policy`); None leaves it to each tool."""
-    mcp_confirm: Any = None
+    mcp_confirm: Any
     """`confirm=` of MCP tools and servers without their own, for tools listed from then on: True, False, "unhinted" or None."""
-    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    extra: Mapping[str, Any]
     """Settings of your own code, by name. They reach tasks and worker threads as all settings do."""
+
+    def __init__(self, **values: Any) -> None:
+        none: dict[str, Any] = dict.fromkeys(("lm", "adapter", "max_workers", "limits", "policy", "mcp_confirm"))
+        super().__init__(**none | {"allow_tool_async_sync_conversion": False, "callbacks": (), "extra": {}} | values)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"Settings do not change: `{name}` is set with `configure` or, for a block, with `context`.")
 
 
 class Scope:
@@ -72,9 +76,8 @@ class Scope:
 
 
 _OF_ADAPTERS = ("opening", "request", "read", "repairs")
-_ORDER = tuple(each.name for each in fields(Settings))
-_NAMES = frozenset(_ORDER)
-_all_of = attrgetter(*_ORDER)
+_configured = Settings()
+_NAMES = frozenset(vars(_configured))
 _NO_CLASSES = {
     "limits": ("limits, not their", "..."),
     "policy": ("a policy, not its", "..."),
@@ -84,7 +87,6 @@ _NO_CLASSES = {
 """Settings that are objects, with the error text for passing their class."""
 _nowhere = Scope()
 _scope: ContextVar[Scope] = ContextVar("ferrule_scope", default=_nowhere)
-_configured = Settings()
 _configuring = Lock()
 
 
@@ -93,7 +95,7 @@ def configure(**changes: Any) -> None:
     global _configured  # noqa: PLW0603  the process-wide settings are this module's very purpose
     checked = _checked(changes)
     with _configuring:
-        _configured = replace(_configured, **checked)
+        _configured = Settings(**vars(_configured) | checked)
 
 
 @contextmanager
@@ -107,7 +109,7 @@ def context(**changes: Any) -> Generator[None]:
 def current() -> Settings:
     """The settings in force here."""
     overrides = _scope.get().overrides
-    return replace(_configured, **overrides) if overrides else _configured
+    return Settings(**{**vars(_configured), **overrides}) if overrides else _configured
 
 
 def setting(name: str) -> Any:
@@ -125,7 +127,7 @@ def is_observed() -> bool:
 
 def frozen(here: Settings) -> dict[str, Any]:
     """Settings as overrides for all of them, so that a later `configure` does not change them."""
-    return dict(zip(_ORDER, _all_of(here), strict=True))
+    return dict(vars(here))
 
 
 def scope() -> Scope:

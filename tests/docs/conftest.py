@@ -37,7 +37,7 @@ def execute(monkeypatch: pytest.MonkeyPatch) -> Iterator[Execute]:
         return vars(module)
 
     yield run
-    ferrule.configure(**{name: getattr(before, name) for name in before.__dataclass_fields__})
+    ferrule.configure(**vars(before))
 
 
 @pytest.fixture

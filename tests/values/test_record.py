@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import inspect
 import pickle
 import sys
 import threading
@@ -65,6 +67,26 @@ def test_a_record_is_made_and_read_like_a_dataclass():
             assert (x, y) == (1, 0)
 
 
+@pytest.mark.parametrize("later", [Point, Place, Said, Checked])
+@pytest.mark.parametrize("args", [(), (1,), (1, 2), (-1,), (1, 2, ["t"], "s"), (1, 2, ["t"], "s", "there"), (1, 2, ["t"], "s", {}, 9)])
+@pytest.mark.parametrize("keywords", [{}, {"x": 1}, {"y": 3}, {"run": "r", "loud": True}, {"text": "t"}, {"z": 1}, {"cache": {}}], ids=str)
+def test_the_first_instances_are_made_as_all_later_ones(later, args, keywords):
+    """Ours: the first ones have no compiled `__init__`."""
+    first = type(later)(later.__name__, (later,), {"__qualname__": later.__qualname__})
+    for _ in range(50):
+        with contextlib.suppress(TypeError, ValueError):
+            later(1)
+            later(text="t")
+
+    def made(kind):
+        try:
+            return repr(kind(*args, **keywords))
+        except (TypeError, ValueError) as error:
+            return str(error)
+
+    assert made(first) == made(later)
+
+
 @pytest.mark.parametrize(
     "args", [((), {}), ((1, 2, [], "s", {}), {}), ((1,), {"cache": {}}), ((1,), {"z": 1}), ((1,), {"x": 1})], ids=range(5)
 )
@@ -72,6 +94,17 @@ def test_wrong_arguments_are_refused(args):
     """Ours."""
     with pytest.raises(TypeError):
         Point(*args[0], **args[1])
+
+
+def test_help_shows_the_arguments_before_the_first_instance_and_after():
+    fresh = type(Record)("Fresh", (Point,), {"__annotations__": {"more": "int"}, "more": 1})
+    before = str(inspect.signature(fresh))
+    for _ in range(50):
+        fresh(1)
+    assert before == str(inspect.signature(fresh))
+    assert list(inspect.signature(fresh).parameters) == ["x", "y", "tags", "secret", "more"]
+    assert list(inspect.signature(Made).parameters) == ["parts"]
+    assert inspect.signature(Said).parameters["run"].kind is inspect.Parameter.KEYWORD_ONLY
 
 
 def test_records_are_compared_by_the_fields_that_count():

@@ -1,8 +1,8 @@
 """`Record` and `Changing`: base classes of plain slotted values (a `Record` is frozen); and `Log`, an append-only sequence.
 
 Records are like `@dataclass(frozen=True, slots=True)`, but generate no code at import. A dataclass compiles its methods when it is defined,
-half a millisecond each, and ferrule has more than sixty values. A record compiles its `__init__` when the first instance is made, and
-then costs the same as a dataclass.
+half a millisecond each, and ferrule has more than sixty values. A record compiles its `__init__` when it has had a few instances, and then
+costs the same as a dataclass. Until then a loop fills the fields: most classes have few instances in a short program.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, datacla
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from inspect import Signature
 
 _MISSING: Any = object()
+_FEW = 32
+"""Instances of one class that are made without a compiled `__init__`, which takes as long to compile as a hundred of these."""
 R = TypeVar("R", bound="_Plain")
 
 
@@ -65,16 +68,57 @@ class _Kind(type):
             made.__init__ = _first_init(made)
         return made
 
+    @property
+    def __signature__(cls) -> Signature:
+        """The arguments, for `help` and `inspect.signature`."""
+        from inspect import signature  # late: few programs ask
+
+        init: Any = cls.__init__
+        found = signature(_compiled(cls) if init.__module__ == __name__ else init)
+        return found.replace(parameters=list(found.parameters.values())[1:])
+
 
 def _first_init(cls: Any) -> Any:
-    """The `__init__` of a class until its first instance. Two threads may make the first instance at once."""
+    """The `__init__` of a class for its first instances. Several threads may make them at once."""
+    made = 0
 
     def __init__(self: Any, *args: Any, **keywords: Any) -> None:  # noqa: N807
-        if vars(cls)["__init__"] is __init__:
-            cls.__init__ = _compiled(cls)
-        cls.__init__(self, *args, **keywords)
+        nonlocal made
+        made += 1
+        values = _values(cls, args, keywords) if made <= _FEW else None
+        if values is None:  # enough, or arguments that the compiled one refuses as Python does
+            if vars(cls)["__init__"] is __init__:
+                cls.__init__ = _compiled(cls)
+            cls.__init__(self, *args, **keywords)
+            return
+        is_changing = cls.__setattr__ is object.__setattr__
+        for key, value in values.items():
+            if is_changing:
+                setattr(self, key, value)
+            else:
+                getattr(cls, key).__set__(self, value)
+        if hasattr(cls, "__post_init__"):
+            self.__post_init__()
 
     return __init__
+
+
+def _values(cls: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any] | None:
+    """The value of every field; None if the arguments do not fit."""
+    specs: dict[str, _Spec] = cls.__record_fields__
+    positional = cls.__match_args__
+    given = dict(zip(positional, args, strict=False)) | keywords
+    if len(args) > len(positional) or len(given) < len(args) + len(keywords):
+        return None
+    values: dict[str, Any] = {}
+    for key, spec in specs.items():
+        value = given.pop(key, _MISSING) if spec.init else _MISSING
+        if value is _MISSING:
+            value = spec.factory() if spec.factory is not _MISSING else spec.default
+        if value is _MISSING and spec.init:
+            return None
+        values[key] = value
+    return None if given else values
 
 
 def _compiled(cls: Any) -> Any:

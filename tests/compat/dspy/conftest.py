@@ -13,4 +13,4 @@ def as_before() -> Iterator[None]:
     """What a program configures ends with its test."""
     before = settings.current()
     yield
-    ferrule.configure(**{name: getattr(before, name) for name in before.__dataclass_fields__})
+    ferrule.configure(**vars(before))

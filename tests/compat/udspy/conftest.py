@@ -16,7 +16,7 @@ def as_before() -> Iterator[None]:
     """What a program configures, and what it responded, ends with its test."""
     before = settings.current()
     yield
-    ferrule.configure(**{name: getattr(before, name) for name in before.__dataclass_fields__})
+    ferrule.configure(**vars(before))
     udspy.clear_all_confirmations()
 
 

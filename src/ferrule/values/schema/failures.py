@@ -7,14 +7,15 @@ walk goes where it answered no. It does not look into the branches of a union: t
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
 from functools import reduce
 from operator import getitem
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule.values.record import Record, replace
 from ferrule.values.schema.nodes import is_list, is_object, is_sequence
+from ferrule.values.schema.patterns import with_surrogates
 from ferrule.values.schema.references import join_pointer
-from ferrule.values.schema.validator import IGNORE_SIBLINGS, UncheckableError, Validator, with_surrogates
+from ferrule.values.schema.validator import IGNORE_SIBLINGS, UncheckableError, Validator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,8 +28,7 @@ _CHEAP = 1_000
 _Path = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Record):
     """A value that a keyword of a schema refuses."""
 
     path: _Path
@@ -79,8 +79,7 @@ class _OutOfChecksError(ValueError):
     """The walk has taken long enough."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Spot:
+class _Spot(Record):
     """A value that a schema refuses."""
 
     pointer: str
