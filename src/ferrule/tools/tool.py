@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, overload
 from pydantic import ConfigDict, model_validator
 
 from ferrule.errors import ToolDefinitionError
-from ferrule.tools.arguments.checker import Checker
+from ferrule.tools.arguments.exact_checker import ExactChecker
 from ferrule.tools.definition import attributes
 from ferrule.tools.definition.constructor import define_tool
 from ferrule.tools.definition.deps import accept_no_deps
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ferrule.tools.definition.constructor import Effect, Flags, WhenUnknown
     from ferrule.tools.definition.mcp import MCPDefinition
+    from ferrule.tools.mcp.schema_check import MCPChecker
     from ferrule.tools.mcp.tool import Caller
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.calls.context import Context
@@ -93,7 +94,7 @@ class Tool(attributes.ToolAttributes, Type):
     mcp_server: str | None
     """None for a local tool."""
     if TYPE_CHECKING:
-        _checker: Checker | None
+        _checker: ExactChecker | MCPChecker | None
         _declaration: dict[str, Any] | None
 
     @overload
@@ -327,11 +328,11 @@ class Tool(attributes.ToolAttributes, Type):
             checked = consent(self, checked)
         return checked if context is None else self.with_context(checked, context, None)
 
-    def _checked_by(self) -> Checker:
+    def _checked_by(self) -> ExactChecker | MCPChecker:
         checker = self._checker
         if checker is None:
             if self.mcp is None:
-                checker = Checker(self.name, self._found, build_parameters(self.name, self._found, self._given))
+                checker = ExactChecker(self.name, self._found, build_parameters(self.name, self._found, self._given))
             else:
                 from ferrule.tools.mcp.schema_check import MCPChecker
 

@@ -6,7 +6,6 @@ Building a toolbox builds every schema, so that an error in a tool appears befor
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ferrule.tools.shelf import Shelf
-
-log = logging.getLogger("ferrule.mcp")
 
 
 def to_tool(thing: Any) -> Tool:
@@ -263,8 +260,11 @@ class LiveToolbox(Toolbox):
         return Toolbox(_resolve_names(tuple(tools), _RESERVED), **self._how)
 
     def _warn_of_shadowed(self, tools: list[Tool]) -> None:
+        import logging  # late, as all that only servers need
+
         from ferrule.tools.server_tools import find_shadowed_tools
 
+        log = logging.getLogger("ferrule.mcp")
         for each in find_shadowed_tools(tools):
             if each not in self._warned:
                 self._warned.add(each)

@@ -65,7 +65,6 @@ class Checker:
             or parameters.open
             or "generator" in parameters.inside
         )
-        self._exactly = parameters.plain if self._is_plain else ()
 
     @cached_property
     def expected(self) -> str:
@@ -79,8 +78,6 @@ class Checker:
 
     def prepare(self, args: Any) -> CheckedArguments:
         """Arguments that fit. Raises `ToolArgumentsError`."""
-        if self._exactly and (exact := self._exact(args)) is not None:
-            return CheckedArguments((), exact, exact)
         self._refuse_surplus(args)
         validate = self._validate
         if validate is None or not self._is_plain:
@@ -115,19 +112,6 @@ class Checker:
         if has_lists:
             shown = {name: list(value) if type(value) is list else value for name, value in values.items()}  # pyright: ignore[reportUnknownArgumentType]
         return Coerced((), values, shown, (), own, values)  # pyright: ignore[reportUnknownArgumentType]
-
-    def _exact(self, args: Any) -> dict[str, Any] | None:
-        """The arguments with defaults, in the function's order, if each is exactly of its plain type; None otherwise."""
-        if type(args) is not dict:
-            return None
-        given: dict[str, Any] = args  # pyright: ignore[reportUnknownVariableType]
-        taken: dict[str, Any] = {}
-        for name, kind, default in self._exactly:
-            value = given.get(name, default)
-            if type(value) is not kind or (kind is float and value - value != 0.0):  # `plain.fits`, without a call
-                return None
-            taken[name] = value
-        return taken if given.keys() <= taken.keys() else None
 
     def _copy(self, args: Any) -> Any:
         return copy_arguments(args, self._takes_items)

@@ -28,7 +28,7 @@ from ferrule.values.record import Record
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_DOCUMENTS_PARAMETERS = re.compile(r"(?mi)^[ \t]*((keyword )?arg(ument)?s|(other )?param(eter)?s)[ \t]*+:?[ \t\r]*+$|[:@]param\b")
+_DOCUMENTS_PARAMETERS = r"(?mi)^[ \t]*((keyword )?arg(ument)?s|(other )?param(eter)?s)[ \t]*+:?[ \t\r]*+$|[:@]param\b"
 _PLAIN = (bool, int, float, str, list, dict)
 _LIBRARIES = sys.stdlib_module_names | {"pydantic", "pydantic_settings", "typing_extensions"}
 
@@ -159,7 +159,7 @@ def _first_docstring(owner: type[Any], name: str) -> str:
 
 def parameter_docs(doc: str) -> dict[str, str]:
     """The description of each parameter in a docstring (Google, NumPy or Sphinx), by name."""
-    if not _DOCUMENTS_PARAMETERS.search(doc):
+    if not any(word in doc.lower() for word in ("arg", "param")) or not re.search(_DOCUMENTS_PARAMETERS, doc):
         return {}
     import docstring_parser
 

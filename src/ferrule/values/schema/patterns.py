@@ -8,18 +8,15 @@ from typing import Any
 
 _BACKTRACKS = 10_000
 """Steps of a pattern with look-around, which only a backtracking engine reads. So many take less than a millisecond."""
-SURROGATE = re.compile("[\ud800-\udfff]")
-STAND_IN = 0x10F800 - 0xD800
+_STAND_IN = 0x10F800 - 0xD800
 """From a lone surrogate, which has no UTF-8, to a character for private use that stands in its place."""
-_TOKEN = re.compile(r"\\.|\[(?:\^?\\.|[^\]\\])*\]|\{(\d+)(,?)(\d*)\}|.", re.DOTALL)
-
-
-_BARE = re.compile(r"\\[pPu]\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]|\{\d+,?\d*\}|[\]}]", re.DOTALL)
+_PARTS = r"(?s)\\.|\[(?:\^?\\.|[^\]\\])*\]|\{(\d+)(,?)(\d*)\}|."
+_BARE = r"(?s)\\[pPu]\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]|\{\d+,?\d*\}|[\]}]"
 
 
 def escape_bare_brackets(pattern: str) -> str:
     r"""The pattern with `\]` and `\}` for brackets that close none: legal in ECMA 262 (annex B), not in the metaschemas up to draft 7."""
-    made = _BARE.sub(lambda found: f"\\{found[0]}" if found[0] in {"]", "}"} else found[0], pattern)
+    made = re.sub(_BARE, lambda found: f"\\{found[0]}" if found[0] in {"]", "}"} else found[0], pattern)
     return made if is_pattern(made) else pattern
 
 
@@ -41,7 +38,7 @@ def unfolded_size(pattern: str) -> int:
     groups: list[list[int]] = [[0, 0]]
     """Of each open group: its parts, and those among them that a count made."""
     last = (0, 0)
-    for token in _TOKEN.finditer(pattern):
+    for token in re.finditer(_PARTS, pattern):
         parts, counted = last
         if token[0] == "(":
             groups.append([0, 0])
@@ -68,7 +65,7 @@ def unfolded_size(pattern: str) -> int:
 def _engine(pattern: str) -> str | None:
     import jsonschema_rs
 
-    plain = SURROGATE.sub(stand_in, pattern)
+    plain = without_surrogates(pattern)
     for name, options in (("linear", jsonschema_rs.RegexOptions()), ("backtracking", pattern_options())):
         try:
             jsonschema_rs.Draft202012Validator({"pattern": plain}, offline=True, pattern_options=options)
@@ -86,6 +83,11 @@ def pattern_options() -> Any:
     return jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS)
 
 
-def stand_in(found: re.Match[str]) -> str:
-    """The character that stands for a lone surrogate."""
-    return chr(ord(found[0]) + STAND_IN)
+def without_surrogates(text: str) -> str:
+    """The text with stand-ins for its lone surrogates."""
+    return text if text.isascii() else re.sub("[\ud800-\udfff]", lambda found: chr(ord(found[0]) + _STAND_IN), text)
+
+
+def with_surrogates(text: str) -> str:
+    """The text that `without_surrogates` was given, from what it returned."""
+    return text if text.isascii() else re.sub("[\U0010f800-\U0010ffff]", lambda found: chr(ord(found[0]) - _STAND_IN), text)

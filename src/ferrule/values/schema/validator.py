@@ -7,7 +7,6 @@ ever on some schemas of a few hundred bytes: values are made plain first, and su
 from __future__ import annotations
 
 import math
-import re
 import threading
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
@@ -15,14 +14,12 @@ from urllib.parse import quote
 from ferrule.values.encoding.encode import jsonable
 from ferrule.values.schema.nodes import Schema, is_list, is_object, members
 from ferrule.values.schema.patterns import (
-    STAND_IN,
-    SURROGATE,
     escape_bare_brackets,
     is_backtracking,
     is_pattern,
     pattern_options,
-    stand_in,
     unfolded_size,
+    without_surrogates,
 )
 from ferrule.values.schema.references import REFERENCES, SchemaReferences, TooMuchWorkError, count_work, parts
 
@@ -39,7 +36,6 @@ _MOST_PARTS, _FEW_PARTS = 10_000, 100
 _MOST_MATCHED = 100_000_000
 """The characters of a value times the parts that the patterns of its schema unfold to. So many take about a second."""
 _SCALARS = frozenset({int, float, bool, type(None)})
-_STANDS_IN = re.compile("[\U0010f800-\U0010ffff]")
 _LATEST = "https://json-schema.org/draft/2020-12/schema"
 _DRAFTS = {
     "http://json-schema.org/draft-04/schema": "Draft4Validator",
@@ -272,7 +268,7 @@ def plain_json(value: Any, deepest: int = _DEEPEST, most: int | None = None) -> 
         nonlocal size
         kind = cast("Any", type(each))
         if kind is str:
-            return each if each.isascii() else SURROGATE.sub(stand_in, each)
+            return without_surrogates(each)
         if kind in _SCALARS:
             return each
         if kind is not dict and kind is not list and kind is not tuple:
@@ -297,13 +293,7 @@ def _is_flat_or_list(value: Any) -> bool:
 
 
 def _key(name: Any) -> str:
-    text = name if isinstance(name, str) else str(name)
-    return text if type(text) is str and text.isascii() else SURROGATE.sub(stand_in, str(text))
-
-
-def with_surrogates(text: str) -> str:
-    """The text that `plain_json` was given, from its plain form."""
-    return text if text.isascii() else _STANDS_IN.sub(lambda found: chr(ord(found[0]) - STAND_IN), text)
+    return without_surrogates(str(name))
 
 
 def _own(schema: Any) -> Any:
