@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import suppress
 from contextvars import Context, copy_context
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -44,9 +45,6 @@ class ThreadPool:
     """Daemon threads over one queue, started on demand."""
 
     def __init__(self, size: int) -> None:
-        from queue import SimpleQueue
-
-        self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._lock = threading.Lock()
         self._limit = size
         self._threads = 0
@@ -56,6 +54,12 @@ class ThreadPool:
         """Whether this is the parent's pool, seen from a forked child: a pool thread that forked has no more work."""
         self.taken = 0
         """How many jobs have begun so far: if the number stays the same while jobs wait, every thread is busy."""
+
+    @cached_property
+    def _jobs(self) -> SimpleQueue[Job]:
+        from queue import SimpleQueue  # late: many programs run nothing in a thread
+
+        return SimpleQueue()
 
     def put(self, job: Job) -> None:
         """Queue a job for the next free thread; raises `RuntimeError` if the system cannot start a thread."""

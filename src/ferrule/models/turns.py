@@ -6,7 +6,6 @@ it is asked otherwise. Then adjacent messages of one role are merged, the reques
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content
     from ferrule.values.conversation.exchange import Request
 
-_log = logging.getLogger("ferrule.models")
 # As templates (Gemma, Llama, Mistral), vLLM, llama.cpp, Anthropic on Bedrock, Perplexity and DeepSeek word it.
 _ALTERNATION = (
     r"(?:roles?|messages?|turns?)[^.]{0,20} (?:must|should)(?: be)? (?:alternat|interleav)|roles must alternate|should alternate with"
@@ -61,7 +59,10 @@ class Turns:
             self.folds, self.merges = before
             return False
         if before != (self.folds, self.merges):
-            _log.warning("adjacent messages of one role are merged%s: %s", " with the system message" if self.folds else "", error)
+            import logging  # late: few templates refuse
+
+            log = logging.getLogger("ferrule.models")
+            log.warning("adjacent messages of one role are merged%s: %s", " with the system message" if self.folds else "", error)
         return True
 
     def _turns(self, messages: Iterable[Message]) -> Iterable[Message]:

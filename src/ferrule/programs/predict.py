@@ -15,7 +15,6 @@ from ferrule.errors import (
 from ferrule.programs.asking.ask import as_native, ask_model, check_positive, choose_calls, list_demos, make_asker, split_inputs, validated
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
 from ferrule.programs.module import Module
-from ferrule.programs.with_tools import ask_in_turns, ask_once
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.run.outcome import Prediction
 from ferrule.values.signatures.compiled import InvalidOutputsError
@@ -160,10 +159,14 @@ class Predict(Module[S, D, P]):
         asker = yield from make_asker(self.lm, self.config, own, calls=self.calls, may_ask_several=is_plain)
         demos = list_demos(own.get("demos", self.demos), InputError)
         if returns_calls:
+            from ferrule.programs.with_tools import ask_once  # late: most predictors have no tools, and `ReAct` asks itself
+
             # No call is run, so the adapter may choose too: see docs/tool-calls.md.
             wanted = False if self.native is None and asker.adapter.use_native_function_calling is False else self.native
             return (yield from ask_once(self, asker, values, demos, toolbox, native=wanted))
         if len(toolbox):
+            from ferrule.programs.with_tools import ask_in_turns
+
             turns = check_positive("max_turns", own.get("max_turns", self.max_turns))
             turning = ask_in_turns(self, asker, values, demos, toolbox, native=self.native, module=module, max_turns=turns)
             return (yield from turning)

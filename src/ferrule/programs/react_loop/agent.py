@@ -15,7 +15,8 @@ from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
 from ferrule.values.conversation.history import History
-from ferrule.values.signatures.signature import InputField, OutputField, Signature, as_signature
+from ferrule.values.signatures.fields import NO_TYPE
+from ferrule.values.signatures.signature import InputField, as_signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.compact import Compact
     from ferrule.values.conversation.exchange import Calls
     from ferrule.values.run.outcome import Trajectory
+    from ferrule.values.signatures.signature import Signature
 
 OWN_KEYWORDS = ("lm", "config", "max_iters")
 """Keywords of a call that are no inputs, unless an input has the name."""
-_EXTRACTED = Signature({"trajectory": InputField(desc="The steps taken: thoughts, calls, and what came of them."), "x": OutputField()})
-"""`trajectory` has no type, so that a `RenderedText` stays one."""
+_TRAJECTORY = InputField(desc="The steps taken: thoughts, calls, and what came of them.", json_schema_extra=NO_TYPE)
+"""It has no type, so that a `RenderedText` stays one."""
 
 
 class Agent(Protocol):
@@ -108,7 +110,7 @@ def make_extractor(react: Predict) -> ChainOfThought:
     """The program that reads the outputs from the trajectory, with reasoning first if no input has that name."""
     signature = react.signature
     kind = _WithoutReasoning if "reasoning" in signature.input_fields else ChainOfThought
-    extracting = signature.append("trajectory", _EXTRACTED.fields["trajectory"]).with_instructions(extract_instructions(signature))
+    extracting = signature.append("trajectory", _TRAJECTORY).with_instructions(extract_instructions(signature))
     made = kind(extracting, **react.config)
     made.predict.output_validators = react.output_validators  # one list, for validators that come later
     made.predict.is_validated = True  # it may come to be

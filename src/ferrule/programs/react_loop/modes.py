@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ferrule.errors import AdapterParseError
-from ferrule.programs.asking.native_reader import NativeReader
 from ferrule.programs.asking.refusals import calls_in_text
 from ferrule.programs.instructions import loop_instructions
 from ferrule.tools.definition.export import INTENTION_DESCRIPTION, add_intention, take_intention, write_intention
@@ -118,7 +117,7 @@ class _TextMode(Record):
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         try:
-            return adapter.read(_STEP, response)
+            return adapter.read(_step(), response)
         except AdapterParseError as error:
             # Models often name a tool without parameters and leave the arguments out. Arguments that are unreadable are a problem.
             unreadable = {name for name, _ in error.problems} - error.absent
@@ -167,6 +166,8 @@ class _NativeMode(Record):
     observation_chars: int
 
     def reader(self, adapter: Adapter) -> FieldReader:
+        from ferrule.programs.asking.native_reader import NativeReader  # late: only streams are split
+
         return NativeReader(partial(self.read, adapter), None, tuple(self.outputs.output_fields), last_call="finish")
 
     def request(self, steps: Sequence[Step]) -> Request:
@@ -277,12 +278,16 @@ def _without_outputs(base: type[Signature]) -> type[Signature]:
 
 _CALLS = "tool_calls"
 """The key of calls that were found in another form than the prompt asks for."""
-_STEP = Signature("situation -> next_thought: Any, next_intention: Any = None, next_tool_name: Any, next_tool_args: Any")
-"""Parses a step more leniently than the prompt asks for it, so that the model's slips become observations."""
+
+
+@lru_cache(maxsize=1)
+def _step() -> type[Signature]:
+    """Parses a step more leniently than the prompt asks for it, so that the model's slips become observations."""
+    return Signature("situation -> next_thought: Any, next_intention: Any = None, next_tool_name: Any, next_tool_args: Any")
 
 
 def _without_other_fields(error: AdapterParseError, signature: type[Signature]) -> AdapterParseError:
-    """The error without the problems of fields that `_STEP` has and the prompt does not ask for: the model cannot repair those."""
+    """The error without the problems of fields that `_step` has and the prompt does not ask for: the model cannot repair those."""
     asked = {"", *signature.output_fields}
     problems = [(name, problem) for name, problem in error.problems if name in asked]
     absent = error.absent & asked
@@ -293,7 +298,7 @@ def _without_other_fields(error: AdapterParseError, signature: type[Signature]) 
 def _read_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
     """The step's calls: one, or several if the model gave lists of equal length."""
     if isinstance(args, str):  # an answer in JSON may hold the arguments as a string of JSON
-        args = _STEP.check_output("next_tool_args", args)
+        args = _step().check_output("next_tool_args", args)
     if isinstance(name, list) and isinstance(args, list) and len(name) == len(args):  # pyright: ignore[reportUnknownArgumentType]
         return tuple(_call(each, given, f"call_{index}_{k}") for k, (each, given) in enumerate(zip(name, args, strict=True)))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if isinstance(name, list) and len(name) == 1:  # pyright: ignore[reportUnknownArgumentType]

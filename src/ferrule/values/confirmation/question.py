@@ -25,13 +25,13 @@ Form = Mapping[str, Any] | None
 """The JSON Schema of an object with plain fields."""
 DecisionStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
-_NUMBERED = re.compile(r"[0-9]+\.[0-9]+|gather#[0-9.]+")
+_NUMBERED = r"[0-9]+\.[0-9]+|gather#[0-9.]+"
 """Parts of a path that name a place instead of a program."""
 
 
 def names_of_programs(path: str) -> list[str]:
     """The names of the nested programs in a path, outermost first."""
-    return [each.partition(":")[0] for each in path.split("/") if each and not _NUMBERED.fullmatch(each)]
+    return [each.partition(":")[0] for each in path.split("/") if each and not re.fullmatch(_NUMBERED, each)]
 
 
 class Question(Record):

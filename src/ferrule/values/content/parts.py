@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import mimetypes
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, get_args
@@ -25,7 +24,7 @@ T = TypeVar("T", bound="Type")
 PART_START = "<<ferrule-part>>"
 PART_END = "<</ferrule-part>>"
 _MOST_STRINGS_AROUND = 4
-_PARTS = re.compile(re.escape(PART_START) + "(.*?)" + re.escape(PART_END), re.DOTALL)
+_PART = f"(?s){re.escape(PART_START)}(.*?){re.escape(PART_END)}"
 
 
 class Type(BaseModel):
@@ -109,7 +108,7 @@ def split_parts(text: str, *, in_json: bool = False) -> str | list[dict[str, Any
     if PART_START not in text:
         return text
     parts: list[dict[str, Any]] = []
-    for i, piece in enumerate(_PARTS.split(text)):
+    for i, piece in enumerate(re.split(_PART, text)):
         if i % 2:
             parts.extend(_unpacked(piece, in_json=in_json))
         elif piece.strip():
@@ -250,6 +249,8 @@ class _Media(Type):
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
         """A part with a file's bytes; the MIME type is guessed from the name."""
+        import mimetypes
+
         guessed, _ = mimetypes.guess_type(str(path))
         return cls.from_bytes(Path(path).read_bytes(), guessed or "application/octet-stream")
 

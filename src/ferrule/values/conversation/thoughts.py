@@ -7,6 +7,7 @@ chat templates of DeepSeek and Qwen put the opening tag into the prompt, so that
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from ferrule.values.record import replace
@@ -30,7 +31,6 @@ _NOTHING = frozenset({_START, _FINAL, _START + _FINAL})
 """Marks before the answer itself."""
 _CLOSING = frozenset(_KINDS.values()) - {_END}
 _TAGS = tuple(sorted({*_KINDS, *_CLOSING, *_NOTHING, _END}, key=len, reverse=True))
-_TAG = re.compile("|".join(map(re.escape, _TAGS)), re.IGNORECASE)
 _BEGINNINGS = frozenset(tag[:end] for tag in _TAGS for end in range(1, len(tag)))
 _LONGEST = max(map(len, _TAGS))
 _FIRST = frozenset(tag[0] for tag in _TAGS)
@@ -43,6 +43,12 @@ Kind = Literal["text", "thought", "closed"]
 """`closed`: all the text so far were thoughts, whose opening tag is not part of the answer."""
 
 
+@cache
+def _tag() -> re.Pattern[str]:
+    """Any tag. Compiled on first use: most answers have none."""
+    return re.compile("|".join(map(re.escape, _TAGS)), re.IGNORECASE)
+
+
 def split_thoughts(response: Response, request: Request | None = None) -> Response:
     """The response with the thoughts at the head of its text as part of its reasoning. A split response is returned unchanged.
 
@@ -52,7 +58,7 @@ def split_thoughts(response: Response, request: Request | None = None) -> Respon
     head = text if not text[:1].isspace() else text.lstrip()
     first = head[:1]
     if first in _FIRST:
-        if head[:2].lower() not in _BEGINNINGS or _TAG.match(head) is None:
+        if head[:2].lower() not in _BEGINNINGS or _tag().match(head) is None:
             return response
     elif first in _NO_PROSE or not ("</" in text or "[/" in text or "◁/" in text):
         return response
@@ -133,7 +139,7 @@ class ThoughtSplitter:
     def _read_head(self, *, is_last: bool) -> Iterator[tuple[Kind, str]]:
         while True:
             rest = self._text.lstrip()
-            tag = _TAG.match(rest)
+            tag = _tag().match(rest)
             if not is_last and not rest:
                 self._lead, self._text = [self._text] if self._text else [], ""
                 return
@@ -163,7 +169,7 @@ class ThoughtSplitter:
 
     def _read_thought(self, *, is_last: bool) -> Iterator[tuple[Kind, str]]:
         text, at, end = self._text, 0, len(self._text)
-        while found := _TAG.search(text, at):
+        while found := _tag().search(text, at):
             at = found.end()
             if found[0].lower() == self._closing:
                 is_quoted = text[found.start() - 1 : found.start()] == "`"
@@ -196,7 +202,7 @@ class ThoughtSplitter:
     def _read_prose(self, *, is_last: bool) -> Iterator[tuple[Kind, str]]:
         text, done, at = self._text, 0, 0
         end = len(text) if is_last else _safe_end(text)
-        while found := _TAG.search(text, at):
+        while found := _tag().search(text, at):
             start, at = found.span()
             if at == len(text) and not is_last:
                 end = start  # the character behind it shows whether it is a mention

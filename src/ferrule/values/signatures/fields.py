@@ -20,6 +20,8 @@ InputCheck = Callable[[Any], Any]
 """Takes a value, returns the typed value, raises `ValueError`."""
 
 _ROLE, _UNTYPED = "ferrule_role", "ferrule_untyped"
+NO_TYPE = {_UNTYPED: True}
+"""The `json_schema_extra` of a field that takes values of any type, as one of a string form without a type."""
 _NO_DEFAULT: Any = ...
 _MOST_PROBLEMS = 8
 _OF_MODELS = frozenset(name for name in dir(BaseModel) if not name.startswith("_"))
