@@ -3,7 +3,8 @@
 `python task_server.py {legacy|modern} FOLDER`. Each request leaves a line in `FOLDER/log`: its method, and a call's or a task's own. The states
 of a task stand in `FOLDER/states.json`: each `tasks/get` takes the next one, the last one stays, an answer to questions moves on. They are
 counted in a file, so that a server that is started again goes on. Instead of a state: `exit` ends the process, `silent` answers nothing,
-`error` is a JSON-RPC error. `FOLDER/plain`: no tasks are declared.
+`error` is a JSON-RPC error. `FOLDER/plain`: no tasks are declared;
+`FOLDER/unlisted`: `work` is not listed. `FOLDER/able` has what the client declared with the last `tasks/get`.
 """
 
 from __future__ import annotations
@@ -116,11 +117,22 @@ def handle(message: dict[str, Any]) -> None:
               "serverInfo": {"name": "tasks", "version": "1"}}})  # fmt: skip
     elif method == "tools/list":
         logged(method)
-        send({"id": number, "result": {"resultType": "complete", "tools": TOOLS, "ttlMs": 3600000, "cacheScope": "private"}})
+        send(
+            {
+                "id": number,
+                "result": {
+                    "resultType": "complete",
+                    "tools": TOOLS[(FOLDER / "unlisted").exists() :],
+                    "ttlMs": 3600000,
+                    "cacheScope": "private",
+                },
+            }
+        )
     elif method == "tools/call":
         call(number, params)
     elif method == "tasks/get":
         logged(method, params["taskId"])
+        (FOLDER / "able").write_text(json.dumps(params.get("_meta", {}).get("io.modelcontextprotocol/clientCapabilities")))
         get(number, params["taskId"])
     elif method == "tasks/result" and ERA == "legacy":
         logged(method, params["taskId"])

@@ -5,6 +5,7 @@ The program under test is this very file, run as a script: `start`, `go_on`. The
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -51,8 +52,6 @@ def main(what: str, folder: Path, era: str) -> None:
     if what == "start":
         run = agent(folder, era).start(task="x", store=store, run_id="r")
     elif what == "astart":
-        import asyncio
-
         run = asyncio.run(agent(folder, era).astart(task="x", store=store, run_id="r"))
     else:
         run = Run.load(store, "r", agent(folder, era)).resume()
@@ -155,6 +154,44 @@ def test_a_run_waits_with_the_question_of_a_task(tmp_path: Path, era: str) -> No
     else:
         assert log(tmp_path).count("call work task") == 2
         assert f"answer k1 {json.dumps(answer)}" in log(tmp_path)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_cancelled_run_cancels_its_task(tmp_path: Path, era: str) -> None:
+    states(tmp_path, WORKING)
+
+    async def go() -> None:
+        with ferrule.context(lm=Replaying([])):
+            running = asyncio.ensure_future(agent(tmp_path, era).acall(task="x"))
+        while "tasks/get t1" not in log(tmp_path):
+            await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        while "tasks/cancel t1" not in log(tmp_path):
+            await asyncio.sleep(0.01)
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_run_that_is_interrupted_cancels_its_task(tmp_path: Path, era: str) -> None:
+    """Ctrl-C in sync code."""
+    states(tmp_path, WORKING)
+    with process("start", tmp_path, era) as running:
+        while "tasks/get t1" not in log(tmp_path):
+            time.sleep(0.01)
+        running.send_signal(signal.SIGINT)
+        running.wait(timeout=60)
+    assert "tasks/cancel t1" in log(tmp_path)
+
+
+def test_a_run_says_with_every_request_for_the_state_that_a_task_may_ask(tmp_path: Path) -> None:
+    """A server that was started again while a question waited knows nothing of the call."""
+    states(tmp_path, DONE)
+    started(tmp_path, "modern")
+    able = json.loads((tmp_path / "able").read_text())
+    assert able == {"elicitation": {"form": {}, "url": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
 
 
 @pytest.mark.parametrize("era", ERAS)

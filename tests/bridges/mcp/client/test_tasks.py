@@ -198,3 +198,26 @@ def test_questions_that_no_hook_answers_are_returned_and_the_task_goes_on_with_t
 def test_a_malformed_state_names_the_tool(tmp_path: Path, state: dict[str, Any], said: str) -> None:
     with server(tmp_path, "modern", {**state, "stays": True}) as tools, pytest.raises(MCPProtocolError, match=f"`work` of .*{said}"):
         tools["work"]()
+
+
+def test_a_recording_replays_a_task(tmp_path: Path) -> None:
+    with server(tmp_path, "modern", WORKING, DONE, record=str(tmp_path / "tape")) as tools:
+        assert tools["work"]() == "done"
+    with MCPServer.replay(tmp_path / "tape") as tools:
+        assert tools["work"]() == "done"
+
+
+def test_a_tool_that_is_no_longer_listed_keeps_its_task(tmp_path: Path) -> None:
+    """The list is read again while the task goes on."""
+    hall = server(tmp_path, "modern", *[WORKING] * 10, DONE)
+
+    async def go() -> dict[str, Any]:
+        calling = asyncio.ensure_future(hall.acall("work"))
+        while not (tmp_path / "log").exists() or "tasks/get t1" not in log(tmp_path):
+            await asyncio.sleep(0.01)
+        (tmp_path / "unlisted").touch()
+        assert (await hall.arefresh()).removed == ("work",)
+        return await calling
+
+    with hall:
+        assert asyncio.run(go())["content"] == DONE["result"]["content"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 
 from ferrule import MCPApp, MemoryStore, Module, ReAct, Run, ScriptedLM, context, progress, tool
@@ -367,3 +369,32 @@ def test_a_failed_program_is_an_error_result_for_every_server(connected: Any) ->
     assert (done["result"]["isError"], "why" in text_of(done)) == (True, True)
     again = connected(MCPApp({"fails": Fails()}, store=store)).until(task, "completed")
     assert again["result"]["isError"]
+
+
+def test_a_task_belongs_to_the_owner_of_the_token_that_made_it(gate: Gate) -> None:
+    gate.opened.set()
+    app = MCPApp([gate.work], tasks={"*": "required"})
+    about = {CAPABILITIES: DECLARED, "io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+
+    async def send(web: httpx2.AsyncClient, who: str, method: str, name: str, /, **params: Any) -> dict[str, Any]:
+        headers = {
+            "authorization": f"Bearer {who}", "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": "2026-07-28", "mcp-method": method, "mcp-name": name,
+        }  # fmt: skip
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": about}}
+        said = (await web.post("/mcp", json=body, headers=headers)).text
+        found: dict[str, Any] = json.loads(said.partition("data: ")[2] or said)
+        return found
+
+    async def go() -> None:
+        asgi = app.asgi(verify_token=lambda token: token)
+        async with (
+            asgi.router.lifespan_context(asgi),
+            httpx2.AsyncClient(transport=httpx2.ASGITransport(asgi), base_url="http://127.0.0.1:8000") as web,
+        ):
+            task = (await send(web, "ann", "tools/call", "work", name="work", arguments={}))["result"]["taskId"]
+            assert (await send(web, "ann", "tasks/get", task, taskId=task))["result"]["status"] == "completed"
+            assert (await send(web, "bob", "tasks/get", task, taskId=task))["error"]["code"] == -32602
+            assert (await send(web, "ann", "tasks/get", "other", taskId=task))["error"]["code"] == -32020
+
+    asyncio.run(go())

@@ -27,7 +27,7 @@ from ferrule.tools.definition.mcp import MCPDefinition
 from ferrule.values.record import Changing, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from ferrule.bridges.mcp.client.options import ServerOptions
     from ferrule.bridges.mcp.connection.handshake import Handshake
@@ -208,7 +208,12 @@ class Core:
         attempt = Attempt(server=self.spec.name, phase="call", tool=made.name)
         options = self.options if made.timeout_s is None else replace(self.options, timeout_s=made.timeout_s, tool_timeouts_s={})
         turn = partial(self.asking.turn, made.inputs)
-        return TaskCall(task, attempt, self.link.request, options, turn, progress=self._progress(made.name))
+
+        def send(method: str, params: dict[str, Any], **more: Any) -> Awaitable[dict[str, Any]]:
+            # Each request says which questions may be asked: the server may have been started again meanwhile.
+            return self.link.request(method, params, meta=self.asking.meta(made.inputs, self.link.handshake, None), **more)
+
+        return TaskCall(task, attempt, send, options, turn, progress=self._progress(made.name))
 
     def _refuse_blocked(self, name: str) -> None:
         why = self.guard.blocked.get(name)
