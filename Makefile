@@ -18,7 +18,8 @@ TYPING_TESTS = $(wildcard tests/typing)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test matrix check kill-test mutants fuzz real-servers bench walk conformance mcp-clients docs coverage format lock clean
+.PHONY: help demo test matrix check kill-test mutants fuzz real-servers bench constrained walk conformance mcp-clients docs coverage format \
+	lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +58,9 @@ real-servers: $(VENV)/.dev ## the tests with real MCP and model servers; here an
 
 bench: $(BENCH)/.bench ## speed compared with peers, in a venv of its own
 	@$(BENCH)/bin/python benchmarks/run.py
+
+constrained: $(VENV)/.dev ## calls that are valid by construction: how many are, every kind of argument, and what the masks cost
+	@PYTHONPATH=tests $(BIN)/python -m constrained
 
 walk: $(VENV)/.dev ## count the files of ferrule that one call passes through
 	@$(BIN)/python benchmarks/walk.py --list

@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 import threading
 from datetime import date
 from typing import Annotated, Literal
@@ -74,6 +75,7 @@ def written(constraint: Constraint, text: str):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_whatever_a_model_without_knowledge_writes_is_a_valid_call(seed):
+    """P49."""
     constraint = Constraint.of_calls(BYTES, DECLARATIONS)
     chance = random.Random(seed)
     for _ in range(10):
@@ -121,6 +123,7 @@ def test_the_grammar_is_made_of_a_copy_of_the_schemas():
 
 
 def test_after_a_tool_is_removed_its_name_cannot_be_written():
+    """P50."""
     calls = CallForm(intention=False)
     both, alone = Constraint.of_calls(BYTES, DECLARATIONS, form=calls), Constraint.of_calls(BYTES, DECLARATIONS[1:], form=calls)
     written(both, '{"name":"order')
@@ -129,6 +132,7 @@ def test_after_a_tool_is_removed_its_name_cannot_be_written():
 
 
 def test_the_arguments_of_another_tool_cannot_be_written():
+    """P51."""
     constraint = Constraint.of_calls(BYTES, DECLARATIONS, form=CallForm(intention=False))
     with pytest.raises(ConstraintError):
         written(constraint, '{"name":"stop","arguments":{"query"')
@@ -152,6 +156,7 @@ def test_special_tokens_and_padded_ids_never_come_within_an_answer():
 
 @pytest.mark.parametrize("token", [ord("x"), 256, 257, 300, 4_000])
 def test_a_refused_token_raises_and_the_matcher_stays_failed(token):
+    """P49."""
     matcher = Constraint.of_schema(byte_vocabulary(size=320), {"type": "integer"}).matcher()
     with pytest.raises(ConstraintError):
         matcher.accept(token)
@@ -165,6 +170,7 @@ def test_a_refused_token_raises_and_the_matcher_stays_failed(token):
 
 
 def test_a_cut_answer_has_no_call():
+    """P56."""
     matcher = written(one({"type": "object", "properties": {"a": {"type": "string"}}}), '{"a":"b')
     assert not matcher.is_finished
     with pytest.raises(ConstraintError, match="not whole"):
@@ -178,6 +184,7 @@ def test_there_is_no_whitespace_between_the_tokens_of_json():
 
 @pytest.mark.parametrize("opener", ["<tool_call>", "[CALL]"])
 def test_a_thought_of_bounded_length_comes_before_the_call_and_cannot_contain_the_opener(opener):
+    """P58."""
     constraint = Constraint.of_calls(BYTES, DECLARATIONS, form=CallForm(thought_chars=40, opener=opener))
     for seed in range(40):
         matcher = random_walk(constraint, random.Random(seed))
@@ -197,6 +204,7 @@ def test_the_name_of_a_special_opener_cannot_be_spelled_in_a_thought():
 
 @pytest.mark.parametrize("opener", ["<tool_call>", "[CALL]"])
 def test_free_text_may_come_instead_of_a_call_where_no_call_must_come(opener):
+    """P58."""
     constraint = Constraint.of_calls(BYTES, DECLARATIONS, form=CallForm(call=False, text_chars=30, opener=opener))
     answers = [random_walk(constraint, random.Random(seed)).answer() for seed in range(60)]
     assert {len(each.calls) for each in answers} == {0, 1}
@@ -204,6 +212,7 @@ def test_free_text_may_come_instead_of_a_call_where_no_call_must_come(opener):
 
 
 def test_a_keyword_that_a_grammar_cannot_enforce_is_told_with_tool_and_place_before_anything_is_written():
+    """P54."""
     tool = {
         "type": "function",
         "function": {"name": "book", "parameters": {"type": "object", "properties": {"seat": {"type": "integer", "not": {"const": 13}}}}},
@@ -239,6 +248,7 @@ def test_the_answer_of_a_server_that_ignored_the_grammar_is_refused_with_its_tex
 
 
 def test_the_same_content_gives_the_same_constraint_and_the_same_tokenizer():
+    """P60."""
     first = Constraint.of_calls(byte_vocabulary(), DECLARATIONS)
     hits, built = CONSTRAINTS.hits, TOKENIZERS.misses
     assert Constraint.of_calls(byte_vocabulary(), json.loads(json.dumps(DECLARATIONS))) is first
@@ -271,6 +281,7 @@ def test_matchers_of_many_threads_do_not_meet():
 
 
 def test_unicode_escapes_and_deep_nesting_survive():
+    """P61."""
     nested = {"type": "array", "items": {"$ref": "#"}}
     assert written(one(nested), "[" * 60 + "]" * 60).answer().value is not None
     long = "ä😀\\n\\\\" * 2_000
@@ -282,3 +293,12 @@ def test_a_vocabulary_needs_an_end():
 
     with pytest.raises(ConfigurationError, match="eos"):
         Vocabulary([b"a"], eos=[])
+
+
+def test_without_the_engine_the_error_names_the_extra(monkeypatch):
+    """P59."""
+    from ferrule import ConfigurationError
+
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'ferrule\[local\]'"):
+        Constraint.of_schema(Vocabulary([b"a", b"</s>"], eos=[1]), {"const": "a"})

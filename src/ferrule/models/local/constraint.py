@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ferrule.errors import ConstraintError, ToolCallError, shown
+from ferrule.models.local.decoding.guard import BudgetGuard
 from ferrule.models.local.decoding.plans import Plans
 from ferrule.models.local.grammar import Answer, CallForm, call_union, grammar_of
 from ferrule.models.local.matcher import Matcher
-from ferrule.models.local.vocabulary import Cache, grammar_problem
+from ferrule.models.local.vocabulary import Cache, grammar_problem, make_matcher
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.record import replace
@@ -99,12 +100,17 @@ class Constraint:
     def matcher(self, budget: int | None = None) -> Matcher:
         """The matcher of one new sequence. With a `budget`, the answer ends within so many tokens, not counting the one that ends it."""
         if budget is None:
-            return Matcher(self.vocabulary, self.grammar, self.read)
+            return Matcher(self.vocabulary, self.grammar, self._start, self.read)
         least = self.shortest_tokens
         if least is None or budget < least:
             what = f"takes {least} tokens" if least is not None else "has no end"
             raise ConstraintError(f"The shortest answer that keeps to the constraint {what}, and the budget is {budget} tokens. Raise it.")
-        return Matcher(self.vocabulary, self.grammar, self.read, budget, self.plans)
+        return Matcher(self.vocabulary, self.grammar, self._start, self.read, guard=BudgetGuard(self.plans, budget))
+
+    @cached_property
+    def _start(self) -> Any:
+        """The engine's matcher before the first token, which every sequence copies."""
+        return make_matcher(self.vocabulary.tokenizer, self.lark)
 
     @cached_property
     def plans(self) -> Plans:

@@ -7,13 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConstraintError
-from ferrule.models.local.decoding.guard import BudgetGuard
-from ferrule.models.local.vocabulary import make_matcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ferrule.models.local.decoding.plans import Plans
+    from ferrule.models.local.decoding.guard import BudgetGuard
     from ferrule.models.local.grammar import Answer, Grammar
     from ferrule.models.local.vocabulary import Vocabulary
 
@@ -26,16 +24,15 @@ class Matcher:
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, grammar: Grammar, read: Callable[[str], Answer], budget: int | None = None, plans: Plans | None = None
+        self, vocabulary: Vocabulary, grammar: Grammar, start: Any, read: Callable[[str], Answer], *, guard: BudgetGuard | None = None
     ) -> None:
-        self.budget = budget
         self.tokens: list[int] = []
         """The accepted tokens, without the one that ended the answer."""
         self._vocabulary, self._grammar, self._read = vocabulary, grammar, read
         self._eos = frozenset(self._vocabulary.eos)
-        self._engine = make_matcher(self._vocabulary.tokenizer, grammar.lark)
+        self._engine = start.deep_copy()
         self._padding = bytes(4 * -(-self._vocabulary.size // 32) - len(self._ends()))
-        self._guard = BudgetGuard(plans, budget) if plans is not None and budget is not None else None
+        self._guard = guard
         self._ended = False
         self._failure = ""
         self._check()
@@ -68,7 +65,7 @@ class Matcher:
             return self._ends() + self._padding
         made: bytes = self._engine.compute_bitmask()
         self._check()
-        if not any(made):
+        if made.count(0) == len(made):
             self._fail("no token may come next")
         made += self._padding
         return made if self._guard is None else self._guard.narrowed(made, self._engine, self._vocabulary.eos[0])

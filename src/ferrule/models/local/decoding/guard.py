@@ -10,7 +10,7 @@ from ferrule.errors import ConstraintError
 if TYPE_CHECKING:
     from ferrule.models.local.decoding.plans import Plans
 
-_MOST_TRIED = 32
+_MOST_TRIED = 16
 """Tokens after which the ending is looked for, in one step."""
 
 

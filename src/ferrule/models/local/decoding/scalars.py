@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ferrule.values.schema.nodes import Schema
 
 _CUT_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3})?)$")
-_MOST_STATES = 3_000
+_MOST_KEPT, _MOST_LEVELS, _MOST_STATES = 3_000, 120, 40
 _BYTES = Vocabulary([*(bytes([i]) for i in range(256)), b"</s>"], eos=[256])
 
 
@@ -28,7 +28,7 @@ class Scalars:
         body = json.dumps({**node, "x-guidance": {"whitespace_flexible": False}})
         key = body, begun
         if key not in self._found:
-            if len(self._found) > _MOST_STATES:
+            if len(self._found) > _MOST_KEPT:
                 self._found.clear()
             self._found[key] = self._search(body, begun)
         return self._found[key]
@@ -39,21 +39,29 @@ class Scalars:
         first = self._starts[body].deep_copy()
         if first.is_error() or (begun and first.try_consume_tokens(list(begun)) < len(begun)):
             return None
-        level, seen = [(b"", first)], 0
-        while level and seen < _MOST_STATES:
-            following: dict[bytes, tuple[bytes, Any]] = {}
-            for text, matcher in level:
-                seen += 1
-                if matcher.is_accepting():
-                    return text
-                mask: bytes = matcher.compute_bitmask()[:32]
-                for byte in _edges(mask):
-                    after = matcher.deep_copy()
-                    if after.consume_token(byte):
-                        # States that admit the same next bytes are taken for one: the search must end, and any ending will do.
-                        following.setdefault(after.compute_bitmask(), (text + bytes([byte]), after))
-            level = list(following.values())
-        return None
+        found = _shortest_from(first, b"")
+        return found if found is not None or "pattern" not in body else _shortest_from(first, json.loads(body)["pattern"].encode())
+
+
+def _shortest_from(first: Any, wanted: bytes) -> bytes | None:
+    """The shortest accepted text, found level by level. Of states that look equal one goes on: the search must end, and any ending will do.
+
+    States look equal that admit the same next bytes, and, for a pattern that may match anywhere, were reached by the same `wanted` byte.
+    """
+    level: list[tuple[bytes, Any]] = [(b"", first)]
+    for _ in range(_MOST_LEVELS):
+        following: dict[tuple[bytes, int], tuple[bytes, Any]] = {}
+        for text, matcher in level:
+            if matcher.is_accepting():
+                return text
+            mask: bytes = matcher.compute_bitmask()[:32]
+            for byte in dict.fromkeys([*(each for each in b'"' + wanted if mask[each // 8] >> each % 8 & 1), *_edges(mask)]):
+                after = matcher.deep_copy()
+                if after.consume_token(byte):
+                    key = after.compute_bitmask(), byte if byte in wanted else 0
+                    following.setdefault(key, (text + bytes([byte]), after))
+        level = list(following.values())[:_MOST_STATES]
+    return None
 
 
 def compact(value: Any) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 from ferrule.values.schema.lowering.rewrite import Rewritten, any_value
 from ferrule.values.schema.lowering.rules import ELSEWHERE, TYPE_OF, SchemaLoss
 from ferrule.values.schema.lowering.walk import LoweringPass
-from ferrule.values.schema.nodes import Schema, declared_types, escape_step, is_object, members
+from ferrule.values.schema.nodes import Schema, declared_types, escape_step, is_object, members, resolve_reference
 
 ANY_VALUE = "any value"
 """The name of the definition of any JSON value."""
@@ -59,6 +59,8 @@ class GrammarPass(LoweringPass):
         return [each for each, place in zip(lowered, places, strict=True) if place not in beyond]
 
     def _node(self, schema: Schema, at: str) -> Schema:
+        if "propertyNames" in schema:
+            schema = {**schema, "propertyNames": resolve_reference(schema["propertyNames"], self._root)}
         rewritten = Rewritten(schema)
         self.losses += [SchemaLoss(at, keyword, how) for keyword, how in rewritten.narrower]
         for keyword, what in rewritten.beyond:
