@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from queue import SimpleQueue
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 from weakref import ref
 
@@ -150,3 +150,28 @@ def test_a_batch_that_fails_as_a_whole_is_told_to_each(file: SQLiteFile, error: 
         assert await thread.submit("x") is True
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_an_interrupt_while_it_starts_leaves_one_thread(file: SQLiteFile, monkeypatch: pytest.MonkeyPatch, is_running: bool) -> None:
+    """A3: Ctrl-C may come before the thread runs, or after."""
+    start, begun = Thread.start, list[Thread]()
+
+    def interrupted(self: Thread) -> None:
+        begun.append(self)
+        if len(begun) > 1 or is_running:
+            start(self)
+        if len(begun) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Thread, "start", interrupted)
+    thread, lease = StoreThread(file, lambda _, items: [True] * len(items), nothing), Lease("r", 1)
+    file.leases.hold(lease, lambda: 0.0, 30.0)  # so that the second goes on
+    with pytest.raises(KeyboardInterrupt):
+        thread.look()
+    assert asyncio.run(thread.submit("x")) is True
+    if is_running:
+        begun[0].join(60)
+    assert [each.is_alive() for each in begun] == [False, True]
+    assert thread._thread is begun[1]
+    file.leases.forget("r", 1)

@@ -50,9 +50,10 @@ class StoreThread:
 
     def _start(self) -> None:
         with self._starting:
-            if self._thread is None or not self._thread.is_alive():  # the second: Ctrl-C came while it was started
-                self._thread = threading.Thread(target=self._work, name="ferrule-store", daemon=True)
-                self._thread.start()
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="ferrule-store", daemon=True)
+                thread.start()
+                self._thread = thread  # last: Ctrl-C before leaves a thread that ends by itself, and the next caller starts another
 
     async def submit(self, item: Any) -> bool:
         """Write one item through the thread; returns or raises the result of `write`."""
@@ -65,6 +66,13 @@ class StoreThread:
         return await future
 
     def _work(self) -> None:
+        try:
+            self._serve_until_idle()
+        finally:
+            if self._thread is threading.current_thread():
+                self._thread = None
+
+    def _serve_until_idle(self) -> None:
         kept = self._file()
         due = self._care(kept, 0.0) if kept is not None else 0.0
         while True:
@@ -81,9 +89,10 @@ class StoreThread:
             # With leases it keeps the file: they are renewed although the store was closed, or nothing else refers to it.
             kept = file if file is not None and file.leases else None
             with self._starting:  # checked under the lock: a caller of `_start` then finds no thread, or one that continues
+                if self._thread is not threading.current_thread():
+                    return
                 if not found and kept is None and self._queue.empty():
-                    if self._thread is threading.current_thread():
-                        self._thread = None
+                    self._thread = None
                     return
             del file, batch, found
 
