@@ -1,7 +1,8 @@
 """How many files of ferrule one call passes through: `python walk.py` prints one JSON line; with `--list`, the files come first.
 
 Three calls are traced: a native `ReAct` run with one tool call over HTTP, a direct call of an MCP tool over stdio, and the same call with
-`ToolCall.execute`. Model and server run in other processes. Each call is made once before, so that imports and connections do not count.
+`ToolCall.execute`. Model and server run in other processes. Each call is made often before, so that imports, connections and the first
+instances of a record do not count.
 `files` counts the files of ferrule in which a function was called; `changes` counts how often the next call on the thread was in another
 file. Threads that ferrule starts for the call count, too.
 """
@@ -65,8 +66,9 @@ class Walk:
             self._files.setdefault(threading.get_ident(), []).append(frame.f_code.co_filename.removeprefix(PACKAGE))
 
     def of(self, name: str, call: Callable[[], object]) -> dict[str, int]:
-        """Make the call twice, and trace the second."""
-        call()
+        """Make the call forty times, and trace the last."""
+        for _ in range(39):
+            call()
         self._files.clear()
         self._is_on = True
         call()
