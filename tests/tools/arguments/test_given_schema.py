@@ -132,3 +132,15 @@ def test_an_argument_equal_to_its_default_is_taken_as_if_it_was_left_out():
     made = Tool(fetch, schema={"properties": {"limit": {"type": "integer", "minimum": 1}}})
     assert made.prepare(made.prepare({}).shown).named == {"limit": 0}
     assert problems(made, limit=-1) == {"limit": "-1 is under the minimum 1"}
+
+
+@pytest.mark.parametrize(("admitted", "value"), [(True, False), (True, [1]), ({"type": "boolean"}, False), ({"type": "string"}, "7")])
+def test_an_argument_whose_name_fits_a_pattern_goes_by_that_pattern(admitted, value):
+    """D11: and not by what holds for all other names."""
+
+    def act(**given):
+        return given
+
+    made = Tool(act, schema={"patternProperties": {"^a": admitted}, "additionalProperties": {"type": "number"}})
+    assert made(a1=value, b=1) == {"a1": value, "b": 1}
+    assert set(problems(made, a1=value, b="x")) == {"b"}

@@ -22,7 +22,7 @@ from ferrule.tools.definition.parameters import Reread
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.calls.edit import Coerced
 from ferrule.values.schema.failures import find_failures
-from ferrule.values.schema.nodes import admitted_types, is_object, mentions_type
+from ferrule.values.schema.nodes import admitted_types, is_object, mentions_type, other_properties
 from ferrule.values.schema.words import describe_schema, shorten_json
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Checker:
 
     def _takes_items(self, name: str) -> bool:
         schema = self.parameters.schema
-        found = admitted_types(self._properties.get(name, schema.get("additionalProperties")), schema)
+        found = admitted_types(self._properties.get(name, other_properties(schema)), schema)
         return found is not None and "array" in found
 
     @property

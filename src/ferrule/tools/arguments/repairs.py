@@ -20,6 +20,7 @@ from ferrule.values.schema.nodes import (
     is_sequence,
     item_schemas,
     json_type,
+    other_properties,
     property_schemas,
 )
 
@@ -69,7 +70,7 @@ def repair(args: dict[str, Any], schema: Schema, notes: list[str]) -> dict[str, 
     """Convert every value that spells a value of another type; `_NOTES` names the repairs."""
     made: dict[str, Any] = {}
     properties: Schema = schema.get("properties", {})
-    more: Any = schema.get("additionalProperties")
+    more: Any = other_properties(schema)
     required: Any = schema.get("required") or ()
     repairs = _Repairs(schema, notes)
     for name, value in args.items():

@@ -170,11 +170,16 @@ def item_schemas(schemas: list[Any], index: int | None) -> list[Any]:
 def property_schemas(schemas: list[Any], name: str) -> list[Any]:
     """The schemas of a property under these alternatives."""
     found = [
-        members(each, "properties").get(name, each.get("additionalProperties", True))
+        members(each, "properties").get(name, other_properties(each))
         for each in schemas
         if is_object(each) and each.get("type", "object") == "object"
     ]
     return found or [True]
+
+
+def other_properties(node: Schema) -> Any:
+    """The schema of properties without a schema of their own; True if it goes by a pattern of their names."""
+    return True if members(node, "patternProperties") else node.get("additionalProperties", True)
 
 
 def admitted_types(schema: Any, root: Schema) -> frozenset[str] | None:
