@@ -88,6 +88,7 @@ def test_a_value_that_json_would_change_is_refused_when_it_is_written() -> None:
         pytest.param("[1]", "which is a JSON object", id="a list"),
         pytest.param('{"v":2}', "has version 2; this ferrule reads version 1", id="a newer version"),
         pytest.param('{"v":1,"slot":"0"}', "An entry of a journal, .* cannot be read", id="fields missing"),
+        pytest.param('{"v":1,"slot":"0","kind":"once","digest":null,"value":1}', "`digest` is None, not str", id="no digest"),
         pytest.param(
             '{"v":1,"slot":"0","kind":"model","digest":"d","value":[]}', "An entry of a journal, .* cannot be read", id="another value"
         ),

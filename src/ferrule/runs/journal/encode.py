@@ -51,6 +51,8 @@ def read_entry(line: Any) -> Entry:
     if form.get("v") != _VERSION:
         raise StoreError(f"This journal entry has version {form.get('v')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
     with reading(f"An entry of a journal, {shown(form)},"):
+        if not isinstance(form["digest"], str):
+            raise TypeError(f"`digest` is {shown(form['digest'])}, not str")
         return check_fields(Entry(form["slot"], form["kind"], form["digest"], _READERS[form["kind"]](form["value"])))
 
 

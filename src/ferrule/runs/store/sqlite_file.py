@@ -30,8 +30,8 @@ SCHEMA = 1
 _WAIT_MS = 10_000
 _WAIT_FOR_READERS_MS = 500
 _TRY_AGAIN_S = 1.0
-_LONGEST_WAIT_TO_FORK_S = 2.0
-"""A thread may wait for the database longer, but then it sleeps."""
+_LONGEST_WAIT_TO_FORK_S = 0.5
+"""Per file. A thread may hold its file longer, but then it sleeps, or waits for the disk."""
 _RECOVER = "Put a backup in its place, or save what can be read into a new file: `sqlite3 OLD .recover | sqlite3 NEW`."
 _REMEDIES = {
     "SQLITE_FULL": "Free space on its disk, and resume the run.",
@@ -174,11 +174,12 @@ class SQLiteFile:
         return not busy
 
     def _open(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=_WAIT_MS / 1000, isolation_level=None, check_same_thread=False)
+        with _connecting:
+            db = sqlite3.connect(self.path, timeout=_WAIT_MS / 1000, isolation_level=None, check_same_thread=False)
         try:
             with reading(f"The store {self.path!r}"):  # SQLite may quote the bytes of a damaged name, which are no text
                 self._prepare(db)
-            self._closing = weakref.finalize(self, db.close)
+            self._closing = weakref.finalize(self, _close, db)
         except BaseException:
             db.close()
             raise
@@ -229,9 +230,15 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def _close(db: sqlite3.Connection) -> None:
+    with _connecting:
+        db.close()
+
+
 def _before_fork() -> None:
     """Wait until no thread is inside SQLite: the child would find SQLite's own locks taken, and wait for them for ever."""
-    _forking.locks = [file.lock for file in tuple(_FILES) if file.lock.acquire(timeout=_LONGEST_WAIT_TO_FORK_S)]
+    locks = [_connecting] if _connecting.acquire(timeout=_LONGEST_WAIT_TO_FORK_S) else []
+    _forking.locks = locks + [file.lock for file in tuple(_FILES) if file.lock.acquire(timeout=_LONGEST_WAIT_TO_FORK_S)]
 
 
 def _after_fork_in_parent() -> None:
@@ -240,12 +247,14 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork() -> None:
-    global _sharing  # noqa: PLW0603  the parent may have held it
-    _sharing = threading.Lock()
+    global _sharing, _connecting  # the parent may have held them
+    _sharing, _connecting = threading.Lock(), threading.RLock()
     for file in tuple(_FILES):
         file.after_fork()
 
 
+_connecting = threading.RLock()
+"""Held while a connection is opened, or closed as its file is gone. A fork takes it before the locks of all files."""
 _forking = threading.local()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
