@@ -152,6 +152,8 @@ def is_equal(kind: str, read: Any, written: Any) -> bool:
 @example(outputs=("text", " code\n", "[\\]"))
 @example(outputs=("text", "[\\]x[\\]", "[\\]"))
 @example(outputs=("text or null", "null", "\n"))
+@example(outputs=("reasoning or null", Reasoning("[\\][\\]"), ""))
+@example(outputs=("text or list", "[\\]x[\\]", ""))
 @example(outputs=("anything", "7", ""))
 def test_a_written_answer_is_read_as_the_same_values(adapter: Adapter, outputs: tuple[str, Any, str]) -> None:
     kind, answer, note = outputs
@@ -165,6 +167,7 @@ def test_a_written_answer_is_read_as_the_same_values(adapter: Adapter, outputs: 
 @EVERY
 @settings(max_examples=300)
 @given(outputs=OUTPUTS)
+@example(outputs=("reasoning or null", Reasoning("[\\][\\]"), ""))
 def test_demos_and_turns_of_a_history_are_answers_that_are_read_as_the_same_values(adapter: Adapter, outputs: tuple[str, Any, str]) -> None:
     kind, answer, note = outputs
     turn = {"question": "q", "answer": answer, "note": note}

@@ -155,7 +155,7 @@ def _misread(signature: type[Signature], name: str, value: Any) -> str | None:
     check = signature.output_checks[name]
     meant = (value, text)
     with suppress(ValueError):
-        if check(text.strip()) in meant:
+        if not text.startswith(EDGE) and check(text.strip()) in meant:
             return None
     with suppress(ValueError):  # otherwise no value of this output, such as a note in a demo
         return text if check(text, is_value=True) in meant else None
