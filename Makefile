@@ -61,6 +61,7 @@ bench: $(BENCH)/.bench ## speed compared with peers, in a venv of its own
 
 constrained: $(VENV)/.dev ## calls that are valid by construction: how many are, every kind of argument, and what the masks cost
 	@PYTHONPATH=tests $(BIN)/python -m constrained
+	@PYTHONPATH=tests $(BIN)/python -m constrained_models
 
 walk: $(VENV)/.dev ## count the files of ferrule that one call passes through
 	@$(BIN)/python benchmarks/walk.py --list

@@ -10,7 +10,6 @@ import argparse
 import json
 import random
 import resource
-import sys
 import time
 from collections import Counter
 from datetime import date
@@ -188,8 +187,12 @@ def time_masks(constraint: Constraint, budget: int | None) -> tuple[list[float],
 
 
 def memory_mb() -> float:
-    """The most memory that this process had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 * 1024 if sys.platform == "darwin" else 1024)
+    """Memory of this process now, where the system tells it (Linux)."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return float("nan")
+    return int(pages) * resource.getpagesize() / 2**20
 
 
 def timed(call: Any) -> tuple[Any, float]:
@@ -216,8 +219,9 @@ def report_validity(vocabulary: Vocabulary, name: str, number: int) -> None:
     valid, tokens = count_valid(plain, number, lambda seed: least + seed % 40)
     print(f"{name}: {valid}/{number} valid calls with budgets of {least} (the shortest call) to {least + 39} tokens")
     thinking = Constraint.of_calls(vocabulary, DECLARATIONS, form=CallForm(thought_chars=200))
-    valid, tokens = count_valid(thinking, number * 2 // 5, lambda _: 600, "<tool_call>")
-    print(f"{name}: {valid}/{number * 2 // 5} valid calls after a thought ({tokens:.0f} tokens on average)")
+    some = max(1, number * 2 // 5)
+    valid, tokens = count_valid(thinking, some, lambda _: 600, "<tool_call>")
+    print(f"{name}: {valid}/{some} valid calls after a thought ({tokens:.0f} tokens on average)")
 
 
 def report_types(walks: int) -> None:

@@ -1,7 +1,6 @@
-# ruff: noqa: T201  a report is printed
 """Calls that are valid by construction, from models with random weights: transformers, llama.cpp, and a whole agent.
 
-What is not installed is left out, and named. Run it as `python tests/constrained_models.py`.
+What is not installed is left out, and named. `make constrained` runs it after `constrained.py`, which has the tools.
 """
 
 from __future__ import annotations
@@ -10,62 +9,17 @@ import argparse
 import json
 import tempfile
 import time
-from datetime import date
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import jsonschema
-from pydantic import BaseModel, Field
+from constrained import DECLARATIONS, TOOLS
 
-from ferrule import LM, CallForm, Constraint, ConstraintProcessor, Limits, ReAct, Tool, Vocabulary
+from ferrule import LM, CallForm, Constraint, ConstraintProcessor, Limits, ReAct, Vocabulary
 
 CHANCE = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-
-
-class Address(BaseModel):
-    """Where to."""
-
-    street: str = Field(min_length=1, max_length=40)
-    postcode: str = Field(pattern=r"^\d{4} ?[A-Z]{2}$")
-
-
-class Node(BaseModel):
-    """A part of a plan."""
-
-    label: Literal["goal", "step"]
-    text: str
-    parts: list[Node] = []
-
-
-def order(item: Literal["book", "pen"], count: Annotated[int, Field(ge=1, le=99)], address: Address, tags: list[str] | None = None) -> str:
-    """Order something."""
-    return f"{count} {item} {address} {tags}"
-
-
-def plan(tree: Node, due: date | None = None) -> str:
-    """Plan."""
-    return f"{tree} {due}"
-
-
-def search(query: str, limit: Annotated[int, Field(gt=0, le=50)] = 10, kinds: list[Literal["page", "image"]] | None = None) -> str:
-    """Search."""
-    return f"{query} {limit} {kinds}"
-
-
-def pay(amount: Annotated[float, Field(gt=0, lt=10_000)], iban: Annotated[str, Field(pattern=r"^[A-Z]{2}\d{2}[A-Z0-9]{10,30}$")]) -> str:
-    """Pay."""
-    return f"{amount} {iban}"
-
-
-def label(values: dict[str, int | str], note: str | None = None) -> str:
-    """Label."""
-    return f"{values} {note}"
-
-
-TOOLS = {each.name: each for each in map(Tool, (order, plan, search, pay, label))}
-DECLARATIONS = [each.declaration for each in TOOLS.values()]
 
 
 def is_valid(name: str, arguments: dict[str, Any]) -> bool:

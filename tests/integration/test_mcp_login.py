@@ -192,7 +192,7 @@ def test_a_denial_reads_as_a_denial_and_nobody_is_asked_again_until_connect(serv
 
 def test_nobody_who_logs_in_is_a_time_out_of_its_own(server: LoginServer) -> None:
     server.person = "leaves"
-    with pytest.raises(MCPConnectionError, match=r"nobody logged in within 0\.3 s \(`login_timeout_s`\)\.$"):
+    with pytest.raises(MCPConnectionError, match=r"there was no log-in within 0\.3 s \(`login_timeout_s`\)\.$"):
         greet(server, login_timeout_s=0.3)
 
 
@@ -310,7 +310,7 @@ def test_a_denied_device_code_and_a_server_without_any_say_so(server: LoginServe
     with pytest.raises(MCPConnectionError, match=r"the log-in was denied \(access_denied\)"):
         greet(server, open_browser=False, enter_code=print)
     server.person = "leaves"
-    with pytest.raises(MCPConnectionError, match="nobody logged in within"):
+    with pytest.raises(MCPConnectionError, match="there was no log-in within"):
         greet(server, open_browser=False, enter_code=print, login_timeout_s=1)
 
 

@@ -151,7 +151,7 @@ class Login:
                 self._known = found
         except TimeoutError:
             stray = ". An answer with the `state` of another log-in came, and was ignored" if callback and callback.had_wrong_state else ""
-            raise LoginError(f"nobody logged in within {within:g} s (`login_timeout_s`){stray}") from None
+            raise LoginError(f"there was no log-in within {within:g} s (`login_timeout_s`){stray}") from None
 
     def _choose_way(self) -> tuple[Callable[[str], Any] | None, Callable[[str, str], Any] | None]:
         """How a person is asked: a function that opens a browser, or one that shows a code. Raises `LoginError` if there is none."""
