@@ -55,6 +55,21 @@ def test_every_stored_run_is_listed(tmp_path: Path) -> None:
             assert sorted(each.id for each in store.list()) == sorted(runs)
 
 
+def test_entries_of_a_store_that_kept_no_times_have_none(tmp_path: Path) -> None:
+    """W1: the file is upgraded where it is, and entries that are written from then on have a time."""
+    with closing(SQLiteStore(shutil.copy(DATA / "waiting.sqlite", tmp_path / "runs.sqlite"))) as store:
+        run_id = next(each.id for each in store.list() if store.load(each.id).entries)
+        before = store.load(run_id)
+        lease = store.take(run_id, after=0).lease
+        assert lease is not None
+        store.append(lease, "{}")
+        after = store.load(run_id)
+    assert before.times == [None] * len(before.entries)
+    assert after.entries == [*before.entries, "{}"]
+    assert after.times[:-1] == before.times
+    assert after.times[-1] is not None
+
+
 @pytest.mark.parametrize("name", SAVED)
 def test_a_saved_program_does_what_it_did(tmp_path: Path, name: str) -> None:
     """What the model is sent, the effects and the outputs are equal."""

@@ -39,6 +39,8 @@ class Stored(Record):
     decisions: list[str]
     """Decisions that the run has not used yet."""
     lease: Lease | None = None
+    times: list[float | None] = field(default_factory=list["float | None"])
+    """When each of the entries was written; None for entries of stores that kept no times."""
 
 
 class Summary(Record, kw_only=True):
@@ -94,8 +96,8 @@ class Store(Protocol):
         """Give the lease back, when the run comes to rest."""
         ...
 
-    def load(self, run_id: str) -> Stored:
-        """Read a run without leasing it."""
+    def load(self, run_id: str, *, after: int = 0) -> Stored:
+        """Read a run, with its entries from number `after` on, without leasing it."""
         ...
 
     def decide(self, run_id: str, decision: Decision) -> None:

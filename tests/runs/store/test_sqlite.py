@@ -78,6 +78,30 @@ def test_entries_come_back_in_order_and_from_where_one_wants(store: SQLiteStore)
     assert store.take("r", after=2).entries == ["c"]
 
 
+def test_an_entry_has_the_time_at_which_it_was_written(store: SQLiteStore, clock: Clock) -> None:
+    """W1: the times stand beside the entries, and an event loop's entries have them as well."""
+    lease = store.create("r", program="P", head=head())
+    for text in "ab":
+        clock.now += 5
+        store.append(lease, text)
+    clock.now += 5
+    asyncio.run(store.aappend(lease, "c"))
+    found = store.load("r")
+    assert (found.entries, found.times) == (["a", "b", "c"], [1005.0, 1010.0, 1015.0])
+
+
+def test_a_reader_takes_the_entries_that_it_does_not_have_yet(store: SQLiteStore) -> None:
+    """W1: reading does not take the lease, and the run goes on."""
+    lease = store.create("r", program="P", head=head())
+    for text in "abc":
+        store.append(lease, text)
+    found = store.load("r", after=2)
+    assert (found.entries, found.times) == (["c"], [1000.0])
+    assert store.load("r", after=3).entries == store.load("r", after=9).entries == []
+    store.append(lease, "d")
+    assert store.load("r", after=3).entries == ["d"]
+
+
 def test_a_run_is_made_once(store: SQLiteStore) -> None:
     """A3: an id names one run."""
     store.create("r", program="P", head=head())
@@ -480,7 +504,7 @@ def test_a_newer_schema_is_refused_by_its_number(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "runs.db") as db:
         db.execute("PRAGMA user_version=9")
     db.close()
-    with pytest.raises(StoreError, match="has schema 9; this ferrule knows schemas up to 1"):
+    with pytest.raises(StoreError, match="has schema 9; this ferrule knows schemas up to 2"):
         SQLiteStore(tmp_path / "runs.db").list()
 
 
@@ -590,7 +614,7 @@ def test_a_fork_waits_until_no_thread_is_inside_sqlite(tmp_path: Path) -> None:
 def test_what_stands_in_the_entries_before_is_not_read_to_write_one(tmp_path: Path) -> None:
     """F5: the place of an entry is found by a whole number, however large the rows are."""
     explain = f"EXPLAIN QUERY PLAN {INSERT}"
-    plan = SQLiteStore(tmp_path / "runs.db")._file.read(lambda db: [row[-1] for row in db.execute(explain, (0, 0, 1, "{}"))])
+    plan = SQLiteStore(tmp_path / "runs.db")._file.read(lambda db: [row[-1] for row in db.execute(explain, (0, 0, 1, "{}", 0.0))])
     assert [line for line in plan if "entries" in line] == ["SEARCH entries USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
 
 

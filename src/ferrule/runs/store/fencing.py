@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 MOST_ENTRIES = 1 << 32
 """The entries of run number `no` have the keys from `no * MOST_ENTRIES` on."""
-INSERT = "INSERT INTO entries VALUES ((SELECT coalesce(max(place) + 1, ?) FROM entries WHERE place >= ? AND place < ?), ?)"
+INSERT = (
+    "INSERT INTO entries (place, entry, written_at) "
+    "VALUES ((SELECT coalesce(max(place) + 1, ?) FROM entries WHERE place >= ? AND place < ?), ?, ?)"
+)
 
 
 def fence(db: sqlite3.Connection, lease: Lease) -> tuple[bool, int]:
@@ -29,12 +32,12 @@ def fence(db: sqlite3.Connection, lease: Lease) -> tuple[bool, int]:
     return bool(row[2]), row[3] * MOST_ENTRIES
 
 
-def append(db: sqlite3.Connection, lease: Lease, entry: str, *, starts: bool, consumes: str | None) -> bool:
+def append(db: sqlite3.Connection, lease: Lease, entry: str, *, starts: bool, consumes: str | None, now: float) -> bool:
     """Write one entry; see `Store.append`."""
     cancelled, first = fence(db, lease)
     if cancelled and starts:
         return False
-    db.execute(INSERT, (first, first, first + MOST_ENTRIES, entry))
+    db.execute(INSERT, (first, first, first + MOST_ENTRIES, entry, now))
     if consumes is not None:
         db.execute("UPDATE decisions SET taken = 1 WHERE run_id = ? AND question_id = ?", (lease.run_id, consumes))
     return not cancelled
@@ -45,9 +48,9 @@ def append_all(file: SQLiteFile, items: list[Any]) -> list[bool | StoreError]:
 
     def work(db: sqlite3.Connection) -> list[bool | StoreError]:
         done: list[bool | StoreError] = []
-        for lease, entry, starts, consumes in items:
+        for lease, entry, starts, consumes, now in items:
             try:
-                done.append(append(db, lease, entry, starts=starts, consumes=consumes))
+                done.append(append(db, lease, entry, starts=starts, consumes=consumes, now=now))
             except StoreError as error:  # the lease was lost: none of it was written, so there is nothing to roll back
                 done.append(error)
         return done

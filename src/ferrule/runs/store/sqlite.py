@@ -204,11 +204,12 @@ class SQLiteStore:
 
     def append(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
         """See `Store`."""
-        return self._file.write(lambda db: append(db, lease, entry, starts=starts, consumes=consumes))
+        now = self._clock()
+        return self._file.write(lambda db: append(db, lease, entry, starts=starts, consumes=consumes, now=now))
 
     async def aappend(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
         """See `Store`."""
-        return await self._thread().submit((lease, entry, starts, consumes))
+        return await self._thread().submit((lease, entry, starts, consumes, self._clock()))
 
     def transact(self, lease: Lease, work: Callable[[sqlite3.Connection], R]) -> R:
         """See `Store`. Other users of the file in this process are blocked meanwhile, so `work` must not wait for one of them."""
@@ -229,14 +230,14 @@ class SQLiteStore:
         head, no = self._row(db, run_id, "head, no")
         first = no * MOST_ENTRIES
         places = (first + after, first + MOST_ENTRIES)
-        entries = db.execute("SELECT entry FROM entries WHERE place >= ? AND place < ? ORDER BY place", places).fetchall()
+        rows = db.execute("SELECT entry, written_at FROM entries WHERE place >= ? AND place < ? ORDER BY place", places).fetchall()
         decided = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at", (run_id,)).fetchall()
-        return Stored(status, head, [entry for (entry,) in entries], [decision for (decision,) in decided], lease)
+        return Stored(status, head, [row[0] for row in rows], [decision for (decision,) in decided], lease, [row[1] for row in rows])
 
     @reading("A run in the store")
-    def load(self, run_id: str) -> Stored:
+    def load(self, run_id: str, *, after: int = 0) -> Stored:
         """See `Store`."""
-        return self._file.read(lambda db: self._stored(db, run_id, 0, self._row(db, run_id, "status")[0]))
+        return self._file.read(lambda db: self._stored(db, run_id, after, self._row(db, run_id, "status")[0]))
 
     @_writes
     @reading("A run in the store")

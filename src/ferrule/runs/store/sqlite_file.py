@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-SCHEMA = 1
+SCHEMA = 2
 _WAIT_MS = 10_000
 _WAIT_FOR_READERS_MS = 500
 _TRY_AGAIN_S = 1.0
@@ -55,12 +55,14 @@ CREATE TABLE runs (
     error TEXT, questions TEXT NOT NULL, head TEXT NOT NULL
 );
 CREATE INDEX runs_by_change ON runs (updated_at);
-CREATE TABLE entries (place INTEGER PRIMARY KEY, entry TEXT NOT NULL);
+CREATE TABLE entries (place INTEGER PRIMARY KEY, written_at REAL, entry TEXT NOT NULL);
 CREATE TABLE decisions (
     run_id TEXT NOT NULL, question_id TEXT NOT NULL, decision TEXT NOT NULL, decided_at REAL NOT NULL, taken INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (run_id, question_id)
 ) WITHOUT ROWID;
 """
+_UPGRADES = {1: "ALTER TABLE entries ADD COLUMN written_at REAL"}
+"""By the schema of a file: what makes it the next one."""
 
 
 class SQLiteFile:
@@ -198,6 +200,9 @@ class SQLiteFile:
         if version == 0:
             for statement in _TABLES.split(";")[:-1]:
                 db.execute(statement)
+        for before in range(version, SCHEMA) if version else ():
+            db.execute(_UPGRADES[before])
+        if version < SCHEMA:
             db.execute(f"PRAGMA user_version={SCHEMA}")
         db.execute("COMMIT")
         if version > SCHEMA:
