@@ -92,6 +92,10 @@ class Store(Protocol):
         """
         ...
 
+    def note(self, lease: Lease, head: str) -> None:
+        """Replace the head of a run that executes. Raises `StoreError` if the lease was lost."""
+        ...
+
     def release(self, lease: Lease, *, status: str, head: str) -> None:
         """Give the lease back, when the run comes to rest."""
         ...
@@ -174,6 +178,10 @@ class Persistence(Protocol):
 
     def open(self, execution: Execution) -> None:
         """Lease the run before an execution."""
+        ...
+
+    def note(self) -> None:
+        """Store the run's notes."""
         ...
 
     def close(self, execution: Execution) -> None:

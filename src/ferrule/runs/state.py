@@ -192,8 +192,8 @@ class RunState:
 
     __slots__ = (
         "__weakref__", "answers", "args", "asked", "cancelled", "changed", "decisions", "deps", "error", "executing", "extra_tools", "id",
-        "inputs", "journal", "key", "latest_messages", "outcome", "pending", "persistence", "program", "replay_lock", "resuming", "root",
-        "status", "steps", "tally", "tell", "tokens", "trace", "wants_deltas",
+        "inputs", "journal", "key", "latest_messages", "notes", "outcome", "pending", "persistence", "program", "replay_lock", "resuming",
+        "root", "status", "steps", "tally", "tell", "tokens", "trace", "wants_deltas",
     )  # fmt: skip
 
     def __init__(
@@ -233,17 +233,17 @@ class RunState:
         self.tell: Observers | None = None
         self.wants_deltas = False
         self.decisions: list[Decision] = []
-        """Every decision made on this run, in order."""
         self.tally = Tally()
         self.answers: dict[str, Decision] = {}
         self.key = chance[16:]
         """Secret from which the ids of this run's questions are made; kept with the run."""
         self.deps = deps
         """Dependencies passed to tools (`Context.deps`); never stored."""
+        self.notes: Mapping[str, str] = {}
+        """What observers keep with the run in its store (`Observers.open_run`)."""
         self.persistence: Persistence | None = None
         """The run's place in a store; None for a run in memory only."""
         self.outcome: Any = None
-        """What the program returned."""
         self.extra_tools: tuple[Any, ...] = ()
         """Tools passed to `Run.load`, to look up the tools that the run had loaded (`programs/tool_use/dynamic.py`)."""
 
@@ -284,7 +284,7 @@ class RunState:
         if self.resuming and not self.journal.replaying:
             self.resuming = False
             if self.tell is not None:
-                self.tell(events.Resumed(Trajectory(self.steps)))
+                self.tell.inside("")(events.Resumed(Trajectory(self.steps), self.program))
 
     def cancel(self) -> None:
         """Stop before the next act; a run that waits for a person stops waiting. The journal is kept: `resume()` continues the run."""

@@ -102,6 +102,15 @@ def test_a_reader_takes_the_entries_that_it_does_not_have_yet(store: SQLiteStore
     assert store.load("r", after=3).entries == ["d"]
 
 
+def test_the_head_of_a_run_that_executes_can_be_replaced(store: SQLiteStore) -> None:
+    """O12: its state and its entries stay."""
+    lease = store.create("r", program="P", head=head())
+    store.append(lease, "a")
+    store.note(lease, head(notes={"by": "a"}))
+    found = store.load("r")
+    assert (found.status, found.head, found.entries) == ("running", head(notes={"by": "a"}), ["a"])
+
+
 def test_a_run_is_made_once(store: SQLiteStore) -> None:
     """A3: an id names one run."""
     store.create("r", program="P", head=head())
@@ -153,7 +162,7 @@ def test_whoever_lost_the_lease_writes_nothing_any_more(store: SQLiteStore, cloc
     old = store.create("r", program="P", head=head())
     clock.now += 31
     store.take("r", after=0)
-    for write in (lambda: store.append(old, "late"), lambda: store.release(old, status="done", head=head())):
+    for write in (lambda: store.append(old, "late"), lambda: store.note(old, "{}"), lambda: store.release(old, status="done", head=head())):
         with pytest.raises(StoreError, match="taken over by another process"):
             write()
     with pytest.raises(StoreError, match="taken over"):

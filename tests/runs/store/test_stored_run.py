@@ -116,6 +116,78 @@ def test_a_run_that_waits_and_that_nobody_holds_is_in_the_store_alone(hotel: Hot
     assert hotel.load(key).pending
 
 
+class Notes:
+    """An observer that keeps something with each run: by which execution it was begun, and all before."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.opened: list[tuple[str, dict[str, str]]] = []
+        self.events: list[str] = []
+
+    def __call__(self, event: Any) -> None:
+        self.events.append(event.type)
+
+    def open_run(self, event: Any, notes: dict[str, str]) -> None:
+        self.opened.append((f"{event.type} {event.program.name} {event.path}{event.span_id == event.run_id}", dict(notes)))
+        notes["by"] = notes.get("by", "") + self.name
+
+
+@pytest.mark.parametrize("driver", ["sync", "async", "stream"])
+def test_what_observers_keep_with_a_run_reaches_the_next_execution(hotel: Hotel, driver: str) -> None:
+    """O12: it is in the store before the first act, also of an execution that gets no further."""
+    first, second, third = Notes("a"), Notes("b"), Notes("c")
+    hotel.at_look = lambda: seen.append(Run.load(hotel.store, run_id, hotel.agent).notes)
+    seen: list[Any] = []
+    run_id = "r"
+    with ferrule.context(callbacks=[first]):
+        hotel.start(LOOK, ASK, driver=driver, run_id=run_id)
+    assert seen == [{"by": "a"}]
+    assert first.opened == [("RunStarted ReAct True", {})]
+    assert (first.events[0], first.events.count("RunStarted")) == ("RunStarted", 1)
+    run = Run.load(hotel.store, run_id, hotel.agent)
+    with ferrule.context(callbacks=[second]):
+        hotel.go_on(run, driver=driver)
+    assert second.opened == [("RunStarted ReAct True", {"by": "a"})]
+    assert Run.load(hotel.store, run_id, hotel.agent).status == "waiting"
+    assert Run.load(hotel.store, run_id, hotel.agent).notes == {"by": "ab"}
+    run.answer(run.pending[0].approve())
+    with ferrule.context(callbacks=[third]):
+        done = hotel.go_on(run, FINISH, driver=driver)
+    assert third.opened[0][1] == {"by": "ab"}
+    assert "RunStarted" not in third.events
+    assert "Resumed" in third.events
+    assert (done.status, done.notes) == ("done", {"by": "abc"})
+    assert Run.load(hotel.store, run_id, hotel.agent).notes == {"by": "abc"}
+    assert Run.from_json(done.to_json(), hotel.agent).notes == {"by": "abc"}
+    hotel.store.redact(run_id)
+    assert '"by"' not in hotel.store.load(run_id).head
+
+
+def test_an_observer_that_fails_when_a_run_opens_changes_nothing(hotel: Hotel) -> None:
+    """O19: it is passed over with a warning, and the others are asked."""
+
+    class Broken(Notes):
+        def open_run(self, event: Any, notes: dict[str, str]) -> None:
+            raise ValueError("broken")
+
+    after = Notes("b")
+    with ferrule.context(callbacks=[Broken("a"), after]), pytest.warns(RuntimeWarning, match="at the start of a run and was passed over"):
+        run = hotel.start(LOOK, FINISH)
+    assert (run.status, run.notes) == ("done", {"by": "b"})
+
+
+def test_a_resumed_run_tells_its_program(hotel: Hotel) -> None:
+    """O4: at the place of the program, so that an observer knows whose run goes on."""
+    told: list[Any] = []
+    run = hotel.start(ASK)
+    run.answer(run.pending[0].approve())
+    with ferrule.context(callbacks=[told.append]):
+        hotel.go_on(run, FINISH)
+    [resumed] = [event for event in told if event.type == "Resumed"]
+    assert (resumed.program, resumed.path, resumed.span_id) == (hotel.agent, "", run.id)
+    assert resumed.as_json()["program"] == "ReAct"
+
+
 def test_what_keeps_a_finished_run_from_being_replayed_is_raised_and_it_stays_done(hotel: Hotel) -> None:
     """A2: no model is asked, but which way a program goes may depend on what the model can do."""
     again = hotel.load(hotel.start(FINISH).id)

@@ -21,6 +21,8 @@ from ferrule.values.run import event as events
 from ferrule.values.run.observers import Observers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ferrule.runs.observers import CallPlace
     from ferrule.runs.state import RunState
 
@@ -88,6 +90,8 @@ async def _carry(
     here = _begin(run, execution, observers, wants_deltas=wants_deltas, is_silent=is_silent)
     with settings.entered(here):
         try:
+            if run.tell is not None:
+                await _open_for_observers(run, run.tell, blocks=blocks)
             outcome = await perform(here.frame, run.program, run.args, run.inputs, blocks=blocks)
             run.journal.check_finished()
         except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
@@ -120,9 +124,20 @@ def _begin(run: RunState, execution: Execution, observers: tuple[Any, ...], *, w
     frame = run.begin(execution, tell, wants_deltas=wants_deltas)
     if here.limits is not None:
         frame.budget = Budget(here.limits, frame.budget)
-    if tell is not None and not run.journal.replaying:
-        tell(started(run.program, run.args, run.inputs))
     return Scope(settings.frozen(here), frame)
+
+
+async def _open_for_observers(run: RunState, tell: Observers, *, blocks: bool) -> None:
+    event, before = started(run.program, run.args, run.inputs), run.notes
+    run.notes = tell.open_run(event, before)
+    if run.notes != before and run.persistence is not None:
+        await (_now(run.persistence.note) if blocks else offload.run_or_cancel(run.persistence.note))
+    if not run.journal.replaying:
+        tell(event)
+
+
+async def _now(write: Callable[[], None]) -> None:
+    write()
 
 
 def _release(run: RunState, execution: Execution) -> None:

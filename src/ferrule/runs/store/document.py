@@ -66,6 +66,7 @@ def head_form(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
         "key": run.key.hex(),
         "status": run.status,
         "error": error_facts(run.error) if run.error is not None else None,
+        **({"notes": dict(run.notes)} if run.notes else {}),
         "questions": [record_form(question) for question in run.pending],
         # Decisions on a stored run are only in its store, where each is used once: a copy does not contain them.
         "answers": [record_form(each) for each in run.answers.values() if run.persistence is None or each.kind == "revoke"],
@@ -112,6 +113,7 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
     """Restore status, questions and decisions from a head into a run created with its inputs."""
     run.key = bytes.fromhex(head["key"])
     run.status = head["status"]
+    run.notes = head.get("notes", {})
     run.error = read_error(head["error"]) if head["error"] is not None else None
     run.pending = tuple(map(read_question, head["questions"]))
     run.asked = tuple(map(read_question, head.get("asked", head["questions"])))

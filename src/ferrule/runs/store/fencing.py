@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import StoreError
+from ferrule.runs.journal.encode import parse_object
 from ferrule.runs.store.lease import owner_name
+from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
     import sqlite3
@@ -81,6 +83,16 @@ def give_back(db: sqlite3.Connection, *, run_id: str, token: int, status: str) -
     db.execute(f"UPDATE runs SET owner = NULL, until = 0, status = ? {mine[0]}", (status, *mine[1]))  # noqa: S608  constant
     if row[0]:
         cancel_at_rest(db, run_id, row[1])
+
+
+def park(db: sqlite3.Connection, run_id: str, head: str, times: int) -> None:
+    """Store a run that crashed its process too often as failed."""
+    error = {"type": "StoreError", "text": f"crashed {times} times, and was parked"}
+    head = json_text({**parse_object(head, "the head of a run"), "error": error})
+    db.execute(
+        "UPDATE runs SET status = 'failed', head = ?, error = ?, recoveries = ?, owner = NULL, until = 0 WHERE id = ?",
+        (head, json_text(error), times, run_id),
+    )
 
 
 def cancel_at_rest(db: sqlite3.Connection, run_id: str, now: float) -> None:

@@ -17,7 +17,7 @@ from ferrule.errors import DecisionError, StoreError
 from ferrule.runs.confirmation.decisions import accept, plain_decision, refuse_malformed
 from ferrule.runs.journal.encode import parse_object, read_decision, read_question, record_form
 from ferrule.runs.protocols import Lease, Stored, Summary
-from ferrule.runs.store.fencing import MOST_ENTRIES, append, append_all, cancel_at_rest, fence, give_back, tend
+from ferrule.runs.store.fencing import MOST_ENTRIES, append, append_all, cancel_at_rest, fence, give_back, park, tend
 from ferrule.runs.store.lease import is_dead, is_held, owner_name
 from ferrule.runs.store.sqlite_file import SQLiteFile, shared_file
 from ferrule.runs.store.writer_thread import StoreThread
@@ -152,7 +152,7 @@ class SQLiteStore:
             raise StoreError(f"{whose} {what}; its lease ends in {until - now:.0f} s unless renewed.")
         recoveries += owner is not None and is_own is not False
         if recoveries > self.max_recoveries:
-            self._park(db, run_id, recoveries)
+            park(db, run_id, self._row(db, run_id, "head")[0], recoveries)
             return recoveries
         lease = Lease(run_id, token + 1)
         taken.append((lease, self._stored(db, run_id, after, status, lease)))
@@ -171,14 +171,11 @@ class SQLiteStore:
         self._file.write(partial(give_back, run_id=lease.run_id, token=lease.token, status=status))
         self._file.leases.forget(lease.run_id, lease.token)
 
-    def _park(self, db: sqlite3.Connection, run_id: str, times: int) -> None:
-        error = {"type": "StoreError", "text": f"crashed {times} times, and was parked"}
-        (head,) = self._row(db, run_id, "head")
-        head = json_text({**parse_object(head, "the head of a run"), "error": error})
-        db.execute(
-            "UPDATE runs SET status = 'failed', head = ?, error = ?, recoveries = ?, owner = NULL, until = 0 WHERE id = ?",
-            (head, json_text(error), times, run_id),
-        )
+    @_writes
+    def note(self, db: sqlite3.Connection, lease: Lease, head: str) -> None:
+        """See `Store`."""
+        fence(db, lease)
+        db.execute("UPDATE runs SET head = ? WHERE id = ?", (head, lease.run_id))
 
     def release(self, lease: Lease, *, status: str, head: str) -> None:
         """See `Store`."""
@@ -312,7 +309,7 @@ class SQLiteStore:
         if status in {"running", "waiting"}:
             raise StoreError(f"The run {run_id!r} is {status}; cancel it before you redact it.")
         form = parse_object(head, "the head of a run")
-        bare = json_text({**form, "args": [], "inputs": {}, "questions": [], "answers": [], "error": None, "redacted": True})
+        bare = json_text({**form, "args": [], "inputs": {}, "questions": [], "answers": [], "error": None, "notes": {}, "redacted": True})
         self._empty(db, run_id)
         db.execute("UPDATE runs SET head = ?, questions = '[]', error = NULL WHERE id = ?", (bare, run_id))
 

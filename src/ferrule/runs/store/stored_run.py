@@ -120,6 +120,7 @@ class StoredRun:
         if stored.status == "done":
             raise RunError(f"The run {run.id} was carried to its end elsewhere. Load it for its prediction.")
         self._given = {name: head[name] for name in ("args", "inputs")}
+        run.notes = head.get("notes", {})
         if self._unsure:
             run.journal.entries.clear()
             self._unsure = False
@@ -128,6 +129,14 @@ class StoredRun:
             if decision.question_id not in run.answers:
                 run.answers[decision.question_id] = decision
                 run.decisions.append(decision)
+
+    def note(self) -> None:
+        """Store the run's notes at once; the rest of its head stays as it was when this execution began."""
+        assert self._before is not None  # noqa: S101  set by `open`
+        assert self.lease is not None  # noqa: S101  taken by `open`
+        status, head = self._before
+        self._before = status, json_text({**parse_object(head, "the head of a run"), "notes": dict(self._run.notes)})
+        self.store.note(self.lease, self._before[1])
 
     def close(self, execution: Execution) -> None:
         """Store the run's state at rest and give the lease back. If this was interrupted, a second call completes it."""

@@ -104,6 +104,10 @@ class Resumed(Event):
     """A run continues after a replay; `trajectory` holds the replayed steps."""
 
     trajectory: Trajectory
+    program: Any = None
+
+    def _shown(self) -> dict[str, Any]:
+        return {**fields_of(self), "program": _name(self.program)}
 
 
 class Migrated(Event):

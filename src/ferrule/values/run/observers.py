@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, TypeVar
@@ -68,6 +68,23 @@ class Observers:
                 except Exception as error:  # noqa: BLE001  the wall: an observer never changes the run
                     message = f"an observer failed on {type(event).__name__} and was passed over: {error!r}"
                     warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+    def open_run(self, event: events.RunStarted, notes: Mapping[str, str]) -> dict[str, str]:
+        """A run is about to execute, for the first time or again. Returns what observers keep with it in its store.
+
+        An observer with a method `open_run(event, notes)` reads and changes the `notes`. The event is not sent to the others.
+        """
+        event.run_id, event.root_id, event.parent_id = self.run_id, self.root_id, self.parent_id
+        event.path, event.depth, event.at = self.path, self.depth, time.time()
+        kept = dict(notes)
+        for observer in self.each:
+            hook = getattr(observer, "open_run", None)
+            try:
+                if hook is not None:
+                    hook(event, kept)
+            except Exception as error:  # noqa: BLE001  the wall, as above
+                warnings.warn(f"an observer failed at the start of a run and was passed over: {error!r}", RuntimeWarning, stacklevel=2)
+        return kept
 
 
 @contextmanager
