@@ -116,6 +116,13 @@ class Store(Protocol):
         """Runs, most recently changed first."""
         ...
 
+    def changes(self) -> int:
+        """A number that differs from the one before whenever anybody wrote to the store in between, in any process.
+
+        It costs little, so that one caller in a process can poll it several times a second.
+        """
+        ...
+
     def delete(self, run_id: str) -> None:
         """Remove a run and all its data."""
         ...

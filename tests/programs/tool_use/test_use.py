@@ -11,6 +11,7 @@ from ferrule import (
     CallFinished,
     CallStarted,
     MemoryStore,
+    Question,
     ReAct,
     Response,
     Run,
@@ -98,3 +99,26 @@ def test_repairs_of_the_text_come_before_those_of_the_arguments() -> None:
 
 def test_arguments_that_fit_need_no_repair() -> None:
     assert Tool(forecast).call_result(city="5", days=2).repairs == ()
+
+
+def test_a_question_holds_the_schema_and_the_effect_of_its_tool() -> None:
+    """W4: a door without the program can show a form."""
+
+    @tool(require_confirmation=True, effect="once")
+    def pay(to: str, euros: float = 5.0) -> str:
+        """Pay."""
+        return to
+
+    store = MemoryStore()
+    with context(lm=ScriptedLM([{"name": "pay", "args": {"to": "Ada"}}])):
+        ReAct("task -> answer", [pay]).start(task="x", store=store, run_id="r")
+    [line] = store.list()
+    [question] = line.questions
+    assert question.schema == pay.declaration["function"]["parameters"]
+    assert question.effect == "once"
+
+
+def test_the_schema_is_no_part_of_what_a_decision_is_bound_to() -> None:
+    """W4: the fingerprint covers it."""
+    call = ToolCall(name="pay", args={"euros": 3})
+    assert Question("confirm", "?", call).digest == Question("confirm", "?", call, schema={"type": "object"}, effect="read").digest

@@ -775,3 +775,49 @@ def test_a_file_that_was_never_used_is_closed_without_being_made(tmp_path: Path)
     file = sqlite_file.SQLiteFile(str(tmp_path / "runs.db"), full_sync=True)
     file.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_change_by_any_connection_is_seen_as_another_number_and_reading_is_not(store: SQLiteStore) -> None:
+    """W3: what a page polls."""
+    seen = [store.changes()]
+
+    def changed(change: Any) -> bool:
+        change()
+        seen.append(store.changes())
+        return seen[-1] != seen[-2]
+
+    assert changed(lambda: waiting(store))
+    assert not changed(store.list)
+    assert not changed(lambda: store.load("r"))
+    assert changed(lambda: store.decide("r", QUESTION.approve()))
+    assert changed(lambda: store.cancel("r"))
+    assert not changed(lambda: None)
+
+
+@pytest.mark.parametrize("full_sync", [True, False])
+def test_a_change_by_another_process_is_seen(tmp_path: Path, full_sync: bool) -> None:
+    """W3."""
+    store = SQLiteStore(tmp_path / "runs.db", full_sync=full_sync)
+    before = store.changes()
+    program = f"from ferrule import SQLiteStore; SQLiteStore({store.path!r}).create('r', program='p', head='{{}}')"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    after = store.changes()
+    assert after != before
+    store.close()
+    assert isinstance(store.changes(), int), "a closed store opens again"
+    store.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_the_child_of_a_fork_watches_through_a_connection_of_its_own(tmp_path: Path) -> None:
+    """W3."""
+    store = SQLiteStore(tmp_path / "runs.db")
+    store.changes()
+    pid = os.fork()
+    if pid == 0:
+        before = store.changes()
+        store.create("r", program="p", head="{}")
+        os._exit(0 if store.changes() != before else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    store.close()

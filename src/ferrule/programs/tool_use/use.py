@@ -116,12 +116,13 @@ class _Pending(Record):
         if self.checked.tool is CLARIFY:
             return Question("clarify", str(arguments.get("question", "")), shown, thought=self.thought)
         tool = self.checked.tool
+        about: dict[str, Any] = {"schema": tool.declaration["function"]["parameters"], "effect": tool.effect}
         if self.checked.misfit:
-            return Question("migration", self.why + misfit_text(self.checked, began=False), shown, "", "", self.thought, raw)
+            return Question("migration", self.why + misfit_text(self.checked, began=False), shown, "", "", self.thought, raw, **about)
         server, original = mcp_origin(tool)
         bound = tool_fingerprint(tool.declaration, tool.effect)
         text = self.why + getattr(tool.func, "note", "") + confirmation_text(call.name, arguments, server, original)
-        asked = Question("confirm", text, shown, "", bound, self.thought, raw, expires_s=self.expires_s)
+        asked = Question("confirm", text, shown, "", bound, self.thought, raw, expires_s=self.expires_s, **about)
         return replace(asked, server=server, original=original) if server else asked
 
 

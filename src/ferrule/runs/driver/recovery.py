@@ -123,7 +123,10 @@ async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | 
     """The outcome of a person's decision, or the question if undecided. Each start of the call makes a new question."""
     run, call = frame.run, left.checked.call
     kind: Literal["unknown", "migration"] = "migration" if left.checked.misfit else "unknown"
-    bare = Question(kind, _question(left), call.changed(args=left.checked.arguments.shown), path=frame.path)
+    tool = left.checked.tool
+    schema = tool.declaration["function"]["parameters"] if kind == "migration" else None  # only then can it be edited
+    shown = call.changed(args=left.checked.arguments.shown)
+    bare = Question(kind, _question(left), shown, path=frame.path, schema=schema, effect=tool.effect)
     if entry is None or entry.value.shown not in {"", bare.digest}:  # else decided for another version of the program
         slot, digest = _decision_slot(left, len(left.begun))
         question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"))

@@ -225,8 +225,7 @@ class SQLiteStore:
 
     def _stored(self, db: sqlite3.Connection, run_id: str, after: int, status: str, lease: Lease | None = None) -> Stored:
         head, no = self._row(db, run_id, "head, no")
-        first = no * MOST_ENTRIES
-        places = (first + after, first + MOST_ENTRIES)
+        places = (no * MOST_ENTRIES + after, (no + 1) * MOST_ENTRIES)
         rows = db.execute("SELECT entry, written_at FROM entries WHERE place >= ? AND place < ? ORDER BY place", places).fetchall()
         decided = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at", (run_id,)).fetchall()
         return Stored(status, head, [row[0] for row in rows], [decision for (decision,) in decided], lease, [row[1] for row in rows])
@@ -253,8 +252,7 @@ class SQLiteStore:
             there = f"waiting are: {', '.join(waiting) or 'none'}" if status == "waiting" else f"it is {status}"
             raise DecisionError(f"No question {question_id!r} waits in the run {run_id!r}; {there}.")
         made = accept(read_question(waiting[question_id]), decision, now=self._clock())
-        text = json_text(record_form(made))
-        db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, 0)", (run_id, question_id, text, self._clock()))
+        db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, 0)", (run_id, question_id, json_text(record_form(made)), self._clock()))
 
     @_writes
     @reading("A run in the store")
@@ -292,6 +290,10 @@ class SQLiteStore:
             error=str(parse_json(error)["text"]) if error is not None else None,
             leased=owner is not None and until > self._clock() and not is_dead(owner), decided=decided,
         )  # fmt: skip
+
+    def changes(self) -> int:
+        """See `Store`."""
+        return self._file.changes()
 
     def delete(self, run_id: str) -> None:
         """See `Store`."""

@@ -87,6 +87,8 @@ class SQLiteFile:
         self._closing: weakref.finalize[..., SQLiteFile] | None = None
         self._opened: tuple[int, int] | None = None
         self._inside = False
+        self._watching: tuple[sqlite3.Connection, weakref.finalize[..., SQLiteFile]] | None = None
+        """A connection that never writes, so that SQLite tells it of every commit; and what closes it."""
         self._truncate_at: float | None = None
         """When to retry a failed `truncate`; None if none is due."""
 
@@ -95,6 +97,9 @@ class SQLiteFile:
         if self._connection is not None and self._closing is not None:
             self._closing.detach()
             self._of_a_parent.append(self._connection)
+        if self._watching is not None:
+            self._watching[1].detach()
+            self._of_a_parent.append(self._watching[0])
         self.leases.clear()
         self.thread = None
         self._fresh()
@@ -108,7 +113,9 @@ class SQLiteFile:
         with self.lock:
             if self._closing is not None:
                 self._closing()
-            self._connection = self._closing = self._opened = None
+            if self._watching is not None:
+                self._watching[1]()
+            self._connection = self._closing = self._opened = self._watching = None
 
     def write(self, work: Callable[[sqlite3.Connection], R]) -> R:
         """Call `work` with the connection in a new transaction, or the one this thread has open: committed when it returns, else undone."""
@@ -117,6 +124,24 @@ class SQLiteFile:
     def read(self, work: Callable[[sqlite3.Connection], R]) -> R:
         """Call `work` with the connection; all that it reads is of one snapshot."""
         return self._transact("BEGIN", work)
+
+    def changes(self) -> int:
+        """A number that differs from the one before after any commit to the file, by this process or another."""
+        if self._pid != os.getpid():
+            self.after_fork()
+        try:
+            with self.lock:
+                if self._connection is None:
+                    self._open()
+                if self.path == ":memory:":  # which has one connection
+                    return self._connection.total_changes if self._connection is not None else 0
+                if self._watching is None:
+                    with _connecting:
+                        db = sqlite3.connect(self.path, timeout=_WAIT_MS / 1000, isolation_level=None, check_same_thread=False)
+                    self._watching = db, weakref.finalize(self, _close, db)
+                return self._watching[0].execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
 
     def _transact(self, begin: str, work: Callable[[sqlite3.Connection], R]) -> R:
         if self._pid != os.getpid():  # a fork made without Python

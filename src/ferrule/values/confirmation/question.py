@@ -63,6 +63,10 @@ class Question(Record):
     """For an `input` question: a JSON schema of an object with plain fields. None if a page must be opened instead."""
     url: str = ""
     """The page that a person must open, for an `input` question of that kind. ferrule never opens it."""
+    schema: Mapping[str, Any] | None = None
+    """The JSON Schema of the tool's arguments, so that a form can be shown without the program. None if there is nothing to edit."""
+    effect: str = ""
+    """The tool's `effect`: what a call changes. Empty if no tool waits."""
 
     @property
     def digest(self) -> str:

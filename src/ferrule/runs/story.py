@@ -1,0 +1,255 @@
+"""A journal as a story for readers: what the model thought, which calls it made, and how each ended. No program is needed.
+
+In: entries in the order they were written, with their times. Out: beats. A beat is one turn: an answer of the model, or its failure, and
+the calls that follow from it. What a program inside a call did stands in that call. Each entry costs the same to add.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.errors import LimitReachedError
+from ferrule.values.confirmation.question import names_of_programs
+from ferrule.values.conversation.exchange import Usage
+from ferrule.values.encoding.stored import parse_json
+from ferrule.values.record import Changing, field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ferrule.runs.journal.entry import Entry
+    from ferrule.values.calls.call import ToolCall, ToolResult
+    from ferrule.values.confirmation.question import Decision
+
+_CALL = re.compile(r"[0-9]+\.[0-9]+")
+_ARGUMENTS = re.compile(r" (?=\{)")
+_ABOUT = frozenset({"confirm", "clarify", "unknown", "input", "migration"})
+
+
+class CallBeat(Changing, kw_only=True):
+    """One call of a beat."""
+
+    name: str
+    key: str = ""
+    """Tells it apart from all other calls of the run."""
+    slot: str = ""
+    """Where it ran; empty for a call that has not begun, and for `finish`."""
+    call_id: str | None = None
+    intention: str = ""
+    written: Mapping[str, Any] | None = None
+    """The arguments as the model wrote them; None if it wrote the call as text."""
+    args: Mapping[str, Any] | None = None
+    """The arguments that were asked about, or that ran; None for a call that got no further than the model's answer."""
+    problem: str = ""
+    """Why the call could not be read."""
+    begun_at: float | None = None
+    ended_at: float | None = None
+    begun: bool = False
+    is_past: bool = False
+    """Whether the model has answered again since."""
+    result: ToolResult | None = None
+    decisions: list[Decision] = field(default_factory=list)
+    inside: list[Beat] = field(default_factory=list)
+    """What the program did that was called as this tool."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a person or a rule decided that it does not run."""
+        return bool(self.decisions) and self.decisions[-1].kind in {"deny", "reply"}
+
+    @property
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        """The arguments that differ from what the model wrote: name to (written, prepared). A default that was filled in is none."""
+        if self.written is None or self.args is None:
+            return {}
+        args = self.args
+        return {name: (each, args.get(name)) for name, each in self.written.items() if name not in args or args[name] != each}
+
+
+class Beat(Changing, kw_only=True):
+    """One turn of a run."""
+
+    slot: str
+    """The place in the run where it begins."""
+    first: int
+    """The number of its first entry, from 0. No other beat of the run has it."""
+    number: int
+    """Counts the beats of one place from 0: those of the run, or those inside one call."""
+    owner: str = ""
+    """The key of the call in which it happened; empty for the run's own."""
+    program: str = ""
+    """The names of the programs around it that are no tools."""
+    begun_at: float | None = None
+    """When the entry before it was written, which is about when the model was asked."""
+    at: float | None = None
+    """When the model had answered."""
+    model: str = ""
+    reasoning: str = ""
+    text: str = ""
+    usage: Usage = Usage()
+    cost: float | None = None
+    error: str = ""
+    """Why the model gave no answer."""
+    limit: str = ""
+    """The limit that was reached instead of an answer."""
+    changed: Mapping[str, tuple[str, str]] | None = None
+    """How the program differed from the one that recorded what is before: (then, now)."""
+    calls: list[CallBeat] = field(default_factory=list)
+
+
+class Story:
+    """The beats of one run, which grow with its journal."""
+
+    __slots__ = ("_calls", "_open", "_seen_at", "beats", "entries")
+
+    def __init__(self) -> None:
+        self.beats: list[Beat] = []
+        self.entries = 0
+        """How many entries were added."""
+        self._calls: dict[str, tuple[Beat, CallBeat]] = {}
+        """The calls that have a slot, each with its beat."""
+        self._open: dict[str, Beat] = {}
+        """The latest beat of each frame, by its path."""
+        self._seen_at: dict[str, float | None] = {}
+
+    def add(self, entry: Entry, at: float | None = None) -> Beat | None:
+        """Add the next entry; returns the beat that it began or changed, None for one that tells a reader nothing."""
+        self.entries += 1
+        path = entry.slot[: entry.slot.rfind("/") + 1]
+        value: Any = entry.value
+        beat: Beat | None = None
+        match entry.kind:
+            case "model":
+                beat = self._answered(entry.slot, path, value, at)
+            case "failure":
+                beat = self._new(entry.slot, path, at)
+                beat.error = f"{type(value).__name__}: {value}"
+            case "limit":
+                beat = self._new(entry.slot, path, at)
+                beat.limit = str(LimitReachedError(**value))
+            case "begun":
+                beat = self._began(entry, path, at)
+            case "result":
+                beat = self._ended(entry, path, at)
+            case "decision":
+                beat = self._decided(entry, path, at)
+            case "migrated":
+                beat = self._new(entry.slot, path, at)
+                beat.changed = {what: (then, now) for what, (then, now) in value["differs"].items()}
+            case "once":
+                pass
+        if at is not None:
+            self._seen_at[path] = at
+        return beat
+
+    # -- one kind of entry -------------------------------------------------------------------------------------------
+
+    def _answered(self, slot: str, path: str, response: Any, at: float | None) -> Beat:
+        beat = self._new(slot, path, at)
+        beat.model, beat.reasoning = response.model or "", response.reasoning or ""
+        beat.text, beat.usage, beat.cost = response.text or response.refusal or "", response.usage, response.cost
+        beat.calls = [_written(call, f"{beat.first}.{k}") for k, call in enumerate(response.tool_calls)]
+        return beat
+
+    def _began(self, entry: Entry, path: str, at: float | None) -> Beat:
+        name, args = _named(entry.digest)
+        beat, call = self._calls.get(entry.slot) or self._match(entry, path, (name, args), at)
+        call.slot, call.args, call.begun, call.begun_at = entry.slot, args, True, at
+        self._calls[entry.slot] = beat, call
+        return beat
+
+    def _ended(self, entry: Entry, path: str, at: float | None) -> Beat:
+        name, args = _named(entry.digest)
+        result: ToolResult = entry.value
+        beat, call = self._calls.get(entry.slot) or self._match(entry, path, (name, args), at, result.call_id)
+        if result.call_id is not None and call.call_id != result.call_id:
+            _swap(beat, call, result.call_id)
+        call.slot, call.args, call.result, call.ended_at = entry.slot, args, result, at
+        self._calls[entry.slot] = beat, call
+        return beat
+
+    def _decided(self, entry: Entry, path: str, at: float | None) -> Beat:
+        kind, _, rest = entry.digest.partition(" ")
+        name, args = _named(rest) if kind in _ABOUT else _named(entry.digest)
+        beat, call = self._calls.get(entry.slot.partition("?")[0]) or self._match(entry, path, (name, args), at)
+        call.decisions.append(entry.value)
+        if call.args is None:
+            call.args = {**args, **entry.value.args}
+        return beat
+
+    # -- places ------------------------------------------------------------------------------------------------------
+
+    def _new(self, slot: str, path: str, at: float | None) -> Beat:
+        owner = self._calls.get(around := _owner(path))
+        beats = owner[1].inside if owner is not None else self.beats
+        before = self._open.get(path)
+        for call in before.calls if before is not None else ():
+            call.is_past = True
+        names = names_of_programs(path[len(around) :])
+        beat = Beat(slot=slot, first=self.entries - 1, number=len(beats), program="/".join(names[owner is not None :]), at=at)
+        beat.begun_at = self._seen_at.get(path)
+        if owner is not None:
+            beat.owner = owner[1].key
+            beat.begun_at = beat.begun_at if beat.begun_at is not None else owner[1].begun_at
+        beats.append(beat)
+        self._open[path] = beat
+        return beat
+
+    def _match(
+        self, entry: Entry, path: str, call: tuple[str, Mapping[str, Any]], at: float | None, call_id: str | None = None
+    ) -> tuple[Beat, CallBeat]:
+        """The call of the latest beat that these arguments belong to; a new one for a call that the model wrote as text."""
+        (name, args), is_decision = call, entry.kind == "decision"
+        beat = self._open.get(path) or self._new(entry.slot, path, at)
+        free = [each for each in beat.calls if each.name == name and not each.slot and not each.is_refused]
+        for fits in (
+            [each for each in free if call_id is not None and each.call_id == call_id],
+            [each for each in free if each.args == args and bool(each.decisions) is not is_decision],
+            [each for each in free if each.args is None and each.written == args],
+            [each for each in free if not each.decisions],
+            free,
+        ):
+            if fits:
+                return beat, fits[0]
+        beat.calls.append(made := CallBeat(name=name, key=f"{beat.first}.{len(beat.calls)}", args=args))
+        return beat, made
+
+
+def story(entries: Iterable[Entry], times: Sequence[float | None] = ()) -> tuple[Beat, ...]:
+    """The beats of a whole journal. `times` are those of the entries, in seconds since 1970, or None where unknown."""
+    told = Story()
+    known = len(times)
+    for number, entry in enumerate(entries):
+        told.add(entry, times[number] if number < known else None)
+    return tuple(told.beats)
+
+
+def _written(call: ToolCall, key: str) -> CallBeat:
+    problem = call.fault.reason if call.fault is not None else ""
+    return CallBeat(name=call.name, key=key, call_id=call.id, intention=call.intention or "", written=call.args, problem=problem)
+
+
+def _named(digest: str) -> tuple[str, dict[str, Any]]:
+    """A call by its digest: `pay {"to": "ada"}`."""
+    name, *rest = _ARGUMENTS.split(digest, maxsplit=1)
+    found: Any = parse_json(rest[0]) if rest else {}
+    return name, cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _owner(path: str) -> str:
+    """The slot of the innermost call around a frame: `1.0` for `1.0/sub/`. Empty if none is around it."""
+    parts = path.split("/")
+    for k in range(len(parts) - 2, -1, -1):
+        if _CALL.fullmatch(parts[k]):
+            return "/".join(parts[: k + 1])
+    return ""
+
+
+def _swap(beat: Beat, call: CallBeat, call_id: str) -> None:
+    """Equal calls of one answer were told apart by their order; their ids say better, so the two change their places."""
+    other = next((each for each in beat.calls if each.call_id == call_id and each.name == call.name), None)
+    if other is not None:
+        call.call_id, other.call_id = other.call_id, call.call_id
+        call.written, other.written = other.written, call.written
+        call.intention, other.intention = other.intention, call.intention
