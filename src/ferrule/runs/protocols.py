@@ -116,6 +116,10 @@ class Store(Protocol):
         """Runs, most recently changed first."""
         ...
 
+    def summary(self, run_id: str) -> Summary:
+        """The line of one run."""
+        ...
+
     def changes(self) -> int:
         """A number that differs from the one before whenever anybody wrote to the store in between, in any process.
 

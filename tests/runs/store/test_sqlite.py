@@ -777,6 +777,16 @@ def test_a_file_that_was_never_used_is_closed_without_being_made(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_one_run_is_summarised_as_in_the_list(store: SQLiteStore) -> None:
+    """W10: a page of one run does not read the others."""
+    waiting(store, "a")
+    waiting(store, "b")
+    store.decide("b", QUESTION.approve())
+    assert [store.summary("b"), store.summary("a")] == sorted(store.list(), key=lambda each: each.id, reverse=True)
+    with pytest.raises(StoreError, match="has no run 'c'"):
+        store.summary("c")
+
+
 def test_a_change_by_any_connection_is_seen_as_another_number_and_reading_is_not(store: SQLiteStore) -> None:
     """W3: what a page polls."""
     seen = [store.changes()]

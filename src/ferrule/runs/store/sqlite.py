@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from ferrule.errors import DecisionError, StoreError
 from ferrule.runs.confirmation.decisions import accept, plain_decision, refuse_malformed
 from ferrule.runs.journal.encode import parse_object, read_decision, read_question, record_form
-from ferrule.runs.protocols import Lease, Stored, Summary
+from ferrule.runs.protocols import Lease, Stored
 from ferrule.runs.store.fencing import MOST_ENTRIES, append, append_all, cancel_at_rest, fence, give_back, park, tend
 from ferrule.runs.store.lease import is_dead, is_held, owner_name
+from ferrule.runs.store.listing import summaries
 from ferrule.runs.store.sqlite_file import SQLiteFile, shared_file
 from ferrule.runs.store.writer_thread import StoreThread
 from ferrule.values.confirmation.question import check_second
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from ferrule.runs.protocols import Summary
     from ferrule.values.confirmation.question import Decision
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, owner, until"
 
 
 def _writes(method: Callable[Concatenate[SQLiteStore, sqlite3.Connection, P], R]) -> Callable[Concatenate[SQLiteStore, P], R]:
@@ -269,27 +270,16 @@ class SQLiteStore:
     @reading("A run in the store")
     def list(self, *, status: str | None = None, limit: int | None = None) -> list[Summary]:
         """See `Store`."""
-        where, values = ("", []) if status is None else ("WHERE status = ?", [status])
-        order = f"ORDER BY updated_at DESC LIMIT {-1 if limit is None else int(limit)}"
-        rows, decided = self._file.read(
-            lambda db: (
-                db.execute(f"SELECT {_COLUMNS} FROM runs {where} {order}", values).fetchall(),  # noqa: S608  all parts are constants above
-                db.execute("SELECT run_id, question_id FROM decisions WHERE NOT taken").fetchall(),
-            )
-        )
-        by_run: dict[str, list[str]] = {}
-        for run_id, question_id in decided:
-            by_run.setdefault(run_id, []).append(question_id)
-        return [self._summary(row, tuple(by_run.get(row[0], ()))) for row in rows]
+        where, values = ("", ()) if status is None else ("WHERE status = ?", (status,))
+        return self._file.read(lambda db: summaries(db, where, values, limit=limit, now=self._clock()))
 
-    def _summary(self, row: Any, decided: tuple[str, ...]) -> Summary:
-        run_id, program, status, created_at, updated_at, questions, error, recoveries, owner, until = row
-        return Summary(
-            id=run_id, program=program, status=status, created_at=created_at, updated_at=updated_at, recoveries=recoveries,
-            questions=tuple(map(read_question, parse_json(questions))) if status == "waiting" else (),
-            error=str(parse_json(error)["text"]) if error is not None else None,
-            leased=owner is not None and until > self._clock() and not is_dead(owner), decided=decided,
-        )  # fmt: skip
+    @reading("A run in the store")
+    def summary(self, run_id: str) -> Summary:
+        """See `Store`."""
+        found = self._file.read(lambda db: summaries(db, "WHERE id = ?", (run_id,), limit=1, now=self._clock()))
+        if not found:
+            raise StoreError(f"The store {self.path!r} has no run {run_id!r}.")
+        return found[0]
 
     def changes(self) -> int:
         """See `Store`."""

@@ -1,0 +1,35 @@
+"""Lines of a list of runs, read from SQLite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.runs.journal.encode import read_question
+from ferrule.runs.protocols import Summary
+from ferrule.runs.store.lease import is_dead
+from ferrule.values.encoding.stored import parse_json
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, owner, until"
+
+
+def summaries(db: sqlite3.Connection, where: str, values: tuple[Any, ...], *, limit: int | None, now: float) -> list[Summary]:
+    """The runs that fulfil a condition, most recently changed first. `where` is a constant text with a `?` for each value."""
+    order = f"ORDER BY updated_at DESC LIMIT {-1 if limit is None else int(limit)}"
+    rows = db.execute(f"SELECT {_COLUMNS} FROM runs {where} {order}", values).fetchall()  # noqa: S608  callers pass constants
+    by_run: dict[str, list[str]] = {}
+    for run_id, question_id in db.execute("SELECT run_id, question_id FROM decisions WHERE NOT taken").fetchall():
+        by_run.setdefault(run_id, []).append(question_id)
+    return [_summary(row, tuple(by_run.get(row[0], ())), now) for row in rows]
+
+
+def _summary(row: Any, decided: tuple[str, ...], now: float) -> Summary:
+    run_id, program, status, created_at, updated_at, questions, error, recoveries, owner, until = row
+    return Summary(
+        id=run_id, program=program, status=status, created_at=created_at, updated_at=updated_at, recoveries=recoveries,
+        questions=tuple(map(read_question, parse_json(questions))) if status == "waiting" else (),
+        error=str(parse_json(error)["text"]) if error is not None else None,
+        leased=owner is not None and until > now and not is_dead(owner), decided=decided,
+    )  # fmt: skip
