@@ -77,9 +77,15 @@ def test_it_is_the_same_in_every_way_to_run(how: str) -> None:
                 return stream.prediction
 
         prediction = asyncio.run(run())
-    assert sorted(prediction.completions.answer) == ["1", "2", "3"]
+    assert prediction.completions.answer == ["1", "2", "3"]
     assert prediction.completions.answer[0] == prediction.answer
     assert prediction.usage.calls == 3
+
+
+def test_a_script_gives_its_answers_in_order_also_when_several_are_asked_for() -> None:
+    answers = [fields(answer=str(number)) for number in range(20)]
+    for _ in range(20):
+        assert Predict("question -> answer", n=20)(question="q", lm=ScriptedLM(answers)).completions.answer == [str(n) for n in range(20)]
 
 
 def test_answers_that_cannot_be_parsed_are_left_out() -> None:

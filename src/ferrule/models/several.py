@@ -31,6 +31,7 @@ class SeveralLM(BaseLM):
         self.name, self.capabilities = lm.name, lm.capabilities
         self.settings: Mapping[str, Any] = getattr(lm, "settings", {})
         self._wire: str = getattr(lm, "wire", "")
+        self._is_instant: bool = getattr(lm, "is_instant", False)
 
     def complete(self, request: Request) -> Response:
         """The answers as one response."""
@@ -51,8 +52,8 @@ class SeveralLM(BaseLM):
 
     async def _in_threads(self, requests: list[Request]) -> list[Response]:
         calls = [partial(self._lm.complete, each) for each in requests]
-        if len(calls) == 1:
-            return [calls[0]()]
+        if len(calls) == 1 or self._is_instant:  # one after another, the answers of a script keep their order
+            return [each() for each in calls]
         futures = [submit(each) for each in calls]
         return list(map(result_or_run, futures, calls))
 

@@ -30,6 +30,8 @@ _WORDS = re.compile(r"\S+\s*|\s+")
 class LocalLM(BaseLM):
     """Base of models without a provider: they answer at once and stream word by word."""
 
+    is_instant = True
+
     async def acomplete(self, request: Request) -> Response:
         """The answer, at once: no thread is needed."""
         return self.complete(request)
