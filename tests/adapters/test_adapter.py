@@ -99,6 +99,16 @@ def test_calls_in_a_history_stay_calls_and_its_system_message_yields(adapter: Ad
     assert "old" not in messages[0].text
 
 
+def test_a_later_system_message_of_a_history_stays_in_its_place(adapter: Adapter) -> None:
+    """Only the one at the start yields to the prompt."""
+    made = Signature({"question": InputField(), "past": (History, InputField()), "answer": OutputField()})
+    said = [("system", "old"), ("user", "hi"), ("assistant", "ho"), ("developer", "From now on, answer in French.")]
+    past = History([{"role": role, "content": text} for role, text in said])
+    messages = adapter.opening(made, {"question": "q", "past": past})
+    assert [message.role for message in messages] == ["system", "user", "assistant", "system", "user"]
+    assert messages[3].text == "From now on, answer in French."
+
+
 @pytest.mark.parametrize("demo", [{}, {"other": 1}, 5, "text"])
 def test_a_demo_that_cannot_be_shown_is_an_error(adapter: Adapter, demo: Any) -> None:
     """D37."""

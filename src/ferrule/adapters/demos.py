@@ -16,7 +16,7 @@ from ferrule.errors import InputError, shown
 from ferrule.values.calls.call import ToolCalls
 from ferrule.values.calls.shapes import calls_and_results
 from ferrule.values.content.convert import Piece, content_of, render
-from ferrule.values.conversation.history import History
+from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def has_output(demo: Any, fields: Shown) -> bool:
 
 
 def history_messages(writer: _FieldWriter, fields: Shown, history: Any) -> list[Message]:
-    """Render a history as messages, without its system message. Raises `InputError` for a turn without any of the fields."""
+    """Render a history as messages, without the system message at its start. Raises `InputError` for a turn without any of the fields."""
     if history is None:
         return []
     found = history if isinstance(history, History) else History(history.get("messages") if isinstance(history, Mapping) else history)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
@@ -77,7 +77,7 @@ def history_messages(writer: _FieldWriter, fields: Shown, history: Any) -> list[
             raise InputError(msg)
         return _turn(writer, fields, asked, answered, (calls, results))
 
-    return [message for message in found.as_messages(render) if message.role != "system"]
+    return after_system(found.as_messages(render))
 
 
 def _calls(fields: Shown, values: Mapping[str, Any], where: str) -> tuple[tuple[ToolCall, ...], tuple[ToolCallResult | None, ...]]:

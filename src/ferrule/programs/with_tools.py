@@ -22,7 +22,7 @@ from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import has_changes, use_tools
 from ferrule.values.calls.call import CallFault, ToolCall, ToolCalls, ToolResult
 from ferrule.values.conversation.exchange import NO_TOOLS, Response
-from ferrule.values.conversation.history import History
+from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message, Messages, tool_message
 from ferrule.values.record import replace
 from ferrule.values.run import event as events
@@ -205,8 +205,8 @@ class _Turns(_WithTools):
             self.tail += [Message("assistant", said), self._observed(step.results, turn)]
 
     def context(self, view: ModuleView) -> ModuleContext:
-        said = [message for message in self.render(self.asker.adapter) if message.role != "system"]
-        return ModuleContext(view, self.trajectory, dict(self.values), History(messages=said))
+        said = History(messages=after_system(self.render(self.asker.adapter)))
+        return ModuleContext(view, self.trajectory, dict(self.values), said)
 
     def check(self, tools: Sequence[Tool]) -> None:
         """See `dynamic.Owner`."""

@@ -150,6 +150,36 @@ def test_the_status_and_the_context_of_confirmations() -> None:
     assert get_confirmation_context() == {}
 
 
+def test_a_decision_is_forgotten_once_it_is_used(model) -> None:
+    """Confirmation reference: it is cleared when the call has run."""
+    error = asked(write, "a")
+    respond_to_confirmation(error.confirmation_id)
+    write("a")
+    assert error.confirmation_id not in get_confirmation_context()
+    model(DELETE, DONE)
+    error = asked(agent(), task="t")
+    respond_to_confirmation(error.confirmation_id)
+    assert error.confirmation_id in get_confirmation_context()
+    error.run.resume()
+    assert error.confirmation_id not in get_confirmation_context()
+
+
+def test_an_approval_that_was_cleared_approves_nothing(model) -> None:
+    """Confirmation reference: `clear_confirmation` and `clear_all_confirmations` before the call is made again."""
+    for clear in (clear_confirmation, lambda _: clear_all_confirmations()):
+        error = asked(write, "b")
+        respond_to_confirmation(error.confirmation_id)
+        clear(error.confirmation_id)
+        assert asked(write, "b").confirmation_id != error.confirmation_id
+        model(DELETE, DELETE)
+        program = agent()
+        error = asked(program, task="t")
+        respond_to_confirmation(error.confirmation_id)
+        clear(error.confirmation_id)
+        assert asked(program, task="t").confirmation_id != error.confirmation_id
+    assert DELETED == []
+
+
 def test_a_decision_on_nothing_is_an_error() -> None:
     """Different from udspy, which keeps it: an id is never known in advance."""
     with pytest.raises(ferrule.DecisionError, match="No question 'test-id' is known"):

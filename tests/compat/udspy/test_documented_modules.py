@@ -119,6 +119,22 @@ def test_a_system_message_of_your_own_is_replaced(model) -> None:
     assert "Answer questions." in history.messages[0]["content"]
 
 
+def test_an_instruction_in_the_middle_stays_there_and_reaches_the_model(model) -> None:
+    """History: `add_system_message` appends, `set_system_message` replaces the first."""
+    lm = model(answer("x"), answer("y"))
+    history = History()
+    history.set_system_message("Be brief")
+    history.add_user_message("Hello")
+    history.add_system_message("Answer in French.")
+    history.add_message("system", "Be polite.")
+    history.set_system_message("Be very brief")
+    assert [message["role"] for message in history.messages] == ["system", "user", "system", "system"]
+    for _ in range(2):
+        Predict(QA)(question="q", history=history)
+    assert [message.role for message in lm.requests[1].messages] == ["system", "user", "system", "system", "user", "assistant", "user"]
+    assert history.messages[2]["content"] == lm.requests[1].messages[2].text == "Answer in French."
+
+
 def test_a_conversation_branches(model) -> None:
     """History: copies."""
     model(*[answer(each) for each in "abc"])

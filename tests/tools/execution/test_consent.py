@@ -93,10 +93,10 @@ def test_a_question_in_the_middle_of_another_tool_says_what_to_do(log: Log) -> N
 def test_a_direct_call_is_approved_by_itself_and_by_no_grant(log: Log) -> None:
     """Ours: a grant would be good for later calls of a run, and there is none."""
     asking = asked(log.rm, path="a")
-    question, _ = confirmed.asked_directly(asking.confirmation_id) or (None, None)
-    assert question is not None
+    found = confirmed.asked_directly(asking.confirmation_id)
+    assert found is not None
     with pytest.raises(DecisionError, match="made outside any run"):
-        confirmed.decide_directly(question.approve(always=Grant()))
+        confirmed.decide_directly(found.question.approve(always=Grant()))
     with pytest.raises(ConfirmationRequired):
         log.rm(path="a")
     assert log.ran == []

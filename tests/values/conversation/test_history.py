@@ -84,6 +84,17 @@ def test_the_system_message_is_first_and_replaced_not_duplicated() -> None:
     assert history.as_messages(no_turns)[0].role == "system"
 
 
+def test_a_new_system_message_leaves_later_ones_in_their_places() -> None:
+    """A log of another program may have instructions in its middle."""
+    history = History([{"role": "user", "content": "hi"}, {"role": "developer", "content": "Answer in French."}])
+    for text in ("one", "two"):
+        history.set_system_message(text)
+    assert [(each.role, each.text) for each in history.as_messages(no_turns)] == [
+        *[("system", "two"), ("user", "hi"), ("system", "Answer in French.")]
+    ]
+    assert next(each.text for each in History(history.entries()).compacted(20).as_messages(no_turns)) == "two"
+
+
 def test_falsy_contents_are_recorded() -> None:
     """U164."""
     history = History()

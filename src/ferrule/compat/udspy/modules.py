@@ -83,7 +83,7 @@ class Module(ferrule.Module):
             made = copy.copy(self)
             made.auto_execute_tools = False
         again = [run for run in waiting if {**run.inputs, "history": None} == {**inputs, "history": None}]
-        decided = [run for run in again for each in run.pending if values.get_confirmation_status(each.id) != "pending"]
+        decided = [run for run in again if {each.id for each in run.pending} & values.get_confirmation_context().keys()]
         state = state or (decided[0] if decided else None)
         if state is not None and not isinstance(state, ferrule.ResumeState):
             state = ferrule.ResumeState(state, None if said == "yes" else said)

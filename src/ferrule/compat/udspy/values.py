@@ -9,6 +9,8 @@ import json
 from typing import Any, Literal
 
 import ferrule
+from ferrule.runs.confirmation import decisions
+from ferrule.tools.execution import consent
 from ferrule.values.record import replace
 
 ConfirmationStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
@@ -24,6 +26,8 @@ class Signature(ferrule.Signature):
     @classmethod
     def from_string(cls, spec, instructions=""):
         found = ferrule.Signature(spec, instructions or None)
+        if not found.input_fields:
+            raise ferrule.SignatureError(f"Signature must have at least one input field; found {spec!r}.")
         return make_signature(found.input_fields, found.output_fields, found.instructions)
 
 
@@ -56,7 +60,14 @@ class Tools:
 class History(ferrule.History):
     """A history that grows with each call that it is given to."""
 
-    add_system_message = ferrule.History.set_system_message
+    set_system_message = lambda self, content: ferrule.History.add_message(self, "system", content)
+    add_system_message = lambda self, content: self.add_message("system", content)
+
+    def add_message(self, role, content="", **more):
+        if role == "system":
+            self.messages += ferrule.History([{"role": role, "content": content}]).messages
+        else:
+            super().add_message(role, content, **more)
 
     def __str__(self):
         lines = [f"  {k}. [{each['role']}] {str(each.get('content') or '')[:50]}" for k, each in enumerate(self.messages, 1)]
@@ -130,13 +141,20 @@ def is_module_callback(found):
 
 
 _responses = {}
-"""What was responded, by id, until it is cleared. The core decides by its own record."""
-get_confirmation_context, clear_all_confirmations = _responses.copy, _responses.clear
+"""What was responded, by id, until it is used or cleared. The core decides by its own record."""
+
+
+def get_confirmation_context():
+    for each in [*_responses]:
+        if not decisions.is_open(each):
+            del _responses[each]
+    return dict(_responses)
 
 
 def respond_to_confirmation(confirmation_id, approved=True, data=None, status=None):
     ferrule.respond_to_confirmation(confirmation_id, approved, data, status)
-    _responses[confirmation_id] = {"approved": approved, "data": data, "status": get_confirmation_status(confirmation_id)}
+    said = {"approved": approved, "data": data, "status": get_confirmation_status(confirmation_id)}
+    _responses.update(get_confirmation_context() | {confirmation_id: said})
 
 
 def get_confirmation_status(confirmation_id):
@@ -145,6 +163,12 @@ def get_confirmation_status(confirmation_id):
 
 def clear_confirmation(confirmation_id):
     _responses.pop(confirmation_id, None)
+    consent.forget_direct(confirmation_id)
+
+
+def clear_all_confirmations():
+    for each in [*_responses]:
+        clear_confirmation(each)
 
 
 class ChatAdapter(ferrule.JSONAdapter):

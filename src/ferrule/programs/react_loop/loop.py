@@ -37,7 +37,7 @@ from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.parts import Part, Text, content_text
-from ferrule.values.conversation.history import History
+from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message
 from ferrule.values.record import Log, Record, replace
 from ferrule.values.run import event as events
@@ -164,8 +164,8 @@ class _Loop:
         return self.agent
 
     def context(self, view: ModuleView) -> ModuleContext:
-        said = [message for message in self.request.messages if message.role != "system"]
-        return ModuleContext(view, Trajectory(self.steps), dict(self.values), History(messages=said))
+        said = History(messages=after_system(self.request.messages))
+        return ModuleContext(view, Trajectory(self.steps), dict(self.values), said)
 
     def check(self, tools: Sequence[Tool]) -> None:
         check_names(tools, intention=self.agent.intention)

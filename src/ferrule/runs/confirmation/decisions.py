@@ -62,7 +62,7 @@ def respond_to_confirmation(
         return
     direct = asked_directly(confirmation_id)
     if direct is not None:
-        decide_directly(replace(_decision(direct[0], said), by=by, via=via, at=time()))
+        decide_directly(replace(_decision(direct.question, said), by=by, via=via, at=time()))
         return
     run: Any = _waiting.get(confirmation_id)
     if run is None:
@@ -80,12 +80,19 @@ def get_confirmation_status(confirmation_id: str) -> DecisionStatus | None:
     """The status of a question of this process: "pending", "approved", "rejected", "edited" or "feedback"; None for an unknown id."""
     direct = asked_directly(confirmation_id)
     if direct is not None:
-        return direct[1].status if direct[1] is not None else "pending"
+        return direct.decision.status if direct.decision is not None else "pending"
     run = _waiting.get(confirmation_id)
     if run is None:
         return None
     found = _first(run, confirmation_id)
     return found.status if found is not None else "pending"
+
+
+def is_open(question_id: str) -> bool:
+    """Whether a question of this process still waits, for a decision or for the call that uses it."""
+    direct = asked_directly(question_id)
+    run = _waiting.get(question_id)
+    return not direct.is_used if direct is not None else run is not None and any(each.id == question_id for each in run.pending)
 
 
 def _stored_question(store: Store, question_id: str) -> tuple[str, Question]:

@@ -34,7 +34,7 @@ _IN_THE_MIDDLE = (
 )
 
 
-class _Asked(Changing):
+class Asked(Changing):
     """One direct call that needs consent."""
 
     key: Hashable
@@ -46,7 +46,7 @@ class _Asked(Changing):
 
 
 _lock = threading.Lock()
-_table: dict[str, _Asked] = {}
+_table: dict[str, Asked] = {}
 
 
 def needs_person(tool: ToolSpec, shown: dict[str, Any]) -> bool:
@@ -71,7 +71,7 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
         found = next((each for each in _table.values() if each.key == key and each.decision is not None and not each.is_used), None)
         if found is None:
             question = Question("confirm", confirmation_text(tool.name, checked.shown), call, secrets.token_hex(10), bound)
-            _table[question.id] = _Asked(key, question, checked, tool.prepare)
+            _table[question.id] = Asked(key, question, checked, tool.prepare)
             while len(_table) > _MOST:
                 del _table[next(iter(_table))]
             asking = ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=call)
@@ -87,10 +87,15 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
     return checked if decision.kind == "approve" else edit_arguments(checked, decision.args, tool.prepare)
 
 
-def asked_directly(question_id: str) -> tuple[Question, Decision | None] | None:
-    """The question of a direct call and its decision; None for an unknown id."""
-    found = _table.get(question_id)
-    return (found.question, found.decision) if found is not None else None
+def asked_directly(question_id: str) -> Asked | None:
+    """A direct call that asked; None for an unknown id."""
+    return _table.get(question_id)
+
+
+def forget_direct(question_id: str) -> None:
+    """Forget a direct call that asked, with the decision on it: the next such call asks again."""
+    with _lock:
+        _table.pop(question_id, None)
 
 
 def decide_directly(decision: Decision) -> None:

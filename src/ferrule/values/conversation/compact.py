@@ -135,8 +135,8 @@ def compact_entries(entries: Sequence[Any], tokens: int, strategy: str, *, keep:
     """See `History.compacted`."""
     if strategy not in {"shorten", "drop"}:
         raise ConfigurationError(f'`strategy` of a history is "shorten" or "drop", found {strategy!r}. An agent can summarize: `compact=`.')
-    system = [entry for entry in entries if isinstance(entry, Message) and entry.role == "system"]
-    entries = [entry for entry in entries if entry not in system]
+    system = [entry for entry in entries[:1] if isinstance(entry, Message) and entry.role == "system"]
+    entries = entries[len(system) :]
     units = grouped(entries)
     sizes = sizes_of(units)
     total = sum([size for size, _ in sizes])

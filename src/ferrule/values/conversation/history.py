@@ -7,7 +7,7 @@ mixed. All are dicts. Adapters put them before the current question as messages.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -117,7 +117,7 @@ class History(Type):
         tool_calls: Iterable[Any] | None = None,
         tool_call_id: str | None = None,
     ) -> None:
-        """Add a message, or a turn of fields. A system message replaces the existing one."""
+        """Add a message, or a turn of fields. A system message goes to the start, and replaces the one there."""
         if isinstance(role, (Message, Mapping)):
             added: Any = role
             if _is_message(added) and _read(added, len(self.messages)).role == "system":
@@ -170,10 +170,7 @@ class History(Type):
         self.add_message("system", content)
 
     def _set_system(self, message: Message) -> None:
-        self.messages[:] = [
-            HistoryMessage.of(message),
-            *(each for each in self.messages if not (_is_message(each) and _role(each) == "system")),
-        ]
+        self.messages[: len(self.messages) - len(after_system(self.messages))] = [HistoryMessage.of(message)]
 
     def clear(self) -> None:
         """Remove all messages."""
@@ -230,6 +227,11 @@ class History(Type):
         return f"History({len(self.messages)} messages)"
 
     __str__ = __repr__
+
+
+def after_system(entries: Sequence[Any]) -> list[Any]:
+    """The entries without the system message at their start, which each call writes anew. Later system messages stay."""
+    return [*entries[1:]] if entries and _is_message(entries[0]) and _role(entries[0]) == "system" else [*entries]
 
 
 def _role(entry: Any) -> Any:

@@ -202,9 +202,9 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
 
     def _make_history(self) -> History:
         if self._history is None:
-            from ferrule.values.conversation.history import History
+            from ferrule.values.conversation.history import History, after_system
 
-            self._history = History(messages=[message for message in self._messages or () if message.role != "system"])
+            self._history = History(messages=after_system(self._messages or ()))
         return self._history
 
     def __eq__(self, other: object) -> bool:
