@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+import logging
+from typing import Annotated, Any, Literal
 
 import pytest
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel, Field
 from wire_servers import serve
 
-from ferrule import LM, ConfigurationError, ReAct, Response, ScriptedLM, ToolCall, context, tool
+from ferrule import Limits, ReAct, Response, ScriptedLM, Tool, ToolCall, TooManyFaultsError, context, tool
 
 GOT: list[dict[str, Any]] = []
 
@@ -22,7 +25,7 @@ def search(query: str, limit: int = 10, tags: list[str] | None = None) -> str:
 
 
 @tool
-def note(fields: dict[str, str]) -> str:
+def note(fields: dict[str, Any]) -> str:
     """Keep free fields, which no strict mode takes."""
     GOT.append(fields)
     return "kept"
@@ -89,6 +92,157 @@ def test_without_it_schemas_go_as_they_are():
     assert "strict" not in json.dumps(served.requests)
 
 
-def test_a_wire_without_a_strict_mode_says_so():
-    with pytest.raises(ConfigurationError, match="gemini"):
-        LM("gemini/gemini-3-flash", strict_tools=True)
+class Person(BaseModel):
+    """Who travels."""
+
+    name: str
+    email: str | None = None
+
+
+class Train(BaseModel):
+    """By train."""
+
+    kind: Literal["train"] = "train"
+    seat: int
+
+
+class Boat(BaseModel):
+    """By boat."""
+
+    kind: Literal["boat"] = "boat"
+    deck: str = "upper"
+
+
+@tool
+def book(
+    nights: dict[str, Annotated[int, Field(ge=1)]],
+    traveller: Person,
+    by: Annotated[Train | Boat, Field(discriminator="kind")],
+    note: Annotated[str, Field(min_length=2)] = "none",
+) -> str:
+    """Book a journey."""
+    GOT.append({"nights": nights, "traveller": traveller, "by": by, "note": note})
+    return "booked"
+
+
+PAIRS = [{"key": "Utrecht", "value": 2}, {"key": "Gent", "value": 1}]
+WRITTEN: dict[str, dict[str, Any]] = {
+    "openai_chat": {"nights": PAIRS, "traveller": {"name": "Ada", "email": None}, "by": {"kind": "boat", "deck": None}, "note": None},
+    "anthropic": {"nights": PAIRS, "traveller": {"name": "Ada"}, "by": {"kind": "boat"}},
+    "gemini": {"nights": {"Utrecht": 2, "Gent": 1}, "traveller": {"name": "Ada"}, "by": {"kind": "boat"}},
+}
+"""What a model of each provider writes, as its strict mode allows no other form."""
+WRITTEN["openai_responses"] = WRITTEN["openai_chat"]
+FINISH = Response(None, (ToolCall(name="finish", args={"answer": "x"}),))
+
+
+def written(**args: Any) -> Response:
+    return Response(None, (ToolCall(name="book", args=args),))
+
+
+def sent(body: Any) -> dict[str, Any]:
+    """The tools of a request by name: their schemas."""
+    listed = body["tools"][0].get("functionDeclarations", body["tools"])
+    tools = [each.get("function", each) for each in listed]
+    return {
+        each["name"]: next(each[key] for key in ("parameters", "input_schema", "parametersJsonSchema") if key in each) for each in tools
+    }
+
+
+@pytest.mark.parametrize("how", ["sync", "stream", "async"])
+@pytest.mark.parametrize("wire", WRITTEN)
+def test_a_call_in_the_strict_form_of_a_provider_reaches_the_tool_in_its_own(wire, how):
+    """C25-C28: a dictionary, an optional argument, a nested model and a union, over HTTP, in each protocol."""
+    GOT.clear()
+    with serve(ScriptedLM([written(**WRITTEN[wire]), FINISH])) as served, context(lm=served.lm(wire=wire, strict_tools=True)):
+        agent = ReAct("question -> answer", [book], native=True)
+        if how == "stream":
+            with agent.stream(question="q?") as events:
+                list(events)
+            found = events.prediction
+        else:
+            found = agent(question="q?") if how == "sync" else asyncio.run(agent.acall(question="q?"))
+    assert [{"nights": {"Utrecht": 2, "Gent": 1}, "traveller": Person(name="Ada"), "by": Boat(), "note": "none"}] == GOT
+    assert found.trajectory["observation_0"] == "booked"
+    schema = sent(served.requests[0])["book"]
+    Draft202012Validator(schema).validate(WRITTEN[wire])
+    assert ("oneOf" in json.dumps(schema), "discriminator" in json.dumps(schema)) == (False, False)
+    body = served.requests[0]
+    if wire == "gemini":
+        assert body["toolConfig"] == {"functionCallingConfig": {"mode": "VALIDATED"}}
+    else:
+        assert all(each.get("function", each)["strict"] for each in body["tools"])
+
+
+@pytest.mark.parametrize("wire", WRITTEN)
+def test_a_call_that_breaks_what_a_provider_does_not_enforce_goes_back_with_the_reason(wire):
+    """C25, C29: the tool's own schema is checked; the model is asked again, and the faults can be counted."""
+    GOT.clear()
+    wrong = written(**{**WRITTEN[wire], "note": "x"})
+    with serve(ScriptedLM([wrong, written(**WRITTEN[wire]), FINISH])) as served, context(lm=served.lm(wire=wire, strict_tools=True)):
+        found = ReAct("question -> answer", [book], native=True)(question="q?")
+    assert len(GOT) == 1
+    assert [result.is_fault for step in found.trajectory.steps for result in step.results] == [True, False, False]
+    assert 'note: "x" has fewer than 2 characters' in found.trajectory["observation_0"]
+    assert "has fewer than 2 characters" in json.dumps(served.requests[1])
+
+
+@pytest.mark.parametrize("wire", WRITTEN)
+def test_a_model_that_never_keeps_to_the_schema_ends_the_run_with_a_typed_error(wire):
+    """C29: bounded by `Limits(same_error=)`."""
+    GOT.clear()
+    wrong = written(**{**WRITTEN[wire], "note": "x"})
+    with serve(ScriptedLM([wrong] * 3)) as served, context(lm=served.lm(wire=wire, strict_tools=True)):
+        agent = ReAct("question -> answer", [book], native=True, limits=Limits(same_error=3))
+        with pytest.raises(TooManyFaultsError, match="3 faulty steps in a row") as caught:
+            agent(question="q?")
+    assert len(caught.value.faults) == len(served.requests) == 3
+    assert GOT == []
+
+
+def test_a_key_that_comes_twice_goes_back_and_nothing_is_dropped():
+    """C25: no strict mode can forbid it in the list that stands for a dictionary."""
+    GOT.clear()
+    twice = written(**{**WRITTEN["anthropic"], "nights": [*PAIRS, {"key": "Gent", "value": 5}]})
+    with serve(ScriptedLM([twice, FINISH])) as served, context(lm=served.lm(wire="anthropic", strict_tools=True)):
+        found = ReAct("question -> answer", [book], native=True)(question="q?")
+    assert GOT == []
+    assert "nights: expected an object" in found.trajectory["observation_0"]
+
+
+@pytest.mark.parametrize(("choice", "mode"), [(None, "VALIDATED"), ("auto", "VALIDATED"), ("required", "ANY"), ("none", "NONE")])
+def test_geminis_modes_that_hold_calls_to_their_schemas_are_asked_for(choice, mode):
+    """C28."""
+    with serve(ScriptedLM([FINISH])) as served, context(lm=served.lm(wire="gemini", strict_tools=True)):
+        ReAct("question -> answer", [search], native=True, tool_choice=choice)(question="q?")
+    assert served.requests[0]["toolConfig"] == {"functionCallingConfig": {"mode": mode}}
+
+
+@pytest.mark.parametrize("wire", ["openai_chat", "anthropic"])
+def test_a_tool_that_goes_without_strict_mode_is_logged_with_the_reason_once(wire, caplog):
+    """C27."""
+
+    @tool(name=f"keep_for_{wire}")  # tools are lowered once in a process
+    def keep(fields: dict[str, Any]) -> str:
+        """Keep free fields."""
+        return str(fields)
+
+    caplog.set_level(logging.WARNING, "ferrule.models")
+    script = [{"name": keep.name, "args": {"fields": {"a": 1}}}, FINISH]
+    with serve(ScriptedLM(script)) as served, context(lm=served.lm(wire=wire, strict_tools=True)):
+        ReAct("question -> answer", [search, keep], native=True)(question="q?")
+    [record] = caplog.records
+    assert f"sent without strict mode: `{keep.name}` (/properties/fields: properties with names of the model's own" in record.message
+
+
+def test_anthropics_limits_are_counted_before_anything_is_sent(caplog):
+    """C27."""
+
+    schema = {"type": "object", "properties": {each: {"type": "string"} for each in "abcdefg"}}
+    wide = [Tool(lambda **given: str(given), name=f"wide_{i}", description="Seven options.", schema=schema) for i in range(5)]
+    caplog.set_level(logging.WARNING, "ferrule.models")
+    with serve(ScriptedLM([FINISH])) as served, context(lm=served.lm(wire="anthropic", strict_tools=True)):
+        ReAct("question -> answer", wide, native=True, enable_user_clarification=False)(question="q?")
+    strict = [each["name"] for each in served.requests[0]["tools"] if each.get("strict")]
+    assert strict == ["wide_0", "wide_1", "wide_2", "finish"]
+    assert "`wide_3` (the whole: other tools use up what strict mode takes in one request" in caplog.text

@@ -35,8 +35,8 @@ class LM(TurnsLM):
     LM("local:Qwen/Qwen3-0.6B")  # in this process
     ```
     The wire is the provider's own, and OpenAI's chat completions for a server at an address, unless `wire` names another: `openai_chat`,
-    `openai_responses`, `anthropic` or `gemini`. `strict_tools=True` makes the provider keep calls to their schemas, if its strict mode
-    supports the schema (`ferrule lint` says which). Anthropic caches prompts unless `prompt_cache=False`.
+    `openai_responses`, `anthropic` or `gemini`. `strict_tools=True` makes the provider keep calls to their schemas; a tool that its strict
+    mode does not support goes without, which is logged (`ferrule lint` says why). Anthropic caches prompts unless `prompt_cache=False`.
 
     `max_concurrency` and `requests_per_minute` bound the requests of this model and its copies together, in all threads and event loops of
     the process; requests wait in their order.
@@ -95,7 +95,7 @@ class LM(TurnsLM):
         self._turns = Turns()
         self._has_asked_window = False
         self._wire: Wire = wires.wire(self._provider.wire)
-        self._target: Target | None = _strict_target(self._provider.wire) if strict_tools else None
+        self._target: Target | None = _STRICT_TARGETS[self._provider.wire] if strict_tools else None
         self._transport = HTTPTransport(
             address(self._provider.base_url, self._wire.path(self._model)),
             stream_url=address(self._provider.base_url, self._wire.path(self._model, stream=True)),
@@ -236,9 +236,7 @@ class LM(TurnsLM):
         Raises `ConfigurationError` where the request's settings hold an argument of `LM`, such as a key.
         """
         if self._target is not None and request.tools:
-            _, tools = _strict_tools(request.tools, self._target)
-            request = request.following(request.messages)
-            request.tools = tools
+            request = _strictly(request, self._target)
         check_settings(request.settings)
         key = key_for(self._provider, self._key, needed=self._needs_key)
         auth = self._wire.headers(key)
@@ -302,19 +300,31 @@ def _ending(reader: Assembly) -> Generator[None]:
             raise
 
 
-_STRICT_TARGETS: Mapping[str, Target] = {"openai_chat": "openai-strict", "openai_responses": "openai-strict", "anthropic": "anthropic"}
+_STRICT_TARGETS: Mapping[str, Target] = {
+    "openai_chat": "openai-strict", "openai_responses": "openai-strict", "anthropic": "anthropic", "gemini": "gemini",
+}  # fmt: skip
 
 
-def _strict_target(wire: str) -> Target:
-    if wire not in _STRICT_TARGETS:
-        raise ConfigurationError(f"`strict_tools` is for {', '.join(_STRICT_TARGETS)}; the wire `{wire}` has no strict mode.")
-    return _STRICT_TARGETS[wire]
+def _strictly(request: Request, target: Target) -> Request:
+    """The request with tools as strict as the target allows, or with the mode in which Gemini holds calls to their schemas."""
+    made = request.following(request.messages)
+    if target != "gemini":
+        made.tools = _strict_tools(request.tools, target)[1]
+    elif request.tool_choice in (None, "auto"):  # the other modes do so, too
+        made.tool_choice = {"mode": "VALIDATED"}
+    return made
 
 
 @lru_cache(maxsize=64)
 def _strict_tools(tools: Declarations, target: Target) -> tuple[LoweredTools, Declarations]:
-    """Tools as strict as the target allows; one that cannot be strict stays unchanged (`ferrule lint` says why)."""
+    """Tools as strict as the target allows; one that cannot be strict stays unchanged, and is logged."""
     from ferrule.values.schema.lowering.lower import lower_tools
 
     found = lower_tools(tools, target)
+    if len(found.lowered) < len(found.tools):
+        import logging  # late: a run without faults logs nothing
+
+        first = {name: losses[0] for name, losses in found.losses.items() if name not in found.lowered}
+        without = [f"`{name}` ({loss.path or 'the whole'}: {loss.lost})" for name, loss in first.items()]
+        logging.getLogger("ferrule.models").warning("%s: sent without strict mode: %s", target, "; ".join(without))
     return found, Declarations(found.tools)

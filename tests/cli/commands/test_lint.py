@@ -12,7 +12,7 @@ from ferrule.cli.main import main
 from ferrule.errors import ConfigurationError
 
 TOOLS = '''
-from typing import Annotated
+from typing import Annotated, Any
 from pydantic import Field
 from ferrule import tool
 
@@ -22,7 +22,7 @@ def fine(city: str, days: int = 3) -> str:
     return city
 
 @tool(name="looser")
-def loser(code: Annotated[str, Field(min_length=2)], tags: dict[str, str]) -> str:
+def loser(code: Annotated[str, Field(min_length=2)], tags: dict[str, Any]) -> str:
     """Loses something."""
     return code
 '''
@@ -50,7 +50,7 @@ def test_each_loss_is_a_line_with_tool_and_path_and_the_status_is_1(here, capsys
     out, err = capsys.readouterr()
     assert out.splitlines() == [
         "openai-strict",
-        "  looser  /properties/tags  additionalProperties: properties with names of the model's own choice cannot be given",
+        "  looser  /properties/tags  additionalProperties: properties with names of the model's own choice cannot be had here",
         "  looser  the whole  strict: strict mode does not take this schema: the tool is sent as it is, without strict mode",
         "gemini",
         "  looser  /properties/code  minLength: not enforced; the description says it: At least 2 characters.",

@@ -177,6 +177,21 @@ def property_schemas(schemas: list[Any], name: str) -> list[Any]:
     return found or [True]
 
 
+def is_dictionary(schema: Schema, kinds: list[str]) -> bool:
+    """Whether all properties of an object have one form, and names of the model's own choice."""
+    if "object" not in kinds or "array" in kinds or "enum" in schema or schema.get("properties") or schema.get("required"):
+        return False
+    patterns, more = len(members(schema, "patternProperties")), schema.get("additionalProperties")
+    return more in (None, False, True, {}) if patterns == 1 else not patterns and is_object(more) and bool(more)
+
+
+def may_be_list_or_dictionary(schemas: list[Any], root: Schema) -> bool:
+    """Whether a value that fits one of these schemas may be a list as well as a dictionary."""
+    found = [each for each in all_alternatives(schemas, root) if is_object(each)]
+    kinds = [declared_types(each) for each in found]
+    return any("array" in each for each in kinds) and any(map(is_dictionary, found, (each or ["object"] for each in kinds)))
+
+
 def other_properties(node: Schema) -> Any:
     """The schema of properties without a schema of their own; True if it goes by a pattern of their names."""
     return True if members(node, "patternProperties") else node.get("additionalProperties", True)

@@ -146,6 +146,30 @@ _ANY, _ITEM, _NAME = 0, 1, 2
 """Places inside a value, beside those by name: any property, any item, the name of a property."""
 
 
+def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bool:
+    """Whether a definition contains itself elsewhere than in optional properties, as far as its parts say what is required."""
+    seen = set[str]()
+    waiting: list[tuple[Any, bool]] = [(find_pointer(reference, root), False)]
+    while waiting:
+        schema, in_part = waiting.pop()
+        if not is_object(schema):
+            continue
+        if next(steps, None) is None:
+            raise TooMuchWorkError("its definitions contain too many others")
+        found: Any = schema.get("$ref")
+        if found == reference:
+            return True
+        if isinstance(found, str) and found not in seen:
+            seen.add(found)
+            waiting.append((find_pointer(found, root), in_part or len(schema) > 1))
+        in_part = in_part or not schema.keys().isdisjoint({"allOf", "anyOf", "oneOf"})  # another part may require a property
+        required = schema.get("required") or ()
+        for key, name, each in subschemas(schema):
+            if key not in {"$defs", "definitions"} and (key != "properties" or in_part or name in required):
+                waiting.append((each, key in {"allOf", "anyOf", "oneOf"} and in_part))
+    return False
+
+
 def count_work(references: SchemaReferences, is_costly: Callable[[Any], bool]) -> float:
     """The most schemas that apply to one place in a value; infinite if that depends on the value, as a definition refers to itself.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from typing import Any
 
@@ -97,10 +98,13 @@ def test_nested_objects_are_closed_too_wherever_they_stand() -> None:
     "schema",
     [
         {"type": "object"},
-        {"type": "object", "additionalProperties": {"type": "integer"}},
+        {"type": "object", "additionalProperties": {}},
+        {"type": "object", "additionalProperties": {"description": "Anything."}},
         {"type": "object", "properties": {}, "additionalProperties": True},
         {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {}},
-        {"type": "object", "properties": {}, "patternProperties": {"^a": {"type": "string"}}},
+        {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}},
+        {"type": "object", "patternProperties": {"^a": {"type": "string"}, "^b": {"type": "integer"}}},
+        {"type": ["object", "array"], "additionalProperties": {"type": "integer"}, "items": {"type": "string"}},
         {"type": "array"},
         {"type": "array", "items": {}},
         {},
@@ -110,8 +114,8 @@ def test_nested_objects_are_closed_too_wherever_they_stand() -> None:
         {"type": "array", "prefixItems": [{"type": "integer"}]},
         {"$ref": "https://example.org/schema"},
     ],
-    ids=["bare", "of-integers", "open", "open-beside-names", "by-pattern", "bare-list", "list-of-any", "any", "true", "false", "described", "open-tuple",
-         "elsewhere"],
+    ids=["bare", "of-any", "of-any-described", "open", "open-beside-names", "dictionary-beside-names", "by-patterns", "list-too", "bare-list",
+         "list-of-any", "any", "true", "false", "described", "open-tuple", "elsewhere"],
 )  # fmt: skip
 @pytest.mark.parametrize("target", STRICT)
 def test_what_has_no_said_form_cannot_be_strict(target: Target, schema: Any) -> None:
@@ -162,6 +166,102 @@ def test_what_is_nullable_already_keeps_its_null() -> None:
     assert lowered.stand_ins == frozenset()
     assert lowered.restored({"a": None, "b": None}) == {"a": None, "b": None}
     assert [(loss.path, loss.keyword, loss.breaking) for loss in lowered.losses] == [("/properties/b", "required", False)]
+
+
+# -- dictionaries ---------------------------------------------------------------------------------------------------------------
+
+
+def pairs(value: Any, key: Any = None, **more: Any) -> dict[str, Any]:
+    """The list that stands for a dictionary of these."""
+    items = of(key={"type": "string", **(key or {})}, value=value)
+    return {"type": "array", "items": items, "description": "A list of keys and values, each key once.", **more}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected", "keywords"),
+    [
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, pairs({"type": "integer"}), ["additionalProperties"]),
+        (
+            {"type": "object", "additionalProperties": {"type": "integer"}, "propertyNames": {"enum": ["a", "b"]}, "title": "T", "description": "By name"},
+            pairs({"type": "integer"}, {"enum": ["a", "b"]}, title="T", description="By name. A list of keys and values, each key once."),
+            ["additionalProperties"],
+        ),
+        (
+            {"type": "object", "patternProperties": {"^a": {"type": "string"}}, "additionalProperties": False},
+            pairs({"type": "string"}, {"pattern": "^a"}),
+            ["patternProperties"],
+        ),
+        (
+            {"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 2, "propertyNames": {"minLength": 2}},
+            pairs(
+                {"type": "string"},
+                {"description": "At least 2 characters."},
+                description="At least 2 properties. A list of keys and values, each key once.",
+            ),
+            ["minProperties", "minLength", "additionalProperties"],
+        ),
+        (
+            {"type": ["object", "null"], "additionalProperties": {"type": "object", "additionalProperties": {"type": "boolean"}}},
+            {**pairs(pairs({"type": "boolean"})), "type": ["array", "null"]},
+            ["additionalProperties", "additionalProperties"],
+        ),
+    ],
+    ids=["plain", "names", "pattern", "bounds", "nested"],
+)  # fmt: skip
+@pytest.mark.parametrize("target", STRICT)
+def test_a_dictionary_is_a_list_of_keys_and_values(target: Target, schema: Any, expected: Any, keywords: list[str]) -> None:
+    """C26, C27: it stays a dictionary, and is never an object without properties."""
+    lowered, losses = one(schema, target)
+    assert lowered == expected
+    assert [keyword for _, keyword in losses] == keywords
+
+
+def test_lists_of_keys_and_values_come_back_as_dictionaries() -> None:
+    """C26: wherever they stand; and nulls in them that mean "left out" are left out."""
+    entry = {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}}
+    table = {"type": "object", "additionalProperties": entry}
+    schema = {
+        "type": "object",
+        "properties": {"a": table, "b": {"anyOf": [table, {"type": "null"}]}, "c": {"type": "array", "items": {"$ref": "#/$defs/T"}}},
+        "$defs": {"T": table},
+    }
+    lowered = lower_schema(schema, "openai-strict")
+    written = [{"key": "x", "value": {"n": None}}, {"key": "y", "value": {"n": 2}}]
+    Draft202012Validator(lowered.schema).validate({"a": written, "b": None, "c": [written, []]})
+    assert lowered.is_strict
+    assert lowered.restored({"a": written, "b": None, "c": [written, []]}) == {
+        "a": {"x": {}, "y": {"n": 2}},
+        "b": None,
+        "c": [{"x": {}, "y": {"n": 2}}, {}],
+    }
+    assert lowered.restored({"a": None, "b": written}) == {"b": {"x": {}, "y": {"n": 2}}}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        [{"key": "x", "value": 1}, {"key": "x", "value": 2}],
+        [{"key": "x"}],
+        [{"key": 1, "value": 1}],
+        [["x", 1]],
+        {"x": 1},
+        "x",
+    ],
+    ids=["a-key-twice", "no-value", "no-text", "no-objects", "a-dictionary", "a-text"],
+)
+def test_what_makes_no_dictionary_comes_back_as_it_is(written: Any) -> None:
+    """C25: no value is dropped; the check of the tool's own schema says what is wrong."""
+    lowered = lower_schema(of(x={"type": "object", "additionalProperties": {"type": "integer"}}), "openai-strict")
+    assert lowered.restored({"x": written}) == {"x": written}
+
+
+def test_a_union_of_a_list_and_a_dictionary_is_told() -> None:
+    """C25: an empty list may be either."""
+    table = {"type": "object", "additionalProperties": {"type": "integer"}}
+    for branches, told in (([table, {"type": "array", "items": {"type": "string"}}], True), ([table, {"type": "string"}], False)):
+        lowered = lower_schema(of(x={"anyOf": branches}), "openai-strict")
+        assert (SchemaLoss("/properties/x", "anyOf", lowered.losses[0].lost) in lowered.losses) is told
+        assert lowered.restored({"x": [{"key": "a", "value": 1}]}) == {"x": {"a": 1}}
 
 
 # -- values ---------------------------------------------------------------------------------------------------------------------
@@ -445,13 +545,43 @@ def test_openai_takes_what_contains_itself() -> None:
     assert (lowered.schema, lowered.losses) == (TREE, ())
 
 
-def test_anthropic_and_gemini_do_not_take_what_contains_itself() -> None:
+def test_anthropic_does_not_take_what_contains_itself_nor_gemini_where_it_is_required() -> None:
+    """C28."""
     for target in ("anthropic", "gemini"):
         lowered = lower_schema(TREE, target)
         assert lowered.schema["$defs"]["Node"]["properties"]["kids"] == {"type": "array", "items": {"type": "object"}}
         assert [(loss.path, loss.keyword, loss.breaking) for loss in lowered.losses] == [
             ("/$defs/Node/properties/kids/items", "$ref", target == "anthropic")
         ]
+
+
+NODE_REF = {"$ref": "#/$defs/Node"}
+
+
+@pytest.mark.parametrize(
+    ("node", "taken"),
+    [
+        ({"type": "object", "properties": {"next": NODE_REF}}, True),
+        ({"type": "object", "properties": {"kids": {"type": "array", "items": NODE_REF}, "v": {"type": "integer"}}, "required": ["v"]}, True),
+        ({"type": "object", "properties": {"next": {"anyOf": [NODE_REF, {"type": "null"}]}}}, True),
+        ({"type": "object", "properties": {"other": {"$ref": "#/$defs/Other"}}}, True),
+        (of(next={"anyOf": [NODE_REF, {"type": "null"}]}), False),
+        ({"type": "object", "properties": {"a": NODE_REF, "b": NODE_REF}, "required": ["b"]}, False),
+        ({"type": "object", "additionalProperties": NODE_REF}, False),
+        (of(other={"$ref": "#/$defs/Other"}), False),
+        ({"type": "object", "properties": {"next": NODE_REF}, "allOf": [{"required": ["next"]}]}, False),
+        ({"type": "object", "properties": {"next": NODE_REF}, "anyOf": [{"required": ["next"]}, {"maxProperties": 0}]}, False),
+    ],
+    ids=["optional", "optional-list", "nullable", "by-another", "required", "one-required", "values", "by-another-required", "all-of", "any-of"],
+)  # fmt: skip
+def test_gemini_takes_what_contains_itself_in_optional_properties(node: Any, taken: bool) -> None:
+    """C28: cyclic references "may only be used within non-required properties", and a nullable one is not enough."""
+    schema = {**of(tree=NODE_REF), "$defs": {"Node": node, "Other": of(node=NODE_REF)}}
+    lowered = lower_schema(schema, "gemini")
+    assert any(loss.keyword == "$ref" for loss in lowered.losses) is not taken
+    assert json.dumps(lowered.schema).count('"#/$defs/Node"') == (2 if taken else 1)
+    if taken:
+        assert lowered.schema == schema if "other" in node["properties"] else lowered.schema["$defs"] == {"Node": node}
 
 
 def test_a_root_that_contains_itself() -> None:
@@ -632,9 +762,35 @@ def test_gemini_s_tools_all_go_lowered_and_never_strict() -> None:
     ids=["tools", "optional", "unions"],
 )  # fmt: skip
 def test_anthropic_s_limits_of_a_request_leave_the_tools_beyond_them_unstrict(parameters: dict[str, Any], strict: int) -> None:
+    """C27."""
     found = lower_tools([declared(f"t{i}", parameters) for i in range(21)], "anthropic")
     assert [each["function"].get("strict", False) for each in found.tools] == [True] * strict + [False] * (21 - strict)
     assert list(found.losses) == [f"t{i}" for i in range(strict, 21)]
+
+
+def test_as_many_tools_as_possible_are_strict_at_anthropic() -> None:
+    """C27: one with many optional properties does not take the room of all others."""
+    wide = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(23)}}
+    small = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(3)}}
+    found = lower_tools([declared("wide", wide), *(declared(f"t{i}", small) for i in range(8))], "anthropic")
+    assert [each["function"].get("strict", False) for each in found.tools] == [False] + [True] * 8
+    [[loss]] = found.losses.values()
+    assert "other tools use up" in loss.lost
+
+
+@pytest.mark.parametrize(
+    ("parameters", "what"),
+    [
+        ({"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(25)}}, "24 optional properties, and there are 25"),
+        (of(**{f"p{i}": {"type": ["string", "null"]} for i in range(17)}), "16 unions, and there are 17"),
+    ],
+    ids=["optional", "unions"],
+)
+def test_a_schema_beyond_anthropic_s_limits_is_never_strict(parameters: dict[str, Any], what: str) -> None:
+    """C27."""
+    lowered = lower_schema(parameters, "anthropic")
+    assert not lowered.is_strict
+    assert [loss.lost for loss in lowered.losses] == [f"strict mode takes {what}"]
 
 
 def test_arguments_come_back_by_the_name_of_their_tool() -> None:
@@ -706,8 +862,13 @@ def compounds(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )  # fmt: skip
     tuples = st.lists(inner, min_size=1, max_size=2).map(lambda found: {"type": "array", "prefixItems": found, "maxItems": len(found)})
     unions = st.lists(inner, min_size=1, max_size=3)
+    names = st.sampled_from([{}, {}, {"propertyNames": {"maxLength": 2}}, {"propertyNames": {"enum": ["a", "ab"]}}, {"maxProperties": 1}])
+    dictionaries = st.builds(lambda each, more: {"type": "object", "additionalProperties": each, **more}, inner, names)
+    by_pattern = inner.map(lambda each: {"type": "object", "patternProperties": {"^a": each}, "additionalProperties": False})
     return st.one_of(
         objects,
+        dictionaries,
+        by_pattern,
         typed("array", some(minItems=BOUND, maxItems=BOUND, uniqueItems=st.booleans())).flatmap(
             lambda found: inner.map(lambda each: {**found, "items": each})
         ),
@@ -751,7 +912,12 @@ def instances(draw: st.DrawFn, schema: Any, root: Any, depth: int = 0) -> Any:  
         case "object":
             properties = schema.get("properties", {})
             chosen = [name for name in properties if name in schema.get("required", ()) or (depth < 8 and draw(st.booleans()))]
-            return {name: draw(instances(properties[name], root, depth + 1)) for name in chosen}
+            found = {name: draw(instances(properties[name], root, depth + 1)) for name in chosen}
+            others = schema.get("additionalProperties") or next(iter(schema.get("patternProperties", {}).values()), None)
+            if not properties and isinstance(others, dict) and depth < 8:
+                names = draw(st.sets(st.sampled_from(["", "a", "ab", "abc"]), max_size=2))
+                found |= {name: draw(instances(others, root, depth + 1)) for name in sorted(names)}
+            return found
         case "array":
             prefix = [draw(instances(each, root, depth + 1)) for each in schema.get("prefixItems", ())]
             more = draw(st.lists(instances(schema["items"], root, depth + 1), max_size=3)) if "items" in schema and depth < 8 else []
@@ -768,7 +934,9 @@ def instances(draw: st.DrawFn, schema: Any, root: Any, depth: int = 0) -> Any:  
 
 
 def translated(value: Any, schema: Any, root: Any, likely: int = 0) -> Any:
-    """What a model would write: null for each property that it leaves out; of a tuple's items, each in the form of its own place."""
+    """What a model would write: null for each property that it leaves out, a list for a dictionary; of a tuple's items, each in the form
+    of its own place.
+    """
     if "$ref" in schema:
         return translated(value, find_pointer(schema["$ref"], root), root)
     if "anyOf" in schema:
@@ -782,6 +950,9 @@ def translated(value: Any, schema: Any, root: Any, likely: int = 0) -> Any:
         listed = schema.get("prefixItems", [])
         return [translated(each, listed[i] if i < len(listed) else schema.get("items", {}), root, i) for i, each in enumerate(value)]
     if isinstance(value, dict):
+        pair = schema.get("items", {}).get("properties", {}) if "array" in schema.get("type", ()) else {}
+        if pair.keys() == {"key", "value"}:
+            return [{"key": name, "value": translated(each, pair["value"], root)} for name, each in value.items()]
         properties = schema.get("properties", {})
         nulls = {name: None for name in schema.get("required", ()) if name not in value}
         return {**{name: translated(each, properties.get(name, {}), root) for name, each in value.items()}, **nulls}
@@ -822,7 +993,7 @@ def test_each_item_of_a_tuple_comes_back_in_the_form_of_its_own_place() -> None:
 @PROPERTY
 @given(data=st.data(), schema=SCHEMAS)
 def test_what_fits_the_schema_fits_the_lowered_one(target: Target, data: st.DataObject, schema: Any) -> None:
-    """L6: after the obvious translation, and whatever was merely not enforced; and E15: it comes back as it was."""
+    """L6, C25: after the obvious translation, and whatever was merely not enforced; and E15: it comes back as it was."""
     lowered = lower_schema(schema, target)
     assume(lowered.is_strict or target == "gemini")
     assume(not any(loss.keyword in {"allOf", "false"} for loss in lowered.losses))
@@ -830,7 +1001,7 @@ def test_what_fits_the_schema_fits_the_lowered_one(target: Target, data: st.Data
     assume(Draft202012Validator(schema).is_valid(value))
     written = translated(value, lowered.schema, lowered.schema)
     Draft202012Validator(lowered.schema).validate(written)
-    if not any(loss.keyword == "required" for loss in lowered.losses):
+    if not any(loss.keyword == "required" or "told apart" in loss.lost for loss in lowered.losses):
         assert lowered.restored(written) == value
 
 
@@ -838,7 +1009,7 @@ def test_what_fits_the_schema_fits_the_lowered_one(target: Target, data: st.Data
 @PROPERTY
 @given(data=st.data(), schema=SCHEMAS)
 def test_what_fits_the_lowered_schema_comes_back_fitting_or_a_loss_says_why_not(target: Target, data: st.DataObject, schema: Any) -> None:
-    """L6 and E15."""
+    """L6, E15 and C25."""
     lowered = lower_schema(schema, target)
     assume(lowered.is_strict or target == "gemini")
     written = data.draw(instances(lowered.schema, lowered.schema))

@@ -115,8 +115,8 @@ def _format(shape: Shape) -> Json | None:
         return None
     from ferrule.values.schema.lowering.lower import lower_schema
 
-    lowered = lower_schema(shape.schema, "anthropic")
-    return {"type": "json_schema", "schema": lowered.schema} if lowered.is_strict else None
+    lowered = lower_schema(shape.schema, "anthropic")  # a list that stands for a dictionary would not be converted back
+    return {"type": "json_schema", "schema": lowered.schema} if lowered.is_strict and not lowered.pairs else None
 
 
 @lru_cache(maxsize=64)

@@ -120,6 +120,8 @@ def _camel(name: str) -> str:
 def _choice(choice: str | Mapping[str, Any]) -> Json:
     if isinstance(choice, str) and choice in _MODES:
         return {"mode": _MODES[choice]}
+    if not isinstance(choice, str) and "mode" in choice:
+        return dict(choice)  # in Gemini's own form
     name = choice if isinstance(choice, str) else text_of(mapping(choice.get("function")).get("name"))
     if not name:
         raise ConfigurationError(f'`tool_choice` is "auto", "none", "required" or names one tool, found {shown(choice)}.')

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ferrule.values.record import Record, field
 from ferrule.values.schema.lowering.grammar import GrammarPass
+from ferrule.values.schema.lowering.limits import beyond_limits, nodes, within_request
 from ferrule.values.schema.lowering.rules import RULES, ProviderTarget, SchemaLoss, Target
 from ferrule.values.schema.lowering.walk import LoweringPass
 from ferrule.values.schema.nodes import Schema, declared_types, escape_step, find_pointer, is_list, is_object, json_type, members
@@ -17,16 +18,11 @@ from ferrule.values.schema.references import TooMuchWorkError
 from ferrule.values.schema.validator import Validator, schema_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["TARGETS", "LoweredSchema", "LoweredTools", "SchemaLoss", "Target", "lower_schema", "lower_tools"]
 
 TARGETS: tuple[ProviderTarget, ...] = get_args(ProviderTarget)
-
-_PROPERTIES, _LEVELS, _ENUM_VALUES, _CHARACTERS, _LONG_ENUM = 5_000, 10, 1_000, 120_000, (250, 15_000)
-"""OpenAI's limits of one strict schema ("Structured model outputs", section "Supported schemas", 2026-08)."""
-_STRICT_TOOLS, _OPTIONAL, _UNIONS = 20, 24, 16
-"""Anthropic's limits of all strict tools of one request together ("Structured outputs", section "Schema complexity limits", 2026-10)."""
 
 
 class LoweredSchema(Record):
@@ -38,6 +34,8 @@ class LoweredSchema(Record):
     target: Target
     stand_ins: frozenset[str] = frozenset()
     """JSON pointers into `schema`: properties in which null means "left out"."""
+    pairs: frozenset[str] = frozenset()
+    """JSON pointers into `schema`: lists of `{"key": ..., "value": ...}` that stand for dictionaries."""
     _validators: list[Validator] = field(default_factory=list, init=False, compare=False, repr=False)
     """The validator of `schema`, once it was needed."""
 
@@ -52,9 +50,13 @@ class LoweredSchema(Record):
         return "exact" if not self.losses else "partial" if any(loss.breaking for loss in self.losses) else "rewritten"
 
     def restored(self, arguments: Any) -> Any:
-        """Convert arguments written under `schema` to the original schema: a null that means "left out" is removed."""
+        """Convert arguments written under `schema` to the original schema.
+
+        A null that means "left out" is removed, so that the default applies. A list that stands for a dictionary becomes one; if it has a
+        key twice it stays, and does not fit the original schema.
+        """
         try:
-            return self._restored(arguments, self.schema, "") if self.stand_ins else arguments
+            return self._restored(arguments, self.schema, "") if self.stand_ins or self.pairs else arguments
         except RecursionError:
             return arguments  # too deep for the check, too, which reports it
 
@@ -69,7 +71,8 @@ class LoweredSchema(Record):
             return value if branch is None else self._restored(value, schema["anyOf"][branch], f"{at}/anyOf/{branch}")
         if is_list(value):
             # `prefixItems` may have become a union of items, in their order.
-            return [self._restored(each, schema.get("items"), f"{at}/items", i) for i, each in enumerate(value)]
+            items = [self._restored(each, schema.get("items"), f"{at}/items", i) for i, each in enumerate(value)]
+            return _dictionary(items) if at in self.pairs else items
         if not is_object(value):
             return value
         made: dict[str, Any] = {}
@@ -100,6 +103,15 @@ class LoweredSchema(Record):
             seen.add(schema["$ref"])
             schema = find_pointer(schema["$ref"], self.schema) or {}
         return schema
+
+
+def _dictionary(items: list[Any]) -> Any:
+    """The dictionary that these keys and values make; the items if they make none, or have a key twice."""
+    made = {each["key"]: each["value"] for each in items if is_object(each) and each.keys() == _PAIR and isinstance(each["key"], str)}
+    return made if len(made) == len(items) else items
+
+
+_PAIR = {"key", "value"}
 
 
 class LoweredTools(Record):
@@ -139,112 +151,39 @@ def lower_tools(declarations: Iterable[Mapping[str, Any]], target: Target) -> Lo
     tools: list[dict[str, Any]] = []
     losses: dict[str, tuple[SchemaLoss, ...]] = {}
     lowered: dict[str, LoweredSchema] = {}
-    budget = _Budget()
-    for declaration in declarations:
+    given = list(declarations)
+    made = [lower_schema(each["function"].get("parameters") or {}, target) for each in given]
+    strict = {i: each.schema for i, each in enumerate(made) if each.is_strict}
+    chosen = within_request(strict) if target == "anthropic" else strict.keys() if RULES[target].strict else range(len(made))
+    for i, (declaration, each) in enumerate(zip(given, made, strict=True)):
         function: dict[str, Any] = declaration["function"]
-        made = lower_schema(function.get("parameters") or {}, target)
-        found = made.losses
-        if RULES[target].strict:
+        name: str = function["name"]
+        if i not in chosen:
             # An unchanged tool loses nothing that strict mode only does not check.
-            found = found if made.is_strict else (*(loss for loss in found if loss.breaking), _UNSTRICT)
-            if made.is_strict and target == "anthropic" and not budget.has_room(made.schema):
-                found = (_CROWDED,)
-        if found:
-            losses[function["name"]] = found
-        if _UNSTRICT in found or _CROWDED in found:
+            losses[name] = (_CROWDED,) if i in strict else (*(loss for loss in each.losses if loss.breaking), _UNSTRICT)
             tools.append(dict(declaration))
             continue
-        strict = {"strict": True} if RULES[target].strict else {}
-        tools.append({**declaration, "function": {**function, "parameters": made.schema, **strict}})
-        lowered[function["name"]] = made
+        if each.losses:
+            losses[name] = each.losses
+        tools.append({**declaration, "function": {**function, "parameters": each.schema, **({"strict": True} if i in strict else {})}})
+        lowered[name] = each
     return LoweredTools(tuple(tools), losses, lowered)
 
 
 def _lowered(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
     walk = (GrammarPass if target == "grammar" else LoweringPass)(dict(schema), RULES[target])
     made = walk.lowered()
-    losses = [*walk.losses, *(_beyond_limits(made) if target == "openai-strict" else ())]
-    stand_ins = {id(each) for each in walk.stand_ins}
-    places = frozenset(place for place, each in _nodes(made, "") if id(each) in stand_ins)
-    return LoweredSchema(made, tuple(dict.fromkeys(losses)), target, places)
+    losses = dict.fromkeys([*walk.losses, *beyond_limits(made, target)])
+    stand_ins, pairs = {id(each) for each in walk.stand_ins}, {id(each) for each in walk.pairs}
+    found = list(nodes(made, "")) if stand_ins or pairs else []
+    nulls = frozenset(place for place, each in found if id(each) in stand_ins)
+    return LoweredSchema(made, tuple(losses), target, nulls, frozenset(place for place, each in found if id(each.get("items")) in pairs))
 
 
 _UNSTRICT = SchemaLoss("", "strict", "strict mode does not take this schema: the tool is sent as it is, without strict mode", breaking=True)
 _CROWDED = SchemaLoss(
     "",
     "strict",
-    "the tools before it use up what strict mode takes in one request: the tool is sent as it is, without strict mode",
+    "other tools use up what strict mode takes in one request: the tool is sent as it is, without strict mode",
     breaking=True,
 )
-
-
-class _Budget:
-    """The rest of Anthropic's limits for the strict tools of one request."""
-
-    def __init__(self) -> None:
-        self._left = (_STRICT_TOOLS, _OPTIONAL, _UNIONS)
-
-    def has_room(self, schema: Schema) -> bool:
-        """Whether one more tool fits; if so, count it."""
-        nodes = [each for _, each in _nodes(schema, "")]
-        optional = sum(len(set(each.get("properties") or ()) - set(each.get("required") or ())) for each in nodes)
-        unions = sum("anyOf" in each or is_list(each.get("type")) for each in nodes)
-        left = tuple(have - want for have, want in zip(self._left, (1, optional, unions), strict=True))
-        if min(left) < 0:
-            return False
-        self._left = left
-        return True
-
-
-def _nodes(schema: Any, at: str) -> Iterator[tuple[str, Schema]]:
-    """Every subschema of a lowered schema, with its JSON pointer."""
-    if not is_object(schema):
-        return
-    yield at, schema
-    for key in ("properties", "$defs"):
-        for name, each in members(schema, key).items():
-            yield from _nodes(each, f"{at}/{key}/{escape_step(name)}")
-    for key in ("anyOf", "prefixItems"):
-        for i, each in enumerate(schema.get(key) or ()):
-            yield from _nodes(each, f"{at}/{key}/{i}")
-    for key in ("items", "additionalProperties"):
-        yield from _nodes(schema.get(key), f"{at}/{key}")
-
-
-def _beyond_limits(schema: Schema) -> Iterator[SchemaLoss]:
-    nodes = [each for _, each in _nodes(schema, "")]
-    names = [name for each in nodes for key in ("properties", "$defs") for name in each.get(key) or ()]
-    enums: list[list[Any]] = [each["enum"] for each in nodes if "enum" in each]
-    texts = [[value for value in enum if isinstance(value, str)] for enum in enums]
-    counted = (
-        (sum(len(each.get("properties") or ()) for each in nodes), _PROPERTIES, "properties", "properties in all"),
-        (_depth(schema), _LEVELS, "properties", "levels of objects"),
-        (sum(map(len, enums)), _ENUM_VALUES, "enum", "values of enumerations in all"),
-        (
-            sum(map(len, [*names, *(value for each in texts for value in each)])),
-            _CHARACTERS,
-            "properties",
-            "characters of names and values",
-        ),
-        (
-            max((sum(map(len, each)) for each in texts if len(each) > _LONG_ENUM[0]), default=0),
-            _LONG_ENUM[1],
-            "enum",
-            "characters of one enumeration",
-        ),
-    )
-    for found, most, keyword, what in counted:
-        if found > most:
-            yield SchemaLoss("", keyword, f"strict mode takes {most} {what}, and there are {found}", breaking=True)
-
-
-def _depth(schema: Any) -> int:
-    if not is_object(schema):
-        return 0
-    inside: list[Any] = [
-        *members(schema, "properties").values(),
-        *members(schema, "$defs").values(),
-        *(schema.get("anyOf") or ()),
-        schema.get("items"),
-    ]
-    return (1 if "properties" in schema else 0) + max(map(_depth, inside), default=0)

@@ -59,8 +59,8 @@ class Rules(Record, kw_only=True):
     """Objects are closed, and every value needs a stated form."""
     all_required: bool = False
     """Every property must be required; an optional one becomes nullable."""
-    recursive: bool = False
-    """A definition may contain itself."""
+    recursive: Literal["anywhere", "in options"] | None = None
+    """Where a definition may contain itself; `in options`: in properties that are not required."""
     keeps: frozenset[str]
     """The accepted keywords among those that not every target accepts."""
     formats: frozenset[str]
@@ -77,7 +77,7 @@ _NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximu
 RULES: dict[Target, Rules] = {
     # OpenAI, guide "Structured model outputs", section "Supported schemas", as of 2026-08.
     "openai-strict": Rules(
-        strict=True, all_required=True, recursive=True, formats=_FORMATS, enums=_SCALARS,
+        strict=True, all_required=True, recursive="anywhere", formats=_FORMATS, enums=_SCALARS,
         keeps=_NUMBERS | {"pattern", "format", "minItems", "maxItems"},
     ),
     # Anthropic, "Structured outputs", section "JSON Schema limitations"; "Strict tool use". As of 2026-10.
@@ -88,12 +88,13 @@ RULES: dict[Target, Rules] = {
     # Gemini, `parametersJsonSchema` of a FunctionDeclaration, with the keywords that the API reference lists for `responseJsonSchema`,
     # as of 2026-08. Not the older `parameters`: there one unknown keyword fails the whole request, and tuples and `$ref` cannot be said.
     "gemini": Rules(
-        strict=False, formats=frozenset({"date-time", "date", "time"}), enums=frozenset({"string", "integer", "number"}),
+        strict=False, recursive="in options",
+        formats=frozenset({"date-time", "date", "time"}), enums=frozenset({"string", "integer", "number"}),
         keeps=frozenset({"minimum", "maximum", "minItems", "maxItems", "format", "prefixItems"}),
     ),
     # llguidance 1.9, docs/json_schema.md, as narrowed by `rewrite.py`, which leaves no format and no `Any`.
     "grammar": Rules(
-        strict=False, recursive=True, formats=frozenset(), enums=_SCALARS | {"object", "array"},
+        strict=False, recursive="anywhere", formats=frozenset(), enums=_SCALARS | {"object", "array"},
         keeps=_NUMBERS | {"pattern", "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "prefixItems"},
     ),
 }  # fmt: skip

@@ -6,7 +6,6 @@ import copy
 from collections import Counter
 from typing import Any
 
-from ferrule.values.encoding.encode import json_text
 from ferrule.values.schema.lowering.merge import admits_null, are_exclusive, inlined_references, merge, merge_all_of
 from ferrule.values.schema.lowering.rules import (
     ANNOTATIONS,
@@ -21,18 +20,22 @@ from ferrule.values.schema.lowering.rules import (
     applies_to,
     describe_keyword,
 )
+from ferrule.values.schema.lowering.unions import admit_null, any_of, null_apart
 from ferrule.values.schema.nodes import (
     Schema,
     declared_types,
     escape_step,
     find_pointer,
     fits_type,
+    is_dictionary,
     is_list,
     is_object,
     json_type,
+    may_be_list_or_dictionary,
     members,
     unescape_step,
 )
+from ferrule.values.schema.references import requires_itself
 
 _UNIONS = ("anyOf", "oneOf")
 _LARGEST, _MOST_PARTS = 8_000, 50_000
@@ -49,6 +52,8 @@ class LoweringPass:
         self.losses: list[SchemaLoss] = []
         self.stand_ins: list[Schema] = []
         """The lowered properties in which null means "left out"."""
+        self.pairs: list[Schema] = []
+        """The lowered items of the lists that stand for dictionaries: one key and its value each."""
         self._definitions: dict[str, Schema] = {}
         self._names: dict[str, str] = {"#": ""}  # of each definition in use, by its reference
         self._numbers = Counter[str]()  # of definitions whose own names are equal
@@ -56,6 +61,7 @@ class LoweringPass:
         self._inlined: set[str] = set()  # references whose targets are being inlined
         self._left = _LARGEST
         self._null_fits: dict[str, bool] = {}
+        self._requires_itself: dict[str, bool] = {}
         self._steps = iter(range(_MOST_PARTS))
 
     def lowered(self) -> Schema:
@@ -67,8 +73,6 @@ class LoweringPass:
 
     def _lose(self, path: str, keyword: str, lost: str, *, breaking: bool = False) -> None:
         self.losses.append(SchemaLoss(path, keyword, lost, breaking and self._rules.strict))
-
-    # -- any schema ---------------------------------------------------------------------------------------------
 
     def _schema(self, schema: Any, at: str) -> Schema:
         if schema is False:
@@ -120,8 +124,6 @@ class LoweringPass:
             schema["properties"] = {}  # tools without arguments are often declared as `{"type": "object"}`
         return {**schema, "type": "object"}
 
-    # -- references and unions ----------------------------------------------------------------------------------
-
     def _reference(self, schema: Schema, at: str) -> Schema:
         reference: str = schema["$ref"]
         beside = {key: value for key, value in schema.items() if key != "$ref"}
@@ -129,13 +131,18 @@ class LoweringPass:
         if target is None:
             self._lose(at, "$ref", f"`{reference}` is not in the schema", breaking=True)
             return self._node(self._flat(beside, at), at)
-        if reference in self._open and not self._rules.recursive:
+        if reference in self._open and not self._may_recur(reference):
             self._lose(at, "$ref", f"`{reference}` contains itself; from the second time on its form is open", breaking=True)
             return self._annotated({"type": target["type"]} if is_object(target) and "type" in target else {}, schema)
         if not beside.keys() <= ANNOTATIONS and (TYPE_OF.keys() | ELSEWHERE | {*_UNIONS, "type", "enum", "const", "allOf"}) & beside.keys():
             return self._schema({"allOf": [{"$ref": reference}, beside]}, at)  # both must fit
         name = self._defined(reference, target)
         return self._annotated({"$ref": f"#/$defs/{escape_step(name)}" if name else "#"}, schema)
+
+    def _may_recur(self, reference: str) -> bool:
+        if self._rules.recursive == "in options" and reference not in self._requires_itself:
+            self._requires_itself[reference] = requires_itself(reference, self._root, self._steps)
+        return self._rules.recursive == "anywhere" or not self._requires_itself.get(reference, True)
 
     def _defined(self, reference: str, target: Any) -> str:
         """The name of a definition, lowered on first use."""
@@ -173,8 +180,10 @@ class LoweringPass:
             self._lose(at, other, f"not enforced: {describe_keyword(other, schema[other])}")
         if key == "oneOf" and not are_exclusive(branches, self._root, self._steps):
             self._lose(at, "oneOf", "that no more than one of the forms fits is not enforced")
+        if self._rules.strict and may_be_list_or_dictionary(branches, self._root):
+            self._lose(at, key, "a list and a dictionary are told apart by their items alone: an empty one may become the other")
         lowered = self._branches(schema, branches, key, at)
-        return self._annotated(_any_of(lowered), schema) if lowered else self._schema(False, at)
+        return self._annotated(any_of(lowered), schema) if lowered else self._schema(False, at)
 
     def _branches(self, schema: Schema, branches: list[Any], key: str, at: str) -> list[Schema]:
         shared = {name: value for name, value in schema.items() if name in TYPE_OF or name in {"type", "enum"}}
@@ -188,8 +197,6 @@ class LoweringPass:
             lowered.append(self._schema(branch, f"{at}/{key}/{i}"))
         return lowered
 
-    # -- one form -----------------------------------------------------------------------------------------------
-
     def _node(self, schema: Schema, at: str) -> Schema:
         made: Schema = {}
         notes, own = self._annotations(schema)
@@ -198,22 +205,25 @@ class LoweringPass:
         kinds = declared_types(schema)
         if not kinds and self._rules.strict:
             self._lose(at, "type", _ANY, breaking=True)
+        pairs = bool(at) and self._rules.strict and is_dictionary(schema, kinds)
         for key, value in schema.items():
             if key in own:
                 made[key] = own[key]
             elif key in {"type", "enum"}:
                 made[key] = copy.deepcopy(value)
-            elif key in STRUCTURE or (key in TYPE_OF and kinds and not applies_to(key, kinds)):
+            elif key in STRUCTURE or (key == "propertyNames" and pairs) or (key in TYPE_OF and kinds and not applies_to(key, kinds)):
                 continue
             elif key in TYPE_OF or key in ELSEWHERE:
                 self._bound(made, key, value, at, notes, whole=kinds == ["integer"] and type(value) is int)
-        if "object" in kinds:
+        if pairs:
+            self._dictionary(made, schema, at, notes)
+        elif "object" in kinds:
             self._object(made, schema, at)
         if "array" in kinds:
             self._array(made, schema, at, notes)
         made = add_notes(made, *notes)
         if "null" in kinds and None in (made.get("enum") or ()) and "null" not in self._rules.enums:
-            return _null_apart(made)
+            return null_apart(made)
         return made
 
     def _bound(self, made: Schema, key: str, value: Any, at: str, notes: list[str], *, whole: bool) -> None:
@@ -262,7 +272,7 @@ class LoweringPass:
         if self._rules.strict:
             if patterns or more is True or is_object(more):
                 key = "patternProperties" if patterns else "additionalProperties"
-                self._lose(at, key, "properties with names of the model's own choice cannot be given", breaking=True)
+                self._lose(at, key, "properties with names of the model's own choice cannot be had here", breaking=True)
             elif more is None and "properties" not in schema:
                 self._lose(at, "properties", "an object of any form cannot be had: strict mode wants every property named", breaking=True)
             properties = {name: each for name, each in properties.items() if each is not False or name in required}
@@ -285,13 +295,26 @@ class LoweringPass:
         elif more is not None:
             made["additionalProperties"] = self._schema(more, f"{at}/additionalProperties") if is_object(more) else more
 
+    def _dictionary(self, made: Schema, schema: Schema, at: str, notes: list[str]) -> None:
+        """A dictionary as a list of its keys and values: strict modes want every property named."""
+        patterns = [(f"patternProperties/{escape_step(key)}", key, each) for key, each in members(schema, "patternProperties").items()]
+        [(place, pattern, each)] = patterns or [("additionalProperties", None, schema.get("additionalProperties"))]
+        names = [found for found in (schema.get("propertyNames", True), pattern and {"pattern": pattern}) if found not in (True, None, {})]
+        key = {"type": "string", **({"allOf": names} if names else {})}
+        pair = {"key": self._schema(key, f"{at}/propertyNames"), "value": self._schema(each, f"{at}/{place}")}
+        self.pairs.append({"type": "object", "properties": pair, "required": list(pair), "additionalProperties": False})
+        kinds = ["array" if kind == "object" else kind for kind in declared_types(made)]
+        made |= {"type": kinds[0] if len(kinds) == 1 else kinds, "items": self.pairs[-1]}
+        notes.append("A list of keys and values, each key once.")
+        self._lose(at, place.partition("/")[0], "that no key comes twice is not enforced; the description says it")
+
     def _optional(self, made: Schema, schema: Any, at: str) -> Schema:
         """An optional property as a required one: null means "left out"."""
         if admits_null(schema, self._root, self._null_fits):
             if not is_object(schema) or "default" not in schema:
                 self._lose(at, "required", "null and left out are one: the model can only write null")
             return made
-        nullable = add_notes(_nullable(made), "Null: left out.")
+        nullable = add_notes(admit_null(made), "Null: left out.")
         self.stand_ins.append(nullable)
         return nullable
 
@@ -318,33 +341,7 @@ class LoweringPass:
             if after and after != [{}]:
                 made["items"] = after[0]
             return
-        made["items"] = _any_of([*lowered, *after])
+        made["items"] = any_of([*lowered, *after])
         if any(each != lowered[0] for each in [*lowered, *after]) or (rest is False and "maxItems" not in self._rules.keeps):
             notes.append(describe_keyword(listed, [each if is_object(each) else {} for each in prefix]))
             self._lose(at, listed, f"which item stands where is not enforced; the description says it: {notes[-1]}")
-
-
-def _any_of(forms: list[Schema]) -> Schema:
-    """A union of these, with nested unions flattened and duplicates removed."""
-    spread = [inner for each in forms for inner in (each["anyOf"] if each.keys() == {"anyOf"} else [each])]
-    distinct = list({json_text(each): each for each in spread}.values())
-    return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
-
-
-def _nullable(made: Schema) -> Schema:
-    """A lowered schema that also admits null."""
-    if "anyOf" in made:
-        return {**made, "anyOf": [*made["anyOf"], {"type": "null"}]}
-    if "$ref" in made:
-        return {"anyOf": [made, {"type": "null"}]}
-    enum = {"enum": [*made["enum"], None]} if "enum" in made else {}
-    kinds = declared_types(made)
-    return {**made, **({"type": [*kinds, "null"]} if kinds and "null" not in kinds else {}), **enum}
-
-
-def _null_apart(made: Schema) -> Schema:
-    """An enumeration with null, for a target whose enumerations may not contain null."""
-    kinds = [kind for kind in declared_types(made) if kind != "null"]
-    listed = {**made, "type": kinds[0] if len(kinds) == 1 else kinds, "enum": [each for each in made["enum"] if each is not None]}
-    own = {key: listed.pop(key) for key in ("title", "description") if key in listed}
-    return {**own, "anyOf": [listed, {"type": "null"}]}

@@ -1,0 +1,100 @@
+"""What strict modes take at most, counted before anything is sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.values.schema.lowering.rules import SchemaLoss, Target
+from ferrule.values.schema.nodes import Schema, escape_step, is_list, is_object, members
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_PROPERTIES, _LEVELS, _ENUM_VALUES, _CHARACTERS, _LONG_ENUM = 5_000, 10, 1_000, 120_000, (250, 15_000)
+"""OpenAI's limits of one strict schema ("Structured model outputs", section "Supported schemas", 2026-08)."""
+_STRICT_TOOLS, _OPTIONAL, _UNIONS = 20, 24, 16
+"""Anthropic's limits of all strict tools of one request together ("Structured outputs", section "Schema complexity limits", 2026-10)."""
+
+
+def beyond_limits(schema: Schema, target: Target) -> Iterator[SchemaLoss]:
+    """Where a lowered schema exceeds what strict mode takes of one schema."""
+    if target == "openai-strict":
+        yield from _beyond_openai(schema)
+    elif target == "anthropic":
+        optional, unions = _complexity(schema)
+        for count, most, what in ((optional, _OPTIONAL, "optional properties"), (unions, _UNIONS, "unions")):
+            if count > most:
+                yield SchemaLoss("", "properties", f"strict mode takes {most} {what}, and there are {count}", breaking=True)
+
+
+def within_request(schemas: Mapping[int, Schema]) -> set[int]:
+    """Those of the schemas of strict tools that fit into one request of Anthropic together: as many as possible, the simplest first."""
+    costs = {place: _complexity(schema) for place, schema in schemas.items()}
+    chosen: set[int] = set()
+    optional, unions = _OPTIONAL, _UNIONS
+    for place, (some, other) in sorted(costs.items(), key=lambda item: item[1][0] / _OPTIONAL + item[1][1] / _UNIONS):
+        if some <= optional and other <= unions and len(chosen) < _STRICT_TOOLS:
+            chosen.add(place)
+            optional, unions = optional - some, unions - other
+    return chosen
+
+
+def _complexity(schema: Schema) -> tuple[int, int]:
+    """How many optional properties and unions a schema has."""
+    found = [each for _, each in nodes(schema, "")]
+    optional = sum(len(set(each.get("properties") or ()) - set(each.get("required") or ())) for each in found)
+    return optional, sum("anyOf" in each or is_list(each.get("type")) for each in found)
+
+
+def nodes(schema: Any, at: str) -> Iterator[tuple[str, Schema]]:
+    """Every subschema of a lowered schema, with its JSON pointer."""
+    if not is_object(schema):
+        return
+    yield at, schema
+    for key in ("properties", "$defs"):
+        for name, each in members(schema, key).items():
+            yield from nodes(each, f"{at}/{key}/{escape_step(name)}")
+    for key in ("anyOf", "prefixItems"):
+        for i, each in enumerate(schema.get(key) or ()):
+            yield from nodes(each, f"{at}/{key}/{i}")
+    for key in ("items", "additionalProperties"):
+        yield from nodes(schema.get(key), f"{at}/{key}")
+
+
+def _beyond_openai(schema: Schema) -> Iterator[SchemaLoss]:
+    found = [each for _, each in nodes(schema, "")]
+    names = [name for each in found for key in ("properties", "$defs") for name in each.get(key) or ()]
+    enums: list[list[Any]] = [each["enum"] for each in found if "enum" in each]
+    texts = [[value for value in enum if isinstance(value, str)] for enum in enums]
+    counted = (
+        (sum(len(each.get("properties") or ()) for each in found), _PROPERTIES, "properties", "properties in all"),
+        (_depth(schema), _LEVELS, "properties", "levels of objects"),
+        (sum(map(len, enums)), _ENUM_VALUES, "enum", "values of enumerations in all"),
+        (
+            sum(map(len, [*names, *(value for each in texts for value in each)])),
+            _CHARACTERS,
+            "properties",
+            "characters of names and values",
+        ),
+        (
+            max((sum(map(len, each)) for each in texts if len(each) > _LONG_ENUM[0]), default=0),
+            _LONG_ENUM[1],
+            "enum",
+            "characters of one enumeration",
+        ),
+    )
+    for count, most, keyword, what in counted:
+        if count > most:
+            yield SchemaLoss("", keyword, f"strict mode takes {most} {what}, and there are {count}", breaking=True)
+
+
+def _depth(schema: Any) -> int:
+    if not is_object(schema):
+        return 0
+    inside: list[Any] = [
+        *members(schema, "properties").values(),
+        *members(schema, "$defs").values(),
+        *(schema.get("anyOf") or ()),
+        schema.get("items"),
+    ]
+    return (1 if "properties" in schema else 0) + max(map(_depth, inside), default=0)

@@ -1,0 +1,32 @@
+"""Unions of lowered schemas, and null among the values of one."""
+
+from __future__ import annotations
+
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.schema.nodes import Schema, declared_types
+
+
+def any_of(forms: list[Schema]) -> Schema:
+    """A union of these, with nested unions flattened and duplicates removed."""
+    spread = [inner for each in forms for inner in (each["anyOf"] if each.keys() == {"anyOf"} else [each])]
+    distinct = list({json_text(each): each for each in spread}.values())
+    return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
+
+
+def admit_null(made: Schema) -> Schema:
+    """A lowered schema that also admits null."""
+    if "anyOf" in made:
+        return {**made, "anyOf": [*made["anyOf"], {"type": "null"}]}
+    if "$ref" in made:
+        return {"anyOf": [made, {"type": "null"}]}
+    enum = {"enum": [*made["enum"], None]} if "enum" in made else {}
+    kinds = declared_types(made)
+    return {**made, **({"type": [*kinds, "null"]} if kinds and "null" not in kinds else {}), **enum}
+
+
+def null_apart(made: Schema) -> Schema:
+    """An enumeration with null, for a target whose enumerations may not contain null."""
+    kinds = [kind for kind in declared_types(made) if kind != "null"]
+    listed = {**made, "type": kinds[0] if len(kinds) == 1 else kinds, "enum": [each for each in made["enum"] if each is not None]}
+    own = {key: listed.pop(key) for key in ("title", "description") if key in listed}
+    return {**own, "anyOf": [listed, {"type": "null"}]}
