@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from typing import Literal
+
 import pytest
 
-from ferrule import Capabilities, ConfigurationError, Predict, ReAct, ScriptedLM, tool
+from ferrule import LM, Capabilities, ConfigurationError, Predict, ReAct, ScriptedLM, tool
 from ferrule.values.conversation.exchange import Shape
 
 ABLE = Capabilities(constrained_calls=True)
@@ -18,6 +21,12 @@ def double(n: int) -> int:
 
 def as_text(thought: str, name: str, args: str) -> str:
     return f"[[ ## next_thought ## ]]\n{thought}\n\n[[ ## next_tool_name ## ]]\n{name}\n\n[[ ## next_tool_args ## ]]\n{args}"
+
+
+@tool
+def file(words: dict[str, list[int]], by: Literal["name", "date"] = "name") -> str:
+    """File some words."""
+    return f"{by}: {words}"
 
 
 DECLARED = [
@@ -41,6 +50,32 @@ def test_one_program_has_the_same_steps_and_outputs_however_tools_are_called(cal
     assert found.trajectory["observation_0"] == "42"
 
 
+STEPS = [
+    ("Too many.", "double", {"n": "many"}),
+    ("I double.", "double", {"n": 21}),
+    ("I file.", "file", {"words": {"two words": [1, 2], '"quoted"': []}, "by": "date"}),
+    ("Again.", "file", {"words": {}}),
+    ("Who?", "sort", {"x": None}),
+    ("Done.", "finish", {"answer": 42}),
+]
+
+
+def test_equivalent_models_give_equal_trajectories_in_all_three_ways():
+    """Faulty calls, and their answers, too."""
+    declared = [{"text": thought, "tool_calls": [{"name": name, "args": args}]} for thought, name, args in STEPS]
+    models = {
+        "native": ScriptedLM(declared),
+        "prompted": ScriptedLM([as_text(thought, name, json.dumps(args)) for thought, name, args in STEPS]),
+        "constrained": ScriptedLM(declared, capabilities=ABLE),
+    }
+    found = {calls: ReAct("question -> answer: int", [double, file], calls=calls)(question="?", lm=lm) for calls, lm in models.items()}
+    assert [each.answer for each in found.values()] == [42, 42, 42]
+    native, prompted, constrained = (each.trajectory for each in found.values())
+    assert native == prompted == constrained
+    assert [result.is_fault for step in native.steps for result in step.results] == [True, False, False, False, True, False]
+    assert native["observation_2"] == "date: {'two words': [1, 2], '\"quoted\"': []}"
+
+
 @pytest.mark.parametrize(
     ("able", "shape", "declared"),
     [(Capabilities(), None, 3), (ABLE, Shape("call"), 3), (Capabilities(native_tools=False), None, 0)],
@@ -59,6 +94,12 @@ def test_a_constrained_step_is_a_call_and_an_answer_of_predict_may_be_one():
     assert [each.tool_choice for each in lm.requests] == ["required", "required"]
     Predict("question -> answer: int", tools=[double])(question="?", lm=lm)
     assert (lm.requests[2].tool_choice, lm.requests[2].shape) == (None, Shape("call"))
+
+
+def test_a_model_behind_a_provider_is_refused_with_what_to_do_instead():
+    program = ReAct("q -> a", [double], calls="constrained")
+    with pytest.raises(ConfigurationError, match=r"`openai/gpt-5` cannot constrain its calls.* `LM\(..., strict_tools=True\)` with"):
+        program(q="?", lm=LM("openai/gpt-5", api_key="none"))
 
 
 def test_a_model_that_cannot_constrain_calls_is_refused_before_any_request():

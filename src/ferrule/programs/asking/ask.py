@@ -111,7 +111,9 @@ def make_asker(
     able = model.capabilities.constrained_calls
     if calls == "constrained" and not able:
         msg = (
-            f"`{model.name}` cannot constrain its calls. Models in this process can, and servers that take a grammar: docs/local-models.md."
+            f"`{model.name}` cannot constrain its calls. Models in this process can, and servers that take a grammar, as "
+            "`LM(...).constrained()`: docs/local-models.md. "
+            'For the strict mode of a provider, use `LM(..., strict_tools=True)` with `calls="native"`.'
         )
         raise ConfigurationError(msg)
     if calls is None:
