@@ -32,6 +32,8 @@ REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 """The keywords that refer."""
 _IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"})
 _DEFINITIONS = frozenset({"$defs", "definitions"})
+_OWN = frozenset({"properties", "required"})
+_PARTS = _OWN | {"$ref", "allOf", "anyOf", "oneOf"}
 _ITEMS = frozenset({"items", "prefixItems", "additionalItems", "contains", "unevaluatedItems"})
 _Place = tuple[str, Any]
 """The JSON pointer of a schema, and the schema."""
@@ -147,8 +149,11 @@ _ANY, _ITEM, _NAME = 0, 1, 2
 
 
 def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bool:
-    """Whether a definition contains itself elsewhere than in optional properties, as far as its parts say what is required."""
-    seen = set[str]()
+    """Whether a definition contains itself elsewhere than in optional properties.
+
+    Where several parts must fit one value, each of their properties counts as required. Each schema takes one of `steps`.
+    """
+    seen = set[tuple[str, bool]]()
     waiting: list[tuple[Any, bool]] = [(find_pointer(reference, root), False)]
     while waiting:
         schema, in_part = waiting.pop()
@@ -156,17 +161,18 @@ def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bo
             continue
         if next(steps, None) is None:
             raise TooMuchWorkError("its definitions contain too many others")
-        found: Any = schema.get("$ref")
-        if found == reference:
+        found = schema.keys() & _PARTS
+        in_part = in_part or (len(found) > 1 and not found <= _OWN) or len(schema.get("allOf") or ()) > 1
+        target: Any = schema.get("$ref")
+        if target == reference:
             return True
-        if isinstance(found, str) and found not in seen:
-            seen.add(found)
-            waiting.append((find_pointer(found, root), in_part or len(schema) > 1))
-        in_part = in_part or not schema.keys().isdisjoint({"allOf", "anyOf", "oneOf"})  # another part may require a property
+        if isinstance(target, str) and (target, in_part) not in seen:
+            seen.add((target, in_part))
+            waiting.append((find_pointer(target, root), in_part))
         required = schema.get("required") or ()
         for key, name, each in subschemas(schema):
-            if key not in {"$defs", "definitions"} and (key != "properties" or in_part or name in required):
-                waiting.append((each, key in {"allOf", "anyOf", "oneOf"} and in_part))
+            if key not in _DEFINITIONS and (key != "properties" or in_part or name in required):
+                waiting.append((each, in_part and key in _PARTS and key != "properties"))
     return False
 
 

@@ -584,6 +584,50 @@ def test_gemini_takes_what_contains_itself_in_optional_properties(node: Any, tak
         assert lowered.schema == schema if "other" in node["properties"] else lowered.schema["$defs"] == {"Node": node}
 
 
+EDGES = st.tuples(st.sampled_from("ABC"), st.sampled_from(["plain", "list", "nullable", "described"]), st.booleans())
+
+
+def definition(edges: Any) -> dict[str, Any]:
+    """An object with a property for each edge: to what it leads, in which form, and whether it is required."""
+
+    def leading(name: str, form: str) -> dict[str, Any]:
+        to = {"$ref": f"#/$defs/{name}"}
+        forms = {"list": {"type": "array", "items": to}, "nullable": {"anyOf": [to, {"type": "null"}]}, "described": {**to, "title": "T"}}
+        return forms.get(form, to)
+
+    properties = {f"p{i}": leading(name, form) for i, (name, form, _) in enumerate(edges)}
+    return {"type": "object", "properties": properties, "required": [f"p{i}" for i, (*_, required) in enumerate(edges) if required]}
+
+
+def reached(schema: Any) -> set[str]:
+    """The definitions that a lowered schema refers to elsewhere than in optional properties."""
+    if "$ref" in schema:
+        return {schema["$ref"][8:]}
+    inside = [each for name, each in schema.get("properties", {}).items() if name in schema.get("required", ())]
+    inside += [schema[key] for key in ("items", "additionalProperties") if isinstance(schema.get(key), dict)]
+    return {name for each in [*inside, *schema.get("anyOf", ())] for name in reached(each)}
+
+
+def has_circle(definitions: dict[str, Any]) -> bool:
+    """Whether some definition reaches itself without an optional property."""
+    step = {name: reached(each) for name, each in definitions.items()}
+    for _ in step:
+        step = {name: found.union(*(step[each] for each in found)) for name, found in step.items()}
+    return any(name in found for name, found in step.items())
+
+
+@settings(max_examples=300)
+@given(st.fixed_dictionaries({name: st.lists(EDGES, max_size=3) for name in "ABC"}))
+def test_no_circle_without_an_optional_property_is_sent_to_gemini(graph: Any) -> None:
+    """C28; and where there was none, nothing is lost."""
+    definitions = {name: definition(edges) for name, edges in graph.items()}
+    lowered = lower_schema({**of(x={"$ref": "#/$defs/A"}), "$defs": definitions}, "gemini")
+    found = lowered.schema["$defs"]
+    assert not has_circle(found)
+    if not has_circle({name: definitions[name] for name in found}):
+        assert lowered.losses == ()
+
+
 def test_a_root_that_contains_itself() -> None:
     schema = {"type": "object", "properties": {"next": {"$ref": "#"}, "v": {"type": "integer"}}, "required": ["v"]}
     lowered = lower_schema(schema, "openai-strict")
