@@ -75,6 +75,8 @@ _HOMES = {
     "ferrule.runs.store.sqlite": ("MemoryStore", "SQLiteStore"),
     "ferrule.runs.protocols": ("Store",),
     "ferrule.runs.stream": ("EventStream",),
+    "ferrule.bridges.front_ends.ag_ui": ("AGUI",),
+    "ferrule.bridges.front_ends.vercel": ("VercelAI",),
     "ferrule.bridges.mcp.client.mcp_server": ("MCPServer", "mcp"),
     "ferrule.bridges.mcp.login.oauth": ("OAuth",),
     "ferrule.bridges.mcp.sampling": ("sampling",),

@@ -5,6 +5,8 @@ from ferrule.adapters.adapter import Adapter as Adapter
 from ferrule.adapters.chat import ChatAdapter as ChatAdapter
 from ferrule.adapters.json_object import JSONAdapter as JSONAdapter
 from ferrule.adapters.xml_tags import XMLAdapter as XMLAdapter
+from ferrule.bridges.front_ends.ag_ui import AGUI as AGUI
+from ferrule.bridges.front_ends.vercel import VercelAI as VercelAI
 from ferrule.bridges.mcp.client.group import connect_all as connect_all
 from ferrule.bridges.mcp.client.mcp_server import MCPServer as MCPServer
 from ferrule.bridges.mcp.client.mcp_server import mcp as mcp
