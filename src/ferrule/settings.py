@@ -42,6 +42,8 @@ class Settings(SimpleNamespace):
     """Default number of concurrent runs in `batch`; None means 8."""
     limits: Any
     """Bounds on each run (`runs.limits.Limits`); None for no limit."""
+    prices: Any
+    """What models cost that report no cost themselves (`bridges.prices.Prices`); None if unknown."""
     policy: Any
     """Rules that allow, ask about or deny calls made by models (`values.policy.Policy`); None leaves it to each tool."""
     mcp_confirm: Any
@@ -50,7 +52,7 @@ class Settings(SimpleNamespace):
     """Settings of your own code, by name. They reach tasks and worker threads as all settings do."""
 
     def __init__(self, **values: Any) -> None:
-        none: dict[str, Any] = dict.fromkeys(("lm", "adapter", "max_workers", "limits", "policy", "mcp_confirm"))
+        none: dict[str, Any] = dict.fromkeys(("lm", "adapter", "max_workers", "limits", "prices", "policy", "mcp_confirm"))
         super().__init__(**none | {"allow_tool_async_sync_conversion": False, "callbacks": (), "extra": {}} | values)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
@@ -80,6 +82,7 @@ _configured = Settings()
 _NAMES = frozenset(vars(_configured))
 _NO_CLASSES = {
     "limits": ("limits, not their", "..."),
+    "prices": ("prices, not their", ""),
     "policy": ("a policy, not its", "..."),
     "lm": ("a model, not its", "..."),
     "adapter": ("an adapter, not its", ""),
@@ -183,6 +186,7 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
         if isinstance(changes.get(name), type):
             raise ConfigurationError(f"`{name}` takes {meant} class: configure({name}={changes[name].__name__}({given})).")
     _check_limits(changes.get("limits"))
+    _check_prices(changes.get("prices"))
     _check_policy(changes.get("policy"))
     _check_lm(changes.get("lm"))
     _check_adapter(changes.get("adapter"))
@@ -192,6 +196,11 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
 def _check_limits(limits: Any) -> None:
     if limits is not None and not hasattr(limits, "are_shared"):
         raise ConfigurationError(f"`limits` takes `Limits(...)`, found {shown(limits)}.")
+
+
+def _check_prices(prices: Any) -> None:
+    if prices is not None and not hasattr(prices, "cost_of"):
+        raise ConfigurationError(f"`prices` takes `Prices(...)`, found {shown(prices)}.")
 
 
 def _check_policy(policy: Any) -> None:

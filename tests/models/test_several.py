@@ -122,8 +122,13 @@ def test_an_answer_that_was_withheld_leaves_the_others(how: Ask) -> None:
 
 @HOW
 def test_any_model_is_asked_side_by_side(how: Ask) -> None:
-    lm = ScriptedLM(["a", Response("b", cost=0.5), Response("c", cost=0.25)])
+    lm = ScriptedLM([Response("a", usage=Usage(calls=1), cost=1.0), Response("b", cost=0.5), Response("c", cost=0.25)])
     response = how(SeveralLM(lm, 3))
     assert sorted(map(str, texts(response))) == ["a", "b", "c"]
-    assert response.cost == 0.75
+    assert response.cost == 1.75
     assert len(lm.requests) == 3
+
+
+@HOW
+def test_the_cost_of_answers_is_unknown_if_that_of_one_is(how: Ask) -> None:
+    assert how(SeveralLM(ScriptedLM(["a", Response("b", cost=0.5), Response("c", cost=0.25)]), 3)).cost is None

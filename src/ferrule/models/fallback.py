@@ -42,6 +42,7 @@ class FallbackLM(BaseLM):
             raise ConfigurationError(f"`on` is one or several classes of `LMError`, found {shown(on)}.")
         self.name = " or ".join(each.name for each in self.models)
         self.capabilities = _shared([each.capabilities for each in self.models])
+        self.is_free = all(getattr(each, "is_free", False) for each in self.models)
 
     def complete(self, request: Request) -> Response:
         """The answer of the first model that does not fail."""
@@ -115,7 +116,7 @@ def _fall_back(lm: Model, following: Model | None, error: LMError) -> None:
 
 
 def _named(lm: Model, item: Any) -> Any:
-    return replace(item, model=lm.name) if isinstance(item, Response) and item.model is None else item
+    return replace(item, model=item.model or lm.name, answered_by=item.answered_by or lm.name) if isinstance(item, Response) else item
 
 
 def _shared(each: list[Capabilities]) -> Capabilities:

@@ -67,6 +67,8 @@ class BaseLM:
 
     name: str = ""
     capabilities: Capabilities = Capabilities()
+    is_free: bool = False
+    """Whether its answers cost nothing. `Limits(cost=)` refuses other answers without a known cost."""
     settings: Mapping[str, Any] = _NONE
     """Settings of every request, such as `temperature`; those of the request override them."""
 

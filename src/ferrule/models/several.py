@@ -32,6 +32,7 @@ class SeveralLM(BaseLM):
         self.settings: Mapping[str, Any] = getattr(lm, "settings", {})
         self._wire: str = getattr(lm, "wire", "")
         self._is_instant: bool = getattr(lm, "is_instant", False)
+        self.is_free = getattr(lm, "is_free", False)
 
     def complete(self, request: Request) -> Response:
         """The answers as one response."""
@@ -88,7 +89,8 @@ class SeveralLM(BaseLM):
 
     def _joined(self, request: Request, found: Sequence[Response]) -> Response:
         first, *others = [answer_of(self._lm, each, request) for each in found]
-        usage, costs = first.usage, [each.cost for each in (first, *others) if each.cost is not None]
-        for each in others:
-            usage += each.usage
-        return replace(first, usage=usage, cost=sum(costs) if costs else None, others=tuple(others))
+        usage = sum([each.usage for each in others], first.usage)
+        costs = [each.cost for each in (first, *others) if each.cost is not None or each.usage.calls]
+        known = [cost for cost in costs if cost is not None]
+        cost = sum(known) if known and len(known) == len(costs) else None
+        return replace(first, usage=usage, cost=cost, others=tuple(others))

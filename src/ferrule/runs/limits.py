@@ -43,7 +43,7 @@ class Limits(Record, kw_only=True):
     tokens: int | None = None
     """Input and output tokens of all model calls."""
     cost: float | None = None
-    """Cost of the calls as reported by the providers, in their unit. Models that report no cost count as 0."""
+    """US dollars for all model calls. An answer whose cost is unknown raises `ConfigurationError`: set `prices`."""
     wall_s: float | None = None
     """Seconds one execution may take. Waiting for a person does not count; a resumed run starts at 0."""
     tool_s: float | None = None
@@ -88,7 +88,7 @@ def clock() -> float:
 class Budget:
     """Limits, and how much of them is spent."""
 
-    __slots__ = ("_began", "_timed", "cost", "limits", "outer", "steps", "tokens", "tool_calls")
+    __slots__ = ("_began", "_timed", "cost", "limits", "outer", "steps", "tokens", "tool_calls", "unpriced")
 
     def __init__(self, limits: Limits = _NO_LIMITS, outer: Budget | None = None) -> None:
         self.limits = limits
@@ -97,6 +97,8 @@ class Budget:
         self.tool_calls = 0
         self.tokens = 0
         self.cost = 0.0
+        self.unpriced = ""
+        """The first model with an answer of unknown cost."""
         self._began = clock() if limits.wall_s is not None else 0.0
         self._timed: dict[int, tuple[Any, Any]] = {}
 
@@ -106,7 +108,7 @@ class Budget:
             yield each
             each = each.outer
 
-    def spend(self, *, steps: int = 0, tool_calls: int = 0, tokens: int = 0, cost: float = 0.0) -> None:
+    def spend(self, *, steps: int = 0, tool_calls: int = 0, tokens: int = 0, cost: float = 0.0, unpriced: str = "") -> None:
         """Count spending here and in every budget around this one."""
         with _counting:
             for each in self._chain():
@@ -114,14 +116,30 @@ class Budget:
                 each.tool_calls += tool_calls
                 each.tokens += tokens
                 each.cost += cost
+                each.unpriced = each.unpriced or unpriced
 
-    def count_response(self, response: Response) -> None:
-        """Count one model call."""
-        self.spend(tokens=response.usage.total_tokens, cost=response.cost or 0.0)
+    def count_response(self, response: Response, lm: Any) -> None:
+        """Count one answer of a model."""
+        is_priced = response.cost is not None or getattr(lm, "is_free", False)
+        unpriced = "" if is_priced else response.answered_by or str(getattr(lm, "name", "")) or type(lm).__name__
+        self.spend(tokens=response.usage.total_tokens, cost=response.cost or 0.0, unpriced=unpriced)
+
+    def check_cost(self) -> None:
+        """Raise `ConfigurationError` if a limit of cost holds here, and the cost of an answer is unknown."""
+        for each in self._chain():
+            if each.unpriced and each.limits.cost is not None:
+                model = each.unpriced.partition("/")[2] or each.unpriced
+                msg = (
+                    f"`Limits(cost={each.limits.cost})` cannot be kept: the cost of an answer of `{each.unpriced}` is unknown, because its "
+                    "provider reports none. Set `configure(prices=Prices())` or, in US dollars a million tokens, input and output, "
+                    f"`Prices(extra={{{model!r}: (0.5, 2.0)}})`. For a model that reports no tokens, or is free, limit `steps` instead."
+                )
+                raise ConfigurationError(msg)
 
     def spent(self) -> dict[str, Any]:
         """The spending here, as JSON, for `spend`."""
-        return {"steps": self.steps, "tool_calls": self.tool_calls, "tokens": self.tokens, "cost": self.cost}
+        counts = {"steps": self.steps, "tool_calls": self.tool_calls, "tokens": self.tokens, "cost": self.cost}
+        return {**counts, "unpriced": self.unpriced} if self.unpriced else counts
 
     def take_calls(self, wanted: int) -> int:
         """How many of the `wanted` tool calls may run. Those are counted."""
@@ -135,7 +153,8 @@ class Budget:
         return allowed
 
     def reached(self) -> LimitReachedError | None:
-        """The innermost limit that is reached, or None."""
+        """The innermost limit that is reached, or None. Raises `ConfigurationError` for one that cannot be known (`check_cost`)."""
+        self.check_cost()
         for each in self._chain():
             limits = each.limits
             spent: Mapping[str, float] = {"steps": each.steps, "tool_calls": each.tool_calls, "tokens": each.tokens, "cost": each.cost}

@@ -17,10 +17,10 @@ from ferrule.runs.driver.deps import check_program_deps
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.journal import Journal, replayed_only
+from ferrule.runs.journal.spending import spent
 from ferrule.runs.state import Frame, RunState
 from ferrule.settings import Scope
 from ferrule.values.confirmation.question import names_of_programs
-from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.message import Messages
 from ferrule.values.display import Displayed
 from ferrule.values.run.outcome import Trajectory
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Program, Store, Summary
     from ferrule.values.confirmation.policy import Grant
     from ferrule.values.confirmation.question import Decision
+    from ferrule.values.conversation.exchange import Usage
     from ferrule.values.run.event import Event
     from ferrule.values.run.outcome import Prediction
 
@@ -77,14 +78,13 @@ class Run(Displayed, RunState, Typed[S]):
 
     @property
     def usage(self) -> Usage:
-        """Tokens so far."""
-        self._ensure_outcome()
-        return Usage(*self.tokens)
+        """Tokens and cost of the models' answers so far; `usage.by_model` has the part of each model."""
+        return spent(self.journal.entries)
 
     @property
-    def cost(self) -> float:
-        """The cost of the model's answers so far, as reported by the providers. Models that report no cost count as 0."""
-        return sum(entry.value.cost or 0.0 for entry in self.journal.entries if entry.kind == "model")
+    def cost(self) -> float | None:
+        """The cost of the models' answers so far in US dollars; None if that of one of them is unknown."""
+        return self.usage.cost
 
     def events(self, *, after: str = "") -> list[Event]:
         """The events of the run that its journal holds: those after the last one with the path `after`, or all if there is none.
@@ -249,7 +249,7 @@ class Run(Displayed, RunState, Typed[S]):
             execute(again, is_silent=True)
         if again.error is not None:
             raise again.error
-        self.outcome, self.tokens, self.steps, self.latest_messages = again.outcome, again.tokens, again.steps, again.latest_messages
+        self.outcome, self.steps, self.latest_messages = again.outcome, again.steps, again.latest_messages
         self.replay_lock = None
 
     def display_rows(self) -> Iterator[tuple[str, Any]]:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import InputError, RunCancelledError, RunError, shown
 from ferrule.runs.journal.journal import Journal
+from ferrule.runs.journal.spending import spent
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import CallPlace, Execution
 from ferrule.values.confirmation.tally import Tally
-from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.history import History
 from ferrule.values.encoding.encode import json_bytes
 from ferrule.values.record import Changing, field
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 _BEGINNING = threading.RLock()
 """Reentrant: garbage collection while it is held may finalize an unreferenced stream, which cancels its run."""
-_COUNTING = threading.Lock()
-"""Concurrent programs add to the frame around them from separate threads."""
 RunStatus = Literal["running", "waiting", "done", "failed", "cancelled"]
 
 
@@ -47,8 +45,6 @@ class Frame(Changing):
     run: RunState
     path: str = ""
     acts: int = 0
-    tokens: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
-    """Input, output and cached tokens, and model calls so far, summed in place at every call."""
     children: dict[str, int] = field(default_factory=dict[str, int])
     """How many children of each key were started here."""
     active: dict[str, str] = field(default_factory=dict[str, str])
@@ -130,23 +126,6 @@ class Frame(Changing):
         budget = Budget(outer=self.budget)
         return Frame(self.run, f"{slot}/{name}/", life=place, tell=tell, budget=budget, deps=self.deps, live=live, outer=self)
 
-    def add_usage(self, usage: Usage) -> None:
-        """Count tokens, here and in every frame around this one, so that an interrupted run counts its inner spending too."""
-        frame: Frame | None = self
-        with _COUNTING:
-            while frame is not None:
-                tokens = frame.tokens
-                tokens[0] += usage.input_tokens
-                tokens[1] += usage.output_tokens
-                tokens[2] += usage.cached_tokens
-                tokens[3] += usage.calls
-                frame = frame.outer
-
-    @property
-    def usage(self) -> Usage:
-        """Tokens so far."""
-        return Usage(*self.tokens)
-
     def close_child(self, child: Frame) -> None:
         """A child's execution ended."""
         for key, path in list(self.active.items()):
@@ -192,8 +171,8 @@ class RunState:
 
     __slots__ = (
         "__weakref__", "answers", "args", "asked", "cancelled", "changed", "decisions", "deps", "error", "executing", "extra_tools", "id",
-        "inputs", "journal", "key", "latest_messages", "notes", "outcome", "pending", "persistence", "program", "replay_lock", "resuming",
-        "root", "status", "steps", "tally", "tell", "tokens", "trace", "wants_deltas",
+        "inputs", "journal", "key", "latest_messages", "notes", "outcome", "pending", "persistence", "prices", "program", "replay_lock",
+        "resuming", "root", "status", "steps", "tally", "tell", "trace", "wants_deltas",
     )  # fmt: skip
 
     def __init__(
@@ -224,8 +203,8 @@ class RunState:
         memory at once, without the garbage collector."""
         self.latest_messages: Messages | None = None
         """Of the program's own latest model request."""
-        self.tokens: list[int] = [0, 0, 0, 0]
-        """The counts of the latest execution's frame; an abandoned thread may still add to them."""
+        self.prices: Any = None
+        """The setting `prices` of the current execution."""
         self.replay_lock: Any = None
         """Held by the replay that rebuilds the result of a run that was done when loaded; None if there is nothing to rebuild."""
         self.trace: TracebackType | None = None
@@ -266,7 +245,6 @@ class RunState:
         within: CallPlace | None = execution.outer
         budget = within.frame.budget if within and within.frame else None
         self.root = root = Frame(self, life=execution, tell=tell, budget=budget, deps=self.deps)
-        self.tokens = root.tokens
         self.tell = tell
         self.wants_deltas = wants_deltas
         self.journal.rewind()
@@ -329,7 +307,7 @@ class RunState:
         """The program returned."""
         self._end()
         if isinstance(prediction, Prediction):
-            prediction.counted(Usage(*self.tokens))
+            prediction.counted(spent(self.journal.entries))
         self.outcome = prediction
         self.status = "done"
         self.executing = None

@@ -22,6 +22,7 @@ from ferrule.values.conversation.exchange import Capabilities, Delta, Request, R
 from ferrule.values.encoding.encode import json_bytes, json_text
 from ferrule.values.encoding.stored import check_fields, reading
 from ferrule.values.record import fields_of
+from ferrule.values.run.forms import usage_form
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -44,6 +45,7 @@ class RecordLM(BaseLM):
         self._file = None if is_recorded else _File(Path(path), self._lm.name, self._lm.capabilities, is_new=mode == "new")
         self.name = self._lm.name
         self.capabilities = self._lm.capabilities
+        self.is_free = getattr(self._lm, "is_free", False)
 
     def complete(self, request: Request) -> Response:
         """The model's answer, recorded."""
@@ -192,7 +194,7 @@ def _answer(response: Response) -> Json:
         "reasoning": response.reasoning,
         "finish_reason": response.finish_reason,
         "refusal": response.refusal,
-        "usage": fields_of(response.usage),
+        "usage": usage_form(response.usage),
         "model": response.model,
         "cost": response.cost,
         "extra": response.extra,

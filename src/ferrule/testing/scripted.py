@@ -31,6 +31,7 @@ class LocalLM(BaseLM):
     """Base of models without a provider: they answer at once and stream word by word."""
 
     is_instant = True
+    is_free = True
 
     async def acomplete(self, request: Request) -> Response:
         """The answer, at once: no thread is needed."""

@@ -226,7 +226,7 @@ def test_items_keep_their_usage_and_the_real_reason_when_they_fail(driver: str) 
     assert [type(each) for each in found] == [Prediction, BadRequestError, InputError, Prediction]
     assert [each and each.status for each in found.runs] == ["done", "failed", None, "done"]
     assert found.runs[1].error is found[1]
-    assert (found.usage, found.cost) == (Usage(20, 4, 0, 2), 0.5)
+    assert (found.usage, found.cost) == (Usage(20, 4, 0, 2, cost=0.5), 0.5)
 
 
 def test_a_batch_is_resumed_and_items_that_are_done_are_not_run_again(driver: str) -> None:
@@ -295,7 +295,7 @@ def test_a_batch_inside_a_run_is_a_part_of_it(driver: str) -> None:
     with context(lm=ScriptedLM(by=answer)):
         found = carry(driver, Outer(), [{"topic": "a"}])
     assert [each.text for each in found[0].found] == ["ok", "ok"]
-    assert found.usage == Usage(20, 4, 0, 2)
+    assert found.usage == Usage(20, 4, 0, 2, cost=0.5)
 
 
 def test_a_batch_id_needs_a_store(driver: str) -> None:
@@ -394,7 +394,7 @@ def test_failed_items_are_returned_apart_with_their_errors(driver: str) -> None:
     assert failed == [inputs[1], "x"]
     assert [type(each) for each in errors] == [BadRequestError, InputError]
     assert [each and each.status for each in results.runs] == ["done", "failed", None, "done", "done"]
-    assert results.usage == Usage(30, 6, 0, 3)
+    assert results.usage == Usage(30, 6, 0, 3, cost=0.75)
 
 
 def test_without_failures_there_is_nothing_apart(driver: str) -> None:

@@ -96,7 +96,7 @@ def test_a_response_shows_what_the_model_said_and_not_what_the_provider_sent() -
     shown = as_json(events.ModelAnswered("0", response))["response"]
     assert shown == {
         "text": "hi", "tool_calls": [{"name": "look", "args": {"n": 1}, "id": "c"}], "cost": 0.5,
-        "usage": {"input_tokens": 0, "output_tokens": 0, "cached_tokens": 0, "calls": 0},
+        "usage": {"input_tokens": 0, "output_tokens": 0, "cached_tokens": 0, "calls": 0, "reasoning_tokens": 0, "cache_write_tokens": 0},
     }  # fmt: skip
 
 

@@ -100,7 +100,7 @@ class InProcessLM(TurnsLM):
             if answer.is_stopped or is_stopped():
                 break
         yield from answer.end()
-        yield replace(answer.response(), model=self.name, usage=Usage(len(prompt), len(answer.tokens), calls=1))
+        yield replace(answer.response(), model=self.name, usage=Usage(len(prompt), len(answer.tokens), calls=1), cost=0.0)
 
     def _is_constrained(self, request: Request) -> bool:
         return self.capabilities.json_schema and (request.form is not None or request.shape is not None)

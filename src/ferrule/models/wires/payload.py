@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _log = logging.getLogger("ferrule.models")
+_TICKS = 10**10
+"""xAI's unit of cost in one US dollar."""
 _logged: set[tuple[str, str, str]] = set()
 _ELSEWHERE = "If this happens again, the server may speak another protocol: check `base_url=` and `wire=`."
 
@@ -79,6 +81,15 @@ def list_of(value: Any) -> list[Any]:
 def count_of(value: Any) -> int:
     """The value if it is a whole number above 0, else 0."""
     return value if type(value) is int and value > 0 else 0
+
+
+def cost_of(usage: Json) -> float | None:
+    """The cost in US dollars that a provider reports with its counts of tokens; OpenRouter, Perplexity and xAI do (November 2026)."""
+    cost, ticks = usage.get("cost"), usage.get("cost_in_usd_ticks")
+    for each in (cost, mapping(cost).get("total_cost")):
+        if isinstance(each, (int, float)) and not isinstance(each, bool):
+            return float(each)
+    return ticks / _TICKS if type(ticks) is int else None
 
 
 def refuse_settings(names: Iterable[str]) -> None:

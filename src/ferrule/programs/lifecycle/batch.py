@@ -53,15 +53,15 @@ class BatchResults(Typed[S, E], list["Prediction[S] | E"]):
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all items, failed ones included."""
+        """Tokens and cost of all items, failed ones included; `usage.by_model` has the part of each model."""
         found = zip(list[Any](self), self.runs, strict=True)
         counted = [each.usage if run is None else run.usage for each, run in found if run or not _failed(each)]
         return sum(counted, Usage())
 
     @property
-    def cost(self) -> float:
-        """The cost of all items as reported by the providers. Models that report no cost count as 0."""
-        return sum(run.cost for run in self.runs if run is not None)
+    def cost(self) -> float | None:
+        """The cost of all items in US dollars; None if that of one answer is unknown."""
+        return self.usage.cost
 
 
 def run_batch(program: Any, inputs: Iterable[Mapping[str, Any]], *, max_concurrency: int | None, **options: Any) -> Any:

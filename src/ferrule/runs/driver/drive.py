@@ -194,9 +194,8 @@ def _recorded(frame: Frame, act: CallModel) -> tuple[str, Response | _Failure | 
         return slot, _Failure(entry, recorded=True)
     if frame.last_calls > 0:
         frame.last_calls -= 1
-    frame.add_usage(entry.value.usage)
     if frame.budget is not None:
-        frame.budget.count_response(entry.value)
+        frame.budget.count_response(entry.value, act.lm)
     return slot, entry.value
 
 

@@ -122,6 +122,7 @@ def _begin(run: RunState, execution: Execution, observers: tuple[Any, ...], *, w
     told = () if is_silent else (*(outer.tell.each if outer is not None and outer.tell is not None else here.callbacks), *observers)
     tell = Observers(told, run_id=run.id, name=run.program.name, outer=outer, earlier=run.tell) if told else None
     frame = run.begin(execution, tell, wants_deltas=wants_deltas)
+    run.prices = here.prices
     if here.limits is not None:
         frame.budget = Budget(here.limits, frame.budget)
     return Scope(settings.frozen(here), frame)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import aclosing, closing
+from functools import partial
 from operator import is_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ferrule.concurrency import offload
 from ferrule.errors import BadRequestError
 from ferrule.models.model import answer_of
 from ferrule.runs.journal.entry import Entry
@@ -36,6 +38,8 @@ async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
         else:
             found = lm.complete(act.request) if frame.blocks else await lm.acomplete(act.request)
             response = answer_of(lm, found, act.request)
+        if response.cost is None and frame.run.prices is not None:
+            response = await _priced(frame, lm, response)
     except BaseException as error:
         # As text: an error object would keep its traceback, and with it every frame of the program, alive in the history.
         exchanges.append((lm, act.request, f"{type(error).__name__}: {error}"))
@@ -46,16 +50,29 @@ async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
         tell(events.ModelAnswered(slot, response))
     response = _with_ids(response, slot)
     frame.check_alive()  # a response that arrives after the run ended is discarded
-    frame.add_usage(response.usage)
+    if frame.budget is not None:
+        frame.budget.count_response(response, lm)
+        frame.budget.check_cost()  # an answer that raises is not journalled: a run that is resumed with a price asks again
     entry = Entry(slot, "model", act.request, response)
     if frame.blocks:
         frame.run.journal.add(entry)
     else:
         await frame.run.journal.aadd(entry)
-    if frame.budget is not None:
-        frame.budget.count_response(response)
     exchanges.append((lm, act.request, response))
     return response
+
+
+async def _priced(frame: Frame, lm: Any, response: Response) -> Response:
+    """The answer with its cost, if it is known. Prices that must be loaded first are loaded in another thread."""
+    prices, name = frame.run.prices, response.answered_by or getattr(lm, "name", "")
+    work = partial(prices.cost_of, response, name)
+    if not prices.waits(response, name):
+        cost = work()
+    elif frame.blocks:
+        cost = offload.result_or_run(offload.submit(work), work)
+    else:
+        cost = await offload.in_worker_thread(work)
+    return response if cost is None else replace(response, cost=cost)
 
 
 async def _stream(frame: Frame, tell: Observers, slot: str, act: CallModel) -> Response:

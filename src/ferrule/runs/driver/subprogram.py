@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import RunError
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.calls.call import ToolResult
-from ferrule.values.conversation.exchange import Usage
-from ferrule.values.encoding.stored import check_fields, reading
+from ferrule.values.encoding.stored import reading
 
 if TYPE_CHECKING:
     from ferrule.errors import ConfirmationRequired
@@ -27,7 +26,7 @@ def close_frame(frame: Frame, slot: str, inside: Frame, *, failed: bool) -> Entr
     if journal.take(f"{slot}.spent", "once", "spent") is not None:
         return None
     counted = inside.budget.spent() if inside.budget is not None else {}
-    return Entry(f"{slot}.spent", "once", "spent", {"usage": [*inside.tokens], **counted})
+    return Entry(f"{slot}.spent", "once", "spent", counted)
 
 
 def recount(frame: Frame, slot: str) -> None:
@@ -36,11 +35,9 @@ def recount(frame: Frame, slot: str) -> None:
     if entry is None:
         return
     with reading(f"The spending at {slot} of the journal"):
-        counted: dict[str, Any] = dict(entry.value)
-        usage: Usage = check_fields(Usage(*counted.pop("usage")))
+        counted: dict[str, Any] = {name: count for name, count in entry.value.items() if name != "usage"}  # of earlier versions
         if frame.budget is not None:
             frame.budget.spend(**counted)
-    frame.add_usage(usage)
 
 
 def refuse_over_limit(slot: str, digest: str, checked: CheckedCall) -> Entry:

@@ -23,8 +23,6 @@ from ferrule.values.record import Record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ferrule.values.conversation.exchange import Usage
-
 
 class Received(Record):
     """A request as it reached the server."""
@@ -53,7 +51,7 @@ def answer(response: Response, *, model: str) -> Json:
     if response.refusal:
         message["refusal"] = response.refusal
     choice = {"index": 0, "message": message, "finish_reason": _reason(response)}
-    return {**_head(model, "chat.completion"), "choices": [choice], "usage": _usage(response.usage)}
+    return {**_head(model, "chat.completion"), "choices": [choice], "usage": _usage(response)}
 
 
 def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = False) -> Iterator[bytes]:
@@ -87,7 +85,7 @@ def events(items: Iterable[Delta | Response], *, model: str, with_usage: bool = 
             yield chunk({"refusal": item.refusal})
         yield chunk({}, _reason(item))
         if with_usage:
-            yield event({**head, "choices": [], "usage": _usage(item.usage)})
+            yield event({**head, "choices": [], "usage": _usage(item)})
     yield b"data: [DONE]\n\n"
 
 
@@ -124,10 +122,17 @@ def _reason(response: Response) -> str:
     return response.finish_reason or ("tool_calls" if response.tool_calls else "stop")
 
 
-def _usage(usage: Usage) -> Json:
+def _usage(response: Response) -> Json:
+    usage, further = response.usage, Json()
+    if usage.reasoning_tokens:
+        further["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    if response.cost is not None:  # as OpenRouter reports it
+        further["cost"] = response.cost
+    written = {"cache_write_tokens": usage.cache_write_tokens} if usage.cache_write_tokens else {}
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, **written},
+        **further,
     }

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Usage(Record):
-    """Tokens of one or more model calls; add with `+`."""
+    """Tokens and cost of one or more model calls; add with `+`."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -26,6 +26,14 @@ class Usage(Record):
     """The part of `input_tokens` that the provider read from its prompt cache."""
     calls: int = 0
     """The number of model calls."""
+    reasoning_tokens: int = 0
+    """The part of `output_tokens` that are thoughts, if the provider reports it."""
+    cache_write_tokens: int = 0
+    """The part of `input_tokens` that the provider wrote to its prompt cache."""
+    cost: float | None = None
+    """US dollars, for the calls of a run; None if the cost of one of them is unknown. One answer has it as `Response.cost`."""
+    by_model: Mapping[str, Usage] = field(default_factory=dict[str, "Usage"], compare=False, repr=False)
+    """The part of each model in a run, by `Response.model`; under an empty name if an answer has none."""
 
     @property
     def total_tokens(self) -> int:
@@ -33,12 +41,25 @@ class Usage(Record):
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.calls + other.calls,
-        )
+        models = {**self.by_model}
+        for name, each in other.by_model.items():
+            models[name] = models[name] + each if name in models else each
+        counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
+        return Usage(*counts, cost=_added(self, other), by_model=models)
+
+    @property
+    def counts(self) -> tuple[int, int, int, int, int, int]:
+        """The numbers, in the order of the fields."""
+        return (
+            self.input_tokens, self.output_tokens, self.cached_tokens, self.calls, self.reasoning_tokens, self.cache_write_tokens,
+        )  # fmt: skip
+
+
+def _added(one: Usage, other: Usage) -> float | None:
+    """The cost of both; a usage without calls and without a cost is nothing."""
+    costs = [each.cost for each in (one, other) if each.calls or each.cost is not None]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known and len(known) == len(costs) else None
 
 
 Calls = Literal["native", "prompted", "constrained"]
@@ -173,13 +194,15 @@ class Response(Record):
     usage: Usage = Usage()
     model: str | None = None
     cost: float | None = None
-    """US dollars, if the provider reports it."""
+    """US dollars: as the provider reports it, else by the setting `prices`; None if it is unknown."""
     extra: Mapping[str, Any] | None = None
     """Data that the provider needs back unchanged in the next request."""
     raw: Any = field(default=None, compare=False, repr=False)
     """The provider's own answer. Not journalled."""
     others: tuple[Response, ...] = ()
     """The further answers to a request for several (`n`)."""
+    answered_by: str | None = field(default=None, compare=False, repr=False)
+    """The `name` of the model that answered, where several were asked (`FallbackLM`). Not journalled."""
 
     def message(self) -> Message:
         """The answer as an assistant message."""

@@ -10,7 +10,7 @@ from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.confirmation.question import Decision, Question
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.content.parts import Type
-from ferrule.values.conversation.exchange import Request, Response
+from ferrule.values.conversation.exchange import Request, Response, Usage
 from ferrule.values.encoding.encode import jsonable
 from ferrule.values.record import fields_of
 from ferrule.values.run.outcome import Prediction, Step, Trajectory
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FACTS = ("provider", "status", "request_id", "retry_after_s")
 """Details of a model error, beside its class and its text."""
+
+_NOT_KEPT = frozenset({"raw", "answered_by"})
 
 
 def form_of(value: Any) -> Any:
@@ -46,12 +48,21 @@ def call_form(call: ToolCall) -> dict[str, Any]:
 
 def response_form(response: Response) -> dict[str, Any]:
     """A response without what the provider sent; `usage` is a list of numbers."""
-    form = {name: value for name, value in fields_of(response).items() if name != "raw" and value is not None and value != ()}
-    form["usage"] = list(fields_of(response.usage).values())
+    form = {name: value for name, value in fields_of(response).items() if name not in _NOT_KEPT and value is not None and value != ()}
+    counts = response.usage.counts
+    form["usage"] = list(counts if counts[4] or counts[5] else counts[:4])  # the first four are all that earlier versions wrote
     if response.tool_calls:
         form["tool_calls"] = [call_form(call) for call in response.tool_calls]
     if response.others:
         form["others"] = [response_form(each) for each in response.others]
+    return form
+
+
+def usage_form(usage: Usage) -> dict[str, Any]:
+    """Tokens by name, with cost and the parts of models where there are any; `Usage(**form)` reads it, after those parts."""
+    form = {name: value for name, value in fields_of(usage).items() if name != "by_model" and value is not None}
+    if usage.by_model:
+        form["by_model"] = {name: usage_form(each) for name, each in usage.by_model.items()}
     return form
 
 
@@ -92,7 +103,7 @@ def _result(result: ToolResult) -> dict[str, Any]:
 
 def _response(response: Response) -> dict[str, Any]:
     form = {name: each for name, each in response_form(response).items() if name != "extra"}
-    return {**form, "usage": fields_of(response.usage)}
+    return {**form, "usage": usage_form(response.usage)}
 
 
 def _request(request: Request) -> dict[str, Any]:
@@ -111,7 +122,7 @@ def _trajectory(trajectory: Trajectory) -> list[Any]:
 def _prediction(prediction: Prediction) -> dict[str, Any]:
     reason: str | None = prediction._reason  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  an output may have the name `reason`
     outputs = {name: form_of(each) for name, each in prediction.items()}
-    return {"outputs": outputs, "reason": reason, "usage": fields_of(prediction.get_lm_usage())}
+    return {"outputs": outputs, "reason": reason, "usage": usage_form(prediction.get_lm_usage())}
 
 
 def _question(question: Question) -> dict[str, Any]:

@@ -111,8 +111,8 @@ class Trajectory(Displayed, Mapping[str, Any]):
 class Prediction(Displayed, Typed[S], Mapping[str, Any]):
     """Typed outputs by name, as attributes and as items: `Prediction(answer=42).answer`.
 
-    Its keys are the outputs only. `outputs`, `trajectory`, `usage`, `messages` and `reason` are further attributes, unless an output has
-    that name. `outputs` is an instance of the signature's class, for type checkers: `prediction.outputs.answer`.
+    Its keys are the outputs only. `outputs`, `trajectory`, `usage`, `cost`, `messages` and `reason` are further attributes, unless an
+    output has that name. `outputs` is an instance of the signature's class, for type checkers: `prediction.outputs.answer`.
     An output named like a method of a mapping (`items`, `keys`, ...) is read as an item.
     """
 
@@ -124,7 +124,9 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         trajectory: Trajectory
         """The steps of the run."""
         usage: Usage
-        """Tokens of all model calls of the run."""
+        """Tokens and cost of all model calls of the run; `usage.by_model` has the part of each model."""
+        cost: float | None
+        """The cost of all model calls of the run in US dollars; None if that of one of them is unknown."""
         messages: Messages
         """The conversation up to and including this answer."""
         history: History
@@ -195,6 +197,8 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
                 return Completions((self, *getattr(self, "_others", ())))
             if name == "tool_calls":
                 return ToolCalls(tool_calls=list(self._calls))
+            if name == "cost":
+                return self._usage.cost
             if name in _FURTHER:
                 return getattr(self, f"_{name}")
         known = ", ".join(self._outputs) if not name.startswith("_") else ""

@@ -346,7 +346,7 @@ ANSWERS = {
         None, (WEATHER, ToolCall(name="get_time", id="toolu_02")), None, "tool_calls", None, Usage(420, 120, 0, 1), MODEL
     ),
     "answer_refusal": Response(None, (), None, "content_filter", "The request was declined.", Usage(50, 0, 0, 1), MODEL),
-    "answer_cached": Response("Pride.", (), None, "stop", None, Usage(21 + 50 + 188086, 393, 188086, 1), MODEL),
+    "answer_cached": Response("Pride.", (), None, "stop", None, Usage(21 + 50 + 188086, 393, 188086, 1, 0, 50), MODEL),
     "answer_truncated": Response("Quantum", (), None, "length", None, Usage(10, 10, 0, 1), MODEL),
 }
 

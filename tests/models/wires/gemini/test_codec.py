@@ -304,14 +304,14 @@ def weather(city: str) -> ToolCall:
 
 CALL_EXTRA = kept({"functionCall": {}, "thoughtSignature": "U2lnbmF0dXJlIEE="})
 ANSWERS = {
-    "answer_text": Response("AI learns patterns from data.", (), None, "stop", None, Usage(8, 38, 0, 1), "gemini-3.5-flash"),
+    "answer_text": Response("AI learns patterns from data.", (), None, "stop", None, Usage(8, 38, 0, 1, 31), "gemini-3.5-flash"),
     "answer_call": Response(
         None,
         (ToolCall(name="check_flight", args={"flight": "AA100"}, id="8f2b1a3c"),),
         None,
         "tool_calls",
         None,
-        Usage(70, 108, 0, 1),
+        Usage(70, 108, 0, 1, 90),
         "gemini-3-pro-preview",
         extra=CALL_EXTRA,
     ),
@@ -340,7 +340,7 @@ ANSWERS = {
         "**Compare**\n\nFirst the tenths.",
         "stop",
         None,
-        Usage(12, 129, 0, 1),
+        Usage(12, 129, 0, 1, 120),
         "gemini-3.5-flash",
         extra=kept(
             {"text": "**Compare**\n\nFirst the tenths.", "thought": True},

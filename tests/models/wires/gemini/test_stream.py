@@ -54,7 +54,7 @@ WHOLE = Response(
     "Hm, well.",
     "tool_calls",
     None,
-    Usage(5, 9, 3, 1),
+    Usage(5, 9, 3, 1, 2),
     "m",
     extra={
         "gemini": {

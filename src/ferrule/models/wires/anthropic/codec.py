@@ -256,7 +256,8 @@ def read(payload: Json | bytes) -> Response:
 
 
 def _usage(usage: Json) -> Usage:
-    cached = count_of(usage.get("cache_read_input_tokens"))
+    cached, kept = count_of(usage.get("cache_read_input_tokens")), count_of(usage.get("cache_creation_input_tokens"))
     # The provider's count of input includes neither cache reads nor cache writes.
-    entered = count_of(usage.get("input_tokens")) + count_of(usage.get("cache_creation_input_tokens")) + cached
-    return Usage(entered, count_of(usage.get("output_tokens")), cached, 1)
+    entered = count_of(usage.get("input_tokens")) + kept + cached
+    thoughts = mapping(usage.get("output_tokens_details")).get("thinking_tokens")
+    return Usage(entered, count_of(usage.get("output_tokens")), cached, 1, count_of(thoughts), kept)

@@ -283,4 +283,5 @@ def _usage(usage: Json) -> Usage:
         count_of(usage.get("candidatesTokenCount")) + count_of(usage.get("thoughtsTokenCount")),
         count_of(usage.get("cachedContentTokenCount")),
         1,
+        count_of(usage.get("thoughtsTokenCount")),
     )

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import MissingContentError, RefusalError, shown
 from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.payload import Json, count_of, decode, list_of, mapping, no_answer, openai_function, refuse_settings, text_of
+from ferrule.models.wires.payload import (
+    Json,
+    cost_of,
+    count_of,
+    decode,
+    list_of,
+    mapping,
+    no_answer,
+    openai_function,
+    refuse_settings,
+    text_of,
+)
 from ferrule.values.calls.call import CallFault, ToolCall, call_at
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
 from ferrule.values.conversation.message import Message, openai_content, safe_id, sent_message
@@ -171,16 +182,23 @@ def read(payload: Json | bytes) -> Response:
         raise MissingContentError(no_answer(found, body), request_id=request_id, raw=body)
     refusal, reasoning = text_of(message.get("refusal")), text_of(message.get("reasoning_content")) or text_of(message.get("reasoning"))
     counts = mapping(body.get("usage"))
-    cached = mapping(counts.get("prompt_tokens_details")).get("cached_tokens") or counts.get("prompt_cache_hit_tokens")
-    usage = Usage(count_of(counts.get("prompt_tokens")), count_of(counts.get("completion_tokens")), count_of(cached), 1)
-    cost = float(counts["cost"]) if type(counts.get("cost")) in {int, float} else None
     text, thought = content_of(message.get("content"))
     extra = _extra(message)
     calls = _calls(message)
     if reason == "content_filter" and not text and not calls and not refusal:
         raise RefusalError("the provider's content filter withheld the answer", request_id=request_id)
     reason = "tool_calls" if reason == "function_call" else reason
-    return Response(text, calls, reasoning or thought, reason, refusal, usage, model, cost, extra, body)
+    return Response(text, calls, reasoning or thought, reason, refusal, _usage(counts), model, cost_of(counts), extra, body)
+
+
+def _usage(counts: Json) -> Usage:
+    details = mapping(counts.get("prompt_tokens_details"))
+    cached = details.get("cached_tokens") or counts.get("prompt_cache_hit_tokens")
+    entered, written = count_of(counts.get("prompt_tokens")), count_of(counts.get("completion_tokens"))
+    reasoning = count_of(mapping(counts.get("completion_tokens_details")).get("reasoning_tokens"))
+    if reasoning and counts.get("total_tokens") == entered + written + reasoning:  # xAI counts thoughts beside the answer
+        written += reasoning
+    return Usage(entered, written, count_of(cached), 1, reasoning, count_of(details.get("cache_write_tokens")))
 
 
 def content_of(content: Any) -> tuple[str | None, str | None]:

@@ -17,6 +17,7 @@ from ferrule.models.http.errors import payload_error
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.payload import (
     Json,
+    cost_of,
     count_of,
     decode,
     list_of,
@@ -232,8 +233,9 @@ def read(payload: Json | bytes) -> Response:
     reason = _reason(status, body, is_calling=bool(calls))
     if reason == "content_filter" and not text and not calls and not refusal:
         raise RefusalError("the provider's content filter withheld the answer", request_id=text_of(body.get("id")))
-    usage, extra = _usage(mapping(body.get("usage"))), extra_of(items, is_stored=body.get("store") is True)
-    return Response(text, calls, reasoning_in(items), reason, refusal, usage, text_of(body.get("model")), None, extra, body)
+    counts, extra = mapping(body.get("usage")), extra_of(items, is_stored=body.get("store") is True)
+    model = text_of(body.get("model"))
+    return Response(text, calls, reasoning_in(items), reason, refusal, _usage(counts), model, cost_of(counts), extra, body)
 
 
 def error_of(error: Any) -> LMError:
@@ -286,8 +288,15 @@ def _reason(status: str, body: Json, *, is_calling: bool) -> str:
 
 def _usage(usage: Json) -> Usage:
     # Input includes tokens read from and written to the cache, output includes reasoning.
-    cached = mapping(usage.get("input_tokens_details")).get("cached_tokens")
-    return Usage(count_of(usage.get("input_tokens")), count_of(usage.get("output_tokens")), count_of(cached), 1)
+    details = mapping(usage.get("input_tokens_details"))
+    return Usage(
+        count_of(usage.get("input_tokens")),
+        count_of(usage.get("output_tokens")),
+        count_of(details.get("cached_tokens")),
+        1,
+        count_of(mapping(usage.get("output_tokens_details")).get("reasoning_tokens")),
+        count_of(details.get("cache_write_tokens")),
+    )
 
 
 _PLAIN_ITEMS: Mapping[str, frozenset[str]] = {
