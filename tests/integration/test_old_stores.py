@@ -15,7 +15,7 @@ import pytest
 from stores.programs import HALL, SAVED, STORES, asked_of, outcome, write
 
 import ferrule
-from ferrule import ReAct, SQLiteStore
+from ferrule import ReAct, SQLiteStore, Usage
 
 DATA = Path(__file__).parents[1] / "stores"
 EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())
@@ -68,6 +68,19 @@ def test_entries_of_a_store_that_kept_no_times_have_none(tmp_path: Path) -> None
     assert after.entries == [*before.entries, "{}"]
     assert after.times[:-1] == before.times
     assert after.times[-1] is not None
+
+
+def test_runs_of_a_store_that_kept_no_usage_have_none_until_they_rest_again(tmp_path: Path) -> None:
+    """W2: the file is upgraded where it is."""
+    with closing(SQLiteStore(shutil.copy(DATA / "waiting.sqlite", tmp_path / "runs.sqlite"))) as store:
+        before = store.list()
+        lease = store.take(before[0].id, after=0).lease
+        assert lease is not None
+        head = json.loads(store.load(before[0].id).head)
+        store.release(lease, status="waiting", head=json.dumps({**head, "usage": {"input_tokens": 3, "calls": 1, "cost": 0.5}}))
+        after = store.summary(before[0].id)
+    assert [each.usage for each in before] == [Usage()] * len(before)
+    assert (after.usage, after.cost) == (Usage(3, calls=1, cost=0.5), 0.5)
 
 
 @pytest.mark.parametrize("name", SAVED)

@@ -159,12 +159,13 @@ def test_a_resumed_run_goes_on_counting_where_it_was() -> None:
     agent, store = ReAct("question -> answer", tools, native=True, limits=Limits(cost=0.35)), MemoryStore()
     with served(by) as lm, context(lm=lm, prices=PRICED):
         run = agent.start(question="?", store=store, run_id="r")
-        assert (run.status, run.cost) == ("waiting", 0.2)
+        assert (run.status, run.cost, store.summary("r").cost) == ("waiting", 0.2, 0.2)
     with served(by) as lm, context(lm=lm, prices=Prices(extra={"m": (100.0, 100.0)})):  # newer prices change nothing of what was spent
         again = agent.load_run(store, "r")
         again.answer(again.pending[0].approve())
         again.resume()
     assert (again.prediction.reason, paid) == ("limits.cost", ["pay"])
+    assert (store.summary("r").cost, store.summary("r").usage) == (again.cost, again.usage)
     assert again.cost == pytest.approx(0.2 + 10.0 + 10.0)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ferrule.values.conversation.exchange import Usage
 from ferrule.values.record import Record, field
 
 if TYPE_CHECKING:
@@ -61,6 +62,13 @@ class Summary(Record, kw_only=True):
     """Whether a process is executing it right now."""
     decided: tuple[str, ...] = field(default_factory=tuple[str, ...])
     """Ids of the decided questions, if the run is not resumed yet."""
+    usage: Usage = Usage()
+    """Tokens and cost as of when the run last came to rest; empty before, and if it rested with a ferrule that did not store them."""
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars as of when the run last came to rest; None if they are unknown."""
+        return self.usage.cost
 
 
 class Store(Protocol):
@@ -112,8 +120,13 @@ class Store(Protocol):
         """Cancel a run: before its next step, or at once if no process executes it. Its questions and unused decisions are then deleted."""
         ...
 
-    def list(self, *, status: str | None = None, limit: int | None = None) -> list[Summary]:
-        """Runs, most recently changed first."""
+    def list(
+        self, *, status: str | None = None, program: str | None = None, limit: int | None = 100, before: tuple[float, str] | None = None
+    ) -> list[Summary]:
+        """Runs with a status, of a program, most recently changed first; all of them with `limit=None`.
+
+        `before` is `(updated_at, id)` of the last line of the page before.
+        """
         ...
 
     def summary(self, run_id: str) -> Summary:

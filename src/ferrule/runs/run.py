@@ -182,9 +182,12 @@ class Run(Displayed, RunState, Typed[S]):
         return run
 
     @staticmethod
-    def list(store: Store, *, status: str | None = None) -> builtins.list[Summary]:
-        """The runs of a store, most recently changed first: ids, status, and pending questions."""
-        return store.list(status=status)
+    def list(
+        store: Store, *, status: str | None = None, program: str | None = None, limit: int | None = 100,
+        before: tuple[float, str] | None = None,
+    ) -> builtins.list[Summary]:  # fmt: skip
+        """The runs of a store, most recently changed first: ids, status, pending questions, tokens and cost. See `Store.list`."""
+        return store.list(status=status, program=program, limit=limit, before=before)
 
     def to_json(self) -> str:
         """The whole run as one JSON document; `Run.from_json` restores an equal run. Raises `RunError` while it executes."""

@@ -30,6 +30,8 @@ from ferrule.runs.store.fencing import INSERT
 from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.confirmation.question import Decision, Question
+from ferrule.values.conversation.exchange import Usage
+from ferrule.values.run.forms import usage_form
 
 QUESTION = Question("confirm", "Sure?", ToolCall(name="pay", args={"euros": 3}), id="q1")
 
@@ -381,6 +383,42 @@ def test_the_list_tells_what_waits_and_which_of_it_is_decided(store: SQLiteStore
     del lease
 
 
+def test_a_page_of_the_list_begins_where_the_one_before_ended(store: SQLiteStore, clock: Clock) -> None:
+    """W2: also for runs that changed at one time."""
+    for k in range(7):
+        clock.now += k % 2
+        store.release(store.create(f"r{k}", program="PQ"[k % 2], head=head()), status=("done", "waiting")[k % 3 == 0], head=head())
+    everything = store.list()
+    assert [each.id for each in everything] == ["r6", "r5", "r4", "r3", "r2", "r1", "r0"]
+    pages, before = list[str](), None
+    while page := store.list(limit=2, before=before):
+        pages += [each.id for each in page]
+        before = (page[-1].updated_at, page[-1].id)
+    assert pages == [each.id for each in everything]
+    assert [each.id for each in store.list(program="Q")] == ["r5", "r3", "r1"]
+    assert [each.id for each in store.list(program="P", status="waiting", before=(clock.now, "r6"))] == ["r0"]
+
+
+def test_the_list_has_the_latest_hundred_runs_unless_another_limit_is_given(store: SQLiteStore, clock: Clock) -> None:
+    """W2."""
+    for k in range(102):
+        clock.now += 1
+        store.release(store.create(f"r{k}", program="P", head=head()), status="done", head=head())
+    assert [each.id for each in store.list()] == [f"r{k}" for k in range(101, 1, -1)]
+    assert len(store.list(limit=None)) == 102
+
+
+def test_a_line_has_tokens_and_cost_as_of_the_last_rest(store: SQLiteStore) -> None:
+    """W2, O17."""
+    lease = store.create("r", program="P", head=head())
+    assert (store.summary("r").usage, store.summary("r").cost) == (Usage(), None)
+    spent = Usage(10, 5, 4, 2, 3, 1, 0.25, {"m": Usage(10, 5, 4, 2, 3, 1, 0.25)})
+    store.release(lease, status="waiting", head=head(usage=usage_form(spent)))
+    store.take("r", after=0)
+    [found] = store.list()
+    assert (found.usage, found.usage.by_model, found.cost) == (spent, spent.by_model, 0.25)
+
+
 def test_old_runs_that_ended_are_pruned(store: SQLiteStore, clock: Clock) -> None:
     """R18: those that wait stay, however long."""
     waiting(store)
@@ -513,7 +551,7 @@ def test_a_newer_schema_is_refused_by_its_number(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "runs.db") as db:
         db.execute("PRAGMA user_version=9")
     db.close()
-    with pytest.raises(StoreError, match="has schema 9; this ferrule knows schemas up to 2"):
+    with pytest.raises(StoreError, match="has schema 9; this ferrule knows schemas up to 3"):
         SQLiteStore(tmp_path / "runs.db").list()
 
 

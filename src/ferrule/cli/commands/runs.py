@@ -46,7 +46,7 @@ def list_runs(
     if status is not None and status not in get_args(RunStatus):
         raise ConfigurationError(f"`--status` is one of {', '.join(get_args(RunStatus))}; found {status!r}.")
     with _open_store(store) as opened:
-        runs = opened.list(status=status)
+        runs = opened.list(status=status, limit=None)
     if as_json:
         _print(json_text([jsonable(each) for each in runs]))
         return ExitCode.DONE
@@ -172,7 +172,7 @@ def _open_store(path: str) -> Generator[SQLiteStore]:
 
 
 def _find_run(store: SQLiteStore, run_id: str) -> Summary:
-    return _choose_one(run_id, {each.id: each for each in store.list()}, "run")
+    return _choose_one(run_id, {each.id: each for each in store.list(limit=None)}, "run")
 
 
 def _choose_one(prefix: str | None, candidates: Mapping[str, Any], noun: str) -> Any:

@@ -177,7 +177,7 @@ class _Batch:
             raise ConfigurationError(msg)
         self._returns_failed = return_failed_examples
         self._store = store
-        self._stored = {each.id for each in store.list()} if store is not None else frozenset[str]()
+        self._stored = {each.id for each in store.list(limit=None)} if store is not None else frozenset[str]()
         self._ids = _run_ids(self.batch_id, self.items) if store is not None else None
         self._on_result = on_result
         self._placed = placed if self.keeps_errors else ()

@@ -96,7 +96,7 @@ def is_open(question_id: str) -> bool:
 
 
 def _stored_question(store: Store, question_id: str) -> tuple[str, Question]:
-    for each in store.list(status="waiting"):
+    for each in store.list(status="waiting", limit=None):
         for question in each.questions:
             if question.id == question_id:
                 return each.id, question

@@ -145,6 +145,12 @@ def read_error(facts: Mapping[str, Any]) -> BaseException:
 # -- decisions and questions ---------------------------------------------------------------------------------------
 
 
+def read_usage(form: Mapping[str, Any]) -> Usage:
+    """Read a usage from `usage_form`."""
+    read: dict[str, Any] = {**form, "by_model": {name: read_usage(each) for name, each in form.get("by_model", {}).items()}}
+    return check_fields(Usage(**read))
+
+
 def read_decision(form: Mapping[str, Any]) -> Decision:
     """Read a decision from `record_form`."""
     decision: Decision = check_fields(Decision(**form))

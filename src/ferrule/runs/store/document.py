@@ -24,13 +24,16 @@ from ferrule.runs.journal.encode import (
     read_question,
     record_form,
 )
+from ferrule.runs.journal.spending import spent
 from ferrule.runs.store.fingerprint import differences, digest_of, program_fingerprint
 from ferrule.tools.tool import Tool
 from ferrule.values.content.convert import marked_parts, read_marked
+from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.history import History
 from ferrule.values.encoding.encode import jsonable
 from ferrule.values.encoding.stored import reading
 from ferrule.values.record import Changing, Record, fields_of
+from ferrule.values.run.forms import usage_form
 from ferrule.values.signatures.fields import input_check
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from ferrule.runs.state import RunState
 
 _VERSION = 1
+_NONE_SPENT = Usage()
 _TAG = "$ferrule"
 _PLAIN_BITS = 64
 _STATUSES = ("new", "running", "waiting", "done", "failed", "cancelled")
@@ -66,6 +70,7 @@ def head_form(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
         "key": run.key.hex(),
         "status": run.status,
         "error": error_facts(run.error) if run.error is not None else None,
+        **({"usage": usage_form(usage)} if (usage := spent(run.journal.entries)) != _NONE_SPENT else {}),
         **({"notes": dict(run.notes)} if run.notes else {}),
         "questions": [record_form(question) for question in run.pending],
         # Decisions on a stored run are only in its store, where each is used once: a copy does not contain them.

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.runs.journal.encode import read_question
+from ferrule.runs.journal.encode import read_question, read_usage
 from ferrule.runs.protocols import Summary
 from ferrule.runs.store.lease import is_dead
+from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.stored import parse_json
 
 if TYPE_CHECKING:
     import sqlite3
 
-_COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, owner, until"
+_COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, owner, until, usage"
+
+
+def condition(status: str | None, program: str | None, before: tuple[float, str] | None) -> tuple[str, tuple[Any, ...]]:
+    """The condition of a list, for `summaries`; its order makes `before` exact also for runs that changed at one time."""
+    at, run_id = before or (None, None)
+    parts = {"status = ?": (status,), "program = ?": (program,), "(updated_at, id) < (?, ?)": (at, run_id)}
+    wanted = {part: values for part, values in parts.items() if values[0] is not None}
+    return ("WHERE " + " AND ".join(wanted) if wanted else ""), tuple([value for values in wanted.values() for value in values])
 
 
 def summaries(db: sqlite3.Connection, where: str, values: tuple[Any, ...], *, limit: int | None, now: float) -> list[Summary]:
     """The runs that fulfil a condition, most recently changed first. `where` is a constant text with a `?` for each value."""
-    order = f"ORDER BY updated_at DESC LIMIT {-1 if limit is None else int(limit)}"
+    order = f"ORDER BY updated_at DESC, id DESC LIMIT {-1 if limit is None else int(limit)}"
     rows = db.execute(f"SELECT {_COLUMNS} FROM runs {where} {order}", values).fetchall()  # noqa: S608  callers pass constants
     by_run: dict[str, list[str]] = {}
     for run_id, question_id in db.execute("SELECT run_id, question_id FROM decisions WHERE NOT taken").fetchall():
@@ -26,10 +35,11 @@ def summaries(db: sqlite3.Connection, where: str, values: tuple[Any, ...], *, li
 
 
 def _summary(row: Any, decided: tuple[str, ...], now: float) -> Summary:
-    run_id, program, status, created_at, updated_at, questions, error, recoveries, owner, until = row
+    run_id, program, status, created_at, updated_at, questions, error, recoveries, owner, until, usage = row
     return Summary(
         id=run_id, program=program, status=status, created_at=created_at, updated_at=updated_at, recoveries=recoveries,
         questions=tuple(map(read_question, parse_json(questions))) if status == "waiting" else (),
         error=str(parse_json(error)["text"]) if error is not None else None,
+        usage=read_usage(parse_json(usage)) if usage is not None else Usage(),
         leased=owner is not None and until > now and not is_dead(owner), decided=decided,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from ferrule.runs.journal.encode import parse_object, read_decision, read_questi
 from ferrule.runs.protocols import Lease, Stored
 from ferrule.runs.store.fencing import MOST_ENTRIES, append, append_all, cancel_at_rest, fence, give_back, park, tend
 from ferrule.runs.store.lease import is_dead, is_held, owner_name
-from ferrule.runs.store.listing import summaries
+from ferrule.runs.store.listing import condition, summaries
 from ferrule.runs.store.sqlite_file import SQLiteFile, shared_file
 from ferrule.runs.store.writer_thread import StoreThread
 from ferrule.values.confirmation.question import check_second
@@ -190,12 +190,12 @@ class SQLiteStore:
     @_writes
     def _release(self, db: sqlite3.Connection, lease: Lease, status: str, head: str) -> None:
         form = parse_object(head, "the head of a run")
-        error = json_text(form["error"]) if form["error"] is not None else None
+        error, usage = (json_text(form[name]) if form.get(name) is not None else None for name in ("error", "usage"))
         cancelled, _ = fence(db, lease)
         db.execute(
             "UPDATE runs SET owner = NULL, until = 0, recoveries = 0, cancelled = 0, status = ?, head = ?, questions = ?, "
-            "error = ?, updated_at = ? WHERE id = ?",
-            (status, head, json_text(form["questions"]), error, self._clock(), lease.run_id),
+            "error = ?, usage = ?, updated_at = ? WHERE id = ?",
+            (status, head, json_text(form["questions"]), error, usage, self._clock(), lease.run_id),
         )
         if status == "cancelled" or (cancelled and status == "waiting"):  # the latter: cancelled after its last step
             cancel_at_rest(db, lease.run_id, self._clock())
@@ -268,9 +268,11 @@ class SQLiteStore:
             db.execute("UPDATE runs SET cancelled = 1, updated_at = ? WHERE id = ?", (self._clock(), run_id))
 
     @reading("A run in the store")
-    def list(self, *, status: str | None = None, limit: int | None = None) -> list[Summary]:
+    def list(
+        self, *, status: str | None = None, program: str | None = None, limit: int | None = 100, before: tuple[float, str] | None = None
+    ) -> list[Summary]:
         """See `Store`."""
-        where, values = ("", ()) if status is None else ("WHERE status = ?", (status,))
+        where, values = condition(status, program, before)
         return self._file.read(lambda db: summaries(db, where, values, limit=limit, now=self._clock()))
 
     @reading("A run in the store")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-SCHEMA = 2
+SCHEMA = 3
 _WAIT_MS = 10_000
 _WAIT_FOR_READERS_MS = 500
 _TRY_AGAIN_S = 1.0
@@ -52,7 +52,7 @@ CREATE TABLE runs (
     created_at REAL NOT NULL, updated_at REAL NOT NULL,
     owner TEXT, until REAL NOT NULL DEFAULT 0, token INTEGER NOT NULL DEFAULT 0,
     recoveries INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0,
-    error TEXT, questions TEXT NOT NULL, head TEXT NOT NULL
+    usage TEXT, error TEXT, questions TEXT NOT NULL, head TEXT NOT NULL
 );
 CREATE INDEX runs_by_change ON runs (updated_at);
 CREATE TABLE entries (place INTEGER PRIMARY KEY, written_at REAL, entry TEXT NOT NULL);
@@ -61,7 +61,7 @@ CREATE TABLE decisions (
     PRIMARY KEY (run_id, question_id)
 ) WITHOUT ROWID;
 """
-_UPGRADES = {1: "ALTER TABLE entries ADD COLUMN written_at REAL"}
+_UPGRADES = {1: "ALTER TABLE entries ADD COLUMN written_at REAL", 2: "ALTER TABLE runs ADD COLUMN usage TEXT"}
 """By the schema of a file: what makes it the next one."""
 
 
