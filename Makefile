@@ -18,7 +18,7 @@ TYPING_TESTS = $(wildcard tests/typing)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test matrix check kill-test mutants fuzz real-servers bench constrained walk conformance mcp-clients docs coverage format \
+.PHONY: help demo test matrix check kill-test mutants fuzz real-servers bench constrained walk conformance mcp-clients front-ends docs coverage format \
 	lock clean
 
 help: ## show this list
@@ -71,6 +71,9 @@ conformance: $(VENV)/.dev ## the suites of the Model Context Protocol, both side
 
 mcp-clients: $(VENV)/.dev ## drive `ferrule serve` by eleven foreign MCP clients; installs each into a cache (CLIENTS="fastmcp-4 dspy": these)
 	@$(BIN)/python conformance/clients/run.py $(CLIENTS)
+
+front-ends: $(VENV)/.dev ## drive a chat service by the clients of AG-UI and Vercel's AI SDK; installs them into a cache (CLIENTS="ag-ui ai6": these)
+	@$(BIN)/python conformance/front_ends/run.py $(CLIENTS)
 
 docs: $(VENV)/.dev ## test the pages in docs/
 	@$(BIN)/python -m pytest tests/docs

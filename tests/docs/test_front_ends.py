@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
 
 def test_every_block_of_the_page_runs(execute) -> None:
     """Style: a page's claims have a test."""
@@ -11,3 +16,10 @@ def test_every_block_of_the_page_runs(execute) -> None:
 def test_no_link_of_the_page_is_broken(links) -> None:
     """Ours."""
     assert links("docs/front-ends.md") == []
+
+
+def test_the_page_shows_the_service_word_for_word() -> None:
+    """Ours."""
+    page = (ROOT / "docs" / "front-ends.md").read_text(encoding="utf-8")
+    [(name, part)] = re.findall(r"<!-- (examples/apps/\w+\.py) -->\n```py\n(.*?)```\n", page, re.DOTALL)
+    assert part in (ROOT / name).read_text(encoding="utf-8")

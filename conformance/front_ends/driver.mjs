@@ -1,0 +1,261 @@
+// Drives a server by the clients of AG-UI and of Vercel's AI SDK: `node driver.mjs ADDRESS FOLDER CLIENT`.
+// FOLDER has the packages. Every event passes the client's own checks; a case that fails raises.
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { pathToFileURL } from "node:url";
+
+const [address, folder, client] = process.argv.slice(2);
+const load = (name) => import(pathToFileURL(createRequire(`${folder}/package.json`).resolve(name)));
+const until = async (holds) => {
+  while (!holds()) await new Promise((done) => setTimeout(done, 5));
+};
+/** A `fetch` whose first response ends after some bytes, as if the connection were lost. */
+const losing = (bytes) => {
+  let lost = false;
+  return async (...request) => {
+    const response = await fetch(...request);
+    if (lost || !response.body) return response;
+    lost = true;
+    const reader = response.body.getReader();
+    let left = bytes;
+    const body = new ReadableStream({
+      async pull(controller) {
+        const { value, done } = await reader.read();
+        if (done || left <= 0) {
+          await reader.cancel();
+          return controller.error(new TypeError("network error"));
+        }
+        controller.enqueue(value.slice(0, left));
+        left -= value.length;
+      },
+    });
+    return new Response(body, { status: response.status, headers: response.headers });
+  };
+};
+
+// A client may leave the promise of a stream that breaks off without a handler.
+process.on("unhandledRejection", (error) => {
+  if (error.message !== "network error") throw error;
+});
+
+// -- AG-UI -----------------------------------------------------------------------------------------------------------
+
+async function agUI() {
+  const { HttpAgent } = await load("@ag-ui/client");
+  const start = (text, more = {}) =>
+    new HttpAgent({ url: `${address}/ag-ui`, threadId: crypto.randomUUID(), initialMessages: [{ id: "u1", role: "user", content: text }], ...more });
+  const said = (agent) => agent.messages.filter((m) => m.role === "assistant" && m.content && !m.subagentRunId).map((m) => m.content);
+  const results = (agent) => agent.messages.filter((m) => m.role === "tool").map((m) => m.content);
+  const decide = (agent, payload) =>
+    agent.runAgent({ resume: agent.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload })) });
+  const again = (agent, messages) => new HttpAgent({ url: agent.url, threadId: agent.threadId, initialMessages: structuredClone(messages) });
+
+  return {
+    async "an approval in the middle"() {
+      const agent = start("book");
+      await agent.runAgent({});
+      assert.equal(agent.pendingInterrupts[0].reason, "tool_call");
+      const { result } = await decide(agent, { approved: true });
+      assert.deepEqual(results(agent), ["Hotel Rome, 90 euros a night", "booked Hotel Rome, nights: 2"]);
+      assert.equal(result.answer, said(agent)[0]);
+      assert.deepEqual(result.stars, [5]);
+      assert.equal(agent.messages.filter((m) => m.role === "reasoning").length, 1);
+    },
+    async "changed arguments"() {
+      const agent = start("book");
+      await agent.runAgent({});
+      await decide(agent, { approved: true, editedArgs: { hotel: "Savoy", nights: 1 } });
+      assert.equal(results(agent)[1], "booked Savoy, nights: 1");
+    },
+    async "a denial, and another turn"() {
+      const agent = start("book");
+      await agent.runAgent({});
+      await decide(agent, { approved: false, reason: "Too dear." });
+      assert.equal(results(agent)[1], "Too dear.");
+      agent.addMessage({ id: "u2", role: "user", content: "fail" });
+      await agent.runAgent({});
+      assert.equal(said(agent).at(-2), "It failed.");
+      assert.match(results(agent).at(-1), /ValueError/);
+    },
+    async "an agent inside asks"() {
+      const agent = start("scout");
+      await agent.runAgent({});
+      const asked = [];
+      while (agent.pendingInterrupts.length) {
+        asked.push(...agent.pendingInterrupts.map(({ subagentRunId }) => Boolean(subagentRunId)));
+        await decide(agent, { approved: true });
+      }
+      assert.deepEqual(asked.sort(), [false, true]);
+      assert.equal(results(agent).length, 3);
+      assert.ok(agent.messages.some((m) => m.subagentRunId));
+    },
+    async "an answer that could not be used"() {
+      const agent = start("wrong");
+      await agent.runAgent({});
+      assert.deepEqual(said(agent), ["whole", "[1,2]"]);
+    },
+    async "a question of the model"() {
+      const agent = start("ask");
+      await agent.runAgent({});
+      assert.equal(agent.pendingInterrupts[0].message, "Which city?");
+      await decide(agent, { answer: "Rome" });
+      assert.equal(said(agent)[0], "You said Rome");
+    },
+    async "a run that fails"() {
+      const agent = start("break");
+      let message;
+      await agent.runAgent({}, { onRunErrorEvent: ({ event }) => void (message = event.message) }).catch(() => {});
+      assert.equal(message, "The run failed: BadRequestError.");
+    },
+    async "a page that is loaded again while the run waits"() {
+      const agent = start("book");
+      await agent.runAgent({});
+      const page = again(agent, agent.messages.slice(0, 1));
+      await page.runAgent({});
+      assert.deepEqual(page.messages, agent.messages);
+      assert.deepEqual(page.pendingInterrupts, agent.pendingInterrupts);
+      await decide(page, { approved: true });
+      assert.equal(results(page).length, 2);
+      await assert.rejects(decide(agent, { approved: false }), /409|waits for none/);
+    },
+    async "a connection that is lost anywhere"() {
+      for (let bytes = 100; bytes < 30_000; bytes += 2_917) {
+        const agent = start("long", { fetch: losing(bytes) });
+        await agent.runAgent({}).catch(() => {});
+        const page = again(agent, agent.messages);
+        await page.runAgent({});
+        assert.deepEqual(said(page).map((text) => text.length), [2_289, 3]);
+      }
+    },
+  };
+}
+
+// -- Vercel's AI SDK -------------------------------------------------------------------------------------------------
+
+async function aiSDK(name) {
+  const { AbstractChat, DefaultChatTransport } = await load(name);
+  class State {
+    status = "ready";
+    constructor(messages) {
+      this.messages = messages;
+    }
+    pushMessage = (message) => void (this.messages = [...this.messages, message]);
+    popMessage = () => void (this.messages = this.messages.slice(0, -1));
+    replaceMessage = (index, message) => void (this.messages = this.messages.with(index, structuredClone(message)));
+    snapshot = (value) => structuredClone(value);
+  }
+  class Chat extends AbstractChat {
+    constructor({ id = crypto.randomUUID(), messages = [], ...transport } = {}) {
+      const sendAutomaticallyWhen = ({ messages }) => {
+        const parts = messages.at(-1).parts;
+        return parts.some((part) => part.state === "approval-responded") && !parts.some((part) => part.state === "approval-requested");
+      };
+      const state = new State(messages);
+      super({ id, state, transport: new DefaultChatTransport({ api: `${address}/api/chat`, ...transport }), sendAutomaticallyWhen });
+    }
+    parts = (kind) => this.lastMessage.parts.filter(({ type }) => type === kind || type.startsWith(`${kind}-`));
+    asked = () => this.lastMessage.parts.filter(({ state }) => state === "approval-requested");
+    said = () => this.parts("text").filter((part) => !part.providerMetadata?.ferrule?.void).map(({ text }) => text);
+    async decide(approved, reason) {
+      const before = this.asked().map(({ approval }) => approval.id);
+      for (const id of before) await this.addToolApprovalResponse({ id, approved, reason });
+      await until(() => ["ready", "error"].includes(this.status) && !this.lastMessage.parts.some(({ state }) => state === "approval-responded"));
+    }
+  }
+
+  return {
+    async "an approval in the middle"() {
+      const chat = new Chat();
+      await chat.sendMessage({ text: "book" });
+      assert.deepEqual(chat.asked()[0].input, { hotel: "Hotel Rome", nights: 2 });
+      await chat.decide(true);
+      assert.equal(chat.messages.length, 2);
+      assert.equal(chat.parts("tool")[1].output, "booked Hotel Rome, nights: 2");
+      assert.match(chat.said()[0], /booked Hotel Rome/);
+      assert.equal(chat.parts("data")[0].data.answer, chat.said()[0]);
+    },
+    async "a denial, and another turn"() {
+      const chat = new Chat();
+      await chat.sendMessage({ text: "book" });
+      await chat.decide(false, "Too dear.");
+      assert.equal(chat.parts("tool")[1].state, "output-denied");
+      assert.match(chat.said()[0], /Too dear/);
+      await chat.sendMessage({ text: "fail" });
+      assert.equal(chat.said()[0], "It failed.");
+      assert.match(chat.parts("tool")[0].errorText, /ValueError/);
+      assert.deepEqual(chat.parts("data-chart")[0].data, { points: [1, 2] });
+    },
+    async "an agent inside asks"() {
+      const chat = new Chat();
+      await chat.sendMessage({ text: "scout" });
+      for (let k = 0; k < 2; k++) {
+        assert.equal(chat.asked().length, 1);
+        await chat.decide(true);
+      }
+      assert.deepEqual(chat.parts("tool").map(({ state }) => state), Array(3).fill("output-available"));
+    },
+    async "an answer that could not be used"() {
+      const chat = new Chat();
+      await chat.sendMessage({ text: "wrong" });
+      assert.deepEqual(chat.said(), ["whole", "[1,2]"]);
+    },
+    async "a question of the model"() {
+      const chat = new Chat();
+      await chat.sendMessage({ text: "ask" });
+      const [{ data }] = chat.parts("data-question");
+      await chat.addToolOutput({ tool: "user_clarification", toolCallId: data.toolCallId, output: "Rome" });
+      await chat.sendMessage();
+      assert.equal(chat.said()[0], "You said Rome");
+    },
+    async "a run that fails"() {
+      const chat = new Chat();
+      await chat.sendMessage({ text: "break" });
+      assert.equal(chat.error.message, "The run failed: BadRequestError.");
+    },
+    async "a page that is loaded again while the run waits"() {
+      const chat = new Chat();
+      await chat.sendMessage({ text: "book" });
+      const page = new Chat({ id: chat.id, messages: structuredClone(chat.messages.slice(0, 1)) });
+      await page.resumeStream();
+      assert.deepEqual(page.messages, chat.messages);
+      await page.decide(true);
+      assert.match(page.said()[0], /booked Hotel Rome/);
+      await chat.addToolApprovalResponse({ id: chat.asked()[0].approval.id, approved: false });
+      await until(() => chat.status === "error");
+      assert.match(chat.error.message, /waits for none/);
+      const late = new Chat({ id: chat.id, messages: structuredClone(chat.messages.slice(0, 1)) });
+      await late.resumeStream();
+      assert.deepEqual(late.said(), page.said());
+      assert.equal(late.parts("tool").length, 2);
+    },
+    async "a connection that is lost anywhere"() {
+      for (let bytes = 100; bytes < 30_000; bytes += 2_917) {
+        const chat = new Chat({ fetch: losing(bytes) });
+        await chat.sendMessage({ text: "long" });
+        assert.equal(chat.status, "error");
+        const page = name === "ai" ? chat : new Chat({ id: chat.id, messages: chat.messages.slice(0, 1) }); // 6 builds on what is there
+        await page.resumeStream();
+        assert.deepEqual(page.said().map((text) => text.length), [2_289, 3]);
+        assert.equal(page.messages.length, 2);
+      }
+    },
+    async "nothing to come back to"() {
+      const chat = new Chat();
+      await chat.resumeStream();
+      assert.deepEqual([chat.status, chat.messages.length], ["ready", 0]);
+    },
+  };
+}
+
+const cases = client === "ag-ui" ? await agUI() : await aiSDK(client);
+let failed = 0;
+for (const [title, run] of Object.entries(cases)) {
+  try {
+    await run();
+    console.log(`ok      ${client}: ${title}`);
+  } catch (error) {
+    failed += 1;
+    console.log(`FAILED  ${client}: ${title}\n${error.stack}`);
+  }
+}
+process.exit(failed ? 1 : 0);
