@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 from wire_servers import serve
 
-from ferrule import Limits, ReAct, Response, ScriptedLM, Tool, ToolCall, TooManyFaultsError, context, tool
+from ferrule import Limits, MaxTurnsReachedError, Predict, ReAct, Response, ScriptedLM, Tool, ToolCall, TooManyFaultsError, context, tool
 
 GOT: list[dict[str, Any]] = []
 
@@ -198,6 +198,16 @@ def test_a_model_that_never_keeps_to_the_schema_ends_the_run_with_a_typed_error(
             agent(question="q?")
     assert len(caught.value.faults) == len(served.requests) == 3
     assert GOT == []
+
+
+def test_predict_asks_again_as_often_as_it_has_turns():
+    """C29."""
+    wrong = written(**{**WRITTEN["anthropic"], "note": "x"})
+    with serve(ScriptedLM([wrong] * 3)) as served, pytest.raises(MaxTurnsReachedError, match="after 3 turns"):
+        Predict("question -> answer", tools=[book], native=True, max_turns=3)(
+            question="q?", lm=served.lm(wire="anthropic", strict_tools=True)
+        )
+    assert len(served.requests) == 3
 
 
 def test_a_key_that_comes_twice_goes_back_and_nothing_is_dropped():

@@ -715,6 +715,19 @@ def test_large_schemas_are_lowered_in_linear_work(name: str) -> None:
         assert lower_schema(LARGE[name], target).target == target
 
 
+def test_many_large_definitions_that_contain_themselves_are_lowered() -> None:
+    """C28: after so many looks, a definition is taken to require itself."""
+    nodes = {
+        f"d{i}": {"type": "object", "properties": {"me": {"$ref": f"#/$defs/d{i}"}, "all": {"$ref": "#/$defs/all"}}, "required": ["all"]}
+        for i in range(400)
+    }
+    schema = {**of(**{name: {"$ref": f"#/$defs/{name}"} for name in nodes}), "$defs": {**nodes, "all": of(**{f"p{i}": TEXT for i in range(200)})}}  # fmt: skip
+    lowered = lower_schema(schema, "gemini")
+    assert len(lowered.schema["$defs"]) == 401
+    assert 0 < len(lowered.losses) < 400
+    assert {(loss.keyword, loss.path[-14:]) for loss in lowered.losses} == {("$ref", "/properties/me")}
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_many_places_that_refer_to_many_parts_are_told(target: Target) -> None:
     """Ours."""
@@ -960,7 +973,9 @@ def instances(draw: st.DrawFn, schema: Any, root: Any, depth: int = 0) -> Any:  
             others = schema.get("additionalProperties") or next(iter(schema.get("patternProperties", {}).values()), None)
             if not properties and isinstance(others, dict) and depth < 8:
                 names = draw(st.sets(st.sampled_from(["", "a", "ab", "abc"]), max_size=2))
-                found |= {name: draw(instances(others, root, depth + 1)) for name in sorted(names)}
+                table = {name: draw(instances(others, root, depth + 1)) for name in sorted(names)}
+                # Else it may fit an open object beside it, which is closed in a strict mode.
+                return table if Draft202012Validator(root).evolve(schema=schema).is_valid(table) else {}
             return found
         case "array":
             prefix = [draw(instances(each, root, depth + 1)) for each in schema.get("prefixItems", ())]

@@ -62,7 +62,7 @@ class LoweringPass:
         self._left = _LARGEST
         self._null_fits: dict[str, bool] = {}
         self._requires_itself: dict[str, bool] = {}
-        self._steps = iter(range(_MOST_PARTS))
+        self._steps, self._looks = iter(range(_MOST_PARTS)), iter(range(_MOST_PARTS))
 
     def lowered(self) -> Schema:
         """The lowered schema. Its root is an object, which every provider requires of a tool."""
@@ -141,7 +141,7 @@ class LoweringPass:
 
     def _may_recur(self, reference: str) -> bool:
         if self._rules.recursive == "in options" and reference not in self._requires_itself:
-            self._requires_itself[reference] = requires_itself(reference, self._root, self._steps)
+            self._requires_itself[reference] = requires_itself(reference, self._root, self._looks)
         return self._rules.recursive == "anywhere" or not self._requires_itself.get(reference, True)
 
     def _defined(self, reference: str, target: Any) -> str:
