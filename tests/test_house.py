@@ -67,6 +67,7 @@ NOT_AT_IMPORT = {*HEAVY, "docstring_parser", "httpx2", "json_repair", "jsonschem
 
 # The walls: files that may stop any exception, and why.
 WALLS = {
+    "bridges/otel/content.py": "a user's `redact`: what it cannot redact must not be sent, whatever it raises",
     "bridges/mcp/connection/callbacks.py": "what a hook raises is for our log: the SDK would send its text to the server",
     "errors/error.py": "a foreign `__repr__` may raise anything, and the error it belongs to must still be told",
     "concurrency/deadline.py": "what a task raised is handed to whoever waits for it, who raises it again",

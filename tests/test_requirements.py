@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent
 LIST = TESTS / "REQUIREMENTS.md"
-CODE = re.compile(r"\b([ACDEFLMPQRUVW])(\d{1,3})(?:-\1?(\d{1,3}))?\b")
+CODE = re.compile(r"\b([ACDEFLMOPQRUVW])(\d{1,3})(?:-\1?(\d{1,3}))?\b")
 ROW = re.compile(r"^\| ([A-Z]\d+) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 WITHOUT_A_TEST = ("not built: ", "outside the suite: ")
 MOST_NAMED = 2

@@ -84,6 +84,7 @@ _HOMES = {
     "ferrule.bridges.mcp.server.context": ("MCPCall", "current_mcp_call"),
     "ferrule.bridges.mcp.client.group": ("connect_all",),
     "ferrule.bridges.prices": ("Prices",),
+    "ferrule.bridges.otel.observer": ("OTel",),
     "ferrule.programs.tool_use.dynamic": ("ModuleContext", "ModuleView"),
     "ferrule.programs.module": ("Module",),
     "ferrule.programs.predict": ("ChainOfThought", "Predict"),

@@ -16,6 +16,7 @@ from ferrule.bridges.mcp.server.app import MCPApp as MCPApp
 from ferrule.bridges.mcp.server.app import serve as serve
 from ferrule.bridges.mcp.server.context import MCPCall as MCPCall
 from ferrule.bridges.mcp.server.context import current_mcp_call as current_mcp_call
+from ferrule.bridges.otel.observer import OTel as OTel
 from ferrule.bridges.prices import Prices as Prices
 from ferrule.errors import AdapterParseError as AdapterParseError
 from ferrule.errors import AsyncToolError as AsyncToolError

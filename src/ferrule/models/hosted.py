@@ -193,6 +193,11 @@ class LM(TurnsLM):
 
         return GuidedLM(self, thought_chars=thought_chars, partial=partial)
 
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+        return self._transport.url
+
     def context_tokens(self) -> int | None:
         """The size of the context window: `capabilities.context_tokens`, or what the server says, which is asked once; None if it does not.
 

@@ -51,6 +51,13 @@ class Module(Batches[S, D, P]):
         """The program's name in events and stored runs."""
         return type(self).__name__
 
+    @property
+    def fingerprint(self) -> str:
+        """A digest of 16 characters of what a stored run checks: the class, the signatures, the tools. Computed at each access."""
+        from ferrule.runs.store.fingerprint import digest_of, program_fingerprint
+
+        return digest_of(program_fingerprint(self))
+
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{name}={each!r}' for name, each in self.named_predictors())})"
 

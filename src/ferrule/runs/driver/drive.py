@@ -276,7 +276,7 @@ async def _check_due(frame: Frame, act: CheckDue) -> Any:
 
 def _conditions(frame: Frame) -> Conditions:
     run, setting = frame.run, settings.setting
-    is_observed, is_resumed = run.tell is not None, run.journal.replaying
+    is_observed, is_resumed = run.tell is not None and run.tell.has_details, run.journal.replaying
     due = frozenset([entry.digest for entry in run.journal.entries if entry.kind == "once"]) if is_resumed else _NONE_DUE
     place = (run.key, frame.path)  # the key, as ids may be equal in two stores
     return Conditions(setting("lm"), setting("adapter"), setting("policy"), is_observed, is_resumed, place, run.extra_tools, due)

@@ -334,7 +334,7 @@ def _claim(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry 
 
 def _report_start(frame: Frame, slot: str, checked: CheckedCall) -> None:
     if frame.tell is not None:
-        frame.tell.inside(slot)(events.CallStarted(_told(checked)))
+        frame.tell.inside(slot)(events.CallStarted(_told(checked), checked.tool))
 
 
 def _told(checked: CheckedCall) -> ToolCall:

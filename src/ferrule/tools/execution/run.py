@@ -113,7 +113,7 @@ def _told(tool: ToolSpec, checked: CheckedArguments) -> AbstractContextManager[C
         made = call(own)
         return CallFinished(made, to_result(made, value) if error is None else failure(made, error, is_raised=True))
 
-    return telling(scope(), current().callbacks, lambda own: CallStarted(call(own)), end)
+    return telling(scope(), current().callbacks, lambda own: CallStarted(call(own), tool), end)
 
 
 def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | SystemExit | None]:

@@ -239,6 +239,11 @@ class CallStarted(Event):
     """A tool call starts to run."""
 
     call: ToolCall
+    tool: Any = field(default=None, compare=False, repr=False)
+    """The tool. Not in the JSON, and None for an event read from a journal."""
+
+    def _shown(self) -> dict[str, Any]:
+        return {name: value for name, value in fields_of(self).items() if name != "tool"}
 
 
 class CallProgress(Event):

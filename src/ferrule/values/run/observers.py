@@ -24,7 +24,7 @@ V = TypeVar("V")
 class Observers:
     """Sends events to every observer of a run, one at a time. Each frame and each call has its own, which puts its place into the event."""
 
-    __slots__ = ("depth", "each", "lock", "numbers", "parent_id", "path", "prefix", "root_id", "run_id")
+    __slots__ = ("depth", "each", "has_details", "lock", "numbers", "parent_id", "path", "prefix", "root_id", "run_id")
 
     def __init__(self, each: Iterable[Any], *, run_id: str, name: str = "", outer: Any = None, earlier: Observers | None = None) -> None:
         """`outer` is the tool call that started the run of the program `name`: the run's places are below the call's.
@@ -33,6 +33,8 @@ class Observers:
         """
         around: Observers | None = outer.tell if outer is not None and isinstance(outer.tell, Observers) else None
         self.each = tuple(_observer(one) for one in each)
+        self.has_details = any(getattr(one, "wants_details", True) for one in self.each)
+        """Whether an observer takes events of detail: all have them unless they have `wants_details = False`."""
         self.lock = around.lock if around is not None else threading.RLock()  # tools of one turn report from several threads
         known = around or earlier
         self.numbers = known.numbers if known is not None else count()

@@ -1,0 +1,166 @@
+"""Open spans: each is current while its work executes, and the context around it is as before when it ends.
+
+OpenTelemetry's context carries the innermost one, and flows into tasks and worker threads with the work. Spans whose end sends no event,
+such as those of cancelled calls, end with the program around them.
+"""
+
+from __future__ import annotations
+
+import re
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from ferrule.bridges.otel import names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ferrule.values.run.event import Event
+
+_KEY_OF_CALL = re.compile(r":[0-9a-f]{12}#\d+$")
+
+
+class OpenSpan:
+    """A span that has not ended, with what its end needs."""
+
+    __slots__ = (
+        "around", "asked", "before", "began", "context", "current", "depth", "facts", "first_chunk_s", "inside", "is_muted", "is_over",
+        "key", "kind", "name", "notes", "seen", "span", "spent",
+    )  # fmt: skip
+
+    def __init__(self, kind: str, name: str, key: tuple[str, str], depth: int, around: OpenSpan | None) -> None:
+        self.kind = kind
+        """`program`, `model` or `tool`."""
+        self.name = name
+        self.key = key
+        self.depth = depth
+        self.around = around
+        self.inside: dict[int, OpenSpan] = {}
+        """Spans in it that have not ended."""
+        self.span: Any = None
+        self.context: Any = None
+        """The context with this span."""
+        self.current: Any = None
+        """The context that was put in force for it; None if none was."""
+        self.before: Any = None
+        """The context to put in force again."""
+        self.is_muted = self.is_over = False
+        self.began = perf_counter()
+        self.first_chunk_s: float | None = None
+        self.facts: Mapping[str, Any] = {}
+        """Its attributes that metrics have as well."""
+        self.spent: list[float] = []
+        """Input, output, cached tokens and cost, of a program; empty before its first answer."""
+        self.seen: tuple[int, Any] = (0, None)
+        """How many messages of a program's conversation were told, and the last of them."""
+        self.notes: dict[str, str] = {}
+        self.asked: dict[str, float] = {}
+        """Of a run: its questions that wait, and when each was asked."""
+
+    @property
+    def program(self) -> OpenSpan:
+        """The program that it is, or is in; itself for a call outside one."""
+        found = self
+        while found.kind != "program" and found.around is not None:
+            found = found.around
+        return found
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been open."""
+        return perf_counter() - self.began
+
+
+class Spans:
+    """The open spans of one observer."""
+
+    def __init__(self, api: Any, tracer: Any) -> None:
+        self._api = api
+        self._tracer = tracer
+        self._key = api.create_key("ferrule")
+        self.programs: dict[tuple[str, str], OpenSpan] = {}
+        """Programs that have not ended, by run and path."""
+
+    @property
+    def here(self) -> OpenSpan | None:
+        """The innermost span that is open here."""
+        return self._api.get_value(self._key)
+
+    def around(self, event: Event) -> OpenSpan | None:
+        """The span in which something happens; None outside all. Opens the span of a program that goes on, which has no start event."""
+        found: OpenSpan | None = self._api.get_value(self._key)
+        if found is not None and found.depth == event.depth:
+            return found
+        if found is None and not event.depth:
+            return None
+        known = self.programs.get((event.run_id, event.parent_span_id))
+        if known is None and event.depth and event.type != "RunStarted":
+            known = self._reopen(event.run_id, event.root_id, event.parent_span_id, event.depth)
+        return known or found
+
+    def _reopen(self, run_id: str, root_id: str, span_id: str, depth: int) -> OpenSpan | None:
+        """The span of a program inside a run that was begun in an earlier execution of the run."""
+        key = run_id, span_id
+        known = self.programs.get(key)
+        if known is not None or span_id in {root_id, ""}:
+            return known
+        *places, last = span_id.split("/")
+        while len(places) > 1 and (places[-1].replace(".", "").isdigit() or places[-1].startswith("gather#")):
+            places.pop()
+        around = self._reopen(run_id, root_id, "/".join(places), depth - 1)
+        opened = OpenSpan("program", agent_name(last), key, depth, around)
+        attributes = {names.OPERATION: "invoke_agent", names.AGENT_NAME: opened.name, names.RUN_ID: run_id}
+        return self.open(opened, f"invoke_agent {opened.name}", attributes)
+
+    def open(
+        self, opened: OpenSpan, name: str, attributes: Mapping[str, Any], *, is_client: bool = False, links: Any = None,
+        prepare: Callable[[Any], Any] | None = None, is_current: bool = False,
+    ) -> OpenSpan:  # fmt: skip
+        """Start a span. `is_current`: put it in force here; `prepare` changes the context that is put in force."""
+        api, around = self._api, opened.around
+        kind = api.SpanKind.CLIENT if is_client else api.SpanKind.INTERNAL
+        # The context here is that of the span around, except where a program was reopened: nothing put that in force.
+        context = around.context if around is not None and around.current is None else None
+        opened.facts = attributes
+        opened.span = span = self._tracer.start_span(name, context, kind, attributes, links)
+        opened.context = inside = api.set_span_in_context(span, context)
+        if around is not None:
+            around.inside[id(opened)] = opened
+        if opened.kind == "program":
+            self.programs[opened.key] = opened
+            # By the samplers in use, spans in one that is not sampled are not sampled either: they are not even made.
+            opened.is_muted = not span.is_recording() and not span.get_span_context().trace_flags.sampled
+        if is_current:
+            opened.before = api.get_current()
+            opened.current = api.set_value(self._key, opened, inside if prepare is None else prepare(inside))
+            api.attach(opened.current)
+        return opened
+
+    def close(self, opened: OpenSpan, end: Callable[[OpenSpan], None] | None = None) -> None:
+        """End a span and put the context before it in force again. Spans in it that are still open end first, each by `end`."""
+        for each in reversed(tuple(opened.inside.values())):
+            if end is not None:
+                end(each)
+            self.close(each, end)
+        if opened.around is not None:
+            opened.around.inside.pop(id(opened), None)
+        if opened.kind == "program":
+            self.programs.pop(opened.key, None)
+        opened.is_over = True
+        try:
+            opened.span.end()
+        finally:  # also if an exporter raises
+            self._leave(opened)
+
+    def _leave(self, opened: OpenSpan) -> None:
+        current, before = opened.current, opened.before
+        opened.context = opened.current = opened.before = None  # it is in its own context: the memory is freed without the collector
+        # Where another context is in force, such as the garbage collector's, there is nothing to restore. Without `detach`, which logs an
+        # error there.
+        if current is not None and self._api.get_current() is current:
+            self._api.attach(before)
+
+
+def agent_name(segment: str) -> str:
+    """The name of a program inside a run, by the last segment of its path: of the tool that it is, or of its class."""
+    return _KEY_OF_CALL.sub("", segment)
