@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from generated_schemas import functions_with_arguments, schemas_with_arguments
+from generated_schemas import functions_with_arguments, schemas_with_arguments, schemas_with_fitting_arguments
 from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 from jsonschema.validators import validator_for
@@ -51,6 +51,18 @@ def assert_as_jsonschema_says(tool: Tool, schema: dict[str, Any], args: dict[str
 def test_arguments_for_a_schema_are_judged_as_jsonschema_does(made: Any, given: tuple[dict[str, Any], list[dict[str, Any]]]) -> None:
     schema, several = given
     Draft202012Validator.check_schema(schema)
+    tool = made(schema)
+    for args in several:
+        assert_as_jsonschema_says(tool, schema, args)
+
+
+@pytest.mark.parametrize("made", [by_hand, of_a_server])
+@settings(max_examples=settings().max_examples // 4, suppress_health_check=list(HealthCheck))
+@given(schemas_with_fitting_arguments())
+def test_arguments_of_hypothesis_jsonschema_are_judged_as_jsonschema_does(
+    made: Any, given: tuple[dict[str, Any], list[dict[str, Any]]]
+) -> None:
+    schema, several = given
     tool = made(schema)
     for args in several:
         assert_as_jsonschema_says(tool, schema, args)
