@@ -94,5 +94,7 @@ def test_every_page_of_dspy_that_the_facade_knows_can_be_imported() -> None:
         importlib.import_module("ferrule.compat.dspy.adaptres")
     with pytest.raises(ImportError, match="has no optimizers"):
         exec("from ferrule.compat.dspy.teleprompt import BootstrapFewShot")
+    with pytest.raises(ImportError, match=r"`program\.batch"):
+        exec("from ferrule.compat.dspy.datasets import HotPotQA")
     with pytest.raises(AttributeError, match="neither has `ferrule`"):
         _ = dspy.Predikt

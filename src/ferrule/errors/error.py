@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copyreg
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 
 def shown(value: object, limit: int = 200) -> str:
@@ -36,7 +39,13 @@ class SignatureError(FerruleError, ValueError, TypeError):
 
 
 class InputError(FerruleError, ValueError, TypeError):
-    """A program was called with missing, unknown or wrongly typed inputs."""
+    """A program was called with missing, unknown or wrongly typed inputs. `problems` are `(input, text)`, as far as they are known."""
+
+    problems: Sequence[tuple[str, str]] = ()
+
+    def __init__(self, message: str = "", problems: Iterable[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class ConfigurationError(FerruleError, ValueError):

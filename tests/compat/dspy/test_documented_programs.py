@@ -269,6 +269,26 @@ def test_status_messages() -> None:
     assert found[-1].answer == 4
 
 
+def test_stream_of_an_agents_thoughts() -> None:
+    """Streaming: `next_thought` of the loop's predictor, and `reasoning` of the extraction, which is another's."""
+
+    def search(query: str) -> str:
+        """Search."""
+        return query
+
+    steps = [("look", "search", {"query": "x"}), ("done", "finish", {})]
+    answers = [{"next_thought": thought, "next_tool_name": name, "next_tool_args": args} for thought, name, args in steps]
+    dspy.configure(lm=DummyLM([*answers, {"reasoning": "because", "answer": "A"}]))
+    agent = dspy.ReAct("question -> answer", tools=[search])
+    listeners = [
+        dspy.streaming.StreamListener("next_thought", predict=agent.react, allow_reuse=True),
+        dspy.streaming.StreamListener("reasoning", predict=agent.extract.predict),
+    ]
+    *pieces, _ = asyncio.run(collect(dspy.streamify(agent, stream_listeners=listeners)(question="?")))
+    told = [(each.signature_field_name, each.chunk) for each in pieces if isinstance(each, dspy.streaming.StreamResponse)]
+    assert told == [("next_thought", "look"), ("next_thought", "done"), ("reasoning", "because")]
+
+
 # -- async ------------------------------------------------------------------------------------------------------------
 
 
@@ -324,6 +344,7 @@ def test_calling_a_model() -> None:
     assert (len(lm.history), lm.model, lm.kwargs) == (2, "dummy", {})
     assert lm.history[0].keys() >= {"prompt", "messages", "kwargs", "response", "outputs", "usage", "model"}
     assert lm.history[0]["kwargs"] == {"temperature": 0.7}
+    assert sum(each["cost"] for each in lm.history if each["cost"] is not None) == 0
 
 
 def test_arguments_of_a_model() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 from ferrule.compat.dspy.utils import DummyLM
@@ -289,7 +290,7 @@ class Session:
     """A client of an MCP server, in this process."""
 
     async def call_tool(self, name: str, arguments: dict | None = None):
-        return {"content": [{"type": "text", "text": f"{name}: {arguments}"}], "isError": False}
+        return {"content": [{"type": "text", "text": f"{name}: {arguments}"}], "isError": arguments == {"a": 2}}
 
 
 def test_tool_of_an_mcp_server() -> None:
@@ -297,6 +298,18 @@ def test_tool_of_an_mcp_server() -> None:
     listed = {"name": "add", "description": "Add.", "inputSchema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
     tool = dspy.Tool.from_mcp_tool(Session(), listed)
     assert asyncio.run(tool.acall(a=1)) == "add: {'a': 1}"
+    dspy.configure(lm=DummyLM([step("add", {"a": 1}), step("add", {"a": 2}), step("finish", {}), {"reasoning": "r", "answer": "x"}]))
+    seen = []
+
+    class Log(dspy.BaseCallback):
+        def on_tool_end(self, call_id, outputs, exception):
+            seen.append(outputs)
+
+    with dspy.context(callbacks=[Log()]):
+        found = asyncio.run(dspy.ReAct("question -> answer", tools=[tool]).acall(question="?"))
+    assert [found.trajectory["observation_0"], "add: {'a': 2}" in found.trajectory["observation_1"]] == ["add: {'a': 1}", True]
+    assert seen == ["add: {'a': 1}", None]
+    assert json.dumps(found.trajectory)
 
 
 def test_tool_of_langchain() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import pickle
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,7 +174,7 @@ def test_confirmation_works_in_the_facade() -> None:
     assert agent(question="?", resume_state=asked.value).answer == "2"
 
 
-def test_models_and_images_as_dspys_pages_make_them() -> None:
+def test_models_and_images_as_dspys_pages_make_them(tmp_path: Path) -> None:
     """Compatibility: `ollama_chat/...`, `api_base`, `timeout`, `rollout_id`; an image by its address."""
     local = dspy.LM("ollama_chat/llama3.2", api_base="http://localhost:11434", api_key="", timeout=5, rollout_id=1)
     assert (local.model, local.kwargs) == ("ollama/llama3.2", {})
@@ -184,6 +185,9 @@ def test_models_and_images_as_dspys_pages_make_them() -> None:
         dspy.ChatAdapter(callbacks=[])
     assert dspy.Image("https://example.org/a.png") == dspy.Image.from_url("https://example.org/a.png")
     assert isinstance(dspy.Image(url="https://example.org/a.png"), ferrule.Image)
+    (tmp_path / "a.png").write_bytes(b"1234")
+    for kind in (dspy.Image, dspy.Audio, dspy.File):
+        assert kind.from_path(tmp_path / "a.png") == kind.from_file(tmp_path / "a.png")
 
 
 def test_rollouts_reach_no_provider() -> None:

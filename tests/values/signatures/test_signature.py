@@ -324,6 +324,7 @@ def test_all_wrong_inputs_are_told_at_once() -> None:
     ):
         assert part in text
     assert "pydantic" not in text
+    assert {name for name, _ in raised.value.problems} == {"qestion", "question", "n", "point", "answer"}
     with pytest.raises(InputError, match="mapping"):
         QA.check_inputs(5)  # type: ignore[arg-type]
 

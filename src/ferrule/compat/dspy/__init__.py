@@ -61,7 +61,8 @@ MISSING = {
     "ferrule has no optimizers: write instructions and `demos`": "AvatarOptimizer BetterTogether BootstrapFewShot BootstrapRS COPRO "
     "BootstrapFewShotWithOptuna BootstrapFewShotWithRandomSearch BootstrapFinetune Ensemble GEPA InferRules KNN KNNFewShot LabeledFewShot "
     "MIPROv2 ReAnchor SIMBA Teleprompter",
-    "use `program.batch(...)` and a function of yours": "BestOfN Evaluate EvaluationResult MultiChainComparison Refine SemanticF1 majority",
+    "use `program.batch(...)` and a function of yours": "BestOfN Evaluate EvaluationResult MultiChainComparison Refine SemanticF1 majority "
+    "DataLoader GSM8K HotPotQA MATH",
     "give `ReAct` a tool for it": "CodeAct CodeInterpreter ColBERTv2 Embedder Embeddings ProgramOfThought PythonInterpreter RLM Retrieve",
     "make the program anew and call `program.load(path)`: states hold no code": "load",
     "subclass `Type`, `BaseLM` or `ChatAdapter`": "BAMLAdapter Citations Document Provider TrainingJob TwoStepAdapter TypeSafe",
@@ -69,11 +70,13 @@ MISSING = {
 }
 """What is not here: what to do instead, and the names."""
 _PAGES = (
-    "adapters adapters.base adapters.chat_adapter adapters.json_adapter adapters.xml_adapter adapters.types adapters.types.base_type "
-    "adapters.types.history adapters.types.tool clients clients.base_lm clients.lm dsp dsp.utils dsp.utils.settings evaluate predict "
-    "predict.chain_of_thought predict.predict predict.react primitives primitives.example primitives.module primitives.prediction "
-    "signatures signatures.field signatures.signature streaming streaming.messages streaming.streamify streaming.streaming_listener "
-    "teleprompt utils utils.asyncify utils.callback utils.dummies utils.exceptions utils.mcp utils.syncify"
+    "adapters adapters.base adapters.chat_adapter adapters.json_adapter adapters.xml_adapter adapters.types adapters.types.audio "
+    "adapters.types.base_type adapters.types.code adapters.types.file adapters.types.history adapters.types.image adapters.types.reasoning "
+    "adapters.types.tool clients clients.base_lm clients.lm datasets dsp dsp.utils dsp.utils.settings evaluate predict "
+    "predict.chain_of_thought predict.parallel predict.predict predict.react predict.react_v2 primitives primitives.example "
+    "primitives.module primitives.prediction retrievers signatures signatures.field signatures.signature streaming streaming.messages "
+    "streaming.streamify streaming.streaming_listener teleprompt utils utils.asyncify utils.callback utils.dummies utils.exceptions "
+    "utils.mcp utils.syncify"
 )
 
 

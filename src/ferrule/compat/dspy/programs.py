@@ -95,7 +95,11 @@ class Predict(Module, ferrule.Predict):
             text = "Input contains fields not in signature. These fields will be ignored: %s. Expected fields: %s."
             _logger.warning(text, unknown, [*fields])
         given = {name: value for name, value in given.items() if name not in unknown}
-        misfits = _misfits(signature, {name: given[name] for name in fields if name in given})
+        try:
+            signature.check_inputs({name: given[name] for name in fields if name in given})
+            misfits: list[str] = []
+        except ferrule.InputError as error:
+            misfits = [name for name, _ in error.problems if name in given and not _is_of_tools(fields[name])]
         for name in misfits if settings.warn_on_type_mismatch else ():
             text = "Type mismatch for field '%s': expected %s based on given Signature, but the provided value is incompatible: %s."
             _logger.warning(text, name, getattr(fields[name].annotation, "__name__", fields[name].annotation), given[name])
@@ -124,15 +128,6 @@ class Predict(Module, ferrule.Predict):
         fields = [{"name": name, "desc": each["description"].replace(f"${{{name}}}", "")} for name, each in zip(names, saved, strict=True)]
         self.signature = self.signature.load_state({"instructions": state["signature"]["instructions"], "fields": fields})
         self.demos, self.lm = [Example(each) for each in state["demos"]], LM(**state["lm"]) if state["lm"] else None
-
-
-def _misfits(signature: Any, given: dict[str, Any]) -> list[str]:
-    try:
-        signature.check_inputs(given)
-    except ferrule.InputError:
-        alone = {name: signature.delete(*({*signature.fields} - {name})) for name in given if not _is_of_tools(signature.fields[name])}
-        return [name for name in alone if _misfits(alone[name], {name: given[name]})] if len(signature.fields) > 1 else [*given]
-    return []
 
 
 _is_of_tools = lambda field: bool(ferrule.Tool.extract_custom_type_from_annotation(field.annotation))
@@ -173,10 +168,8 @@ class Parallel:
 
     def __call__(self, pairs, num_threads=None):
         calls = [{"module": module, "example": example, **self.options} for module, example in pairs]
-        shows, timeout = not self.options.get("disable_progress_bar"), self.options.get("timeout")
-        results, failed, errors = _Call().batch(
-            calls, num_threads or self.num_threads, progress=shows, return_failed_examples=True, timeout=timeout
-        )
+        options = {"progress": not self.options.get("disable_progress_bar"), "timeout": self.options.get("timeout")}
+        results, failed, errors = _Call().batch(calls, num_threads or self.num_threads, return_failed_examples=True, **options)
         for call, error in zip(failed, errors, strict=True):
             _logger.error("Error for example %s: %r", call["example"], error)
         if len(errors) >= (self.max_errors or settings.max_errors):
@@ -225,7 +218,7 @@ class _Chunks:
     """Events of a run as DSPy's stream has them."""
 
     def __init__(self, program: Any, listeners: Any, provider: Any) -> None:
-        self.status, self.around, self.held = _Status(provider), dict[str, Any](), list[Any]()
+        self.status, self.around, self.held, self.extracts = _Status(provider), dict[str, Any](), list[Any](), False
         self.observer, self.listened = Observer(self.status), list[tuple[str, Any, str]]()
         for field, predict, name, _ in listeners:
             found = [(path, each) for path, each in program.named_predictors() if each is predict or (not predict and _has(each, field))]
@@ -238,16 +231,19 @@ class _Chunks:
         told, self.status.told = [StatusMessage(text) for text in self.status.told if text], []
         if isinstance(event, ferrule.RunStarted):
             self.around[event.path] = event.program
+        if isinstance(event, ferrule.ModelCalled):
+            self.extracts = event.request.form is not None and "reasoning" in event.request.form.schema.get("properties", {})
         if isinstance(event, ferrule.ModelAnswered):
             return [*told, *self._release(is_last=True)]
         if not isinstance(event, ferrule.FieldDelta | ferrule.ThoughtDelta | ferrule.TextDelta):
             return told
         if not self.listened:
             return [*told, event]
-        inside = [program for path, program in self.around.items() if event.path.startswith(path)][-1].predictors()
-        names = [getattr(event, "field", None)] if not isinstance(event, ferrule.ThoughtDelta) else ["reasoning", "next_thought"]
+        inside = [program for path, program in self.around.items() if event.path.startswith(path)][-1]
+        thought = "next_thought" if isinstance(inside, ferrule.ReAct) and not self.extracts else "reasoning"
+        of = thought if isinstance(event, ferrule.ThoughtDelta) else getattr(event, "field", None)
         for field, predict, name in self.listened:
-            if field in names and any(predict is each for each in inside):
+            if field == of and any(predict is each for each in inside.predictors()):
                 told += self._release(is_last=bool(self.held) and self.held[0][:2] != (name, field))
                 self.held = [StreamResponse(name, field, event.text, is_last_chunk=False)]
         return told

@@ -74,8 +74,12 @@ class Prediction(Example):
 
 
 def _observed(value: Any) -> Any:
-    found = getattr(value, "value", None)
+    found = _plain(getattr(value, "value", None))
     return [_observed(each) for each in value] if isinstance(value, list) else value if found is None else found
+
+
+_plain = lambda found: found if not isinstance(found, ferrule.MCPResult) else None if found.is_error else found.value
+"""What a direct call of the tool returns; None for an error."""
 
 
 class Code(ferrule.Type):
@@ -189,7 +193,7 @@ class Observer:
                 tool = self.tools.get(call.name, SimpleNamespace(name=call.name))
                 self._call(event, "tool_start", instance=tool, inputs=call.args)
             case ferrule.CallFinished(result=result):
-                self._call(event, "tool_end", outputs=None if result.error else result.value, exception=result.error)
+                self._call(event, "tool_end", outputs=None if result.error else _plain(result.value), exception=result.error)
 
     def _call(self, event: ferrule.Event, hook: str, **given: Any) -> None:
         getattr(self.callback, f"on_{hook}", lambda **_: None)(call_id=event.span_id, **given)
@@ -217,7 +221,7 @@ class _Manners(ferrule.BaseLM):
     def history(self) -> list[dict[str, Any]]:
         kept = [(request, found) for lm, request, found in exchanges if lm is self and isinstance(found, ferrule.Response)]
         more = {"prompt": None, "model": self.name, "model_type": self.model_type}
-        of = lambda found: {"response": found, "outputs": _outputs(found), "usage": found.usage}
+        of = lambda found: {"response": found, "outputs": _outputs(found), "usage": found.usage, "cost": found.cost}
         return [{**_body(request), **more, "kwargs": {**self.kwargs, **request.settings}, **of(found)} for request, found in kept]
 
     def __call__(self, prompt=None, messages=None, **settings):

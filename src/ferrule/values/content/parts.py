@@ -254,6 +254,11 @@ class _Media(Type):
         guessed, _ = mimetypes.guess_type(str(path))
         return cls.from_bytes(Path(path).read_bytes(), guessed or "application/octet-stream")
 
+    @classmethod
+    def from_path(cls, path: str | Path) -> Self:
+        """DSPy's name of `from_file`."""
+        return cls.from_file(path)
+
     @property
     def address(self) -> str:
         """The `url`, or a `data:` URL made of the bytes (RFC 2397)."""

@@ -68,23 +68,23 @@ class CompiledSignature:
             checks = self._input_checks = {name: _make_check(name, field, input_check) for name, field in self.inputs.items()}
         if not isinstance(given, Mapping):
             raise InputError(f"Pass the inputs of `{signature}` as a mapping by name; found {type(given).__name__}.")
-        problems = [self._unknown(name) for name in given if name not in checks]
+        problems = [(name, self._unknown(name)) for name in given if name not in checks]
         checked: dict[str, Any] = {}
         for name, check in checks.items():
             if name not in given:
                 field = self.inputs[name]
                 if field.is_required():
-                    problems.append(f"`{name}` is missing")
+                    problems.append((name, "is missing"))
                 else:
                     checked[name] = field.get_default(call_default_factory=True, validated_data={})
                 continue
             try:
                 checked[name] = given[name] if check is None else check(given[name])
             except ValueError as error:
-                problems.append(f"`{name}` {error}")
+                problems.append((name, str(error)))
         if problems:
             takes = ", ".join(f"`{name}`" for name in checks) or "none"
-            raise InputError(f"Wrong inputs for `{signature}`: {'; '.join(problems)}. Its inputs are: {takes}.")
+            raise InputError(f"Wrong inputs for `{signature}`: {_listed(problems)}. Its inputs are: {takes}.", problems)
         return checked
 
     def _unknown(self, name: Any) -> str:
@@ -92,8 +92,8 @@ class CompiledSignature:
 
         close = get_close_matches(str(name), list(self.inputs), n=1)
         if close:
-            return f"`{name}` is unknown (did you mean `{close[0]}`?)"
-        return f"`{name}` is an output, not an input" if name in self.outputs else f"`{name}` is unknown"
+            return f"is unknown (did you mean `{close[0]}`?)"
+        return "is an output, not an input" if name in self.outputs else "is unknown"
 
     def output_schema(self) -> dict[str, Any]:
         """The JSON Schema of an object with the outputs. Shared: do not change it."""
@@ -119,10 +119,14 @@ def run_validators(cls: type[BaseModel], inputs: Mapping[str, Any], outputs: dic
         made = cls.model_validate({name: known[name] for name in cls.model_fields if name in known})
     except ValidationError as error:
         problems = [(str(each["loc"][0]) if each["loc"] else "", _said(each)) for each in error.errors(include_url=False)]
-        if unfit := [f"`{name}` {problem}" for name, problem in problems if name in inputs]:
-            raise InputError(f"Wrong inputs for `{cls.__name__}`: {'; '.join(unfit)}.") from None
+        if unfit := [each for each in problems if each[0] in inputs]:
+            raise InputError(f"Wrong inputs for `{cls.__name__}`: {_listed(unfit)}.", unfit) from None
         raise InvalidOutputsError(problems) from None
     return {name: getattr(made, name) if name in cls.model_fields else value for name, value in outputs.items()}
+
+
+def _listed(problems: Iterable[tuple[str, str]]) -> str:
+    return "; ".join([f"`{name}` {text}" for name, text in problems])
 
 
 def _said(problem: ErrorDetails) -> str:
