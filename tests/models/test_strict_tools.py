@@ -217,7 +217,10 @@ def test_a_key_that_comes_twice_goes_back_and_nothing_is_dropped():
     with serve(ScriptedLM([twice, FINISH])) as served, context(lm=served.lm(wire="anthropic", strict_tools=True)):
         found = ReAct("question -> answer", [book], native=True)(question="q?")
     assert GOT == []
-    assert "nights: expected an object" in found.trajectory["observation_0"]
+    assert found.trajectory.steps[0].results[0].is_fault
+    told = "Call to `book` was not run: a list of keys and values has the key 'Gent' twice. Write each key once."
+    assert found.trajectory["observation_0"] == told
+    assert '"value":5' in json.dumps(served.requests[1]["messages"][1]).replace("\\", "")
 
 
 @pytest.mark.parametrize(("choice", "mode"), [(None, "VALIDATED"), ("auto", "VALIDATED"), ("required", "ANY"), ("none", "NONE")])

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
-from ferrule.errors import ConfigurationError, LMError, UnavailableError
+from ferrule.errors import ConfigurationError, LMError, ToolCallError, UnavailableError
 from ferrule.models.model import TurnsLM
 from ferrule.models.providers import Concealed, address, capabilities_of, check_settings, check_spelling, choose, key_for, thought_settings
 from ferrule.models.turns import Turns
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ferrule.models.client import ClientLM
     from ferrule.models.guided import GuidedLM
     from ferrule.models.wires.wire import Assembly, Wire
+    from ferrule.values.calls.call import ToolCall
     from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
     from ferrule.values.schema.lowering.lower import LoweredTools, Target
 
@@ -271,8 +272,7 @@ class LM(TurnsLM):
         if self._target is None or not response.tool_calls:
             return response
         found, _ = _strict_tools(request.tools, self._target)
-        calls = [call if call.fault else call.changed(args=found.restored(call.name, call.args)) for call in response.tool_calls]
-        return replace(response, tool_calls=tuple(calls))
+        return replace(response, tool_calls=tuple([_restored_call(call, found) for call in response.tool_calls]))
 
     def _reader(self, request: Request, headers: Mapping[str, str]) -> Assembly:
         from ferrule.models.http.sse import WholeAnswer
@@ -308,6 +308,18 @@ def _ending(reader: Assembly) -> Generator[None]:
 _STRICT_TARGETS: Mapping[str, Target] = {
     "openai_chat": "openai-strict", "openai_responses": "openai-strict", "anthropic": "anthropic", "gemini": "gemini",
 }  # fmt: skip
+
+
+def _restored_call(call: ToolCall, tools: LoweredTools) -> ToolCall:
+    """The call with the arguments of the tool's own schema, or with a fault."""
+    if call.fault is not None:
+        return call
+    try:
+        return call.changed(args=tools.restored(call.name, call.args))
+    except ToolCallError as error:
+        from ferrule.values.calls.call import CallFault
+
+        return call.changed(fault=CallFault(error.code, str(error), call.arguments_text))
 
 
 def _strictly(request: Request, target: Target) -> Request:

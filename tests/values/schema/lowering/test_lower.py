@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from ferrule.errors import ToolCallError
 from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.schema.lowering.lower import TARGETS, LoweredSchema, SchemaLoss, Target, lower_schema, lower_tools
 from ferrule.values.schema.nodes import find_pointer
@@ -240,19 +241,25 @@ def test_lists_of_keys_and_values_come_back_as_dictionaries() -> None:
 @pytest.mark.parametrize(
     "written",
     [
-        [{"key": "x", "value": 1}, {"key": "x", "value": 2}],
         [{"key": "x"}],
         [{"key": 1, "value": 1}],
         [["x", 1]],
         {"x": 1},
         "x",
     ],
-    ids=["a-key-twice", "no-value", "no-text", "no-objects", "a-dictionary", "a-text"],
+    ids=["no-value", "no-text", "no-objects", "a-dictionary", "a-text"],
 )
 def test_what_makes_no_dictionary_comes_back_as_it_is(written: Any) -> None:
     """C25: no value is dropped; the check of the tool's own schema says what is wrong."""
     lowered = lower_schema(of(x={"type": "object", "additionalProperties": {"type": "integer"}}), "openai-strict")
     assert lowered.restored({"x": written}) == {"x": written}
+
+
+def test_a_key_that_comes_twice_is_an_error() -> None:
+    """C25: no strict mode forbids it, and no value is dropped."""
+    lowered = lower_schema(of(x={"type": "object", "additionalProperties": {"type": "integer"}}), "anthropic")
+    with pytest.raises(ToolCallError, match="has the key 'x' twice"):
+        lowered.restored({"x": [{"key": "x", "value": 1}, {"key": "x", "value": 2}]})
 
 
 def test_a_union_of_a_list_and_a_dictionary_is_told() -> None:
@@ -1073,7 +1080,12 @@ def test_what_fits_the_lowered_schema_comes_back_fitting_or_a_loss_says_why_not(
     assume(lowered.is_strict or target == "gemini")
     written = data.draw(instances(lowered.schema, lowered.schema))
     assume(Draft202012Validator(lowered.schema).is_valid(written))
-    for error in Draft202012Validator(schema).iter_errors(lowered.restored(written)):
+    try:
+        restored = lowered.restored(written)
+    except ToolCallError:
+        assert any("no key comes twice" in loss.lost for loss in lowered.losses)
+        return
+    for error in Draft202012Validator(schema).iter_errors(restored):
         found = [re.sub(BRANCH, "", at) for at in places(error, schema)]
         told = [re.sub(BRANCH, "", loss.path) for loss in lowered.losses]  # what stands beside a union is told in its branches
         assert any(at.startswith(path) or path.startswith(at) for at in found for path in told), error

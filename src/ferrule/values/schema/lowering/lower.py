@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from ferrule.errors import ToolCallError, shown
 from ferrule.values.record import Record, field
 from ferrule.values.schema.lowering.grammar import GrammarPass
 from ferrule.values.schema.lowering.limits import beyond_limits, nodes, within_request
@@ -52,8 +53,8 @@ class LoweredSchema(Record):
     def restored(self, arguments: Any) -> Any:
         """Convert arguments written under `schema` to the original schema.
 
-        A null that means "left out" is removed, so that the default applies. A list that stands for a dictionary becomes one; if it has a
-        key twice it stays, and does not fit the original schema.
+        A null that means "left out" is removed, so that the default applies. A list that stands for a dictionary becomes one. Raises
+        `ToolCallError` if it has a key twice; whatever else does not fit `schema` stays.
         """
         try:
             return self._restored(arguments, self.schema, "") if self.stand_ins or self.pairs else arguments
@@ -106,9 +107,16 @@ class LoweredSchema(Record):
 
 
 def _dictionary(items: list[Any]) -> Any:
-    """The dictionary that these keys and values make; the items if they make none, or have a key twice."""
-    made = {each["key"]: each["value"] for each in items if is_object(each) and each.keys() == _PAIR and isinstance(each["key"], str)}
-    return made if len(made) == len(items) else items
+    """The dictionary that these keys and values make; the items if they are none."""
+    if not all(is_object(each) and each.keys() == _PAIR and isinstance(each["key"], str) for each in items):
+        return items
+    made: dict[str, Any] = {}
+    for each in items:
+        if each["key"] in made:
+            msg = f"a list of keys and values has the key {shown(each['key'])} twice. Write each key once."
+            raise ToolCallError("invalid_tool_call_arguments", msg, raw=items)
+        made[each["key"]] = each["value"]
+    return made
 
 
 _PAIR = {"key", "value"}
@@ -125,7 +133,7 @@ class LoweredTools(Record):
     """By name, for the tools that are lowered."""
 
     def restored(self, name: str, arguments: Any) -> Any:
-        """Convert a model's arguments to the tool's own schema; unchanged for an unknown name."""
+        """Convert a model's arguments to the tool's own schema, as `LoweredSchema.restored`; unchanged for an unknown name."""
         lowered = self.lowered.get(name)
         return arguments if lowered is None else lowered.restored(arguments)
 
