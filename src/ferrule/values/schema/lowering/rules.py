@@ -68,6 +68,8 @@ class Rules(Record, kw_only=True):
     """The JSON types that an `enum` may hold."""
     most_min_items: int | None = None
     """The greatest `minItems`; None for any."""
+    most_repeats: int | None = None
+    """The greatest number in a quantifier of a pattern; None for any."""
 
 
 _SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
@@ -82,11 +84,12 @@ RULES: dict[Target, Rules] = {
     ),
     # Anthropic, "Structured outputs", section "JSON Schema limitations"; "Strict tool use". As of 2026-10.
     "anthropic": Rules(
-        strict=True, formats=_FORMATS | {"uri"}, enums=_SCALARS, most_min_items=1,
+        # The page excludes "quantifiers with large ranges" and names no number; a request with one fails as a whole.
+        strict=True, formats=_FORMATS | {"uri"}, enums=_SCALARS, most_min_items=1, most_repeats=50,
         keeps=frozenset({"pattern", "format", "minItems", "default"}),
     ),
     # Gemini, `parametersJsonSchema` of a FunctionDeclaration, with the keywords that the API reference lists for `responseJsonSchema`,
-    # as of 2026-08. Not the older `parameters`: there one unknown keyword fails the whole request, and tuples and `$ref` cannot be said.
+    # as of 2026-11. Not the older `parameters`: there one unknown keyword fails the whole request, and tuples and `$ref` cannot be said.
     "gemini": Rules(
         strict=False, recursive="in options",
         formats=frozenset({"date-time", "date", "time"}), enums=frozenset({"string", "integer", "number"}),
@@ -112,6 +115,7 @@ _WORDS = {
 }
 _LONGEST = 300
 """Characters of a schema in words: a hint for the model, not a specification."""
+_REPEATS = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _BEYOND_AUTOMATA = re.compile(r"\(\?(?!:)|\\[1-9bBkpP]")
 
 
@@ -143,7 +147,11 @@ def accepts_keyword(rules: Rules, keyword: str, value: Any) -> bool:
             return value in rules.formats
         case "pattern":
             # Providers compile patterns to automata: no lookaround, no backreferences, no word boundaries.
-            return isinstance(value, str) and not _BEYOND_AUTOMATA.search(value)
+            if not isinstance(value, str) or _BEYOND_AUTOMATA.search(value):
+                return False
+            most = rules.most_repeats
+            # The first digits tell as much as all, of which Python reads 4,300 at most.
+            return most is None or all(int(number[:9] or 0) <= most for found in _REPEATS.findall(value) for number in found)
         case "minItems":
             return rules.most_min_items is None or value <= rules.most_min_items
         case _:
