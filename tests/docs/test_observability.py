@@ -26,7 +26,7 @@ def test_the_page_lists_every_name_that_is_sent() -> None:
     tables = "\n".join(line for line in PAGE.splitlines() if line.startswith("| "))
     values = [value for key, value in vars(names).items() if key.isupper() and isinstance(value, str)]
     sent = {value for value in values if value.startswith(PREFIXES)} | {name for name, _ in names.SETTINGS.values()}
-    missing = sent - set(re.findall(r"`([a-z_.]+)`", tables)) - {names.LATEST_USAGE, names.TOKEN_MODALITY, names.CONVERSATION_ID}
-    assert missing - {names.MCP_SESSION, names.MCP_VERSION} == set()
+    missing = sent - set(re.findall(r"`([a-z_.]+)`", tables)) - {names.LATEST_USAGE, names.TOKEN_MODALITY}
+    assert missing == set()
     assert names.SEMCONV_VERSION in PAGE
     assert names.LATEST[:7] in PAGE

@@ -8,6 +8,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from typing import Any, ClassVar
 
@@ -35,6 +36,7 @@ from ferrule import (
     allow,
     context,
     gather,
+    is_cancelled,
     tool,
 )
 from ferrule.errors import ConfigurationError, RateLimitError
@@ -158,6 +160,13 @@ def test_the_span_of_a_run_says_which_program_and_how_it_ended(sent: Sent) -> No
         "ferrule.run.id": run.id, "ferrule.run.segment": 1, "ferrule.run.status": "done",
     }  # fmt: skip
     assert span.instrumentation_scope.schema_url == "https://opentelemetry.io/schemas/1.41.0"
+
+
+def test_a_caller_names_the_conversation(sent: Sent) -> None:
+    """O1."""
+    with context(callbacks=[sent.observer], lm=ScriptedLM(["[[ ## answer ## ]]\nx"]), extra={"conversation_id": "c-7"}):
+        Predict("question -> answer")(question="x")
+    assert sent.one("invoke_agent Predict").attributes["gen_ai.conversation.id"] == "c-7"
 
 
 class Counting(ScriptedLM):
@@ -459,8 +468,16 @@ def test_runs_of_a_batch_are_each_below_the_caller(sent: Sent) -> None:
 @pytest.mark.parametrize("driver", ["stream", "astream"])
 def test_a_stream_that_is_left_early_ends_its_spans(sent: Sent, driver: str) -> None:
     """O8: and leaves the reader's context as it was."""
-    agent = ReAct("task -> answer", [add], native=True)
-    with context(callbacks=[sent.observer], lm=ScriptedLM([ADD] * 20 + [DONE])):
+
+    def works(number: int) -> int:
+        """Work, from the second call on until the run is cancelled."""
+        while number and not is_cancelled():
+            time.sleep(0.001)
+        return number
+
+    agent = ReAct("task -> answer", [works], native=True)
+    script = [{"name": "works", "args": {"number": number}} for number in (0, 1)]
+    with context(callbacks=[sent.observer], lm=ScriptedLM([*script, DONE])):
         before = otel_context.get_current()
         if driver == "stream":
             with agent.stream(task="x") as stream:

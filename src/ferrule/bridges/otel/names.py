@@ -41,8 +41,6 @@ TOOL_CALL_ID = "gen_ai.tool.call.id"
 TOOL_DESCRIPTION = "gen_ai.tool.description"
 ERROR_TYPE = "error.type"
 MCP_METHOD = "mcp.method.name"
-MCP_SESSION = "mcp.session.id"
-MCP_VERSION = "mcp.protocol.version"
 
 SETTINGS = {
     "temperature": ("gen_ai.request.temperature", float),

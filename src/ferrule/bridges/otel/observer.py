@@ -27,6 +27,7 @@ from ferrule.bridges.otel.content import ContentAttributes
 from ferrule.bridges.otel.metrics import Metrics
 from ferrule.bridges.otel.options import captures, is_latest, one_of
 from ferrule.bridges.otel.spans import OpenSpan, Spans, agent_name
+from ferrule.settings import setting
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.run import event as events
 
@@ -152,6 +153,9 @@ class OTel:
         name = agent_name(event.path.rpartition("/")[2]) if event.path else program.name
         opened = OpenSpan("program", name, key, event.depth, spans.here if not event.depth else spans.around(event))
         attributes = {names.OPERATION: "invoke_agent", names.AGENT_NAME: name, names.RUN_ID: event.run_id, **(more or {})}
+        conversation = setting("extra").get("conversation_id")
+        if conversation is not None:
+            attributes[names.CONVERSATION_ID] = str(conversation)
         found = spans.open(opened, f"invoke_agent {name}", attributes, links=links, is_current=True)
         if found.span.is_recording():
             found.span.set_attributes(self._about_program(program))
@@ -180,9 +184,8 @@ class OTel:
             self._metrics.program(opened.seconds, opened.name, error)
             if is_waiting and not event.depth:
                 self._metrics.waits(1)
-        around = opened.around
-        if around is not None and opened.spent:
-            _add(around.program, opened.spent)
+        if opened.around is not None and opened.spent:
+            _add(opened.around.program, opened.spent)
         spans.close(opened, self._cut_off)
 
     def _cut_off(self, opened: OpenSpan) -> None:

@@ -96,7 +96,9 @@ class CallRunner:
         `task`: the task that the call may become. `run`: its run that began in another process, to be continued.
         """
         call = ToolCall.unchecked(served.name, params.arguments or {}, id=str(request.request_id))
-        place = MCPCall(request, params, EventSender(request, task))
+        with settings.entered(Scope(self._overrides)):
+            callbacks = settings.setting("callbacks")
+        place = MCPCall(request, params, EventSender(request, task, callbacks))
         found = await self._guard(served, place, call, run)
         await place.tell.finish()
         return found

@@ -78,7 +78,7 @@ def current_mcp_call() -> MCPCall | None:
 class EventSender:
     """Sends events from any thread to the client, in order."""
 
-    def __init__(self, request: Any, task: ServedTask | None = None) -> None:
+    def __init__(self, request: Any, task: ServedTask | None = None, callbacks: tuple[Any, ...] = ()) -> None:
         self.task = task
         """The task that the call may have become: then it gets what the call reports, as the request is over."""
         self._request = request
@@ -87,7 +87,7 @@ class EventSender:
         self._last: float = -1
         self._sender: asyncio.Task[None] | None = None
         self._is_over = False
-        self.each: tuple[Callable[[events.Event], None], ...] = (self,)
+        self.each: tuple[Callable[[events.Event], None], ...] = (self, *callbacks)
         """The observers for a program that the tool calls."""
 
     def __call__(self, event: events.Event) -> None:
