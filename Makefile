@@ -92,8 +92,8 @@ format: $(VENV)/.dev ## format the code, and apply the safe fixes of ruff
 COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 # dev.txt comes first: the others follow its pins, so that tests, demo and benchmarks use one version of a package.
 lock: $(VENV)/.dev ## update every pin in requirements/
-	$(COMPILE) pyproject.toml requirements/dev.in --extra cli --extra langchain --extra local --extra mcp --extra otel --extra prices -o requirements/dev.txt
-	$(COMPILE) pyproject.toml requirements/run.in --extra cli --extra mcp -c requirements/dev.txt -o requirements/run.txt
+	$(COMPILE) pyproject.toml requirements/dev.in --extra cli --extra langchain --extra local --extra mcp --extra otel --extra prices --extra ui -o requirements/dev.txt
+	$(COMPILE) pyproject.toml requirements/run.in --extra cli --extra mcp --extra ui -c requirements/dev.txt -o requirements/run.txt
 	$(COMPILE) pyproject.toml requirements/bench.in --extra cli --extra mcp -c requirements/dev.txt -o requirements/bench.txt
 
 clean: ## remove the venvs and all caches

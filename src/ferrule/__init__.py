@@ -83,7 +83,6 @@ _HOMES = {
     "ferrule.bridges.mcp.server.app": ("MCPApp", "serve"),
     "ferrule.bridges.mcp.server.context": ("MCPCall", "current_mcp_call"),
     "ferrule.bridges.mcp.client.group": ("connect_all",),
-    "ferrule.bridges.logs": ("log_to",),
     "ferrule.bridges.prices": ("Prices",),
     "ferrule.bridges.otel.observer": ("OTel",),
     "ferrule.programs.tool_use.dynamic": ("ModuleContext", "ModuleView"),
@@ -92,6 +91,7 @@ _HOMES = {
     "ferrule.programs.react": ("ReAct",),
     "ferrule.programs.lifecycle.batch": ("BatchResults",),
     "ferrule.programs.lifecycle.resume": ("ResumeState", "arun_until_done", "run_until_done"),
+    "ferrule.web.ui": ("ui_app",),
 }  # fmt: skip
 """Which module each public name lives in."""
 

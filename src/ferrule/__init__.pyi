@@ -7,7 +7,6 @@ from ferrule.adapters.json_object import JSONAdapter as JSONAdapter
 from ferrule.adapters.xml_tags import XMLAdapter as XMLAdapter
 from ferrule.bridges.front_ends.ag_ui import AGUI as AGUI
 from ferrule.bridges.front_ends.vercel import VercelAI as VercelAI
-from ferrule.bridges.logs import log_to as log_to
 from ferrule.bridges.mcp.client.group import connect_all as connect_all
 from ferrule.bridges.mcp.client.mcp_server import MCPServer as MCPServer
 from ferrule.bridges.mcp.client.mcp_server import mcp as mcp
@@ -202,6 +201,7 @@ from ferrule.values.schema.python_types import convert_input_schema_to_tool_args
 from ferrule.values.signatures.signature import InputField as InputField
 from ferrule.values.signatures.signature import OutputField as OutputField
 from ferrule.values.signatures.signature import Signature as Signature
+from ferrule.web.ui import ui_app as ui_app
 
 __version__: str
 

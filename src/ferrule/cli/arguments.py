@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ferrule.cli.logins import login_options
-from ferrule.cli.safe_text import one_line
 from ferrule.cli.sample_tools import TOOLS
 from ferrule.cli.screen import say
 from ferrule.errors import ConfigurationError, InputError, SignatureError, ToolDefinitionError, ToolLoadError, shown
@@ -26,6 +25,7 @@ from ferrule.tools.execution.run import attempt
 from ferrule.tools.sources import load_module
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.direct import discard
+from ferrule.values.encoding.safe_text import one_line
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ferrule.cli.safe_text import one_line
 from ferrule.cli.screen import say
+from ferrule.values.encoding.safe_text import one_line
 
 _LONGEST_ADDRESS = 4_000
 

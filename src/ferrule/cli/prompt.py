@@ -16,12 +16,12 @@ from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
-from ferrule.cli.safe_text import one_line, reveal
 from ferrule.errors import DecisionError
 from ferrule.runs.confirmation.decisions import accept
 from ferrule.values.confirmation.policy import Grant
 from ferrule.values.confirmation.question import form_fields
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.safe_text import one_line, reveal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

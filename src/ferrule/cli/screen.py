@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ferrule.cli.exit_code import ExitCode
-from ferrule.cli.safe_text import clip_lines, one_line, printable
 from ferrule.values.content.parts import content_text
 from ferrule.values.encoding.encode import json_text, jsonable
+from ferrule.values.encoding.safe_text import clip_lines, one_line, printable
 from ferrule.values.run import event as events
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from ferrule.cli.commands import runs
 from ferrule.cli.commands.ask import ask_question
 from ferrule.cli.commands.logins import mcp_app
 from ferrule.cli.commands.tools import lint_tools, list_tools, serve_tools
+from ferrule.cli.commands.ui import show_page
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.screen import in_options, say
 from ferrule.errors import FerruleError
@@ -33,6 +34,7 @@ _COMMANDS = {
     "reply": runs.reply_to_question,
     "cancel": runs.cancel_run,
     "resume": runs.resume_run,
+    "ui": show_page,
 }
 
 

@@ -15,13 +15,13 @@ from ferrule.cli import arguments as parse
 from ferrule.cli.commands.tools import DEPS, JSON, MCP  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import ask_person
-from ferrule.cli.safe_text import one_line
 from ferrule.cli.screen import Screen, console_on, in_options, print_json, say
 from ferrule.errors import ConfigurationError, FerruleError
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
 from ferrule.runs.store.sqlite import SQLiteStore
 from ferrule.runs.stream import EventStream
+from ferrule.values.encoding.safe_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping

@@ -19,11 +19,11 @@ from ferrule.cli.arguments import find_program, make_deps, text_or_stdin
 from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
-from ferrule.cli.safe_text import one_line, printable, reveal
 from ferrule.cli.screen import call_text, in_options, say
 from ferrule.errors import ConfigurationError, StoreError
 from ferrule.runs.state import RunStatus
 from ferrule.values.encoding.encode import json_text, jsonable
+from ferrule.values.encoding.safe_text import one_line, printable, reveal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping

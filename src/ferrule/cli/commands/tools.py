@@ -14,13 +14,13 @@ from rich.text import Text
 
 from ferrule.cli.arguments import TOKEN_VARIABLE, find_program, load_tools, open_servers, read_token
 from ferrule.cli.exit_code import ExitCode
-from ferrule.cli.safe_text import one_line, printable
 from ferrule.cli.screen import console_on, print_json, say
 from ferrule.errors import ConfigurationError, DuplicateToolError
 from ferrule.models.http.loopback import is_loopback
 from ferrule.programs.module import Module
 from ferrule.tools.definition.attributes import describe_confirmation
 from ferrule.tools.toolbox import Toolbox
+from ferrule.values.encoding.safe_text import one_line, printable
 from ferrule.values.record import fields_of
 from ferrule.values.schema.lowering.lower import TARGETS, SchemaLoss, Target, lower_tools
 

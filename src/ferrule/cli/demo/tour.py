@@ -19,10 +19,10 @@ from ferrule import settings
 from ferrule.cli.arguments import open_model
 from ferrule.cli.commands.ask import follow_run
 from ferrule.cli.exit_code import ExitCode
-from ferrule.cli.safe_text import one_line
 from ferrule.cli.sample_tools import TOOLS
 from ferrule.cli.screen import Screen, console_on
 from ferrule.programs.react import ReAct
+from ferrule.values.encoding.safe_text import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.cli.safe_text import clip_lines, one_line, printable, reveal
+from ferrule.values.encoding.safe_text import clip_lines, one_line, printable, reveal
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Text of models and tools made safe for a terminal: it cannot move the cursor, change colours or hide."""
+"""Text of models and tools made safe to show: it cannot move a cursor, change colours or hide."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ def printable(text: str) -> str:
 
 def reveal(text: str) -> str:
     """The text with each invisible character as its number, for a person who decides on exactly this text."""
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
     return "".join(f"\\u{ord(each):04x}" if each not in "\n\t" and category(each) in _UNSEEN_KINDS else each for each in text)
 
 

@@ -1,0 +1,262 @@
+"""A JSON Schema and values as fields of an HTML form, and a sent form as values again.
+
+Fields are text, numbers, choices, lists of scalars and nested objects. Anything else is one field of JSON text.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from ferrule.tools.mcp.schema_check import SchemaCheck
+from ferrule.values.encoding.stored import parse_json
+from ferrule.values.record import Changing, field
+from ferrule.values.schema.nodes import resolve_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ferrule.values.schema.nodes import Schema
+
+FieldKind = Literal["text", "long", "secret", "date", "email", "url", "number", "boolean", "choice", "list", "object", "json", "fixed"]
+"""`fixed`: too long for a field, so it stays as it is."""
+_FORMATS: dict[Any, FieldKind] = {"date": "date", "email": "email", "uri": "url", "password": "secret"}
+_LONG = 80
+"""Text of more characters has a larger field."""
+_LONGEST = 20_000
+_DEEPEST = 4
+_SCALARS = frozenset({"string", "number", "integer", "boolean"})
+_MISSING: Any = object()
+
+
+class Field(Changing, kw_only=True):
+    """One field, as it is shown."""
+
+    path: tuple[str, ...]
+    kind: FieldKind
+    schema: Schema
+    value: Any = _MISSING
+    text: str = ""
+    """The value as it stands in the field."""
+    is_null: bool = False
+    nullable: bool = False
+    required: bool = False
+    options: tuple[str, ...] = ()
+    """The choices, as JSON."""
+    attributes: dict[str, Any] = field(default_factory=dict)
+    fields: list[Field] = field(default_factory=list)
+    """Those of an object."""
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the sent form."""
+        return "v:" + "/".join(each.replace("~", "~0").replace("/", "~1") for each in self.path)
+
+    @property
+    def label(self) -> str:
+        """The name of the argument."""
+        return self.path[-1]
+
+    @property
+    def hint(self) -> str:
+        """The description of the argument."""
+        return str(self.schema.get("description", ""))
+
+    def leaves(self) -> Iterator[Field]:
+        """The fields that hold a value of their own."""
+        if self.kind != "object":
+            yield self
+        for each in self.fields:
+            yield from each.leaves()
+
+
+class HTMLForm:
+    """The fields of one object, such as the arguments of a call."""
+
+    def __init__(self, schema: Schema, values: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._values = dict(values)
+        top = _object(schema, self._values, schema, (), 0)
+        self.fields = top.fields if top is not None else []
+        self.rest: Field | None = None
+        """All values as JSON, if the schema names no fields."""
+        if top is None:
+            self.rest = Field(path=("arguments",), kind="json", schema={}, value=self._values, text=_json(self._values), required=True)
+        self.problems: list[str] = []
+        """Those of no single field."""
+
+    @property
+    def all(self) -> list[Field]:
+        """The fields, or the one with all values."""
+        return self.fields if self.rest is None else [self.rest]
+
+    def read(self, sent: Mapping[str, str]) -> Any:
+        """The values of a sent form; None if one does not fit: then the fields hold what was typed, and the problems."""
+        found = {each.path[0]: value for each in self.all if (value := _read(each, sent)) is not _MISSING}
+        values: Any = found["arguments"] if self.rest is not None and "arguments" in found else {**self._hidden(), **found}
+        if not any(each.problem for top in self.all for each in top.leaves()):
+            if isinstance(values, dict):
+                self._check(cast("dict[str, Any]", values))
+            else:
+                self.problems.append("Expected a JSON object.")
+        has_problem = self.problems or any(each.problem for top in self.all for each in top.leaves())
+        return None if has_problem else cast("Any", values)
+
+    def edits(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values that differ from those that were shown."""
+        return {name: each for name, each in values.items() if name not in self._values or not _same(self._values[name], each)}
+
+    def _hidden(self) -> dict[str, Any]:
+        """Values that the schema does not name."""
+        names = {each.label for each in self.fields}
+        return {name: value for name, value in self._values.items() if name not in names}
+
+    def _check(self, values: dict[str, Any]) -> None:
+        leaves = sorted((each for top in self.all for each in top.leaves()), key=lambda each: -len(each.path))
+        for problem in SchemaCheck(self._schema)(values):
+            path, _, text = problem.partition(": ")
+            at = next((each for each in leaves if f"{path}.".startswith(".".join(each.path) + ".")), None)
+            if at is not None and not at.problem:
+                at.problem = text or problem
+            else:
+                self.problems.append(problem)
+
+
+def _object(node: Schema, value: Any, root: Schema, path: tuple[str, ...], depth: int) -> Field | None:
+    properties: Any = node.get("properties")
+    if not isinstance(properties, dict) or not properties or depth > _DEEPEST:
+        return None
+    given = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    if path and given.keys() - cast("dict[str, Any]", properties).keys():  # further properties need the JSON
+        return None
+    required: Any = node.get("required")
+    fields = [
+        _field(each, given.get(name, _MISSING), root, (*path, name), depth + 1, required=isinstance(required, list) and name in required)
+        for name, each in cast("dict[str, Any]", properties).items()
+    ]
+    return Field(path=path, kind="object", schema=node, value=value, fields=fields)
+
+
+def _field(schema: Any, value: Any, root: Schema, path: tuple[str, ...], depth: int, *, required: bool) -> Field:
+    node, nullable = _node(schema, root)
+    shown = node.get("default", _MISSING) if value is _MISSING else value
+    made = Field(path=path, kind="json", schema=node, value=value, nullable=nullable, required=required, is_null=shown is None)
+    kind = node.get("type")
+    choices: Any = node.get("enum", [node["const"]] if "const" in node else None)
+    if isinstance(choices, list) and choices and (shown in choices or shown in (_MISSING, None)):
+        made.kind, made.options = "choice", tuple(map(_json, cast("list[Any]", choices)))
+        made.text = "" if shown in (_MISSING, None) else _json(shown)
+        return made
+    if kind == "object" and shown is not None:
+        inside = _object(node, shown if shown is not _MISSING else {}, root, path, depth)
+        if inside is not None and (required or isinstance(value, dict)):
+            made.kind, made.fields = "object", inside.fields
+            return made
+    fits = shown is _MISSING or shown is None
+    if kind == "string" and (fits or isinstance(shown, str)):
+        text = shown if isinstance(shown, str) else ""
+        made.kind = _FORMATS.get(node.get("format"), "long" if len(text) > _LONG or "\n" in text else "text")
+        made.text = "" if made.kind == "secret" else text
+    elif kind in {"number", "integer"} and (fits or (isinstance(shown, (int, float)) and not isinstance(shown, bool))):
+        made.kind, made.text = "number", "" if fits else _json(shown)
+        bounds = {"min": node.get("minimum"), "max": node.get("maximum")}
+        made.attributes = {name: bound for name, bound in bounds.items() if isinstance(bound, (int, float))}
+        made.attributes["step"] = "1" if kind == "integer" else "any"
+    elif kind == "boolean" and (fits or isinstance(shown, bool)):
+        made.kind, made.options, made.text = "boolean", ("true", "false"), "" if fits else _json(shown)
+    elif kind == "array" and _is_list(node, shown, root):
+        made.kind = "list"
+        items: Any = [] if fits else shown
+        made.text = "\n".join(each if isinstance(each, str) else _json(each) for each in items)
+    else:
+        made.text = "" if shown is _MISSING else _json(shown)
+    if len(made.text) > _LONGEST:
+        made.kind = "fixed"
+    return made
+
+
+def _node(schema: Any, root: Schema) -> tuple[dict[str, Any], bool]:
+    """A schema without its reference, and without null as an alternative; and whether null was one."""
+    node: Any = resolve_reference(schema, root)
+    if not isinstance(node, dict):
+        return {}, False
+    found = cast("dict[str, Any]", node)
+    options: Any = found.get("anyOf", found.get("oneOf"))
+    if isinstance(options, list):
+        some = [each for each in cast("list[Any]", options) if each != {"type": "null"}]
+        if len(some) == 1:
+            inner, _ = _node(some[0], root)
+            return {**inner, **{key: found[key] for key in ("description", "default") if key in found}}, len(some) < len(options)
+    kinds: Any = found.get("type")
+    if isinstance(kinds, list):
+        rest = [each for each in cast("list[Any]", kinds) if each != "null"]
+        if len(rest) == 1:
+            return {**found, "type": rest[0]}, "null" in kinds
+    return found, False
+
+
+def _is_list(node: Schema, value: Any, root: Schema) -> bool:
+    """Whether each item can stand on a line of its own."""
+    items, nullable = _node(node.get("items"), root)
+    if items.get("type") not in _SCALARS or nullable:
+        return False
+    given = cast("list[Any]", value) if isinstance(value, list) else []
+    return value is not None and not any("\n" in each or not each.strip() for each in given if isinstance(each, str))
+
+
+def _read(shown: Field, sent: Mapping[str, str]) -> Any:
+    """The value of a field in a sent form; `_MISSING` for one that is left out."""
+    if shown.kind == "object":
+        given = cast("dict[str, Any]", shown.value) if isinstance(shown.value, dict) else {}
+        found = {each.label: value for each in shown.fields if (value := _read(each, sent)) is not _MISSING}
+        return {**{name: each for name, each in given.items() if name in found}, **found}
+    text = sent.get(shown.name)
+    if text is None:
+        return shown.value
+    before, text = shown.text, text.replace("\r\n", "\n")
+    shown.text = text
+    shown.is_null = shown.nullable and (f"null:{shown.name}" in sent or (text == "" and shown.kind not in {"text", "long"}))
+    if shown.kind == "secret" and not text:
+        return shown.value
+    if text == before.replace("\r\n", "\n") and (shown.value is None) == shown.is_null and shown.value is not _MISSING:
+        return shown.value  # exactly as it was, also where JSON has another text for it
+    if shown.is_null:
+        return None
+    if text == "" and (shown.value is _MISSING or shown.kind not in {"text", "long", "list"}) and not shown.required:
+        return _MISSING
+    try:
+        return _value(shown, text)
+    except ValueError as error:
+        shown.problem = str(error)
+        return _MISSING
+
+
+def _value(shown: Field, text: str) -> Any:
+    match shown.kind:
+        case "number" | "boolean" | "choice":
+            return _parsed(text, "Expected a number." if shown.kind == "number" else "Choose one.")
+        case "list":
+            items, _ = _node(shown.schema.get("items"), shown.schema)
+            lines = [each for each in text.split("\n") if each.strip()]
+            return lines if items.get("type") == "string" else [_parsed(each, f"{each!r} is no {items.get('type')}.") for each in lines]
+        case "json":
+            return _parsed(text, "This is not JSON.")
+        case _:
+            return text
+
+
+def _parsed(text: str, problem: str) -> Any:
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(problem) from error
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2 if type(cast("object", value)) in (dict, list) else None)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are equal as JSON: `1` is not `true`."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -1,0 +1,128 @@
+"""Live pages by server-sent events: one poll of the store for all of them, and a bounded number of streams without threads."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import StreamingResponse
+
+from ferrule.errors import StoreError
+from ferrule.web.guard import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable
+
+    from ferrule.runs.protocols import Store
+
+_MOST_STREAMS = 64
+_PING_S = 10.0
+"""A stream whose page is gone is found out at its next ping."""
+
+PageEvent = tuple[str, str]
+"""An id that the page names when it comes back, and HTML."""
+
+
+class Watch:
+    """Tells all streams of a process when the store changed. Polls only while there are streams."""
+
+    def __init__(self, store: Store, poll_s: float = 0.1) -> None:
+        self.poll_s = poll_s
+        self.streams = 0
+        self.version = 0
+        self.is_closed = False
+        self._store = store
+        self._seen: int | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._polling: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def stream(self) -> Generator[None]:
+        """One stream; raises `Refused` if there are too many."""
+        if self.streams >= _MOST_STREAMS:
+            raise Refused(503, "Too many live pages are open.", (b"retry-after", b"20"))
+        self.streams += 1
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.get_running_loop().create_task(self._poll())
+        try:
+            yield
+        finally:
+            self.streams -= 1
+
+    def close(self) -> None:
+        """End all streams."""
+        self.is_closed = True
+        self._wake()
+
+    async def changed(self, version: int, timeout_s: float) -> None:
+        """Wait until there is another version, or for so long."""
+        if self.version != version:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiter)
+        try:
+            await asyncio.wait([waiter], timeout=timeout_s)
+        finally:
+            self._waiting.discard(waiter)
+            waiter.cancel()
+
+    async def _poll(self) -> None:
+        while self.streams and not self.is_closed:
+            try:
+                found = await asyncio.to_thread(self._store.changes)
+            except StoreError:  # the streams meet it as well, and say so
+                found = self.version + 1
+                await asyncio.sleep(1)
+            if found != self._seen:
+                self._seen = found
+                self._wake()
+            await asyncio.sleep(self.poll_s)
+
+    def _wake(self) -> None:
+        self.version += 1
+        for waiter in tuple(self._waiting):
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def live(watch: Watch, read: Callable[[], Iterable[PageEvent]]) -> Any:
+    """The stream of one page. `read` returns what is new for it, and is called in a thread after each change of the store."""
+    stream = watch.stream()
+    stream.__enter__()
+    return _Stream(_events(watch, read), stream)
+
+
+class _Stream(StreamingResponse):
+    """Ends its place among the streams with its connection, also if no event was ever asked for."""
+
+    def __init__(self, events: AsyncIterator[bytes], stream: Any) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._stream = stream
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._stream.__exit__(None, None, None)
+
+
+async def _events(watch: Watch, read: Callable[[], Iterable[PageEvent]]) -> AsyncIterator[bytes]:
+    yield b"retry: 1000\n\n"
+    while not watch.is_closed:
+        version = watch.version
+        try:
+            for place, html in await asyncio.to_thread(lambda: [*read()]):
+                yield _encoded(place, html)
+        except StoreError as error:  # such as a run that was deleted
+            yield _encoded("", str(error), "gone")
+            return
+        await watch.changed(version, _PING_S)
+        if watch.version == version:
+            yield b": here\n\n"
+
+
+def _encoded(place: str, html: str, kind: str = "message") -> bytes:
+    lines = "".join(f"data: {line}\n" for line in html.replace("\r", "\n").split("\n"))
+    number = f"id: {place}\n" if place else ""
+    return f"{number}event: {kind}\n{lines}\n".encode("utf-8", "replace")

@@ -1,0 +1,253 @@
+"""The pages that only read: the list of runs, one run, the inbox, and the whole of a long value."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from functools import partial
+from time import time
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlencode
+
+from starlette.responses import HTMLResponse, Response
+
+from ferrule.errors import StoreError
+from ferrule.values.content.parts import Image, content_text
+from ferrule.web import reading
+from ferrule.web.forms import HTMLForm
+from ferrule.web.guard import Refused
+from ferrule.web.live import live
+from ferrule.web.render import WORDS, fill_template, id_from_path, pretty, version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from starlette.requests import Request
+
+    from ferrule.runs.protocols import Store, Summary
+    from ferrule.values.confirmation.question import Decision
+    from ferrule.web.live import PageEvent, Watch
+
+_PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif", b"GIF89a": "image/gif"}
+
+
+class Pages:
+    """The pages over one store."""
+
+    def __init__(self, store: Store, watch: Watch, *, title: str, program: Any = None, is_read_only: bool = False) -> None:
+        self.store = store
+        self.watch = watch
+        self.program = program
+        self.is_read_only = is_read_only
+        self._title = title
+
+    def html(self, request: Request, name: str, *, status: int = 200, stream: str = "", **values: Any) -> HTMLResponse:
+        """A whole page."""
+        page = {
+            "place": request.url.path,
+            "stream": stream,
+            "store": self._title,
+            "now": time(),
+            "waiting": reading.count_waiting(self.store),
+        }
+        return HTMLResponse(self.part(request, name, **page, **values), status_code=status)
+
+    def part(self, request: Request, name: str, **values: Any) -> str:
+        """A template with what all of them use."""
+        session = request.scope["ferrule.session"]
+        common = {"person": session.person, "csrf": session.csrf, "can_write": not self.is_read_only, "has_chat": self.program is not None}
+        return fill_template(name, **common, **values)
+
+    # -- the list of runs --------------------------------------------------------------------------------------------
+
+    def runs(self, request: Request) -> Response:
+        """`/`."""
+        found = reading.page_of_runs(self.store, request.query_params)
+        query = {"status": found.status, "program": found.program, "q": found.search}
+        asked = {key: value for key, value in query.items() if value}
+        stream = "/live?" + urlencode({**asked, "before": found.before})
+        return self.html(request, "runs.html", stream=stream, runs=found, statuses=reading.STATUSES, query=partial(_query, asked))
+
+    async def runs_live(self, request: Request) -> Response:
+        """`/live`."""
+        sent = ""
+
+        def read() -> Iterator[PageEvent]:
+            nonlocal sent
+            runs = reading.page_of_runs(self.store, request.query_params)
+            html = self.part(request, "runs_live.html", runs=runs, now=time(), waiting=reading.count_waiting(self.store))
+            mark = version_of([(each.id, each.updated_at, each.status, each.leased, each.decided) for each in runs.lines])
+            if mark != sent:
+                sent = mark
+                yield "", html
+
+        return live(self.watch, read)
+
+    # -- one run -----------------------------------------------------------------------------------------------------
+
+    def run(self, request: Request) -> Response:
+        """`/runs/ID`."""
+        found, run = self._run(request), self._summary(request)
+        before = request.query_params.get("before", "")
+        end = int(before) if before.isdecimal() and len(before) < 12 else len(found.story.beats)  # noqa: PLR2004
+        beats = found.story.beats[max(0, end - reading.BEATS) : end]
+        stream = f"{request.url.path}/live?after={found.story.entries}" if end >= len(found.story.beats) else ""
+        asked = [self.question(request, each) for each in reading.asked(self.store, run)]
+        values: dict[str, Any] = {"run": run, "read": found, "beats": beats, "end": end, "asked": asked}
+        return self.html(request, "run.html", stream=stream, **values)
+
+    async def run_live(self, request: Request) -> Response:
+        """`/runs/ID/live`."""
+        after = request.headers.get("last-event-id") or request.query_params.get("after", "0")
+        seen = int(after) if after.isdecimal() and len(after) < 12 else 0  # noqa: PLR2004
+        found: reading.Read | None = None
+        sent = ""
+
+        def read() -> Iterator[PageEvent]:
+            nonlocal found, seen, sent
+            if found is None:
+                found = self._run(request)
+            else:
+                found.more()
+            run = self.store.summary(found.run_id)
+            beats = found.since(seen)
+            mark = version_of(run)
+            if beats or mark != sent:
+                asked = [self.question(request, each) for each in reading.asked(self.store, run)] if mark != sent else None
+                seen, sent = found.story.entries, mark
+                yield str(seen), self.part(request, "run_live.html", run=run, read=found, beats=beats, asked=asked, now=time())
+
+        return live(self.watch, read)
+
+    def text(self, request: Request) -> Response:
+        """`/runs/ID/text/FIRST/WHAT`: a long value as a file."""
+        return _download(self._value(request), request.path_params["what"])
+
+    def picture(self, request: Request) -> Response:
+        """`/runs/ID/picture/FIRST/CALL/PART`."""
+        found = self._run(request)
+        beat = found.beat(request.path_params["first"])
+        number, at = request.path_params["call"], request.path_params["part"]
+        result: Any = cast("Any", beat.calls[number]).result if number < len(beat.calls) else None
+        part: Any = result.content[at] if result is not None and not isinstance(result.content, str) and at < len(result.content) else None
+        picture = picture_of(part)
+        if picture is None:
+            raise Refused(404, "There is no picture that this page shows.")
+        return Response(picture[1], media_type=picture[0])
+
+    def _value(self, request: Request) -> str:
+        beat = self._run(request).beat(request.path_params["first"])
+        what = request.path_params["what"]
+        if what in {"text", "reasoning", "error"}:
+            return getattr(beat, what)
+        number, _, part = what.partition(".")
+        if not number.isdecimal() or int(number) >= len(beat.calls):
+            raise Refused(404, "There is no such value.")
+        call = beat.calls[int(number)]
+        if part == "result" and call.result is not None:
+            return content_text(call.result.content)
+        if part in {"args", "written"}:
+            return pretty(getattr(call, part))
+        raise Refused(404, "There is no such value.")
+
+    # -- the inbox ---------------------------------------------------------------------------------------------------
+
+    def inbox(self, request: Request) -> Response:
+        """`/inbox`."""
+        asked = [self.question(request, each) for each in reading.inbox(self.store)]
+        return self.html(request, "inbox.html", stream="/inbox/live", asked=asked)
+
+    async def inbox_live(self, request: Request) -> Response:
+        """`/inbox/live`. A question that is gone stays, as what was decided about it."""
+        known: dict[str, Summary] = {}
+        gone: dict[str, Mapping[str, Any]] = {}
+        sent = ""
+
+        def read() -> Iterator[PageEvent]:
+            nonlocal sent
+            waiting = reading.inbox(self.store)
+            now_there = {each.question.id for each in waiting}
+            for question_id in known.keys() - now_there:
+                run = known.pop(question_id)
+                decision = reading.find_decision(self.store, run.id, question_id)
+                gone[question_id] = {"run": run, "id": question_id, "decision": decision, "version": version_of(decision, "gone")}
+            known.update({each.question.id: each.run for each in waiting})
+            mark = version_of(sorted(gone), [(each.question.id, each.decision) for each in waiting])
+            if mark != sent:
+                sent = mark
+                asked = [self.question(request, each) for each in waiting]
+                left = [each for key, each in gone.items() if key not in now_there]
+                count = sum(each.decision is None for each in waiting)
+                yield "", self.part(request, "inbox_live.html", asked=asked, gone=left, waiting=count, now=time())
+
+        return live(self.watch, read)
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def question(self, request: Request, asked: reading.AskedQuestion, **said: Any) -> dict[str, Any]:
+        """What the template of a question shows. `said` is what a person typed that did not fit."""
+        question = asked.question
+        form = said.pop("form", None) or question_form(asked)
+        back = "inbox" if request.url.path.startswith("/inbox") else "run"
+        return {
+            "run": asked.run, "question": question, "decision": asked.decision, "form": form, "back": back, "problem": "", "sent": {},
+            "version": version_of(question, asked.decision), **said,
+        }  # fmt: skip
+
+    def _run(self, request: Request) -> reading.Read:
+        return _found(partial(reading.read_run, self.store, id_from_path(request.path_params["id"])))
+
+    def _summary(self, request: Request) -> Summary:
+        return _found(partial(self.store.summary, id_from_path(request.path_params["id"])))
+
+
+def question_form(asked: reading.AskedQuestion) -> HTMLForm | None:
+    """The form of a question, if it has values to change or to give."""
+    question = asked.question
+    if question.kind == "input":
+        return HTMLForm(dict(question.form), {}) if question.form is not None else None
+    if question.kind in {"confirm", "migration"}:
+        return HTMLForm(dict(question.schema or {}), question.call.args)
+    return None
+
+
+def picture_of(part: Any) -> tuple[str, bytes] | None:
+    """The type and the bytes of a picture that is safe to show, by its first bytes; None for anything else."""
+    if not isinstance(part, Image) or not part.data:
+        return None
+    try:
+        found = base64.b64decode(part.data, validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    if found[:4] == b"RIFF" and found[8:12] == b"WEBP":
+        return "image/webp", found
+    return next(((kind, found) for start, kind in _PICTURES.items() if found.startswith(start)), None)
+
+
+def decided_text(decision: Decision | None) -> str:
+    """Who decided what, from where."""
+    if decision is None:
+        return "The run went on, or ended, without a decision on this question."
+    who = f" by {decision.by}" if decision.by else ""
+    return f"{WORDS.get(decision.kind, decision.kind)}{who}{f' via {decision.via}' if decision.via else ''}."
+
+
+def _download(text: str, name: str) -> Response:
+    found = Response(text.encode("utf-8", "replace"), media_type="text/plain; charset=utf-8")
+    safe = "".join(each for each in name if each.isascii() and each.isalnum())
+    found.headers["content-disposition"] = f'attachment; filename="{safe or "value"}.txt"'
+    return found
+
+
+def _query(asked: Mapping[str, str], **more: Any) -> str:
+    query = {key: value for key, value in {**asked, **more}.items() if value}
+    return "/?" + urlencode(cast("dict[str, Any]", query)) if query else "/"
+
+
+def _found(read: Any) -> Any:
+    try:
+        return read()
+    except StoreError as error:
+        if "has no run" in str(error):
+            raise Refused(404, "This store has no such run.") from error
+        raise

@@ -1,0 +1,136 @@
+"""HTML from templates. All text is escaped, and invisible characters are shown by their numbers."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from datetime import UTC, datetime
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from re import compile as pattern
+from typing import Any
+from urllib.parse import quote
+from zlib import crc32
+
+from ferrule.values.content.parts import Image, content_text
+from ferrule.values.encoding.safe_text import reveal
+
+FOLDER = Path(__file__).parent
+MOST_SHOWN = 20_000
+"""Characters of one value on a page; the whole is a download."""
+_PLAIN_ID = pattern(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+
+
+def fill_template(name: str, **values: Any) -> str:
+    """A page, or a part of one, as HTML."""
+    return _templates().get_template(name).render(values)
+
+
+def refusal_page(status: int, text: str) -> bytes:
+    """A page with a status and a reason."""
+    return fill_template("refused.html", status=status, title=HTTPStatus(status).phrase, text=text).encode()
+
+
+@cache
+def _templates() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made: Any = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        finalize=_visible, auto_reload=False,
+    )  # fmt: skip
+    made.filters.update(
+        pretty=pretty, literal=literal, clock=time_of_day, iso=iso, span=span, run_id=id_in_path, content=content_text, number=with_gaps,
+        money=money, is_picture=_is_picture,
+    )  # fmt: skip
+    made.globals.update(version_of=version_of, MOST_SHOWN=MOST_SHOWN, TITLES=TITLES, WORDS=WORDS)
+    return made
+
+
+TITLES = {
+    "confirm": "May this run?",
+    "clarify": "The model asks",
+    "unknown": "Did this run?",
+    "migration": "The program has changed",
+    "input": "A server asks",
+}
+"""What a question is about, by its kind."""
+WORDS = {"approve": "Approved", "edit": "Approved with changes", "deny": "Denied", "reply": "Answered"}
+"""What a person decided."""
+
+
+def _is_picture(part: Any) -> bool:
+    return isinstance(part, Image)
+
+
+def _visible(value: Any) -> Any:
+    return reveal(value) if type(value) is str else value
+
+
+def pretty(value: Any) -> str:
+    """A value as text for a reader: text unchanged, anything else as indented JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def literal(value: Any) -> str:
+    """A value as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def time_of_day(at: float | None) -> str:
+    """A time of day, of the server's time zone."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S") if at is not None else ""
+
+
+def iso(at: float) -> str:
+    """A time in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def span(seconds: float | None) -> str:
+    """A duration, in the unit in which it is short."""
+    if seconds is None or seconds < 0:
+        return ""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < _MINUTE:
+        return f"{seconds:.1f} s"
+    for unit, size in (("d", _DAY), ("h", _HOUR), ("min", _MINUTE)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return ""
+
+
+def with_gaps(value: int) -> str:
+    """A number with a thin gap between thousands."""
+    return f"{value:,}".replace(",", "\u2009")
+
+
+def money(value: float) -> str:
+    """US dollars."""
+    return f"${value:.2f}" if value >= 1 else f"${value:.4f}"
+
+
+def version_of(*values: Any) -> str:
+    """A short mark that differs if one of the values does."""
+    return f"{crc32(repr(values).encode('utf-8', 'replace')):08x}"
+
+
+def id_in_path(run_id: str) -> str:
+    """A run's id as one part of an address. Any text may be an id."""
+    if _PLAIN_ID.fullmatch(run_id):
+        return quote(run_id)
+    return "~" + urlsafe_b64encode(run_id.encode("utf-8", "surrogatepass")).decode().rstrip("=")
+
+
+def id_from_path(part: str) -> str:
+    """The run's id of `id_in_path`."""
+    if not part.startswith("~"):
+        return part
+    try:
+        coded = part[1:] + "=" * (-len(part[1:]) % 4)
+        return urlsafe_b64decode(coded).decode("utf-8", "surrogatepass")
+    except ValueError:
+        return ""

@@ -1,0 +1,149 @@
+// Live parts of a page, and keys. Without this file the page works, but is not live.
+const byId = (id) => document.getElementById(id)
+const body = document.body
+const FIELDS = 'input:not([type=hidden]):not([type=checkbox]), textarea, select'
+let source = null
+let last = ''
+
+// -- the stream: closed while the page is hidden, because a browser opens few connections to one server
+
+const tell = (text) => { byId('link').textContent = text; byId('link').hidden = !text }
+
+function connect () {
+  if (!body.dataset.live || document.hidden || source) return
+  const url = new URL(body.dataset.live, location)
+  if (last) url.searchParams.set('after', last)
+  source = new EventSource(url)
+  source.onopen = () => tell('')
+  source.onmessage = (event) => { last = event.lastEventId || last; merge(event.data) }
+  source.addEventListener('gone', (event) => { disconnect(); body.dataset.live = ''; tell(event.data) })
+  source.onerror = () => {
+    tell('Connection lost. Trying again…')
+    if (source.readyState !== EventSource.CLOSED) return
+    disconnect()
+    tell('Connection lost. If the server was started anew, open its new link.')
+    setTimeout(connect, 2000)
+  }
+}
+
+function disconnect () {
+  if (source) source.close()
+  source = null
+}
+
+document.addEventListener('visibilitychange', () => document.hidden ? disconnect() : connect())
+addEventListener('pagehide', disconnect)
+addEventListener('pageshow', connect)
+
+// -- merging: elements are known by their key, and stay as they are while their version does
+
+const isTyped = (element) => element.querySelector('form[data-typed]') ||
+  (element.contains(document.activeElement) && document.activeElement.matches(FIELDS))
+
+function merge (html) {
+  const parsed = document.createElement('template')
+  parsed.innerHTML = html
+  const focused = document.activeElement
+  const news = []
+  for (const part of parsed.content.querySelectorAll('[data-into]')) {
+    const place = byId(part.dataset.into)
+    if (!place) continue
+    if ('reload' in place.dataset && part.children.length) return location.reload()
+    const added = mergeInto(place, part)
+    if (added && place.dataset.noun) news.push(`${added} new ${place.dataset.noun}${added > 1 ? 's' : ''}`)
+  }
+  if (focused.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true })
+  if (news.length) byId('news').textContent = news.join(', ')
+  if (news.length && byId('follow')?.checked) scrollTo(0, document.documentElement.scrollHeight)
+  refresh()
+}
+
+function mergeInto (place, part) {
+  const before = new Map([...place.children].map((each) => [each.dataset.key, each]))
+  const after = []
+  let added = 0
+  for (const element of [...part.children]) {
+    const old = before.get(element.dataset.key)
+    before.delete(element.dataset.key)
+    if (!old) added += 1
+    after.push(old ? update(old, element) : element)
+    if (!old && !('whole' in part.dataset)) place.append(element)
+  }
+  if (!('whole' in part.dataset)) return added
+  for (const old of before.values()) isTyped(old) ? warn(old) : old.remove()
+  after.forEach((element, at) => { if (place.children[at] !== element) place.insertBefore(element, place.children[at] || null) })
+  return added
+}
+
+function update (old, element) {
+  if (element.dataset.v && old.dataset.v === element.dataset.v) return old
+  if (isTyped(old)) return warn(old)
+  const open = [...old.querySelectorAll('details')].map((each) => each.open)
+  element.querySelectorAll('details').forEach((each, at) => { if (at in open) each.open = open[at] })
+  const had = old.contains(document.activeElement)
+  old.replaceWith(element)
+  if (had) element.focus({ preventScroll: true })
+  return element
+}
+
+function warn (element) {
+  if (!element.querySelector('.stale')) {
+    const note = document.createElement('p')
+    note.className = 'stale'
+    note.textContent = 'This changed elsewhere meanwhile. What you typed is still here; reload the page to see the change.'
+    element.prepend(note)
+  }
+  return element
+}
+
+// -- forms and times
+
+body.addEventListener('input', (event) => {
+  const form = event.target.form
+  if (!form?.querySelector('[data-approve]')) return
+  form.dataset.typed = ''
+  const button = form.querySelector('[data-changed]')
+  if (button && event.target.name.startsWith('v:')) button.textContent = button.dataset.changed
+})
+
+const UNITS = [[86400, 'd'], [3600, 'h'], [60, 'min'], [1, 's']]
+function span (seconds) {
+  const [size, unit] = UNITS.find(([size]) => seconds >= size) || [1, 's']
+  return `${Math.max(0, Math.round(seconds / size))} ${unit}`
+}
+
+function refresh () {
+  const now = Date.now() / 1000
+  for (const time of document.querySelectorAll('time[data-ago]')) time.textContent = `${span(now - time.dataset.ago)} ago`
+  for (const time of document.querySelectorAll('time[data-until]')) {
+    time.textContent = time.dataset.until > now ? `in ${span(time.dataset.until - now)}` : 'now'
+  }
+}
+setInterval(refresh, 5000)
+
+// -- keys: they move the focus; Enter alone decides
+
+const items = () => [...document.querySelectorAll('[data-item]')].filter((each) => each.offsetParent)
+const here = () => document.activeElement.closest('[data-item]')
+
+function move (step) {
+  const all = items()
+  const next = all[all.indexOf(here()) + step] || (step > 0 && !here() ? all[0] : null)
+  if (next) (next.matches('tr') ? next.querySelector('a') : next).focus()
+}
+
+const reach = (selector) => (here()?.querySelector(selector) || document.querySelector(selector))?.focus()
+const KEYS = {
+  j: () => move(1), k: () => move(-1), a: () => reach('[data-approve]'), d: () => reach('[data-deny]'),
+  e: () => reach('.question :is(.fields, .words) :is(input, textarea, select)'),
+  g: () => { location.href = '/' }, i: () => { location.href = '/inbox' }, '?': () => byId('keys').showModal()
+}
+addEventListener('keydown', (event) => {
+  if (event.key === 'Escape' && event.target.matches(FIELDS)) return event.target.closest('[data-item]')?.focus()
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches(FIELDS) || !KEYS[event.key]) return
+  event.preventDefault()
+  KEYS[event.key]()
+})
+byId('help').hidden = false
+byId('help').addEventListener('click', KEYS['?'])
+connect()

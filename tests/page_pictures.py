@@ -1,0 +1,97 @@
+"""`make screenshots`: every page as a picture, light and dark, wide and narrow, for somebody to look at."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from page_server import browser, served
+from page_store import answer, call, fill, support
+
+from ferrule import ScriptedLM, SQLiteStore, context
+from ferrule.web.ui import ui_app
+
+LOOKS = {"light": (1180, 820, "light"), "dark": (1180, 820, "dark"), "narrow": (360, 740, "light")}
+
+
+def pages(many: str) -> dict[str, tuple[str, str]]:
+    return {
+        "runs": ("full", "/"), "run": ("full", "/runs/order-1009"), "nested": ("full", "/runs/order-1020"), "error": ("full", "/runs/order-1017"),
+        "question": ("full", "/runs/order-1042"), "nested-form": ("full", "/runs/order-1040"), "inbox": ("full", "/inbox"),
+        "running": ("full", "/runs/order-1050"), "clarify": ("full", "/runs/order-1031"), "picture": ("full", "/runs/order-1001"),
+        "missing": ("full", "/runs/nowhere"), "empty": ("empty", "/"), "empty-inbox": ("empty", "/inbox"), "many": (many, "/"),
+    }  # fmt: skip
+
+
+def main(folder: Path, only: list[str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as place:
+        stores = {name: SQLiteStore(Path(place) / f"{name}.db", full_sync=False) for name in ("full", "empty", "many")}
+        fill(stores["full"])
+        stores["empty"].list()
+        wanted = {name: each for name, each in pages("many").items() if not only or name in only}
+        if "many" in wanted:
+            fill_many(stores["many"], 10_000)
+        going_on = threading.Event()
+        worker = threading.Thread(target=slow_run, args=(stores["full"], going_on), daemon=True)
+        worker.start()
+        with browser() as opened:
+            for name, (store, path) in wanted.items():
+                app = ui_app(stores[store], people=["ann"])
+                with served(app) as address:
+                    for look, (width, height, scheme) in LOOKS.items():
+                        shoot(
+                            opened,
+                            address + app.links["ann"],
+                            address + path,
+                            folder / f"{name}-{look}.png",
+                            size=(width, height),
+                            scheme=scheme,
+                        )
+        going_on.set()
+        worker.join(10)
+        for each in stores.values():
+            each.close()
+
+
+def shoot(opened: Any, link: str, address: str, file: Path, *, size: tuple[int, int], scheme: str) -> None:
+    page = opened.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+    page.goto(link)
+    page.goto(address)
+    page.wait_for_timeout(250)
+    page.screenshot(path=str(file), full_page=size[0] < 600)
+    page.close()
+
+
+def fill_many(store: SQLiteStore, count: int) -> None:
+    statuses = ["done", "done", "done", "failed", "cancelled", "running"]
+    error = '{"type": "UnavailableError", "text": "The model gpt-5-mini did not answer: connection refused."}'
+
+    def write(db: Any) -> None:
+        for number in range(count):
+            status = statuses[number % len(statuses)]
+            at = 1_790_000_000 + number * 60
+            db.execute(
+                "INSERT INTO runs (id, program, status, created_at, updated_at, questions, head, error) VALUES (?, ?, ?, ?, ?, '[]', '{}', ?)",
+                (f"order-{number:05d}", ("Support", "Billing")[number % 2], status, at, at + 20, error if status == "failed" else None),
+            )
+
+    store.list()
+    store._file.write(write)
+
+
+def slow_run(store: SQLiteStore, going_on: threading.Event) -> None:
+    def by(request: Any) -> Any:
+        if len(request.messages) > 4:
+            going_on.wait(120)
+        return answer("", call("look_up_order", order="A-1050"), thought="I look again.")
+
+    with context(lm=ScriptedLM(by=by)):
+        support().start(message="Tell me everything about A-1050.", store=store, run_id="order-1050")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/screenshots"), sys.argv[2:])

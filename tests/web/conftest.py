@@ -1,0 +1,53 @@
+"""The page over a store of every kind of run, on a real server. Without `ferrule[ui]` there is nothing to test here."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+collect_ignore_glob = [] if all(map(find_spec, ("jinja2", "starlette", "uvicorn"))) else ["test_*.py"]
+
+
+@pytest.fixture
+def store(tmp_path: Any) -> Iterator[Any]:
+    from page_store import fill
+
+    from ferrule import SQLiteStore
+
+    made = fill(SQLiteStore(tmp_path / "runs.db", full_sync=False))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def app(store: Any) -> Any:
+    from ferrule.web.ui import ui_app
+
+    return ui_app(store, people=["ann", "bob"])
+
+
+@pytest.fixture
+def address(app: Any) -> Iterator[str]:
+    from page_server import served
+
+    with served(app) as found:
+        yield found
+
+
+@pytest.fixture
+def ann(app: Any, address: str) -> Any:
+    from page_server import Client
+
+    return Client(address, app.links["ann"])
+
+
+@pytest.fixture
+def bob(app: Any, address: str) -> Any:
+    from page_server import Client
+
+    return Client(address, app.links["bob"])

@@ -1,0 +1,213 @@
+"""Decisions on the page (`web/deciding.py`)."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from page_server import Client, served
+from page_store import REFUND, finish, start, support
+
+from ferrule import Run, ScriptedLM, SQLiteStore, context
+from ferrule.runs.journal.encode import read_decision
+from ferrule.values.encoding.stored import parse_json
+from ferrule.web.reading import decided
+from ferrule.web.ui import ui_app
+
+
+def question_of(store: SQLiteStore, run_id: str) -> Any:
+    [found] = store.summary(run_id).questions
+    return found
+
+
+def fields_of(store: SQLiteStore, run_id: str) -> dict[str, str]:
+    """What a browser sends if nothing is changed."""
+    found: dict[str, str] = {"digest": question_of(store, run_id).digest, "back": "run", "words": ""}
+    for top in _form(store, run_id).all:
+        for leaf in top.leaves():
+            found[leaf.name] = leaf.text.replace("\n", "\r\n")
+            if leaf.is_null and leaf.kind in {"text", "long"}:
+                found[f"null:{leaf.name}"] = "1"
+    return found
+
+
+def _form(store: SQLiteStore, run_id: str) -> Any:
+    from ferrule.web.pages import question_form
+    from ferrule.web.reading import AskedQuestion
+
+    return question_form(AskedQuestion(run=store.summary(run_id), question=question_of(store, run_id)))
+
+
+def decide(client: Client, store: SQLiteStore, run_id: str, do: str, **changed: str) -> Any:
+    question = question_of(store, run_id)
+    path = f"/runs/{run_id}/questions/{question.id}"
+    form = {**(fields_of(store, run_id) if question.kind == "confirm" else {"digest": question.digest}), "do": do}
+    return client.post(path, {**form, **{name.replace("__", ":"): value for name, value in changed.items()}})
+
+
+def decision_on(store: SQLiteStore, run_id: str) -> Any:
+    [text] = store.load(run_id).decisions
+    return read_decision(parse_json(text))
+
+
+def test_a_form_sent_unchanged_is_a_plain_approval(ann: Any, store: SQLiteStore) -> None:
+    """W15, W26."""
+    for run_id in ("order-1042", "order-1040"):
+        assert decide(ann, store, run_id, "approve").status == 303
+        made = decision_on(store, run_id)
+        assert (made.kind, made.args, made.by, made.via) == ("approve", {}, "ann", "web")
+
+
+def test_only_what_differs_is_sent_and_the_run_goes_on_with_it(ann: Any, store: SQLiteStore) -> None:
+    """W15: a changed amount."""
+    answer = decide(ann, store, "order-1042", "approve", v__euros="12.5", by="eve", person="eve")
+    assert (answer.status, answer.headers["location"]) == (303, "/runs/order-1042")
+    made = decision_on(store, "order-1042")
+    assert (made.kind, made.args, made.by) == ("edit", {"euros": 12.5}, "ann")
+    with context(lm=ScriptedLM([finish("Paid.")])):
+        run = Run.load(store, "order-1042", support()).resume()
+    assert run.status == "done"
+    assert "Refunded 12.50 euros" in run.trajectory["observation_1"]
+    page = ann.get("/runs/order-1042").text
+    assert "Approved with changes" in page
+    assert "by ann via web" in page
+
+
+def test_null_differs_from_the_empty_text(ann: Any, store: SQLiteStore) -> None:
+    """W14."""
+    assert decide(ann, store, "order-1042", "approve", v__reason="").status == 303
+    assert decision_on(store, "order-1042").args == {"reason": ""}
+    assert decide(ann, store, "order-1040", "approve", **{"v__address/zip": "1234"}).status == 303
+    assert decision_on(store, "order-1040").args == {}, "the box `null` is still set"
+
+
+def test_a_nested_argument_is_sent_whole(ann: Any, store: SQLiteStore) -> None:
+    """W14, W15."""
+    assert decide(ann, store, "order-1040", "approve", **{"v__address/city": "Delft"}, v__labels="fragile").status == 303
+    assert decision_on(store, "order-1040").args == {
+        "address": {"street": "Oudegracht 12", "city": "Delft", "zip": None},
+        "labels": ["fragile"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("run_id", "changed", "said"),
+    [
+        ("order-1042", {"v__euros": "900"}, "900 is over the maximum 500"),
+        ("order-1042", {"v__euros": "much"}, "Expected a number."),
+        ("order-1042", {"v__euros": ""}, "Expected a number."),
+        ("order-1040", {"v__lines": "[{"}, "This is not JSON."),
+        ("order-1040", {"v__lines": '[{"sku": "x", "count": 0}]'}, "0 is under the minimum 1"),
+        ("order-1040", {"v__carrier": '"pigeon"'}, "pigeon"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_comes_back_at_its_field_with_all_that_was_typed(
+    ann: Any, store: SQLiteStore, run_id: str, changed: dict[str, str], said: str
+) -> None:
+    """W15."""
+    [(_, typed)] = changed.items()
+    answer = decide(ann, store, run_id, "approve", words="my words", **changed)
+    assert answer.status == 422
+    assert said in answer.text
+    assert "my words" in answer.text
+    assert typed in answer.text or "carrier" in str(changed)
+    assert 'aria-invalid="true"' in answer.text
+    assert store.load(run_id).decisions == []
+
+
+def test_deny_reply_and_always(ann: Any, store: SQLiteStore) -> None:
+    """W15."""
+    assert decide(ann, store, "order-1042", "deny", words="Too much.\r\nAsk again.").status == 303
+    assert (decision_on(store, "order-1042").kind, decision_on(store, "order-1042").text) == ("deny", "Too much.\nAsk again.")
+    assert decide(ann, store, "order-1031", "reply", words="A-1031").status == 303
+    assert (decision_on(store, "order-1031").kind, decision_on(store, "order-1031").text) == ("reply", "A-1031")
+    for calls in ("", "0", "-1", "x", "9" * 30):
+        assert decide(ann, store, "order-1040", "always", calls=calls, which="any").status == 422
+    assert decide(ann, store, "order-1040", "always", calls="3", which="any").status == 303
+    grant = decision_on(store, "order-1040").grant
+    assert (grant.calls, grant.args, grant.tool) == (3, "any", "send_parcel")
+
+
+@pytest.mark.parametrize("do", ["", "revoke", "edit", "APPROVE"])
+def test_no_other_button_does_anything(ann: Any, store: SQLiteStore, do: str) -> None:
+    """W15."""
+    assert decide(ann, store, "order-1042", do).status == 422
+    assert store.load("order-1042").decisions == []
+
+
+def test_an_answer_needs_words(ann: Any, store: SQLiteStore) -> None:
+    """W15."""
+    answer = decide(ann, store, "order-1031", "reply", words="  ")
+    assert (answer.status, "Write an answer first." in answer.text) == (422, True)
+
+
+def test_the_same_decision_twice_is_one_and_another_persons_is_told_who_was_first(ann: Any, bob: Any, store: SQLiteStore) -> None:
+    """W16."""
+    assert [decide(ann, store, "order-1042", "approve", v__euros="12").status for _ in range(2)] == [303, 303]
+    for answer in (decide(bob, store, "order-1042", "approve", v__euros="12"), decide(bob, store, "order-1042", "deny")):
+        assert answer.status == 409
+        assert "by ann" in answer.text
+        assert "via web" in answer.text
+        assert "Approved with changes" in answer.text
+    assert decision_on(store, "order-1042").by == "ann"
+
+
+def test_a_question_that_is_gone_says_who_decided(ann: Any, store: SQLiteStore) -> None:
+    """W16: after the run went on."""
+    question = question_of(store, "order-1042")
+    store.decide("order-1042", question.deny("no").signed("carl", "cli"))
+    with context(lm=ScriptedLM([finish("Not paid.")])):
+        Run.load(store, "order-1042", support()).resume()
+    answer = ann.post(f"/runs/order-1042/questions/{question.id}", {"do": "approve", "digest": question.digest})
+    assert (answer.status, "Denied by carl via cli" in answer.text) == (409, True)
+    assert ann.post("/runs/order-1042/questions/unknown", {"do": "approve"}).status == 409
+    assert ann.post("/runs/nowhere/questions/unknown", {"do": "approve"}).status == 404
+
+
+def test_a_decision_on_something_else_than_is_asked_now_is_refused(ann: Any, store: SQLiteStore) -> None:
+    """W16, W23: the digest."""
+    question = question_of(store, "order-1042")
+    for digest in ("", "0" * 20):
+        answer = ann.post(f"/runs/order-1042/questions/{question.id}", {"do": "approve", "digest": digest})
+        assert answer.status == 409
+    assert store.load("order-1042").decisions == []
+
+
+def test_a_cancelled_run_is_cancelled_once(ann: Any, store: SQLiteStore) -> None:
+    """W10."""
+    assert ann.post("/runs/order-1042/cancel").status == 303
+    assert store.summary("order-1042").status == "cancelled"
+    assert ann.post("/runs/order-1009/cancel").status == 409
+
+
+def test_when_two_people_press_at_once_one_decision_counts_and_the_other_is_told(tmp_path: Any) -> None:
+    """W16: 100 times over 8 connections, approvals against denials."""
+    store = SQLiteStore(tmp_path / "race.db", full_sync=False)
+    for number in range(100):
+        start(store, f"r{number}", "x", REFUND)
+    app = ui_app(store, people=["ann", "bob"])
+    with served(app) as address, ThreadPoolExecutor(8) as pool:
+        people = {name: Client(address, app.links[name]) for name in ("ann", "bob")}
+        for person in people.values():
+            person.post("/nothing")
+        for number in range(100):
+            run_id = f"r{number}"
+            question, gate = question_of(store, run_id), threading.Barrier(8)
+
+            def press(name: str, do: str, question: Any = question, run_id: str = run_id, gate: Any = gate) -> tuple[str, int, str]:
+                gate.wait()
+                form = {"do": do, "digest": question.digest, "words": name}
+                answer = people[name].post(f"/runs/{run_id}/questions/{question.id}", form)
+                return name, answer.status, answer.text
+
+            pressed = [pool.submit(press, *each) for each in [("ann", "approve"), ("bob", "deny")] * 4]
+            results = [each.result() for each in pressed]
+            [made] = decided(store, run_id).values()
+            assert {name: {status for who, status, _ in results if who == name} for name in people} == {
+                name: {303} if name == made.by else {409} for name in people
+            }
+            assert all(f"by {made.by}" in text for _, status, text in results if status == 409)
+    store.close()

@@ -1,0 +1,180 @@
+"""Live pages: server-sent events over raw sockets (`web/live.py`, `web/pages.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from page_server import Client, Stream, served
+from page_store import answer, call, finish, start, support
+
+from ferrule import MemoryStore, Run, ScriptedLM, SQLiteStore, context
+from ferrule.web.live import Watch
+from ferrule.web.ui import ui_app
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+@contextmanager
+def stream(client: Client, path: str, last_id: str = "") -> Generator[Stream]:
+    made = Stream(client, path, last_id)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def steps_in(html: str) -> list[int]:
+    return [int(each) for each in re.findall(r'aria-label="Step (\d+)"', html)]
+
+
+def test_a_run_of_another_store_object_appears_in_the_list(ann: Any, store: SQLiteStore) -> None:
+    """W9: live."""
+    with stream(ann, "/live") as live:
+        assert 'data-into="rows"' in live.event()
+        start(store, "order-2000", "x", finish("y"))
+        html = live.event()
+        while "order-2000" not in html:
+            html = live.event()
+        assert html.index("order-2000") < html.index("order-1009")
+
+
+def test_the_steps_of_a_run_come_as_they_are_written_and_none_twice(tmp_path: Any) -> None:
+    """W10, W30, W31: a page that comes back names the last event that it has."""
+    store = SQLiteStore(tmp_path / "r.db", full_sync=False)
+    gates = [threading.Event() for _ in range(3)]
+
+    def by(request: Any) -> Any:
+        turn = sum(each.role == "tool" for each in request.messages)
+        gates[turn].wait(30)
+        return finish("done") if turn == 2 else answer("", call("look_up_order", order=f"A-{turn}"))
+
+    def run() -> None:
+        with context(lm=ScriptedLM(by=by)):
+            support().start(message="x", store=store, run_id="r")
+
+    app = ui_app(store, people=["ann"])
+    worker = threading.Thread(target=run)
+    with served(app) as address:
+        ann = Client(address, app.links["ann"])
+        worker.start()
+        while not store.list():
+            time.sleep(0.01)
+        with stream(ann, "/runs/r/live?after=0") as live:
+            assert "running" in live.event()
+            gates[0].set()
+            html = live.event()
+            while "delivered on 6 November" not in html:
+                html = live.event()
+            assert steps_in(html) == [1]
+            last = live.last_id
+        gates[1].set()
+        gates[2].set()
+        worker.join(30)
+        with stream(ann, "/runs/r/live?after=0", last) as live:
+            html = live.event()
+            assert steps_in(html) == [2, 3], "what is new, and nothing of what was there"
+            assert "done" in html
+            assert live.last_id == str(len(store.load("r").entries))
+        with stream(ann, f"/runs/r/live?after={live.last_id}") as again:
+            assert steps_in(again.event()) == []
+    store.close()
+
+
+def test_a_question_decided_elsewhere_is_replaced_by_who_decided_what(ann: Any, store: SQLiteStore) -> None:
+    """W12: while it waits to be used, and after its run went on."""
+    [question] = store.summary("order-1042").questions
+    with stream(ann, "/inbox/live") as live:
+        assert question.id in live.event()
+        store.decide("order-1042", question.deny("Too much.").signed("bob", "cli"))
+        html = live.event()
+        while "Too much." not in html:
+            html = live.event()
+        assert "Denied" in html
+        assert "by bob via cli" in html
+        with context(lm=ScriptedLM([finish("Not paid.")])):
+            Run.load(store, "order-1042", support()).resume()
+        html = live.event()
+        assert question.id in html
+        assert "by bob via cli" in html
+
+
+def test_a_run_that_is_deleted_is_said_so(ann: Any, store: SQLiteStore) -> None:
+    """W10."""
+    with stream(ann, "/runs/order-1009/live") as live:
+        live.event()
+        store.delete("order-1009")
+        assert "has no run" in live.event()
+
+
+def test_streams_are_bounded_and_their_places_come_free(store: SQLiteStore) -> None:
+    """W27: the 65th is refused; one whose page is gone ends."""
+    app = ui_app(store, people=["ann"])
+    with served(app) as address:
+        ann = Client(address, app.links["ann"])
+        threads = threading.active_count()
+        opened = [Stream(ann, "/live") for _ in range(64)]
+        assert {each.status for each in opened} == {200}
+        for each in opened:
+            each.event()
+        assert threading.active_count() - threads < 45, "the pool of the loop, and none for a stream"
+        assert ann.get("/live").status == 503
+        assert ann.get("/").status == 200
+        for each in opened:
+            each.close()
+        store.cancel("order-1042")
+        ends = time.monotonic() + 20
+        while ann_status(ann) == 503 and time.monotonic() < ends:
+            time.sleep(0.1)
+        assert ann_status(ann) == 200
+
+
+def ann_status(client: Client) -> int:
+    with stream(client, "/live") as live:
+        return live.status
+
+
+def test_nothing_is_polled_without_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W3, W27: one poll for all pages, and none without one."""
+    store, asked = MemoryStore(), 0
+    real = store.changes
+
+    def counted() -> int:
+        nonlocal asked
+        asked += 1
+        return real()
+
+    monkeypatch.setattr(store, "changes", counted)
+
+    async def watched() -> None:
+        watch = Watch(store, poll_s=0.01)
+        with watch.stream(), watch.stream():
+            version = watch.version
+            await watch.changed(version, 5)
+            assert watch.version > version, "the first look"
+            version = watch.version
+            waiting = [asyncio.create_task(watch.changed(version, 30)) for _ in range(5)]
+            await asyncio.sleep(0.05)
+            await asyncio.to_thread(store.create, "r", program="p", head="{}")
+            await asyncio.gather(*waiting)
+        await asyncio.sleep(0.1)
+        before = asked
+        await asyncio.sleep(0.1)
+        assert asked == before
+
+    asyncio.run(watched())
+
+
+def test_a_stream_ends_with_its_server(store: SQLiteStore) -> None:
+    """W6: open pages do not hold up the end."""
+    app = ui_app(store, people=["ann"])
+    with served(app) as address:
+        live = Stream(Client(address, app.links["ann"]), "/live")
+        live.event()
+    live.close()

@@ -1,0 +1,303 @@
+"""The pages that read (`web/pages.py`, `web/reading.py`, `web/render.py`), and hostile text on them."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_server import Client, served
+from page_store import answer, call, fill, finish, start
+
+from ferrule import Image, MemoryStore, ReAct, ScriptedLM, SQLiteStore, context, tool
+from ferrule.web.render import FOLDER, id_from_path, id_in_path, span
+from ferrule.web.ui import ui_app
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = [
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", '" onmouseover="alert(1)', "' autofocus onfocus='alert(1)", "</textarea><script>x</script>",
+    "</title><script>x</script>", "javascript:alert(1)", "{{ 7 * 7 }}", "{% raw %}", "{{ config }}", "\u202egpj.exe", "a\u200bb\u2066c", "\x1b[31mred\x1b[0m",
+    "null\x00byte", "\ud800", "]]>", "<!--", "&lt;b&gt;", "data:text/html,<b>", "x" * 5_000_000,
+]  # fmt: skip
+
+
+def test_the_list_shows_what_runs_wait_fail_and_end(ann: Any) -> None:
+    """W9."""
+    page = ann.get("/").text
+    assert re.findall(r'data-key="(order-\d+)"', page) == [
+        "order-1003", "order-1009", "order-1042", "order-1040", "order-1031", "order-1020", "order-1017", "order-1001",
+    ]  # fmt: skip
+    assert "The model's budget is used up." in page
+    assert page.count("1 question<") == 3
+    assert "Which order do you mean" in page
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("status=waiting", ["order-1042", "order-1040", "order-1031"]),
+        ("status=failed", ["order-1017"]),
+        ("q=104", ["order-1042", "order-1040"]),
+        ("program=Nobody", []),
+        ("program=ReAct&status=done&q=100", ["order-1009", "order-1001"]),
+        ("before=1.0~x", []),
+        ("before=nan~", []),
+        (
+            "status=<b>&before=x",
+            ["order-1003", "order-1009", "order-1042", "order-1040", "order-1031", "order-1020", "order-1017", "order-1001"],
+        ),
+        ("before=" + "9" * 400 + "~", None),
+    ],
+)
+def test_runs_are_filtered_and_searched(ann: Any, query: str, found: list[str] | None) -> None:
+    """W9."""
+    answer = ann.get(f"/?{query}")
+    assert answer.status == 200
+    assert found is None or re.findall(r'data-key="(order-\d+)"', answer.text) == found
+
+
+def test_a_hundred_runs_are_on_a_page(tmp_path: Any) -> None:
+    """W9."""
+    store = MemoryStore()
+    for number in range(101):
+        start(store, f"r{number:03}", "x", finish("y"))
+    app = ui_app(store, people=["ann"])
+    with served(app) as address:
+        ann = Client(address, app.links["ann"])
+        first = ann.get("/").text
+        [older] = re.findall(r'href="([^"]*)" rel="next"', first)
+        second = ann.get(older).text
+    assert (first.count("data-item"), second.count("data-item")) == (100, 1)
+    assert ("The latest" in first, "The latest" in second) == (False, True)
+
+
+def test_a_run_tells_its_inputs_and_its_story(ann: Any) -> None:
+    """W10."""
+    page = ann.get("/runs/order-1009").text
+    for text in (
+        "The kettle leaks.",
+        "half of 59.80",
+        "<del>",
+        "29.90",
+        "25.0",
+        "Approved with changes",
+        "by ann via web",
+        "Refunded 25.00 euros",
+        "gpt-5-mini",
+    ):
+        assert text in page
+    assert "1\u2009326 tokens" in page
+    nested = ann.get("/runs/order-1020").text
+    assert "What happened inside" in nested
+    assert nested.index("ask_shop") < nested.index("look_up_order") < nested.index("Paid, delivered.")
+    failed = ann.get("/runs/order-1017").text
+    assert "There is no order A-0000" in failed
+    assert "The model's budget is used up." in failed
+
+
+def test_the_last_turns_come_first_and_older_ones_on_demand() -> None:
+    """W11."""
+    store = MemoryStore()
+    asking = ScriptedLM(by=lambda request: call_until(request, 449))
+    with context(lm=asking):
+        ReAct("message -> answer", [echo], max_iters=500).start(message="x", store=store, run_id="long")
+    app = ui_app(store, people=["ann"])
+    with served(app) as address:
+        ann = Client(address, app.links["ann"])
+        page = ann.get("/runs/long").text
+        assert [int(each) for each in re.findall(r'aria-label="Step (\d+)"', page)] == list(range(251, 451))
+        older = re.search(r'href="(/runs/long\?before=\d+)"', page)
+        assert older is not None
+        page = ann.get(older[1]).text
+        assert [int(each) for each in re.findall(r'aria-label="Step (\d+)"', page)] == list(range(51, 251))
+
+
+@tool
+def echo(text: str) -> str:
+    """Say it again."""
+    return text
+
+
+def call_until(request: Any, turns: int) -> Any:
+    done = sum(1 for each in request.messages if each.role == "tool")
+    return finish("done") if done >= turns else answer("", call("echo", text=str(done)))
+
+
+def test_a_long_value_is_cut_and_the_whole_is_a_text_file() -> None:
+    """W11."""
+    store = MemoryStore()
+    text = "".join(f"<b>{number}</b>" for number in range(4_000))
+    with context(lm=ScriptedLM([answer("", call("echo", text=text)), finish("x")])):
+        ReAct("message -> answer", [echo]).start(message="x", store=store, run_id="r")
+    app = ui_app(store, people=["ann"])
+    with served(app) as address:
+        ann = Client(address, app.links["ann"])
+        page = ann.get("/runs/r")
+        assert len(page.body) < 200_000
+        assert "<b>3999" not in page.text
+        whole = ann.get("/runs/r/text/0/0.result")
+        assert whole.body.decode() == text
+        assert (whole.headers["content-type"], whole.headers["content-disposition"]) == (
+            "text/plain; charset=utf-8",
+            'attachment; filename="0result.txt"',
+        )
+        assert [ann.get(f"/runs/r/text/{path}").status for path in ("0/0.secret", "0/9.args", "0/__class__", "0/x.y", "99/text", "0/calls")] == [
+            404, 404, 404, 404, 500, 404,
+        ]  # fmt: skip
+
+
+def test_pictures_are_shown_by_their_bytes_and_nothing_else_is() -> None:
+    """W11: no SVG, no HTML, no other address."""
+    import base64
+
+    svg = base64.b64encode(b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>").decode()
+    page = base64.b64encode(b"<html><script>alert(1)</script>").decode()
+
+    @tool
+    def pictures(kind: str) -> Image:
+        """Give a picture."""
+        return {"svg": Image(data=svg, media_type="image/png"), "html": Image(data=page), "away": Image(url="https://evil.example/x.png")}[
+            kind
+        ]
+
+    store = MemoryStore()
+    with context(lm=ScriptedLM([answer("", *(call("pictures", kind=kind) for kind in ("svg", "html", "away"))), finish("x")])):
+        ReAct("message -> answer", [pictures]).start(message="x", store=store, run_id="r")
+    fill(store)
+    app = ui_app(store, people=["ann"])
+    with served(app) as address:
+        ann = Client(address, app.links["ann"])
+        assert "https://evil.example/x.png" not in re.findall(r'src="([^"]*)"', ann.get("/runs/r").text)
+        assert [ann.get(f"/runs/r/picture/0/{number}/0").status for number in range(4)] == [404] * 4
+        [source] = re.findall(r'<img src="([^"]*)"', ann.get("/runs/order-1001").text)
+        assert ann.get(source).headers["content-type"] == "image/png"
+
+
+def test_the_inbox_has_all_questions_the_oldest_first(ann: Any, store: SQLiteStore) -> None:
+    """W12, W13."""
+    page = ann.get("/inbox").text
+    assert re.findall(r'class="run" href="/runs/(order-\d+)"', page) == ["order-1031", "order-1040", "order-1042"]
+    assert "effect: once" in page
+    assert "The model’s thought" in page
+    assert 'the model wrote <del>"29.90"</del>, prepared as <ins>29.9</ins>' in page
+    assert "**********" in page, "a secret shows stars"
+    [question] = store.summary("order-1042").questions
+    store.decide("order-1042", question.deny("no").signed("bob", "cli"))
+    assert "Denied" in ann.get("/inbox").text
+    assert "by bob via cli" in ann.get("/inbox").text
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:20]))
+def test_hostile_text_is_text_everywhere(text: str) -> None:
+    """W25: in arguments, results, thoughts, names, ids and errors."""
+    store = MemoryStore()
+
+    def repeat(text: str) -> str:
+        return text
+
+    asks = tool(require_confirmation=True)(echo.func)
+    short = text[:200]
+    names = ScriptedLM(
+        [answer(text, call("repeat", text=text), call(short, x=text), thought=text), answer(text, call("echo", text=text), thought=text)]
+    )
+    with context(lm=names):
+        ReAct("message -> answer", [repeat, asks]).start(message=text, store=store, run_id=short if "\ud800" not in text else "r")
+    with context(lm=ScriptedLM([RuntimeError(short.replace("\ud800", "?"))])):
+        ReAct("message -> answer", [echo]).start(message="x", store=store, run_id="failed")
+    app = ui_app(store, people=[short.encode("utf-8", "replace").decode()])
+    with served(app) as address:
+        ann = Client(address, next(iter(app.links.values())))
+        run_id = next(each.id for each in store.list() if each.id != "failed")
+        for path in (
+            "/",
+            "/inbox",
+            f"/runs/{id_in_path(run_id)}",
+            "/runs/failed",
+            f"/runs/{id_in_path(run_id)}?before=1",
+            f"/?q={len(text)}",
+        ):
+            page = ann.get(path)
+            assert page.status == 200, path
+            assert len(page.body) < 500_000
+            check_markup(page.body.decode())
+
+
+class Markup(HTMLParser):
+    """Every tag of a page with its attributes, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.said: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.said.append(data)
+
+
+def check_markup(body: str) -> None:
+    """A page holds our tags only, and no text that hides."""
+    found = Markup()
+    found.feed(body)
+    assert [attributes for tag, attributes in found.tags if tag == "script"] == [{"type": "module", "src": "/static/page.js"}]
+    assert {tag for tag, _ in found.tags} <= TAGS
+    for tag, attributes in found.tags:
+        assert not [name for name in attributes if name.startswith("on") or name in {"style", "autofocus", "srcdoc"}], (tag, attributes)
+        assert all((attributes.get(name) or "/")[0] in "/#" for name in ("href", "src", "action", "formaction")), (tag, attributes)
+        assert not any(HIDDEN.search(value or "") for value in attributes.values()), (tag, attributes)
+    assert not HIDDEN.search("".join(found.said))
+
+
+HIDDEN = re.compile("[\u202e\u200b\u2066\x1b\x00]")
+TAGS = {
+    "html", "head", "meta", "title", "link", "script", "body", "a", "header", "nav", "span", "b", "p", "main", "h1", "h2", "h3",
+    "div", "form", "input", "label", "button", "datalist", "option", "table", "thead", "tbody", "tr", "th", "td", "time", "footer",
+    "kbd", "dialog", "dl", "dt", "dd", "section", "article", "details", "summary", "pre", "small", "code", "blockquote", "ul", "li",
+    "del", "ins", "textarea", "select", "fieldset", "legend", "q", "img",
+}  # fmt: skip
+
+
+def test_any_text_is_an_id() -> None:
+    """W25."""
+    for text in (*HOSTILE[:-1], "a/b", "..", "~x", "", "%2f", "é", "a b"):
+        path = id_in_path(text)
+        assert re.fullmatch(r"[\w.~%-]*", path)
+        assert path not in {".", ".."}
+        assert id_from_path(path) == text
+    assert id_from_path("~~~") == ""
+
+
+def test_nothing_is_marked_safe() -> None:
+    """W25: everything is escaped by the templates, without an exception."""
+    for file in (*FOLDER.rglob("*.html"), *FOLDER.rglob("*.py")):
+        assert not re.search(r"\|\s*safe\b|Markup\(|autoescape false", file.read_text(encoding="utf-8")), file
+    for file in FOLDER.rglob("*.html"):
+        text = file.read_text(encoding="utf-8")
+        assert not re.search(r"\sstyle=|\son[a-z]+=|<style|https?://", text), file
+        assert re.findall(r"<script[^>]*>", text) in ([], ['<script type="module" src="/static/page.js">'])
+
+
+def test_the_script_is_small_and_ours() -> None:
+    """The page loads one module of at most 150 lines, and nothing from elsewhere."""
+    text = (FOLDER / "static" / "page.js").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert not re.search(r"\beval\b|new Function|import\s*\(|https?://|document\.write|localStorage", text)
+    assert "http" not in (FOLDER / "static" / "page.css").read_text(encoding="utf-8")
+
+
+def test_a_store_that_is_damaged_is_said_so(ann: Any, store: SQLiteStore) -> None:
+    """W25: a damaged entry is an answer, not a crash."""
+    store._file.write(lambda db: db.execute("UPDATE entries SET entry = '{}'"))
+    answer = ann.get("/runs/order-1042")
+    assert answer.status == 500
+    assert "entry" in answer.text
+    assert ann.get("/").status == 200
+
+
+def test_durations_are_short() -> None:
+    """W10."""
+    assert [span(each) for each in (None, -1, 0.25, 5, 60, 7200, 200_000)] == ["", "", "250 ms", "5.0 s", "1 min", "2 h", "2 d"]

@@ -1,0 +1,99 @@
+"""The command `ferrule ui` as a process (`cli/commands/ui.py`, `web/server.py`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_server import Client, Stream
+
+from ferrule import SQLiteStore
+
+COMMAND = [sys.executable, "-W", "error", "-m", "ferrule", "ui", "--no-open"]
+
+
+def started(store: SQLiteStore, *options: str) -> tuple[subprocess.Popen[str], dict[str, str]]:
+    process = subprocess.Popen([*COMMAND, "--store", store.path, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    links: dict[str, str] = {}
+    for line in process.stdout:
+        found = re.match(r"(.*?): (http://\S+)", line)
+        if found is None:
+            assert line.startswith("Each link is as good as a password."), line
+            break
+        links[found[1]] = found[2]
+    return process, links
+
+
+def client(link: str) -> Client:
+    address, _, path = link.partition("/?")
+    return Client(address, f"/?{path}")
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
+def test_the_command_prints_a_link_a_person_and_ends_with_ctrl_c(store: SQLiteStore) -> None:
+    """W6, W8: also with a page open; no program is asked for."""
+    process, links = started(store, "--person", "ann", "--person", "bob", "--port", "0")
+    try:
+        assert [*links] == ["ann", "bob"]
+        ann = client(links["ann"])
+        assert "ann" in ann.get("/").text
+        assert "bob" in client(links["bob"]).get("/").text
+        live = Stream(ann, "/live")
+        live.event()
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+        assert process.returncode in {0, 130}
+        assert "Traceback" not in said
+        assert "token" not in said
+        live.close()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.integration
+def test_a_port_that_is_taken_gives_the_next_free_one(store: SQLiteStore) -> None:
+    """W6."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process, links = started(store, "--port", str(port))
+        try:
+            [link] = links.values()
+            assert int(link.split(":")[2].partition("/")[0]) > port
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_the_command_loads_no_program_and_the_others_no_page(tmp_path: Any) -> None:
+    """W8: `import ferrule` and `ferrule runs` load nothing of it."""
+    program = (
+        "import json, sys\nfrom ferrule.cli.main import main\nmain(['runs', '--store', sys.argv[1]])\n"
+        "print(json.dumps([each for each in sys.modules if each.split('.')[0] in ('jinja2', 'starlette', 'uvicorn') or each.startswith('ferrule.web')]))"
+    )
+    path = tmp_path / "x.db"
+    with_one = SQLiteStore(path)
+    with_one.list()
+    with_one.close()
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == []
+
+
+@pytest.mark.parametrize("package", ["jinja2", "starlette", "uvicorn"])
+def test_without_the_extra_the_command_names_it(package: str) -> None:
+    """The command says what to install."""
+    program = f"import sys\nsys.modules[{package!r}] = None\nfrom ferrule.cli.main import main\nsys.exit(main(['ui']))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    assert done.returncode == 2
+    assert "pip install 'ferrule[ui]'" in done.stderr
+    assert "Traceback" not in done.stderr
