@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.bridges.front_ends.front_end import FrontEnd, read_list, read_text
-from ferrule.bridges.front_ends.messages import read_ag_ui
+from ferrule.bridges.front_ends.messages import objects, read_ag_ui
 from ferrule.bridges.front_ends.page import Page, question_id
 from ferrule.errors import DecisionError, InputError, shown
 from ferrule.values.conversation.exchange import Usage
@@ -87,9 +87,8 @@ class AGUI(FrontEnd):
 
     def _known_calls(self) -> Iterable[str]:
         for message in self._held:
-            for call in cast("list[Any]", message.get("toolCalls") or ()):
-                if isinstance(call, dict):
-                    yield str(cast("dict[str, Any]", call).get("id"))
+            for call in objects(message.get("toolCalls")):
+                yield str(call.get("id"))
 
 
 def _edit(question: Question, edited: dict[str, Any]) -> Decision:

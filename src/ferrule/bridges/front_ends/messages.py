@@ -21,7 +21,7 @@ MessageForm = dict[str, Any]
 
 def read_ag_ui(messages: list[MessageForm]) -> tuple[Any, History]:
     """The last user message's content, and the messages before it, from AG-UI's."""
-    results = {str(each.get("toolCallId")): each for each in messages if each.get("role") == "tool"}
+    results = {each["toolCallId"]: each for each in messages if each.get("role") == "tool" and isinstance(each.get("toolCallId"), str)}
 
     def spoken(message: MessageForm) -> Iterable[MessageForm]:
         content = _content(message.get("content"), _ag_ui_part)
@@ -29,7 +29,7 @@ def read_ag_ui(messages: list[MessageForm]) -> tuple[Any, History]:
         if content or calls:
             yield {"role": "assistant", "content": content, **({"tool_calls": [_call(each) for each in calls]} if calls else {})}
         for each in calls:
-            yield _result(each["id"], _content(results[each["id"]].get("content"), _ag_ui_part))
+            yield _result(str(each["id"]), _content(results[str(each["id"])].get("content"), _ag_ui_part))
 
     own = [each for each in messages if not each.get("subagentRunId")]
     return _split(own, lambda message: _content(message.get("content"), _ag_ui_part), spoken)
