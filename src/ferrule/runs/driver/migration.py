@@ -24,7 +24,8 @@ def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:
         return [None] * len(act.calls)
     entries, is_over = frame.run.journal.turn(frame.path, frame.acts)
     did: set[int] = set()
-    for _, batch in groupby(sorted(entries, key=_place), key=lambda each: each[0].partition(".")[0]):
+    latest = dict(entries)  # a call that has ended has two entries: that it began, and then its result
+    for _, batch in groupby(sorted(latest.items(), key=_place), key=lambda each: each[0].partition(".")[0]):
         at = -1
         for _, entry in batch:  # the calls of a batch are in the order of the answer
             found = [k for k in range(at + 1, len(act.calls)) if names_call(entry.digest, act.calls[k].name)]
