@@ -190,6 +190,10 @@ class _GoneTool(Record):
     is_program: bool = False
     func: None = None
 
+    @property
+    def declaration(self) -> dict[str, Any]:
+        return {"function": {"parameters": None}}  # without a schema, a question has nothing to edit
+
     def prepare(self, _args: Any) -> Any:
         raise ToolArgumentsError(self.name, [("", "the program no longer has this tool")])
 
