@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import IO
 
     from ferrule.values.calls.call import ToolCall, ToolResult
+    from ferrule.values.conversation.exchange import Usage
     from ferrule.values.run.outcome import Prediction, Step
 
 
@@ -165,10 +166,22 @@ def _progress_text(event: events.CallProgress) -> str:
     return one_line(" ".join(part for part in (count, event.message) if part) or "working")
 
 
-def _cost(prediction: Prediction) -> str:
-    usage, steps = prediction.usage, len(prediction.trajectory.steps)
+def usage_text(usage: Usage) -> str:
+    """Model calls, tokens and cost on one line, as far as they are known."""
     tokens = f", {usage.total_tokens:,} tokens" if usage.total_tokens else ""
-    return f"{_count(steps, 'step')}, {_count(usage.calls, 'model call')}{tokens}"
+    cost = f", {usage.cost:.4f} US dollars" if usage.cost is not None else ""
+    return f"{_count(usage.calls, 'model call')}{tokens}{cost}"
+
+
+def usage_document(usage: Usage) -> dict[str, Any]:
+    """Tokens and cost as JSON data, always with the same keys."""
+    names = ("input_tokens", "output_tokens", "cached_tokens", "calls", "reasoning_tokens", "cache_write_tokens", "cost")
+    found = {name: getattr(usage, name) for name in names}
+    return {**found, "by_model": {name: {each: getattr(of_model, each) for each in names} for name, of_model in usage.by_model.items()}}
+
+
+def _cost(prediction: Prediction) -> str:
+    return f"{_count(len(prediction.trajectory.steps), 'step')}, {usage_text(prediction.usage)}"
 
 
 def _count(number: int, noun: str) -> str:

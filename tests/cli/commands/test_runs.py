@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ferrule
+from ferrule import Context
 from ferrule.cli.main import main
 from ferrule.programs.react import ReAct
 from ferrule.runs.store.sqlite import SQLiteStore
@@ -84,6 +86,55 @@ def test_a_run_is_listed_approved_and_resumed_without_a_terminal(here: Path, cap
     assert "  decided  Confirm" in said(capsys, "runs", "--status", "waiting")
     assert said(capsys, "resume", "bill", "--program", "billing:agent") == 'bill-7: done\n{"answer":"ok"}\n'
     assert "paid 3 to ann" in said(capsys, "show", "bill-7")
+
+
+class Secretive:
+    """A run whose journal holds what is nobody's business: sealed thoughts of the provider, and the key of a call."""
+
+    @staticmethod
+    def agent() -> Any:
+        def note(text: str, ctx: Context) -> str:
+            """Note a text."""
+            return text
+
+        return ferrule.ReAct("task -> answer", [ferrule.Tool(note)], native=True)
+
+    @staticmethod
+    def lm() -> Any:
+        usage = ferrule.Usage(10, 5, 0, 1)
+        calls = [ferrule.ToolCall(name="note", args={"text": "x"}), ferrule.ToolCall(name="finish", args={"answer": "a"})]
+        made = [ferrule.Response("", (each,), usage=usage, model="m", cost=0.25, extra={"sealed": "sealed thoughts"}) for each in calls]
+        return ferrule.context(lm=ScriptedLM(made))
+
+
+LINE = {"id", "program", "status", "error", "created_at", "updated_at", "recoveries", "leased", "questions", "decided", "usage", "cost"}
+COUNTS = {"input_tokens", "output_tokens", "cached_tokens", "calls", "reasoning_tokens", "cache_write_tokens", "cost"}
+
+
+def test_the_json_of_a_run_has_the_documented_keys_with_times_and_cost(here: Path, capsys: Any) -> None:
+    """O17, W1: one document each; `show` has the line of `runs` and more."""
+    with Secretive.lm(), closing(SQLiteStore()) as store:
+        Secretive.agent().start(task="?", store=store, run_id="r")
+    [line] = json.loads(said(capsys, "runs", "--json"))
+    shown = json.loads(said(capsys, "show", "r", "--json"))
+    assert (line.keys(), shown.keys()) == (LINE, LINE | {"args", "inputs", "journal"})
+    assert {name: shown[name] for name in LINE} == line
+    assert (line["usage"].keys(), line["usage"]["by_model"]["m"].keys()) == (COUNTS | {"by_model"}, COUNTS)
+    assert (line["cost"], line["usage"]["cost"], line["usage"]["input_tokens"], line["usage"]["calls"]) == (0.5, 0.5, 20, 2)
+    assert [entry["kind"] for entry in shown["journal"]] == ["model", "begun", "result", "model"]
+    assert all(line["created_at"] <= entry["at"] <= line["updated_at"] for entry in shown["journal"])
+    assert (shown["args"], shown["inputs"], shown["status"]) == ([], {"task": "?"}, "done")
+    assert "2 model calls, 30 tokens, 0.5000 US dollars" in said(capsys, "show", "r")
+
+
+def test_the_json_shows_no_secret_that_the_text_does_not(here: Path, capsys: Any) -> None:
+    with Secretive.lm(), closing(SQLiteStore()) as store:
+        Secretive.agent().start(task="?", store=store, run_id="r")
+        head = json.loads(store.load("r").head)
+        keys = [json.loads(entry)["value"].get("key") for entry in store.load("r").entries if '"begun"' in entry]
+    shown = said(capsys, "show", "r", "--json") + said(capsys, "runs", "--json")
+    assert len(keys) == 1
+    assert [secret for secret in ("sealed thoughts", head["key"], *keys) if secret in shown] == []
 
 
 def test_an_edit_changes_arguments_and_a_file_names_the_program(here: Path, capsys: Any) -> None:

@@ -15,7 +15,7 @@ from ferrule.cli import arguments as parse
 from ferrule.cli.commands.tools import DEPS, JSON, MCP  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import ask_person
-from ferrule.cli.screen import Screen, console_on, in_options, print_json, say
+from ferrule.cli.screen import Screen, console_on, in_options, print_json, say, usage_document
 from ferrule.errors import ConfigurationError, FerruleError
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
@@ -162,5 +162,5 @@ def _consume(stream: EventStream, on_event: Callable[[Event], None]) -> None:
 
 
 def _document(prediction: Prediction) -> dict[str, Any]:
-    usage = {name: getattr(prediction.usage, name) for name in ("input_tokens", "output_tokens", "cached_tokens", "calls")}
+    usage = usage_document(prediction.usage)
     return {**prediction, "trajectory": dict(prediction.trajectory), "usage": usage, "reason": prediction.reason}

@@ -10,7 +10,7 @@ import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -19,7 +19,7 @@ from ferrule.cli.arguments import find_program, make_deps, text_or_stdin
 from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
-from ferrule.cli.screen import call_text, in_options, say
+from ferrule.cli.screen import call_text, in_options, say, usage_document, usage_text
 from ferrule.errors import ConfigurationError, StoreError
 from ferrule.runs.state import RunStatus
 from ferrule.values.encoding.encode import json_text, jsonable
@@ -48,7 +48,7 @@ def list_runs(
     with _open_store(store) as opened:
         runs = opened.list(status=status, limit=None)
     if as_json:
-        _print(json_text([jsonable(each) for each in runs]))
+        _print(json_text(list(map(_line_document, runs))))
         return ExitCode.DONE
     for each in runs:
         _print(f"{each.id}  {each.status:<9}  {_time(each.updated_at)}  {each.program}{f'  ({each.error})' if each.error else ''}")
@@ -62,12 +62,16 @@ def show_run(run: _Run, store: _File = "ferrule.db", as_json: JSON = False) -> i
     with _open_store(store) as opened:
         found = _find_run(opened, run)
         stored = opened.load(found.id)
-    inputs, journal = json.loads(stored.head)["inputs"], [json.loads(entry) for entry in stored.entries]
+    head, journal = json.loads(stored.head), [json.loads(entry) for entry in stored.entries]
+    inputs = head["inputs"]
     if as_json:
-        _print(json_text({**jsonable(found), "inputs": inputs, "journal": journal}))
+        entries = [{**_shown_entry(entry), "at": at} for entry, at in zip(journal, stored.times, strict=True)]
+        _print(json_text({**_line_document(found), "args": head["args"], "inputs": inputs, "journal": entries}))
         return ExitCode.DONE
     _print(f"{found.id}  {found.status}  {found.program}{f'  ({found.error})' if found.error else ''}")
     _print(f"  started {_time(found.created_at)}, last change {_time(found.updated_at)}")
+    if found.usage.calls:
+        _print(f"  {usage_text(found.usage)}")
     for name, value in inputs.items():
         _print(f"  {name} = {_cut(json_text(value))}")
     for entry in journal:
@@ -194,6 +198,21 @@ def _decide(path: str, run: str, question: str | None, decide: Callable[[Questio
         store.decide(found.id, decision)
     _print(f"{found.id} {asked.id}: {decision.status}. It takes effect when the run is resumed.")
     return ExitCode.DONE
+
+
+def _line_document(run: Summary) -> dict[str, Any]:
+    """One line of the list as JSON data; see docs/cli.md."""
+    return {**jsonable(run), "usage": usage_document(run.usage), "cost": run.cost}
+
+
+def _shown_entry(entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry without what only ferrule needs: data for the provider, and the key of a call."""
+    value: Any = entry["value"]
+    if entry["kind"] == "model":
+        value = {name: each for name, each in value.items() if name not in {"extra", "others"}}
+    elif entry["kind"] == "begun" and isinstance(value, dict):
+        value = {name: each for name, each in cast("dict[str, Any]", value).items() if name != "key"}
+    return {**entry, "value": value}
 
 
 def _entry_text(entry: Mapping[str, Any]) -> str:
