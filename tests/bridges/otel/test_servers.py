@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.shared import _otel as sdk
 from mcp_talk import ERAS, talk
-from opentelemetry import baggage, trace
+from opentelemetry import baggage
 from opentelemetry import context as otel_context
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from otel_spans import Sent, tree
 
 import ferrule
@@ -23,24 +22,12 @@ from ferrule import MCPApp, Predict, ReAct, ScriptedLM, configure, context, sett
 DONE = {"name": "finish", "args": {"answer": "yes"}}
 
 
-@pytest.fixture(scope="module")
-def everything() -> Any:
-    """The process's own providers, which the MCP SDK takes: set once, as they cannot be changed."""
-    sent = Sent()
-    provider = trace.get_tracer_provider()
-    if not isinstance(provider, TracerProvider):
-        trace.set_tracer_provider(sent.provider)
-        return sent
-    provider.add_span_processor(SimpleSpanProcessor(sent.exporter))
-    sent.provider = provider
-    sent.observer = ferrule.OTel(tracer_provider=provider, meter_provider=sent.meters)
-    return sent
-
-
 @pytest.fixture
-def sent(everything: Sent) -> Sent:
-    everything.exporter.clear()
-    return everything
+def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
+    """The MCP SDK takes the global provider, which a process can set once only: here its tracer is put in place for one test."""
+    made = Sent()
+    monkeypatch.setattr(sdk, "_tracer", made.provider.get_tracer("mcp-python-sdk"))
+    return made
 
 
 def server(seen: list[Any]) -> MCPServer[Any]:
@@ -83,6 +70,23 @@ def test_a_call_of_a_server_carries_the_trace(sent: Sent, driver: str, sends_bag
     assert ("baggage" in seen[0]) is sends_baggage
 
 
+def test_a_server_of_strangers_is_sent_no_trace(sent: Sent) -> None:
+    """O11: with `trace=False`; the spans here are as before."""
+    seen: list[Any] = []
+    token = otel_context.attach(baggage.set_baggage("user", "ann"))
+    observer = ferrule.OTel(tracer_provider=sent.provider, baggage=True)
+    try:
+        with (
+            ferrule.MCPServer.in_memory(server(seen), name="calculator", trace=False) as tools,
+            context(callbacks=[observer], lm=ScriptedLM([{"name": "add", "args": {"a": 1, "b": 2}}, DONE])),
+        ):
+            assert ReAct("task -> answer", [*tools], native=True)(task="x").answer == "yes"
+    finally:
+        otel_context.detach(token)
+    assert {"traceparent", "tracestate", "baggage"} & seen[0].keys() == set()
+    assert "execute_tool add" in sent.names
+
+
 @pytest.mark.integration
 def test_the_trace_reaches_a_server_in_another_process(sent: Sent, tmp_path: Path) -> None:
     """O9: over stdio, also after the server was started again."""
@@ -92,6 +96,7 @@ def test_the_trace_reaches_a_server_in_another_process(sent: Sent, tmp_path: Pat
 import json, os
 from typing import Any
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.shared import _otel as sdk
 
 made = MCPServer("calculator")
 

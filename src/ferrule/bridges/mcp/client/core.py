@@ -95,7 +95,8 @@ class Core:
             refuse_plain_http(spec.url, spec.name, allowed=self.options.allow_http)
         login = self._login_to(spec)
         live = self._live if login is None else {**self._live, "auth": login.auth, "login": login}
-        return Endpoint(spec=spec, connect_timeout_s=self.options.connect_timeout_s, inherit=self.options.inherit, **live)
+        options = self.options
+        return Endpoint(spec=spec, connect_timeout_s=options.connect_timeout_s, inherit=options.inherit, trace=options.trace, **live)
 
     def _login_to(self, spec: ServerSpec) -> Login | None:
         if spec.oauth is None:

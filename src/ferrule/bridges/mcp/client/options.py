@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SAVED = (
     "timeout_s", "connect_timeout_s", "total_timeout_s", "tool_timeouts_s", "prefix", "allow", "deny", "max_concurrency", "poll_s",
     "log_level", "allow_http", "ask_in_runs", "input_expires_s", "lock", "pins", "on_error", "inherit", "mode",
-    "login_timeout_s",
+    "login_timeout_s", "trace",
 )  # fmt: skip
 """The options in a saved server, if they are plain data."""
 _SAVED_RULES = ("trust", "confirm", "lenient")
@@ -67,6 +67,8 @@ class ServerOptions(Record, kw_only=True):
     A tool that asks during a call in the older way works only with "2025-11-25"."""
     allow_http: bool = False
     """Whether to allow http without TLS to other machines."""
+    trace: bool = True
+    """Whether requests carry the caller's trace context and baggage: `traceparent`, `tracestate` and `baggage` in `_meta`."""
     lock: Any = None
     """Path of a lock file (`ferrule.lock`) with the pinned tools. None: no pinning."""
     pins: Literal["warn", "confirm", "block"] = "warn"
@@ -194,7 +196,7 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str, bool]] = {
         (callable, "a function", True),
     ),
     **dict.fromkeys(
-        ("allow_http", "ask_in_runs", "trust", "lenient", "concurrent", "user_blocks", "fence", "strict_output"),
+        ("allow_http", "trace", "ask_in_runs", "trust", "lenient", "concurrent", "user_blocks", "fence", "strict_output"),
         (lambda value: isinstance(value, bool), "True or False", False),
     ),
 }

@@ -34,6 +34,7 @@ class Endpoint(Record, kw_only=True):
     connect_timeout_s: float
     inherit: Sequence[str] = ()
     """For `stdio`: what the child process inherits."""
+    trace: bool = True
     auth: Any = None
     login: Login | None = None
     http_client: Any = None

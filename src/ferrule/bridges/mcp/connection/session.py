@@ -188,7 +188,7 @@ class Session:
             redact_logs()
             read, write = await self._channel.open(stack, self._note, self._guard_with)
             self._reader = WatchedReader(read, self._lost)
-            session = await self._enter_session(stack, self._reader, WatchedWriter(write, self._writing))
+            session = await self._enter_session(stack, self._reader, WatchedWriter(write, self._writing, trace=self._endpoint.trace))
             self._phase = "handshake"
             hooks, remote = self._hooks, self._channel.guard
             self.handshake = await negotiate(session, self._known, hooks.capabilities(), hooks.log_level, remote=remote)

@@ -22,6 +22,8 @@ _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{}\[\]:,]|[^\s{}\[\]:,"]+
 _ID_WITHIN = 1 << 20
 """Bytes of an unreadable message that are searched for its id."""
 _EXCERPT = 200
+_TRACE = ("traceparent", "tracestate", "baggage")
+"""What the SDK adds to `_meta` (SEP-414)."""
 _PARSE_ERROR = -32700
 LARGEST = 64 * 1024 * 1024
 """The most bytes that one message may have. Results of 20 MB occur."""
@@ -173,10 +175,17 @@ class WatchedReader(_Watched):
 
 
 class WatchedWriter(_Watched):
-    """A stream to write to, which calls `watch` with the id of each request."""
+    """A stream to write to, which calls `watch` with the id of each request. Without `trace` it sends no trace context."""
+
+    def __init__(self, stream: Any, watch: Callable[..., None], *, trace: bool = True) -> None:
+        super().__init__(stream, watch)
+        self._sends_trace = trace
 
     async def send(self, item: Any, /) -> None:
         """Send one message."""
+        meta: Any = None if self._sends_trace else (getattr(item.message, "params", None) or {}).get("_meta")
+        for name in _TRACE if meta else ():  # the SDK adds it to each request, without an option
+            meta.pop(name, None)
         request_id = getattr(item.message, "id", None)
         if request_id is not None and hasattr(item.message, "method"):  # a request: an answer has an id of the server's
             self._watch(request_id)  # before the write: one that is cancelled half way may have gone out
