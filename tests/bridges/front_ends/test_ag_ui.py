@@ -265,6 +265,7 @@ def test_a_question_is_an_interrupt_and_the_next_request_decides() -> None:
         [interrupt] = client.interrupts
         assert (interrupt["reason"], interrupt["toolCallId"]) == ("tool_call", client.messages[-1]["toolCalls"][0]["id"])
         assert interrupt["metadata"]["ferrule"]["args"] == {"hotel": "Ritz", "nights": 1}
+        assert set(interrupt["responseSchema"]["properties"]["editedArgs"]["properties"]) == {"hotel", "nights"}
         resumed(client, store, {"approved": True})
     assert client.results == ["booked Ritz for 1"]
     assert client.said[0] == "Done."

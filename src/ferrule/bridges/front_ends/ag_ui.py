@@ -27,15 +27,7 @@ if TYPE_CHECKING:
     from ferrule.values.run import event as events
 
 VERSION = "1.0"
-_APPROVAL = {
-    "type": "object",
-    "properties": {
-        "approved": {"type": "boolean"},
-        "editedArgs": {"type": "object", "description": "Replaces all arguments of the call."},
-        "reason": {"type": "string", "description": "Why the call is denied."},
-    },
-    "required": ["approved"],
-}
+_APPROVED = {"approved": {"type": "boolean"}, "reason": {"type": "string", "description": "Why the call is denied."}}
 _CLARIFY = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
 _REASONS = {"clarify": "input_required", "input": "input_required"}
 _CANCELLED = "The person did not decide."
@@ -58,7 +50,7 @@ class AGUI(FrontEnd):
         self._held = read_list(body, "messages", is_required=True)
         self.content, self.history = read_ag_ui(self._held)
         for index, entry in enumerate(read_list(body, "resume")):
-            if entry.get("status") not in {"resolved", "cancelled"} or not isinstance(entry.get("interruptId"), str):
+            if str(entry.get("status")) not in {"resolved", "cancelled"} or not isinstance(entry.get("interruptId"), str):
                 raise InputError(f"`resume[{index}]` of an AG-UI request needs an `interruptId` and a `status`; found {shown(entry)}.")
             self._answers[entry["interruptId"]] = entry
         self.run_id = next(iter(self._answers), "").rpartition(":")[0]
@@ -255,11 +247,11 @@ class _Events(Page):
 
     def _interrupt(self, question: Question, call: ShownCall) -> dict[str, Any]:
         expires = datetime.fromtimestamp(question.expires_at, UTC).isoformat() if question.expires_at is not None else None
-        schema = {"clarify": _CLARIFY, "input": question.form}.get(question.kind, _APPROVAL)
         facts = {"kind": question.kind, "tool": question.call.name, "args": form_of(question.call.args), "url": question.url or None}
         interrupt = {
             "id": question_id(self.run_id, question), "reason": _REASONS.get(question.kind, "tool_call"), "message": question.text,
-            "toolCallId": call.id, "responseSchema": schema, "expiresAt": expires, "subagentRunId": self._agent(call.agent),
+            "toolCallId": call.id, "responseSchema": _answer_schema(question), "expiresAt": expires,
+            "subagentRunId": self._agent(call.agent),
             "metadata": {"ferrule": {name: fact for name, fact in facts.items() if fact is not None}},
         }  # fmt: skip
         return {name: value for name, value in interrupt.items() if value is not None}
@@ -269,10 +261,21 @@ class _Events(Page):
             {
                 **({"model": model} if model else {}),
                 "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens, "totalTokens": usage.total_tokens,
-                **({"cachedInputTokens": usage.cached_tokens} if usage.cached_tokens else {}),
+                **{name: count for name, count in (
+                    ("cachedInputTokens", usage.cached_tokens), ("cacheWriteInputTokens", usage.cache_write_tokens),
+                    ("reasoningTokens", usage.reasoning_tokens),
+                ) if count},
             }
             for model, usage in self._usage.items() if usage.total_tokens
         ] or None  # fmt: skip
+
+
+def _answer_schema(question: Question) -> Mapping[str, Any] | None:
+    if question.kind in {"clarify", "input"}:
+        return _CLARIFY if question.kind == "clarify" else question.form
+    edited = {"editedArgs": {"description": "Replaces all arguments of the call.", **(question.schema or {"type": "object"})}}
+    properties = {**_APPROVED, **(edited if question.kind != "unknown" else {})}  # a call that may have run is not edited
+    return {"type": "object", "properties": properties, "required": ["approved"]}
 
 
 def _outputs(prediction: Any) -> Any:

@@ -187,7 +187,8 @@ class _Chunks(Page):
         prediction = ending.prediction
         if isinstance(prediction, Prediction):
             self.say("data-outputs", id=f"{self.run_id}#outputs", data=form_of(prediction)["outputs"])
-        metadata = {"usage": fields_of(self._usage)} if self._usage.calls else None
+        counts = {name: count for name, count in fields_of(self._usage).items() if isinstance(count, int)}
+        metadata = {"usage": counts} if self._usage.calls else None
         self.say("finish", finishReason="tool-calls" if ending.status == "waiting" or unsettled else "stop", messageMetadata=metadata)
 
     def fail(self, text: str, kind: str) -> None:  # noqa: ARG002
