@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import InputError, RunCancelledError, RunError, shown
 from ferrule.runs.journal.journal import Journal
-from ferrule.runs.journal.spending import spent
+from ferrule.runs.journal.spending import spending
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import CallPlace, Execution
 from ferrule.values.confirmation.tally import Tally
@@ -307,7 +307,7 @@ class RunState:
         """The program returned."""
         self._end()
         if isinstance(prediction, Prediction):
-            prediction.counted(spent(self.journal.entries))
+            prediction.counted(spending(self.journal.entries))
         self.outcome = prediction
         self.status = "done"
         self.executing = None

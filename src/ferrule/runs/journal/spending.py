@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING
 
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ferrule.runs.journal.entry import Entry
-    from ferrule.values.conversation.exchange import Response
+
+    Answer = tuple[str | None, Usage, float | None]
+    """The model of an answer, its tokens, its cost."""
 
 
 def spent(entries: Iterable[Entry]) -> Usage:
     """The sum of all answers, those of programs inside the run too, with the part of each model."""
-    answers: list[Response] = [entry.value for entry in entries if entry.kind == "model"]
-    if len(answers) == 1:
-        return _sum(answers, {answers[0].model or "": _sum(answers, {})})
-    by_model: dict[str, list[Response]] = {}
+    return spending(entries)()
+
+
+def spending(entries: Iterable[Entry]) -> Callable[[], Usage]:
+    """What makes the sum of the answers so far: few readers of a prediction ask for it."""
+    answers = [(entry.value.model, entry.value.usage, entry.value.cost) for entry in entries if entry.kind == "model"]
+    return partial(_total, answers)
+
+
+def _total(answers: Sequence[Answer]) -> Usage:
+    by_model: dict[str, list[Answer]] = {}
     for each in answers:
-        by_model.setdefault(each.model or "", []).append(each)
+        by_model.setdefault(each[0] or "", []).append(each)
     return _sum(answers, {name: _sum(of_model, {}) for name, of_model in by_model.items()})
 
 
-def _sum(answers: Sequence[Response], by_model: dict[str, Usage]) -> Usage:
-    costs = [each.cost for each in answers]
+def _sum(answers: Sequence[Answer], by_model: dict[str, Usage]) -> Usage:
+    costs = [cost for _, _, cost in answers]
     known = [cost for cost in costs if cost is not None]
     cost = fsum(known) if known and len(known) == len(costs) else None
-    if len(answers) == 1:
-        return Usage(*answers[0].usage.counts, cost, by_model)
-    return Usage(*map(sum, zip(*[each.usage.counts for each in answers], strict=True)), cost=cost, by_model=by_model)
+    return Usage(*map(sum, zip(*[usage.counts for _, usage, _ in answers], strict=True)), cost=cost, by_model=by_model)

@@ -142,7 +142,7 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         self._outputs = outputs
         self._signature: Any = None
         self._trajectory = Trajectory()
-        self._usage = Usage()
+        self._usage: Usage | Callable[[], Usage] = Usage()
         self._messages: Messages | None = None
         self._reason: str | None = None
         self._calls: tuple[ToolCall, ...] = ()
@@ -172,8 +172,8 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
             made._others = tuple(others)
         return made
 
-    def counted(self, usage: Usage) -> None:
-        """Set the usage; the driver calls it once, at the end."""
+    def counted(self, usage: Usage | Callable[[], Usage]) -> None:
+        """Set the usage, or what makes it when it is asked for; the driver calls it once, at the end."""
         self._usage = usage
 
     def __getitem__(self, key: str) -> Any:
@@ -198,7 +198,9 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
             if name == "tool_calls":
                 return ToolCalls(tool_calls=list(self._calls))
             if name == "cost":
-                return self._usage.cost
+                return self.get_lm_usage().cost
+            if name == "usage":
+                return self.get_lm_usage()
             if name in _FURTHER:
                 return getattr(self, f"_{name}")
         known = ", ".join(self._outputs) if not name.startswith("_") else ""
@@ -228,18 +230,21 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
 
     def get_lm_usage(self) -> Usage:
         """`usage`, under DSPy's name."""
+        if not isinstance(self._usage, Usage):
+            self._usage = self._usage()
         return self._usage
 
     def __reduce__(self) -> tuple[Any, ...]:
         further: dict[str, Any] = {"trajectory": self._trajectory, "messages": self._messages, "reason": self._reason, "calls": self._calls}
         if hasattr(self, "_others"):
             further["others"] = self._others
-        return (_again, (self._outputs, self._usage, further))
+        return (_again, (self._outputs, self.get_lm_usage(), further))
 
     def display_rows(self) -> Iterator[tuple[str, Any]]:
         """The outputs; then, where there are any, the reason of an early end, the steps, and the tokens."""
         further = {"reason": self._reason, "trajectory": self._trajectory if self._trajectory.steps else None}
-        usage = {"usage": f"{self._usage.total_tokens} tokens in {self._usage.calls} model calls" if self._usage.calls else None}
+        spent = self.get_lm_usage()
+        usage = {"usage": f"{spent.total_tokens} tokens in {spent.calls} model calls" if spent.calls else None}
         yield from self._outputs.items()
         yield from ((name, value) for name, value in {**further, **usage}.items() if value is not None and name not in self._outputs)
 
@@ -272,7 +277,7 @@ class Completions(Sequence["Prediction[S]"]):
         return f"Completions({list(self._predictions)!r})"
 
 
-_FURTHER = frozenset({"trajectory", "usage", "messages", "reason"})
+_FURTHER = frozenset({"trajectory", "messages", "reason"})
 
 
 def _as_instance(signature: Any, outputs: Mapping[str, Any]) -> Any:
