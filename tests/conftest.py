@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import sys
 
+import pytest
 from hypothesis import settings
 
 # A busy machine is no fault of the code under test.
@@ -14,3 +16,11 @@ settings.load_profile("ferrule")
 # Started in the background of a shell, a process ignores SIGINT, and so do all it starts: the tests of Ctrl-C would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Save what `make coverage` measured: pytest-xdist kills a worker that needs more than 10 s to exit, as on a busy machine."""
+    coverage = sys.modules.get("coverage")
+    if coverage is not None and (measuring := coverage.Coverage.current()) is not None:
+        measuring.save()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sqlite3
 import warnings
 from contextlib import closing, suppress
@@ -107,7 +108,7 @@ def test_damaged_bytes_of_a_store_are_a_store_error(data: st.DataObject) -> None
 def test_a_damaged_document_of_a_run_is_a_store_error(data: st.DataObject) -> None:
     of, name = data.draw(st.sampled_from(RUNS))
     scenario = STORES[of][name]
-    with TemporaryDirectory() as folder, closing(SQLiteStore(DATA / f"{of}.sqlite")) as store:
+    with TemporaryDirectory() as folder, closing(SQLiteStore(shutil.copy(DATA / f"{of}.sqlite", folder))) as store:
         stored = store.load(name)
         whole = json.dumps({**json.loads(stored.head), "status": stored.status, "journal": list(map(json.loads, stored.entries))})
         with suppress(FerruleError), ferrule.context(lm=ScriptedLM(scenario.script[scenario.asked :])):
@@ -154,7 +155,7 @@ def test_a_run_whose_number_is_lost_is_a_store_error(tmp_path: Path) -> None:
         store.list()
         with closing(sqlite3.connect(path)) as db:
             db.executescript("ALTER TABLE runs RENAME TO old; CREATE TABLE runs AS SELECT * FROM old; DROP TABLE old;")
-            db.execute(f"INSERT INTO runs VALUES (NULL, 'r', 'p', 'done', {', '.join('0' * 7)}, NULL, '[]', '{{}}')")
+            db.execute("INSERT INTO runs (id, program, status, questions, head) VALUES ('r', 'p', 'done', '[]', '{}')")
             db.commit()
     with closing(SQLiteStore(path)) as store:
         for act in (store.load, store.delete):
