@@ -458,6 +458,41 @@ def test_a_marked_call_that_cannot_be_read_is_a_fault_of_its_tool(text: str) -> 
     assert (call.name, call.args, call.fault.code) == ("search", {}, "invalid_tool_call_arguments")
 
 
+UNREADABLE = '{"name": "search", "arguments": {"query": "a "b" c"}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [UNREADABLE, f"I look.\n\n{UNREADABLE}", f"```json\n{UNREADABLE}\n```", f"Let me look:\n```json\n[{UNREADABLE}]\n```\n\nOne moment.",
+     UNREADABLE.replace("{", "{\n  ").replace("}", "\n}"), '{"next_tool_name": "search", "next_tool_args": {"query": C:\\dir}}',
+     UNREADABLE.replace('"name"', '"next_thought": "It\'s here.", "next_tool_name"').replace("arguments", "next_tool_args")],
+)  # fmt: skip
+def test_a_call_in_json_that_cannot_be_read_is_a_fault_also_without_an_announcement(text: str) -> None:
+    """Ours: an unescaped quote is a frequent mistake of small models. In silence, an agent took the text as its answer."""
+    [call] = ToolCalls.from_text(text, TOOLS).tool_calls
+    assert call.fault is not None
+    assert (call.name, call.args, call.fault.code) == ("search", {}, "invalid_tool_call_arguments")
+
+
+@pytest.mark.parametrize("form", ["[{}, {}, {}]", "{}\n{}\n{}", "```json\n{},\n{},\n{}\n```", "Now:\n```json\n[{},\n{},\n{}]\n```\nSo."])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_call_in_json_that_cannot_be_read_hides_no_call_beside_it(form: str, at: int) -> None:
+    good = [J_SEARCH, J_SEARCH.replace("cats", "dogs")]
+    found = ToolCalls.from_text(form.replace("{}", "%s") % (*good[:at], UNREADABLE, *good[at:]), TOOLS).tool_calls
+    assert [(each.args.get("query"), each.fault is None) for each in found if each.fault is None] == [("cats", True), ("dogs", True)]
+    assert [each.fault is None for each in found].index(False) == at
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"For example:\n{UNREADABLE}", f"Write `{UNREADABLE}` to search.", f"> {UNREADABLE}", '{"name": "search", "arguments": {"query": ...}}',
+     'Answer in this form:\n{"name": "search", "arguments": {"query": <the query>}}', UNREADABLE.replace("search", "seek"),
+     '{"name": "search", "description": {"query": "a "b" c"}}'],
+)  # fmt: skip
+def test_json_that_cannot_be_read_and_only_shows_a_call_is_none(text: str) -> None:
+    assert ToolCalls.from_text(text, TOOLS).tool_calls == []
+
+
 def test_what_is_said_beside_the_calls_is_kept() -> None:
     """U138: an adapter can hand on the prose."""
     text = f"Let me look.\n<tool_calls><tool_call>\n{J_SEARCH}\n</tool_call></tool_calls>\nOne moment.<|im_end|>"

@@ -272,3 +272,19 @@ def test_a_call_that_cannot_be_read_takes_no_other_with_it(bad: str, calls: list
                                 ("```tool_code\n", "\n", "\n```"), ("```python\n", "\n", "\n```")):  # fmt: skip
         found = [each for each in ToolCalls.from_text(begin + between.join(written) + end, TOOLS).tool_calls if each.fault is None]
         assert json.dumps([(each.name, each.args) for each in found], sort_keys=True) == json.dumps(calls, sort_keys=True)
+
+
+@SOME
+@given(calls=st.lists(CALLS, min_size=2, max_size=4, unique_by=same), at=st.integers(0, 4))
+def test_a_call_in_json_that_cannot_be_read_takes_no_other_with_it(calls: list[Call], at: int) -> None:
+    assume(not any(each.strip()[:1] in "<[{" and each.strip()[-1:] in ">]}." for each in texts(calls)) and "..." not in texts(calls))
+    written = [*map(as_json, calls)]
+    written.insert(at, '{"name": "set_options", "arguments": {"options": {}, "note": "a "b" c"}}')
+    for begin, between, end in (("[", ", ", "]"), ("", "\n", ""), ("Now:\n```json\n", "\n", "\n```\nSo."), ("```json\n[", ",\n", "]\n```")):
+        found = [
+            (each.name, each.args, each.fault is None)
+            for each in ToolCalls.from_text(begin + between.join(written) + end, TOOLS).tool_calls
+        ]
+        wanted = [(name, given, True) for name, given in calls]
+        wanted.insert(at, ("set_options", {}, False))
+        assert json.dumps(found, sort_keys=True) == json.dumps(wanted, sort_keys=True)

@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.values.calls.text.json_form import drafts_of, drafts_of_args, fault_of, read_value, unreadable
+from ferrule.values.calls.text.json_form import broken_call, drafts_of, drafts_of_args, fault_of, read_value, unreadable
 from ferrule.values.calls.text.offers import Draft
 from ferrule.values.calls.text.python_form import read_python_call, read_python_list, read_unreadable
 from ferrule.values.calls.text.tags import TAG, read_arg_keys, read_tagged, skip, tag_of
@@ -46,7 +46,7 @@ class Forms:
     def calls(self, at: int, *, is_marked: bool, faults: bool = False) -> tuple[list[Draft], int]:
         """Consecutive calls from a position on, and the end of the last. `is_marked`: a tag or a fence announces calls.
 
-        `faults`: a Python call that cannot be read is a fault, as it always is where calls are announced.
+        `faults`: a call that cannot be read is a fault, as it always is where calls are announced.
         """
         drafts: list[Draft] = []
         end = at
@@ -55,7 +55,11 @@ class Forms:
             found = self._one(start, is_marked=is_marked)
             if found is None and (is_marked or faults):
                 fault = read_unreadable(self._text, start, self._offers, self._effort)
+                fault = fault or broken_call(self._text, start, self._offers, self._effort)
                 found = ([fault[0]], fault[1]) if fault is not None else None
+            if found is None and faults and not drafts and self._text.startswith("[", start):
+                at = start + 1  # a list that cannot be read: its calls, one by one
+                continue
             if found is None:
                 return drafts, end
             drafts += found[0]

@@ -29,6 +29,15 @@ _RESULTS = ("result", "results", "output", "response", "observation", "content",
 _TYPES = frozenset({"string", "integer", "number", "boolean", "array", "object", "null", "str", "int", "float", "bool", "list", "dict"})
 _PLACEHOLDER = re.compile(r"\s*(?:\.{3}|…|<[\w .-][\w ./-]*>|\{[\w ./-]+\}|\[[a-z][\w ./-]+\])\s*")
 _HEAD = re.compile(r"""[\s{\["']*(?:name|tool_name|function|recipient_name)\\?["']?\s*:\s*\\?["'](?P<name>[^"'\\\n]{1,120})""")
+_CALL = (
+    r"""\{\s*(?:["']next_thought["']\s*:\s*(?:"(?:[^"\\]|\\.){0,4000}"|'(?:[^'\\]|\\.){0,4000}')\s*,\s*)?"""
+    r"""["'](?:name|tool_name|function_name|tool|action|next_tool_name)["']\s*:\s*["']([^"'\\\n]{1,120})["']\s*,\s*"""
+    rf"""["'](?:{"|".join(_ARGUMENTS)})["']\s*:\s*\{{\s*["']"""
+)
+_CALL_HEAD = re.compile(_CALL)
+_CALL_END = re.compile(rf"\}}[ \t]*(?=\]?\s*(?:\Z|```|<[|/])|\]?[ \t]*\n[ \t]*\n|[\s,;]*{_CALL})")
+_SHOWN = re.compile(r""":\s*(?:<\w|\.{3}|…)""")
+"""A value that is not written out."""
 _OBJECT_OR_LIST = re.compile(r"""\{\s*(?:["'}/#]|[\w$-]+\s*:)|\[""")
 _decode = json.JSONDecoder().raw_decode
 
@@ -107,6 +116,19 @@ def fault_of(text: str, at: int, end: int, offers: OfferedTools) -> Draft | None
     head = _HEAD.match(text, at, min(end, at + 200))
     offer = offers.get(head["name"]) if head is not None else None
     return unreadable(offer, text[at:end].strip()) if offer is not None else None
+
+
+def broken_call(text: str, at: int, offers: OfferedTools, effort: Effort) -> tuple[Draft, int] | None:
+    """A call that nothing announces and that cannot be parsed, an object with an offered tool's name and arguments; and its last brace."""
+    head = _CALL_HEAD.match(text, at)
+    offer = offers.get(head[1]) if head is not None else None
+    if head is None or offer is None:
+        return None
+    found = _CALL_END.search(text, head.end())
+    end = found.end() if found is not None else len(text)
+    if not effort.spend(end - at) or found is None or _SHOWN.search(text, at, end) is not None:
+        return None
+    return unreadable(offer, text[at:end].strip()), end
 
 
 def unreadable(offer: Offer, raw: str) -> Draft:

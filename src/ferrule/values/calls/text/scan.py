@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.values.calls.text.continuation import Continuation
 from ferrule.values.calls.text.forms import FENCE, PYTHON_LIST, Forms, add_repairs
-from ferrule.values.calls.text.json_form import drafts_of, drafts_of_args, read_value
+from ferrule.values.calls.text.json_form import broken_call, drafts_of, drafts_of_args, read_value
 from ferrule.values.calls.text.offers import Effort
 from ferrule.values.calls.text.python_form import read_python_calls, read_python_list
 from ferrule.values.calls.text.quotations import Quotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ferrule.values.calls.text.offers import Draft, OfferedTools
 
 _ANCHOR = re.compile(TAG.pattern + r"""|```|\[(?=\s*['"`{\w])|\{(?=\s*[\\"'\w}])|\(""")
+_FENCE_OPEN = re.compile(r"```\w*[\s\[]*\Z")
 _JSON_LIST = re.compile(r"\[\s*\{")
 _BEFORE_NAME = re.compile(r"(?:.*[^\w.:/\\-])?[\d.:/\\-]*", re.DOTALL)
 _BEHIND_STRONG = (
@@ -290,17 +291,27 @@ class Scan:
         return end
 
     def _broken_object(self, at: int) -> int:
-        """A text that is one object, but for a lost brace, or with its quotes escaped."""
-        if self.spans or not self._around.edges(at, len(self._text)).is_whole:
+        """JSON that cannot be parsed: a whole text that only lost a brace or has its quotes escaped, or a call with a fault."""
+        if not self.spans and self._around.edges(at, len(self._text)).is_whole and (drafts := self._mended(at)):
+            return self._keep(drafts, at, self._around.last)
+        found = broken_call(self._text, at, self._offers, self._effort)
+        if found is None:
             return at + 1
-        drafts = self._forms.unclosed(at, self._around.last)
+        in_fence = _FENCE_OPEN.search(self._text, max(0, at - 40), at) is not None
+        if (in_fence or at >= self._weak_from) and self._around.edges(at, found[1]).begins and not self._around.is_example(at, found[1]):
+            return self._keep([found[0]], at, found[1])
+        return found[1]
+
+    def _mended(self, at: int) -> list[Draft]:
+        last = self._around.last
+        drafts = self._forms.unclosed(at, last)
         if drafts is None and self._text.startswith("{\\", at):
             try:
-                value, repairs = read_json(self._text[at : self._around.last])
+                value, repairs = read_json(self._text[at:last])
             except ValueError:
-                return at + 1
+                return []
             drafts = [add_repairs(each, repairs) for each in drafts_of(value, self._offers, marked=False) or ()]
-        return self._keep(drafts, at, self._around.last) if drafts else at + 1
+        return drafts or []
 
     def _argued(self, named: re.Match[str] | None, args: Any) -> Draft | None:
         offer = self._offers.get(named["name"]) if named is not None else None
