@@ -31,6 +31,7 @@ from ferrule import (
     Run,
     ScriptedLM,
     SQLiteStore,
+    ToolCall,
     ToolStop,
     Usage,
     allow,
@@ -229,6 +230,59 @@ def test_what_a_sampler_looks_at_is_there_when_a_span_is_made(sent: Sent) -> Non
     assert [names for name, names in seen if name.startswith("chat")] == [of_model] * 2
     assert dict(seen)["execute_tool add"] == of_tool
     assert {"gen_ai.operation.name", "gen_ai.agent.name"} <= dict(seen)["invoke_agent ReAct"]
+
+
+OF_THE_CONVENTION: dict[str, tuple[type, str]] = {
+    "gen_ai.operation.name": (str, "required: chat invoke_agent execute_tool"),
+    "gen_ai.provider.name": (str, "required: chat"),
+    "gen_ai.agent.name": (str, "required: invoke_agent"), "gen_ai.agent.id": (str, "required: invoke_agent"),
+    "gen_ai.agent.version": (str, ""), "gen_ai.conversation.id": (str, ""),
+    "gen_ai.request.model": (str, "required: chat"), "gen_ai.output.type": (str, ""), "gen_ai.request.choice.count": (int, ""),
+    "gen_ai.request.seed": (int, ""), "gen_ai.request.frequency_penalty": (float, ""), "gen_ai.request.max_tokens": (int, ""),
+    "gen_ai.request.presence_penalty": (float, ""), "gen_ai.request.stop_sequences": (tuple, ""), "gen_ai.request.temperature": (float, ""),
+    "gen_ai.request.top_k": (float, ""), "gen_ai.request.top_p": (float, ""),
+    "gen_ai.response.finish_reasons": (tuple, "required: chat"), "gen_ai.response.id": (str, "required: chat"),
+    "gen_ai.response.model": (str, "required: chat"),
+    "gen_ai.usage.cache_creation.input_tokens": (int, ""), "gen_ai.usage.cache_read.input_tokens": (int, ""),
+    "gen_ai.usage.reasoning.output_tokens": (int, ""),
+    "gen_ai.usage.input_tokens": (int, "required: chat invoke_agent"), "gen_ai.usage.output_tokens": (int, "required: chat invoke_agent"),
+    "server.address": (str, "required: chat"), "server.port": (int, "required: chat"), "error.type": (str, ""),
+    "gen_ai.tool.name": (str, "required: execute_tool"), "gen_ai.tool.type": (str, "required: execute_tool"),
+    "gen_ai.tool.call.id": (str, "required: execute_tool"), "gen_ai.tool.description": (str, "required: execute_tool"),
+}  # fmt: skip
+"""Attributes of version 1.41.0 with their type, and the spans of a provider that says all on which they are required or recommended."""
+
+
+def test_attributes_are_complete_and_of_the_types_of_the_convention(sent: Sent) -> None:
+    """O6."""
+
+    class Says(Counting):
+        settings: ClassVar[Any] = {
+            "temperature": 1,
+            "top_p": 1,
+            "top_k": 5,
+            "frequency_penalty": 0,
+            "presence_penalty": 0,
+            "n": 2,
+            "stop": ["x"],
+            "seed": 1,
+        }
+
+    usage = Usage(10, 5, 4, 1, 2, 3)
+    answers = [
+        Response("", (ToolCall(name="add", args={"a": 1, "b": 2}, id="c1"),), usage=usage, model="m-1", finish_reason="tool_calls", raw={"id": "r1"}),
+        Response("", (ToolCall(name="finish", args={"answer": "x"}, id="c2"),), usage=usage, model="m-1", finish_reason="tool_calls", raw={"id": "r2"}),
+    ]  # fmt: skip
+    with context(callbacks=[sent.observer], lm=Says(answers), extra={"conversation_id": 7}):
+        ReAct("task -> answer", [add], native=True)(task="x")
+    assert len(sent.spans) == 4
+    for span in sent.spans:
+        found = dict(span.attributes)
+        own = {name for name in found if not name.startswith(("ferrule.", "operation."))}
+        assert own <= OF_THE_CONVENTION.keys()
+        assert {name: type(found[name]) for name in own} == {name: OF_THE_CONVENTION[name][0] for name in own}
+        kind = span.name.partition(" ")[0]
+        assert {name for name, (_, where) in OF_THE_CONVENTION.items() if kind in where} - own == set()
 
 
 def test_each_try_to_get_a_readable_answer_is_a_span(sent: Sent) -> None:

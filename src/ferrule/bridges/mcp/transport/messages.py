@@ -183,7 +183,8 @@ class WatchedWriter(_Watched):
 
     async def send(self, item: Any, /) -> None:
         """Send one message."""
-        meta: Any = None if self._sends_trace else (getattr(item.message, "params", None) or {}).get("_meta")
+        params: Any = None if self._sends_trace else getattr(item.message, "params", None)
+        meta: Any = params.get("_meta") if params else None
         for name in _TRACE if meta else ():  # the SDK adds it to each request, without an option
             meta.pop(name, None)
         request_id = getattr(item.message, "id", None)
