@@ -73,21 +73,14 @@ class Prices:
         tables, (provider, _, model) = self._load(), name.partition("/")
         if tables is None:
             return None
-        usage = response.usage
-        counts = tables.Usage(
-            input_tokens=usage.input_tokens,
-            cache_read_tokens=min(usage.cached_tokens, usage.input_tokens),
-            cache_write_tokens=min(usage.cache_write_tokens, usage.input_tokens - min(usage.cached_tokens, usage.input_tokens)),
-            output_tokens=usage.output_tokens,
-            output_reasoning_tokens=min(usage.reasoning_tokens, usage.output_tokens),
-        )
+        counts = tables.Usage(**_counts(response.usage))
         context = _service_tier(response.raw)
         for each in dict.fromkeys(filter(None, (response.model, model))):  # what answered says more than what was asked: an alias, say
             try:
                 found = tables.calc_price(
                     counts, each, provider_id=provider, genai_request_timestamp=datetime.now(UTC), price_context=context
                 )
-            except (LookupError, ValueError):  # no such model; counts that do not fit its prices
+            except (LookupError, ValueError, TypeError, ArithmeticError):  # no such model; counts that do not fit its prices
                 continue
             if found.model_price.input_mtok is not None or found.model_price.output_mtok is not None:  # a subscription has neither
                 return float(found.total_price)
@@ -139,6 +132,18 @@ def _own_cost(usage: Usage, prices: tuple[float, float]) -> float | None:
     if not usage.total_tokens and any(prices):  # the provider told no tokens
         return None
     return (usage.input_tokens * prices[0] + usage.output_tokens * prices[1]) / 1e6
+
+
+def _counts(usage: Usage) -> dict[str, int]:
+    """The counts by genai-prices' names, without those of 0; parts are no larger than their whole."""
+    cached = min(usage.cached_tokens, usage.input_tokens)
+    further = {
+        "cache_read_tokens": cached,
+        "cache_write_tokens": min(usage.cache_write_tokens, usage.input_tokens - cached),
+        "output_reasoning_tokens": min(usage.reasoning_tokens, usage.output_tokens),
+    }
+    named = {name: count for name, count in further.items() if count}
+    return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, **named}
 
 
 def _service_tier(raw: Any) -> dict[str, str] | None:
