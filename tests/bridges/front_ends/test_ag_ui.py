@@ -471,3 +471,33 @@ def test_parts_that_are_no_use_are_skipped() -> None:
         "junk",
     ]
     assert AGUI(body({"id": "1", "role": "user", "content": parts})).text == "Hi"
+
+
+def test_two_equal_decisions_at_once_resume_the_run_once() -> None:
+    client, store, ran = AGUIClient(USER), MemoryStore(), list[str]()
+
+    @tool(require_confirmation=True)
+    async def pay(to: str) -> str:
+        """Pay."""
+        ran.append(to)
+        await asyncio.sleep(0.05)
+        return "paid"
+
+    payer = ReAct("question -> answer", [pay], native=True)
+
+    async def decide() -> str:
+        front = AGUI(body(*client.messages, run_id="r2", resume=answers(client, True)))
+        run = Run.load(store, front.run_id, payer)
+        for decision in front.decisions(run):
+            run.answer(decision)
+        return text_of([chunk async for chunk in front(EventStream(run))])
+
+    async def both() -> list[str]:
+        return await asyncio.gather(decide(), decide())
+
+    with context(lm=ScriptedLM([{"name": "pay", "args": {"to": "Ada"}}, {"name": "finish", "args": {"answer": "Paid."}}])):
+        client.receive(text_of(AGUI(body())(payer.stream(question="q", store=store))))
+        ends = [messages_of(chunks)[-1] for chunks in asyncio.run(both())]
+    assert ran == ["Ada"]
+    assert sorted(end["type"] for end in ends) == ["RUN_ERROR", "RUN_FINISHED"]
+    assert next(end["code"] for end in ends if end["type"] == "RUN_ERROR") == "StoreError"
