@@ -83,6 +83,7 @@ _HOMES = {
     "ferrule.bridges.mcp.server.app": ("MCPApp", "serve"),
     "ferrule.bridges.mcp.server.context": ("MCPCall", "current_mcp_call"),
     "ferrule.bridges.mcp.client.group": ("connect_all",),
+    "ferrule.bridges.logs": ("log_to",),
     "ferrule.bridges.prices": ("Prices",),
     "ferrule.bridges.otel.observer": ("OTel",),
     "ferrule.programs.tool_use.dynamic": ("ModuleContext", "ModuleView"),

@@ -7,6 +7,7 @@ from ferrule.adapters.json_object import JSONAdapter as JSONAdapter
 from ferrule.adapters.xml_tags import XMLAdapter as XMLAdapter
 from ferrule.bridges.front_ends.ag_ui import AGUI as AGUI
 from ferrule.bridges.front_ends.vercel import VercelAI as VercelAI
+from ferrule.bridges.logs import log_to as log_to
 from ferrule.bridges.mcp.client.group import connect_all as connect_all
 from ferrule.bridges.mcp.client.mcp_server import MCPServer as MCPServer
 from ferrule.bridges.mcp.client.mcp_server import mcp as mcp

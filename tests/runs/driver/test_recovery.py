@@ -243,6 +243,15 @@ class TestOnce:
         assert len(world.done) == count + 1
         assert [decision.kind for decision in resumed.decisions] == ["approve"]
 
+    def test_is_logged_until_a_person_knows_of_it(self, left: Run, driver: str, caplog: pytest.LogCaptureFixture) -> None:
+        """O18."""
+        run = carry(again(left), driver)
+        [record] = caplog.records
+        assert (record.name, record.levelname, record.getMessage()) == ("ferrule.tools", "WARNING", "It is not known whether t ran")
+        run.answer(run.pending[0].reply("done"))
+        carry(run, driver)
+        assert caplog.records == [record]
+
     def test_tells_the_model_where_the_tool_says_so(self, world: World, driver: str) -> None:
         """R9."""
         world.kill = {"t": "after"}

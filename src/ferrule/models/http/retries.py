@@ -79,6 +79,12 @@ class _Attempts:
         self._made = number
         if number == 1:
             raise self._first
+        import logging
+
+        log, provider = logging.getLogger("ferrule.models"), self._first.error.provider
+        if log.hasHandlers():  # as above: a retry alone is no news for standard error
+            fields = {"provider": provider, "attempt": number, "error_type": type(self._first.error).__name__}
+            log.warning("%s is asked again (attempt %d of %d)", provider, number, self._max_retries + 1, extra=fields)
 
     def __enter__(self) -> Self:
         return self

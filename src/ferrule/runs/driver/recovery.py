@@ -94,8 +94,10 @@ async def settle(frame: Frame, left: CutOff, found: ToolResult | None) -> ToolRe
         return None
     match tool.unknown:
         case "tell":
+            _log_unknown(frame, left)
             return ToolResult(call.name, _NOBODY_KNOWS, call.id, is_error=True)
         case "fail":
+            _log_unknown(frame, left)
             msg = (
                 f"It is not known whether `{call.name}` ran with {json_text(left.checked.arguments.shown)} (call {left.slot} of the run "
                 f"{frame.run.id}): it began, its result was never written down, and the tool says `unknown='fail'`."
@@ -103,6 +105,13 @@ async def settle(frame: Frame, left: CutOff, found: ToolResult | None) -> ToolRe
             raise RunError(msg)
         case _:
             return await _ask(frame, left, decisions[-1])
+
+
+def _log_unknown(frame: Frame, left: CutOff) -> None:
+    import logging  # late: few calls are cut off
+
+    fields = {"run_id": frame.run.id, "tool": left.checked.tool.name, "path": left.slot}
+    logging.getLogger("ferrule.tools").warning("It is not known whether %s ran", left.checked.tool.name, extra=fields)
 
 
 def _is(value: Any, kind: type) -> bool:
@@ -132,6 +141,8 @@ async def _ask(frame: Frame, left: CutOff, entry: Entry | None) -> ToolResult | 
         question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"))
         decision = run.decision(question.id)
         if decision is None:
+            if kind == "unknown":
+                _log_unknown(frame, left)
             register(run, [question])
             if frame.tell is not None:
                 frame.tell.inside(left.slot)(events.QuestionAsked(question))

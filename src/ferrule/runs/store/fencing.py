@@ -27,11 +27,17 @@ def fence(db: sqlite3.Connection, lease: Lease) -> tuple[bool, int]:
     """Whether the run was cancelled, and the key of its first entry; raises `StoreError` if the lease was lost."""
     row = db.execute("SELECT token, owner, cancelled, no FROM runs WHERE id = ?", (lease.run_id,)).fetchone()
     if row is None or row[0] != lease.token:
-        msg = f"The run {lease.run_id!r} {'was deleted' if row is None else 'was taken over by another process'}; nothing was written."
-        raise StoreError(msg)
+        raise _lost(lease, "was deleted" if row is None else "was taken over by another process")
     if row[1] != owner_name():  # after a fork both processes know the token
-        raise StoreError(f"The run {lease.run_id!r} is leased to {row[1] or 'no process'}, not to this process; nothing was written.")
+        raise _lost(lease, f"is leased to {row[1] or 'no process'}, not to this process")
     return bool(row[2]), row[3] * MOST_ENTRIES
+
+
+def _lost(lease: Lease, why: str) -> StoreError:
+    import logging  # late: few leases are lost
+
+    logging.getLogger("ferrule.store").warning("The lease of the run %s is lost", lease.run_id, extra={"run_id": lease.run_id})
+    return StoreError(f"The run {lease.run_id!r} {why}; nothing was written.")
 
 
 def append(db: sqlite3.Connection, lease: Lease, entry: str, *, starts: bool, consumes: str | None, now: float) -> bool:
