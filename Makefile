@@ -18,8 +18,8 @@ TYPING_TESTS = $(wildcard tests/typing)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test matrix check kill-test mutants fuzz real-servers bench constrained walk conformance mcp-clients front-ends docs coverage format \
-	lock clean
+.PHONY: help demo test matrix check kill-test mutants fuzz real-servers bench constrained walk ui-test screenshots conformance mcp-clients front-ends docs \
+	coverage format lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,12 @@ constrained: $(VENV)/.dev ## calls that are valid by construction: how many are,
 
 walk: $(VENV)/.dev ## count the files of ferrule that one call passes through
 	@$(BIN)/python benchmarks/walk.py --list
+
+ui-test: $(VENV)/.dev ## the page in the distribution's Chromium: two people, keys, no script, lost connections, axe-core (apt-get install chromium)
+	@FERRULE_UI_TEST=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/web/test_browser.py
+
+screenshots: $(VENV)/.dev ## a picture of every page, light, dark and narrow, in build/screenshots
+	@PYTHONPATH=tests $(BIN)/python -m page_pictures
 
 conformance: $(VENV)/.dev ## the suites of the Model Context Protocol, both sides; installs node and the suite into a cache
 	@$(BIN)/python conformance/run.py

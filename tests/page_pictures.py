@@ -93,5 +93,25 @@ def slow_run(store: SQLiteStore, going_on: threading.Event) -> None:
         support().start(message="Tell me everything about A-1050.", store=store, run_id="order-1050")
 
 
+def pictures_of_the_docs(folder: Path) -> None:
+    """The pictures in docs/web.md and README.md: `python -m page_pictures docs`."""
+    with tempfile.TemporaryDirectory() as place, browser() as opened:
+        store = fill(SQLiteStore(Path(place) / "shop.db", full_sync=False))
+        app = ui_app(store, people=["ann"])
+        with served(app) as address:
+            page = opened.new_page(viewport={"width": 1000, "height": 470})
+            page.goto(address + app.links["ann"])
+            page.screenshot(path=str(folder / "web-runs.png"))
+            page.set_viewport_size({"width": 1000, "height": 1400})
+            page.goto(f"{address}/inbox")
+            question = page.locator(".question", has_text="refund")
+            question.get_by_label("euros").fill("25")
+            question.screenshot(path=str(folder / "web-question.png"))
+        store.close()
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/screenshots"), sys.argv[2:])
+    if sys.argv[1:] == ["docs"]:
+        pictures_of_the_docs(Path("docs"))
+    else:
+        main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/screenshots"), sys.argv[2:])

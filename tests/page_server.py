@@ -43,7 +43,9 @@ def served(app: Any, port: int = 0) -> Generator[str]:
         try:
             yield f"http://127.0.0.1:{taken.getsockname()[1]}"
         finally:
-            server.should_exit = server.force_exit = True
+            if hasattr(app, "watch"):
+                app.watch.close()
+            server.should_exit = True
             thread.join(10)
 
 

@@ -100,7 +100,7 @@ def test_a_form_needs_the_secret_of_its_own_session(ann: Any, bob: Any, store: S
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
 def test_reading_changes_nothing_and_every_answer_has_the_headers(ann: Any, store: SQLiteStore, method: str, path: str) -> None:
-    """W23, W24."""
+    """W7, W23, W24: under any server."""
     before = contents(store)
     for client in (ann, Client(ann.address)):
         answer = client.send(method, path)

@@ -184,10 +184,11 @@ def _node(schema: Any, root: Schema) -> tuple[dict[str, Any], bool]:
     found = cast("dict[str, Any]", node)
     options: Any = found.get("anyOf", found.get("oneOf"))
     if isinstance(options, list):
-        some = [each for each in cast("list[Any]", options) if each != {"type": "null"}]
+        every = cast("list[Any]", options)
+        some = [each for each in every if each != {"type": "null"}]
         if len(some) == 1:
             inner, _ = _node(some[0], root)
-            return {**inner, **{key: found[key] for key in ("description", "default") if key in found}}, len(some) < len(options)
+            return {**inner, **{key: found[key] for key in ("description", "default") if key in found}}, len(some) < len(every)
     kinds: Any = found.get("type")
     if isinstance(kinds, list):
         rest = [each for each in cast("list[Any]", kinds) if each != "null"]
@@ -254,7 +255,7 @@ def _parsed(text: str, problem: str) -> Any:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2 if type(cast("object", value)) in (dict, list) else None)
+    return json.dumps(value, ensure_ascii=False, indent=2 if value.__class__ in {dict, list} else None)
 
 
 def _same(one: Any, other: Any) -> bool:

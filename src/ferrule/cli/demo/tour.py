@@ -17,11 +17,14 @@ from rich.text import Text
 
 from ferrule import settings
 from ferrule.cli.arguments import open_model
-from ferrule.cli.commands.ask import follow_run
+from ferrule.cli.commands.ask import follow_stream
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.sample_tools import TOOLS
 from ferrule.cli.screen import Screen, console_on
 from ferrule.programs.react import ReAct
+from ferrule.runs.store.sqlite import SQLiteStore
+from ferrule.testing.scripted import ScriptedLM
+from ferrule.tools.decorator import tool
 from ferrule.values.encoding.safe_text import one_line
 
 if TYPE_CHECKING:
@@ -48,6 +51,8 @@ _MCP_QUESTION = _Question("What is 12345679 * 81?", "calculate", "999999999")
 _MCP_PACKAGES = ("mcp-server-calculator==0.2.1", "mcp<2")
 """A server of another project, and the version of the SDK that it needs. ferrule's own version stays separate."""
 _INSTALL_TIMEOUT_S = 40
+_STORE = Path("build") / "demo.db"
+"""The runs of the demo, for `ferrule ui`. Only in a checkout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +83,43 @@ def run_tour() -> int:
         answers.append(_ask(console, agent, question))
     answers += _ask_mcp_server(console)
     _print_summary(console, answers)
+    if Path("Makefile").is_file():
+        _leave_question()
+        console.print(f"In a browser:     .venv/bin/ferrule ui --store {_STORE}    (these runs, and a refund that waits for your approval)")
     return ExitCode.DONE if all(answer.is_right for answer in answers) else ExitCode.FAILED
 
 
 def _ask(console: Console, agent: ReAct, question: _Question) -> _Answer:
     screen = Screen(console)
     with open_model(None, None) as lm, settings.context(lm=lm):
-        run = follow_run(agent, {"question": question.text}, on_event=screen.draw)
+        run = follow_stream(agent.stream(question=question.text, store=_open_store()), on_event=screen.draw)
     if run.status != "done":
         console.print(Text(f"The run is {run.status}: {run.error}\n", "red"))
         return _Answer(question, str(run.error), ())
     screen.draw_outputs(run.prediction)
     console.print()
     return _Answer(question, str(run.prediction["answer"]), _called_tools(run))
+
+
+def _open_store() -> SQLiteStore | None:
+    if not Path("Makefile").is_file():
+        return None
+    _STORE.parent.mkdir(exist_ok=True)
+    return SQLiteStore(_STORE)
+
+
+@tool(require_confirmation=True, effect="once")
+def refund(order: str, euros: float) -> str:
+    """Pay money back to a customer."""
+    return f"Refunded {euros:.2f} euros for {order}."
+
+
+def _leave_question() -> None:
+    """Start a run that waits for a person."""
+    call = {"name": "refund", "args": {"order": "A-1042", "euros": "29.90"}}
+    lm = ScriptedLM([{"text": "One of two kettles came broken, so its price is paid back.", "tool_calls": [call]}])
+    with settings.context(lm=lm):
+        ReAct("message -> answer", [refund]).start(message="One of my two kettles came broken.", store=_open_store())
 
 
 def _called_tools(run: Run) -> tuple[str, ...]:

@@ -1,0 +1,288 @@
+"""The page in the distribution's Chromium: `make ui-test`. Skipped where there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from page_server import browser, find_chromium, served
+from page_store import answer, call, finish, start, support
+
+from ferrule import Run, ScriptedLM, SQLiteStore, context
+from ferrule.web.reading import decided
+from ferrule.web.ui import ui_app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not os.environ.get("FERRULE_UI_TEST"), reason="`make ui-test` runs it"),
+    pytest.mark.skipif(find_chromium() is None, reason="there is no Chromium: install the distribution's, or name one in FERRULE_CHROMIUM"),
+]
+PAGES = [
+    "/", "/?status=failed", "/inbox", "/runs/order-1042", "/runs/order-1040", "/runs/order-1031", "/runs/order-1009", "/runs/order-1017",
+    "/runs/order-1020", "/runs/order-1001", "/runs/nowhere",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def tab(chromium: Any, address: str, app: Any) -> Iterator[Any]:
+    """A tab of Ann; an error on its console, or a request to elsewhere, fails the test."""
+    with person(chromium, address, app, "ann") as page:
+        yield page
+
+
+class person:  # noqa: N801  a `with` block that reads as a sentence
+    def __init__(self, chromium: Any, address: str, app: Any, name: str, **options: Any) -> None:
+        self.context = chromium.new_context(base_url=address, **options)
+        self.context.add_init_script("addEventListener('securitypolicyviolation', (event) => console.error('policy', event.blockedURI))")
+        self.address, self.link, self.wrong = address, app.links[name], []
+
+    def __enter__(self) -> Any:
+        from playwright.sync_api import expect
+
+        expect.set_options(timeout=15_000)
+        page = self.context.new_page()
+        page.on("console", lambda message: self.wrong.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("request", lambda request: self.wrong.append(request.url) if not request.url.startswith((self.address, "data:")) else None)
+        page.goto(self.link)
+        return page
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.context.close()
+        expected = r"status of (401|404|409|422)|ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_CONNECTION_RESET"
+        wrong = [each for each in self.wrong if not re.search(expected, each)]
+        assert kind is not None or wrong == []
+
+
+def expect(found: Any) -> Any:
+    from playwright.sync_api import expect as expected
+
+    return expected(found)
+
+
+def test_a_person_approves_a_refund_with_another_amount(tab: Any, store: SQLiteStore) -> None:
+    """W13-W15: four clicks and a number. The link, the inbox, the field, Approve."""
+    expect(tab).to_have_url(re.compile(r"/$"))
+    tab.get_by_role("link", name="Inbox").click()
+    question = tab.locator(".question", has_text="refund")
+    question.get_by_label("euros").fill("12")
+    question.get_by_role("button", name="Approve with changes").click()
+    expect(tab.locator(".question", has_text="refund")).to_contain_text("Approved with changes by ann via web")
+    [made] = decided(store, "order-1042").values()
+    assert (made.kind, made.args, made.by) == ("edit", {"euros": 12.0}, "ann") or made.args == {"euros": 12}
+
+
+def test_keys_alone_are_enough_and_none_of_them_decides(tab: Any, store: SQLiteStore) -> None:
+    """W19."""
+    expect(tab.get_by_role("button", name="Keys")).to_be_visible()
+    tab.keyboard.press("i")
+    expect(tab).to_have_url(re.compile("/inbox$"))
+    expect(tab.get_by_role("button", name="Keys")).to_be_visible()
+    for _ in range(3):
+        tab.keyboard.press("j")
+    expect(tab.locator(".question", has_text="refund")).to_be_focused()
+    tab.keyboard.press("k")
+    expect(tab.locator(".question", has_text="send_parcel")).to_be_focused()
+    tab.keyboard.press("j")
+    tab.keyboard.press("e")
+    expect(tab.locator(".question", has_text="refund").get_by_label("order")).to_be_focused()
+    tab.keyboard.press("Enter")
+    tab.keyboard.press("Escape")
+    tab.keyboard.press("a")
+    expect(tab.locator(".question", has_text="refund").locator("[data-approve]")).to_be_focused()
+    tab.keyboard.press("d")
+    tab.keyboard.press("?")
+    expect(tab.get_by_role("dialog")).to_be_visible()
+    tab.keyboard.press("Escape")
+    assert decided(store, "order-1042") == {}
+    tab.keyboard.press("d")
+    tab.keyboard.press("Enter")
+    expect(tab.locator(".question", has_text="Denied by ann")).to_be_visible()
+    assert [each.kind for each in decided(store, "order-1042").values()] == ["deny"]
+
+
+def test_without_script_everything_but_live_and_keys_works(chromium: Any, app: Any, address: str, store: SQLiteStore) -> None:
+    """W19."""
+    with person(chromium, address, app, "ann", java_script_enabled=False) as tab:
+        tab.get_by_role("link", name="order-1042").first.click()
+        tab.get_by_label("euros").fill("900")
+        tab.evaluate  # noqa: B018  there is no script to do it with
+        tab.get_by_label("A reason or an answer").fill("too much")
+        tab.get_by_role("button", name="Deny").click()
+        expect(tab.get_by_text("Denied by ann via web").first).to_be_visible()
+    assert [each.text for each in decided(store, "order-1042").values()] == ["too much"]
+
+
+def test_the_second_person_reads_who_was_first(chromium: Any, app: Any, address: str, store: SQLiteStore) -> None:
+    """W12, W16, W30: what is typed stays; the card of a person who only looks is replaced."""
+    with (
+        person(chromium, address, app, "ann") as ann,
+        person(chromium, address, app, "bob") as bob,
+        person(chromium, address, app, "bob") as looking,
+    ):
+        for tab in (ann, bob, looking):
+            tab.goto("/inbox")
+        mine = bob.locator(".question", has_text="refund")
+        mine.get_by_label("euros").press_sequentially("1")
+        ann.locator(".question", has_text="refund").get_by_role("button", name="Approve", exact=True).click()
+        expect(looking.locator(".question", has_text="refund")).to_contain_text("Approved by ann via web")
+        expect(mine).to_contain_text("This changed elsewhere meanwhile.")
+        expect(mine.get_by_label("euros")).to_be_focused()
+        expect(mine.get_by_label("euros")).to_have_value(re.compile("1"))
+        mine.get_by_role("button", name="Deny").click()
+        expect(bob.get_by_role("heading", name="Decided already")).to_be_visible()
+        expect(bob.locator("main")).to_contain_text("Approved by ann via web")
+
+
+def test_a_value_that_does_not_fit_comes_back_with_what_was_typed(tab: Any, store: SQLiteStore) -> None:
+    """W15: the server's word, where the browser has none."""
+    tab.goto("/runs/order-1040")
+    tab.get_by_label("street").fill("Nieuwegracht 3")
+    tab.get_by_label(re.compile("^lines")).fill('[{"sku": "X", "count": 0}]')
+    tab.get_by_role("button", name="Approve with changes").click()
+    expect(tab.get_by_role("heading", name="Look again")).to_be_visible()
+    expect(tab.get_by_label("street")).to_have_value("Nieuwegracht 3")
+    expect(tab.get_by_text("0 is under the minimum 1")).to_be_visible()
+    tab.get_by_label(re.compile("^lines")).fill('[{"sku": "X", "count": 2}]')
+    tab.get_by_role("button", name="Approve").first.click()
+    expect(tab.locator(".question")).to_contain_text("Approved with changes by ann")
+    [made] = decided(store, "order-1040").values()
+    assert made.args["lines"] == [{"sku": "X", "count": 2}]
+
+
+def slow_run(store: SQLiteStore, run_id: str, gate: threading.Semaphore, turns: int = 3) -> threading.Thread:
+    def by(request: Any) -> Any:
+        gate.acquire(timeout=60)
+        turn = sum(each.role == "tool" for each in request.messages)
+        return finish("done") if turn == turns else answer("", call("look_up_order", order=f"A-{turn}"))
+
+    def run() -> None:
+        with context(lm=ScriptedLM(by=by)):
+            support().start(message="x", store=store, run_id=run_id)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_run_is_followed_and_a_hidden_page_catches_up(tab: Any, store: SQLiteStore) -> None:
+    """W9, W10, W30, W31: it appears in the list; its steps are appended; counts are announced; no step twice."""
+    gate = threading.Semaphore(0)
+    thread = slow_run(store, "order-3000", gate)
+    expect(tab.get_by_role("link", name="order-3000")).to_be_visible()
+    tab.goto("/runs/order-3000")
+    gate.release()
+    expect(tab.locator("#beats > .beat")).to_have_count(1)
+    expect(tab.locator("#news")).to_have_text("1 new step")
+    cdp = tab.context.new_cdp_session(tab)
+    cdp.send("Emulation.setFocusEmulationEnabled", {"enabled": False})
+    tab.evaluate(
+        "Object.defineProperty(document, 'hidden', {value: true, configurable: true}); document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    gate.release()
+    gate.release()
+    gate.release()
+    thread.join(30)
+    expect(tab.locator("#beats > .beat")).to_have_count(1)
+    tab.evaluate(
+        "Object.defineProperty(document, 'hidden', {value: false, configurable: true}); document.dispatchEvent(new Event('visibilitychange'))"
+    )
+    expect(tab.locator("#beats > .beat")).to_have_count(4)
+    expect(tab.locator("#head")).to_contain_text("done")
+
+
+def test_the_page_outlives_its_server(chromium: Any, store: SQLiteStore) -> None:
+    """W31: it says that the connection is lost, comes back, and has every step once."""
+    gate = threading.Semaphore(0)
+    thread = slow_run(store, "order-3001", gate)
+    app = ui_app(store, people=["ann"])
+    with served(app) as address:
+        inside = person(chromium, address, app, "ann")
+        tab = inside.__enter__()
+        tab.goto("/runs/order-3001")
+        gate.release()
+        expect(tab.locator("#beats > .beat")).to_have_count(1)
+    expect(tab.locator("#link")).to_contain_text("Connection lost")
+    for _ in range(3):
+        gate.release()
+    thread.join(30)
+    with served(app, port=int(address.rpartition(":")[2])):
+        expect(tab.locator("#beats > .beat")).to_have_count(4)
+        expect(tab.locator("#link")).to_be_hidden()
+        inside.__exit__(None)
+
+
+def test_ten_open_pages_work(chromium: Any, app: Any, address: str, store: SQLiteStore) -> None:
+    """W27, W31: a browser opens six connections; hidden pages give theirs back."""
+    with person(chromium, address, app, "ann") as first:
+        others = [first.context.new_page() for _ in range(9)]
+        for number, each in enumerate(others):
+            each.goto("/inbox" if number % 2 else "/")
+            if number < 8:
+                each.evaluate(
+                    "Object.defineProperty(document, 'hidden', {value: true}); document.dispatchEvent(new Event('visibilitychange'))"
+                )
+        start(store, "order-4000", "x", finish("y"))
+        expect(others[8].get_by_role("link", name="order-4000")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(chromium: Any, app: Any, address: str, scheme: str, store: SQLiteStore) -> None:
+    """W28, W29: no violation of any impact, contrast included; no sideways scroll from 320 px."""
+    from importlib.resources import files
+
+    axe = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+    gate = threading.Semaphore(1)
+    thread = slow_run(store, "order-3002", gate)
+    found: list[str] = []
+    with person(chromium, address, app, "ann", color_scheme=scheme) as tab:
+        for path in [*PAGES, "/runs/order-3002"]:
+            for width in (1180, 320):
+                tab.set_viewport_size({"width": width, "height": 800})
+                tab.goto(path)
+                cdp = tab.context.new_cdp_session(tab)  # not by a script tag, which the policy forbids
+                cdp.send("Runtime.evaluate", {"expression": axe})
+                report = cdp.send("Runtime.evaluate", {"expression": "axe.run()", "awaitPromise": True, "returnByValue": True})["result"][
+                    "value"
+                ]
+                found += [
+                    f"{path} {width} {each['id']} {each['impact']}: {each['nodes'][0]['html'][:120]}" for each in report["violations"]
+                ]
+                if tab.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                    found.append(f"{path}: scrolls sideways at {width}")
+    for _ in range(4):
+        gate.release()
+    thread.join(30)
+    assert not found, "\n".join(found)
+
+
+def test_hostile_text_runs_nothing(chromium: Any, tmp_path: Any) -> None:
+    """W25: in the browser."""
+    store = SQLiteStore(tmp_path / "h.db", full_sync=False)
+    text = '<script>alert(1)</script><img src=x onerror=alert(1)>\u202e{{7*7}}" onfocus=alert(1) autofocus x="'
+    start(store, "h", text, answer(text, call("refund", order=text, euros=1, reason=text), thought=text))
+    start(store, text[:60], text, answer(text, call("look_up_order", order=text), thought=text), finish(text))
+    app = ui_app(store, people=["ann"])
+    with served(app) as address, person(chromium, address, app, "ann") as tab:
+        tab.on("dialog", lambda dialog: pytest.fail(dialog.message))
+        for path in ("/", "/inbox", "/runs/h"):
+            tab.goto(path)
+            expect(tab.locator("main")).to_contain_text("<script>alert(1)</script>")
+        store.decide("h", store.summary("h").questions[0].deny(text))
+        expect(tab.locator("#asked")).to_contain_text("<img src=x onerror=alert(1)>\\u202e{{7*7}}")
+        with context(lm=ScriptedLM([finish(text)])):
+            Run.load(store, "h", support()).resume()
+        expect(tab.locator("#head")).to_contain_text("done")
+    store.close()
