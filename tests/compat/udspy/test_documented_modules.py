@@ -179,6 +179,7 @@ def test_an_answer_is_streamed(model) -> None:
     assert [each.is_complete for each in chunks] == [*[False] * (len(chunks) - 1), True]
     assert isinstance(last, Prediction)
     assert (last.answer, last.is_final, last.module) == ("It is Paris", True, predictor)
+    assert repr(chunks[-1]) == "OutputStreamChunk(field=answer, delta='', content='It is Paris', is_complete=True)"
 
 
 def test_fields_are_streamed_one_after_another(model) -> None:

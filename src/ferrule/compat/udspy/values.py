@@ -84,6 +84,10 @@ class StreamChunk(StreamEvent):
     def __init__(self, module, field_name, delta, content, is_complete):
         self.module, self.field_name, self.delta, self.content, self.is_complete = module, field_name, delta, content, is_complete
 
+    def __repr__(self):
+        shown = f"delta={self.delta!r}, content={self.content!r}, is_complete={self.is_complete}"
+        return f"{type(self).__name__}(field={self.field_name}, {shown})"
+
 
 class OutputStreamChunk(StreamChunk):
     """Of an output."""
