@@ -8,10 +8,13 @@ import enum
 import ipaddress
 import random
 import uuid
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Optional, Union
 
 import jsonschema
-from pydantic import AfterValidator, AnyUrl, BaseModel, ConfigDict, Field, HttpUrl, TypeAdapter
+from pydantic import UUID4, AfterValidator, AnyUrl, BaseModel, ConfigDict, Field, HttpUrl, SecretStr, TypeAdapter
 from typing_extensions import TypedDict
 
 from ferrule.models.local.constraint import Constraint
@@ -53,6 +56,12 @@ class Place(NamedTuple):
     y: float
 
 
+@dataclass
+class Box:
+    size: Annotated[int, Field(ge=1)]
+    inside: Box | None = None
+
+
 class Options(TypedDict, total=False):
     deep: bool
     size: int
@@ -65,9 +74,11 @@ TYPES: dict[str, Any] = {
     "escaped pattern": Annotated[str, Field(pattern=r"^\w+\.\\\d\s?/$")],
     "search pattern": Annotated[str, Field(pattern=r"x.y")],
     "bounded int": Annotated[int, Field(gt=-3, lt=100)], "multiple": Annotated[int, Field(multiple_of=7, ge=0, le=1000)],
-    "bounded float": Annotated[float, Field(gt=0, le=2.5)],
+    "bounded float": Annotated[float, Field(gt=0, le=2.5)], "small float": Annotated[float, Field(gt=0, lt=0.1)],
+    "float below a whole one": Annotated[float, Field(ge=-1.5, lt=-1)], "float above a whole one": Annotated[float, Field(gt=5, le=5.5)],
     "decimal": decimal.Decimal,
     "date": dt.date, "time": dt.time, "datetime": dt.datetime, "timedelta": dt.timedelta,
+    "uuid4": UUID4, "path": Path, "secret": SecretStr, "ipv6 network": ipaddress.IPv6Network, "ipv4 interface": ipaddress.IPv4Interface,
     "uuid": uuid.UUID, "ipv4": ipaddress.IPv4Address, "ipv6": ipaddress.IPv6Address, "network": ipaddress.IPv4Network,
     "url": AnyUrl, "http url": HttpUrl,
     "enum": Colour, "int enum": Level, "literal": Literal["a", 1, True],
@@ -79,12 +90,14 @@ TYPES: dict[str, Any] = {
     "optional": Optional[int], "union": Union[int, str, None], "union of models": Union[Cat, Dog],  # noqa: UP007, UP045
     "discriminated": Annotated[Union[Cat, Dog], Field(discriminator="kind")],  # noqa: UP007
     "list of discriminated": list[Annotated[Union[Cat, Dog], Field(discriminator="kind")]],  # noqa: UP007
+    "dataclass": Box, "deque": deque[int], "nested optional": Optional[list[Optional[Box]]],  # noqa: UP045
     "model": Dog, "recursive model": Tree, "open model": Open, "typed dict": Options,
 }  # fmt: skip
 
 
 SAY_LESS: dict[str, tuple[Any, str]] = {
     "bounded decimal": (Annotated[decimal.Decimal, Field(max_digits=6, decimal_places=2)], "1.23456"),
+    "date": (dt.date, '"2023-02-29"'),
     "dict by int": (dict[int, str], '{"a":""}'),
     "validator": (Annotated[str, AfterValidator(lambda text: text if text == text.upper() else int("x"))], '"a"'),
 }

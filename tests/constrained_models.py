@@ -1,4 +1,4 @@
-"""Calls that are valid by construction, from models with random weights: transformers, llama.cpp, and a whole agent.
+"""Calls that are valid by construction, from models with random weights: transformers, llama.cpp and its server, and whole agents.
 
 What is not installed is left out, and named. `make constrained` runs it after `constrained.py`, which has the tools.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from importlib import import_module
@@ -16,9 +17,13 @@ from typing import Any
 
 import jsonschema
 from constrained import DECLARATIONS, TOOLS
+from mcp_servers import free_port, listening
+from model_servers import GGUF, LLAMA
 
-from ferrule import LM, CallForm, Constraint, ConstraintProcessor, Limits, ReAct, Vocabulary
+from ferrule import LM, CallForm, Constraint, ConstraintProcessor, Limits, Message, Messages, ReAct, Request, Vocabulary
+from ferrule.values.conversation.exchange import Declarations, Shape
 
+HI = Messages([Message("user", "hi")])
 CHANCE = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
 
@@ -57,9 +62,8 @@ def report_transformers(folder: str, number: int, rows: int) -> None:
         print(f"transformers: {valid}/{wanted} valid calls{after} within {budget} tokens, {time.perf_counter() - started:.0f} s")
 
 
-def report_agent(name: str, runs: int) -> None:
+def report_agent(name: str, lm: Any, runs: int) -> None:
     """Print what whole runs of an agent on a random model did."""
-    lm = LM(name, max_tokens=400, thought_chars=60, **CHANCE)
     agent = ReAct("question -> answer: int", [*TOOLS.values()], max_iters=4, limits=Limits(tool_calls=10), enable_user_clarification=False)
     steps = faults = 0
     for seed in range(runs):
@@ -68,18 +72,33 @@ def report_agent(name: str, runs: int) -> None:
         results = [result for step in found.trajectory.steps for result in step.results]
         steps += len(found.trajectory.steps)
         faults += sum(result.is_fault for result in results)
-    print(f"{name.partition(':')[0]}: {runs}/{runs} runs of an agent ended, {steps} steps, {faults} faulty calls")
+    print(f"{name}: {runs}/{runs} runs of an agent ended, {steps} steps, {faults} faulty calls")
 
 
-def report_calls(name: str, number: int) -> None:
+def report_calls(name: str, lm: Any, number: int) -> None:
     """Print how many single calls of an agent's step are valid."""
-    lm = LM(name, max_tokens=250, thought_chars=0, **CHANCE)
     agent = ReAct("question -> answer: int", [*TOOLS.values()], max_iters=1, enable_user_clarification=False)
     valid = 0
     for seed in range(number):
         [step] = agent(question="What now?", lm=lm, config={"seed": seed}).trajectory.steps
         valid += all(call.name == "finish" or is_valid(call.name, call.args) for call in step.calls) and bool(step.calls)
-    print(f"{name.partition(':')[0]}: {valid}/{number} steps are one valid call")
+    print(f"{name}: {valid}/{number} steps are one valid call")
+
+
+def report_server(folder: Path, number: int) -> None:
+    """Print how many calls of llama.cpp's server are valid, which gets the grammar with each request."""
+    port = free_port()
+    (folder / "serve.py").write_text(LLAMA)
+    command = [sys.executable, *(str(folder / each) for each in ("serve.py", "tiny.gguf")), str(port), str(folder / "none"), "2000"]
+    with listening(command, {}, port):
+        lm = LM(f"http://127.0.0.1:{port}/v1", model="m", temperature=1.0, max_retries=0, max_tokens=2_000).constrained(thought_chars=30)
+        valid = cut = 0
+        for seed in range(number):
+            settings = {"seed": seed}
+            found = lm.complete(Request(HI, Declarations(DECLARATIONS), "required", shape=Shape("call"), settings=settings))
+            valid += all(is_valid(call.name, call.args) for call in found.tool_calls) and len(found.tool_calls) == 1
+            cut += found.finish_reason == "length" and not found.tool_calls
+        print(f"llama.cpp's server: {valid}/{number - cut} valid calls; {cut} more answers were cut after 2000 tokens, and have no call")
 
 
 def main() -> None:
@@ -88,6 +107,7 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=1_000, help="calls for the first figure; the others are parts of it")
     parser.add_argument("--rows", type=int, default=50, help="rows of a batch")
     options = parser.parse_args()
+    some, runs = max(1, options.number // 10), max(1, options.number // 200)
     with tempfile.TemporaryDirectory() as folder:
         if find_spec("torch") is None or find_spec("transformers") is None:
             print("transformers: left out, pip install torch transformers")
@@ -96,15 +116,18 @@ def main() -> None:
 
             place = save_tiny_llama(Path(folder))
             report_transformers(place, options.number, options.rows)
-            report_agent(f"local:{place}", max(1, options.number // 200))
+            report_agent("transformers", LM(f"local:{place}", max_tokens=400, thought_chars=60, **CHANCE), runs)
+        path = Path(folder) / "tiny.gguf"
         if find_spec("llama_cpp") is None or find_spec("gguf") is None:
             print("llama_cpp: left out, pip install llama-cpp-python gguf")
         else:
-            from model_servers import GGUF
-
-            path = Path(folder) / "tiny.gguf"
             exec(GGUF, {"path": path})
-            report_calls(f"llama_cpp:{path}", max(1, options.number // 10))
+            report_calls("llama_cpp", LM(f"llama_cpp:{path}", max_tokens=250, thought_chars=0, **CHANCE), some)
+            report_agent("llama_cpp", LM(f"llama_cpp:{path}", max_tokens=400, thought_chars=60, **CHANCE), runs)
+        if find_spec("xllamacpp") is None or find_spec("gguf") is None:
+            print("llama.cpp's server: left out, pip install xllamacpp gguf")
+        else:
+            report_server(Path(folder), some)
 
 
 if __name__ == "__main__":

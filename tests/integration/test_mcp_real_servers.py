@@ -8,10 +8,12 @@ import http.server
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 
 import mcp_servers
 import pytest
+from bench_schemas import judged
 
 from ferrule import MCPServer, connect_all
 from ferrule.errors import ConfigurationError, MCPError
@@ -191,6 +193,13 @@ def test_all_63_tools_of_nine_servers_are_listed(servers) -> None:
     }  # fmt: skip
     assert sum(counts.values()) == 63
     assert not any(each.dropped for each in servers.values())
+
+
+def test_every_tool_can_be_called_under_a_grammar_and_no_schema_is_widened_in_silence(servers) -> None:
+    """C4, P54."""
+    found = {(name, each.name): judged(each.parameters) for name, server in servers.items() for each in server.tools}
+    assert {tool: faults for tool, (_, faults) in found.items() if faults} == {}
+    assert Counter(level for level, _ in found.values()) == {"exact": 60, "rewritten": 3}
 
 
 def test_the_table_below_calls_every_tool_that_can_be_called(servers) -> None:

@@ -105,6 +105,7 @@ def long_llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_llama_with_random_weights_writes_valid_calls_under_its_grammar(long_llama):
+    """C15."""
     lm = LM(long_llama, model="m", temperature=1.0, max_retries=0, max_tokens=2000).constrained(thought_chars=30)
     for seed in range(20):
         found = lm.complete(Request(USERS.messages, PLACE, "required", shape=Shape("call"), settings={"seed": seed}))
@@ -114,6 +115,7 @@ def test_llama_with_random_weights_writes_valid_calls_under_its_grammar(long_lla
 
 
 def test_litellm_ignores_constraints_and_is_told_apart(proxy):
+    """C16."""
     with pytest.raises(ConstraintError, match="ignores constraints"):
         LM(proxy, model="mock").constrained().complete(Request(USERS.messages, PLACE, "required", shape=Shape("call")))
 

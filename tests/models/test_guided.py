@@ -45,6 +45,7 @@ def guided(server, **options):
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_the_field_that_a_server_obeys_is_found_once_and_used(field):
+    """C15."""
     prefix = "I double.<tool_call>" if field == "grammar" else ""
     obedient = Server(field, prefix + WRITTEN, prefix + WRITTEN)
     with serve(ScriptedLM(by=obedient)) as server:
@@ -64,6 +65,7 @@ def test_the_field_that_a_server_obeys_is_found_once_and_used(field):
 
 
 def test_a_server_that_ignores_every_form_is_told_apart():
+    """C16."""
     with serve(ScriptedLM(by=Server())) as server, pytest.raises(ConstraintError, match="ignores constraints") as raised:
         guided(server).complete(CALL)
     assert [each in str(raised.value) for each in ("llguidance grammar: ignored", "guided_json: ignored", "response_format: ignored")] == [
@@ -75,6 +77,7 @@ def test_a_server_that_ignores_every_form_is_told_apart():
     "answer", ["Twice 21 is 42.", '{"name":"halve","arguments":{}}', '{"name":"double","arguments":{"n":"x"}}', '{"name":"dou']
 )
 def test_an_answer_that_does_not_keep_to_its_constraint_is_an_error_and_no_call(answer):
+    """C15, P57."""
     with (
         serve(ScriptedLM(by=Server("guided_json", answer))) as server,
         pytest.raises(ConstraintError, match="did not keep to its guided_json"),

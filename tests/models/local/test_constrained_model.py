@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from ferrule import (
     ChatAdapter,
     ConstraintError,
+    ContextOverflowError,
     JSONAdapter,
     Message,
     Messages,
@@ -90,6 +91,7 @@ SHORT = Options(thought_chars=0)
 @pytest.mark.parametrize("wanted", ['{"name":"shout","arguments":{}}', '{"name":"place","arguments":{"point":{"x":99', "I will not call."])
 @pytest.mark.parametrize("otherwise", ["smallest", "largest"])
 def test_a_model_that_wants_illegal_tokens_writes_a_valid_call(wanted, otherwise):
+    """P49: whatever the model wants."""
     found = InProcessLM("m", Wanting(wanted, otherwise=otherwise), options=SHORT, max_tokens=400).complete(CALL)
     [call] = found.tool_calls
     assert call.name == "place"
@@ -125,12 +127,36 @@ def test_only_the_named_tool_is_called_and_none_if_none_may_be():
 
 
 def test_a_cut_answer_has_a_reason_and_no_call():
+    """C10, P56."""
+
     class Unheeding(Wanting):
         def generate(self, prompt, sampling, matcher):
             yield from super().generate(prompt, Sampling(max_tokens=12), matcher)
 
     found = InProcessLM("m", Unheeding(), options=SHORT).complete(CALL)
     assert (found.tool_calls, found.text, found.finish_reason) == ((), None, "length")
+
+
+def test_a_window_that_no_answer_fits_in_is_an_overflow_and_the_same_most_tokens_are_a_mistake():
+    class Full(Wanting):
+        window: int | None = 30
+
+    with pytest.raises(ContextOverflowError, match="leaves 20 tokens of the context window, and the answer takes at least"):
+        InProcessLM("m", Full(), options=SHORT).complete(CALL)
+    with pytest.raises(ConstraintError, match="the budget is 20 tokens"):
+        InProcessLM("m", Wanting(), options=SHORT, max_tokens=20).complete(CALL)
+
+
+def test_an_agent_whose_window_is_full_drops_its_oldest_steps_and_ends():
+    class Small(Wanting):
+        window: int | None = 1_000
+
+        def prompt(self, messages, tools, variables):
+            return [0] * sum(300 if message["role"] == "tool" else 10 for message in messages)
+
+    lm = InProcessLM("m", Small('{"name":"place"' * 5), options=SHORT, max_tokens=600)
+    agent = ReAct("question -> answer: int", [place], max_iters=5, enable_user_clarification=False)
+    assert isinstance(agent(question="?", lm=lm).answer, int)
 
 
 def test_a_schema_that_no_grammar_enforces_is_refused_by_name_or_validated_on_request():

@@ -80,7 +80,10 @@ class Constraint:
             ConstraintError: A schema has such a keyword, which the message names with its tool and place.
 
         """
-        schemas: dict[str, Schema] = {each["function"]["name"]: each["function"].get("parameters") or {} for each in declarations}
+        schemas: dict[str, Schema] = {
+            each["function"]["name"]: {"type": "object", **(each["function"].get("parameters") or {"properties": {}})}
+            for each in declarations
+        }
         if not schemas:
             raise ConstraintError("There is no tool to call: a constraint of calls needs at least one declaration.")
         return cls._kept(vocabulary, schemas, form or CallForm(), partial=partial, bounds=bounds, calls=True)

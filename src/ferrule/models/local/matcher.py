@@ -105,7 +105,8 @@ class Matcher:
         if self._ended:
             self._fail(f"token {token} came after the end")
         if token >= len(self._vocabulary.tokens) or not self._engine.consume_token(token):
-            self._fail(f"token {token} may not come after {self.text[-60:]!r}")
+            error = self._engine_error()
+            self._fail(f"token {token} may not come after {self.text[-60:]!r}{f': {error}' if error else ''}")
         self._check()
         self.tokens.append(token)
         if self._guard is not None:
@@ -132,8 +133,12 @@ class Matcher:
         return bytes(made)
 
     def _check(self) -> None:
-        if self._engine.is_error():
-            self._fail(str(self._engine.get_error()).partition("\n")[0])
+        if error := self._engine_error():
+            self._fail(error)
+
+    def _engine_error(self) -> str:
+        """Why the engine has failed; empty if it has not."""
+        return str(self._engine.get_error()).partition("\n")[0] if self._engine.is_error() else ""
 
     def _fail(self, why: str) -> None:
         self._failure = why

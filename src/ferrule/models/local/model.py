@@ -92,7 +92,9 @@ class InProcessLM(TurnsLM):
         backend = self._backend
         prompt = backend.prompt(*self._shown(request), sampling.extra or {})
         most = self._room(len(prompt), sampling.max_tokens)
-        task = task_of(request, backend.vocabulary, self._options, most) if self._is_constrained(request) else None
+        task = task_of(request, backend.vocabulary, self._options) if self._is_constrained(request) else None
+        if task is not None:
+            task.begin(most, is_rest=most != sampling.max_tokens)
         sampling = replace(sampling, max_tokens=most, stop=sampling.stop if task is None else ())
         answer = AnswerStream(backend.text, request, sampling, task)
         for token in backend.generate(prompt, sampling, task.matcher if task is not None else None):

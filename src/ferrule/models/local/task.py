@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule.errors import ContextOverflowError
 from ferrule.models.local.constraint import Constraint
 from ferrule.models.local.grammar import CallForm
 from ferrule.values.conversation.exchange import Response
@@ -33,11 +34,22 @@ class Options(Record):
 class ConstrainedTask:
     """One constrained answer."""
 
-    def __init__(self, request: Request, constraint: Constraint, budget: int, *, is_call: bool) -> None:
+    matcher: Matcher
+
+    def __init__(self, request: Request, constraint: Constraint, *, is_call: bool) -> None:
         self.is_call = is_call
-        self.matcher: Matcher = constraint.matcher(budget)
         self._request = request
         self._constraint = constraint
+
+    def begin(self, budget: int, *, is_rest: bool) -> None:
+        """Make the matcher.
+
+        Raises `ConstraintError` for a budget in which no answer ends; `ContextOverflowError` if it is the rest of the context window.
+        """
+        least = self._constraint.shortest_tokens
+        if is_rest and least is not None and budget < least:
+            raise ContextOverflowError(f"the prompt leaves {budget} tokens of the context window, and the answer takes at least {least}")
+        self.matcher = self._constraint.matcher(budget)
 
     def response(self, text: str) -> Response:
         """The answer that was written; one that was cut has no call and no outputs."""
@@ -52,10 +64,10 @@ class ConstrainedTask:
         return Response(form.write(answer.value) if form is not None else json_text(answer.value), finish_reason="stop")
 
 
-def task_of(request: Request, vocabulary: Vocabulary, options: Options, budget: int) -> ConstrainedTask | None:
+def task_of(request: Request, vocabulary: Vocabulary, options: Options) -> ConstrainedTask | None:
     """The constraint of a request; None if any text is an answer, or if the model is to call tools in its own form.
 
-    Raises `ConstraintError` for a tool whose schema a grammar cannot enforce, and for a budget in which no answer ends.
+    Raises `ConstraintError` for a tool whose schema a grammar cannot enforce.
     """
     shape, choice = request.shape, request.tool_choice
     if len(request.tools) and choice != "none":
@@ -71,14 +83,14 @@ def task_of(request: Request, vocabulary: Vocabulary, options: Options, budget: 
             tools = [each for each in tools if each["function"]["name"] == named]
         must = named is not None or choice == "required"
         form = CallForm(call=must, thought_chars=options.thought_chars, intention=False)
-        return ConstrainedTask(request, Constraint.of_calls(vocabulary, tools, form=form, partial=options.partial), budget, is_call=True)
+        return ConstrainedTask(request, Constraint.of_calls(vocabulary, tools, form=form, partial=options.partial), is_call=True)
     if request.form is not None:
         schema = request.form.schema
     elif shape is not None:
         schema = shape.schema or LOOSE
     else:
         return None
-    return ConstrainedTask(request, Constraint.of_schema(vocabulary, dict(schema), partial=True), budget, is_call=False)
+    return ConstrainedTask(request, Constraint.of_schema(vocabulary, dict(schema), partial=True), is_call=False)
 
 
 def can_constrain() -> bool:

@@ -52,6 +52,7 @@ def test_greedy_and_narrow_sampling_agree(folder):
 
 @needs_torch
 def test_padded_rows_of_the_scores_are_never_tokens(tmp_path):
+    """C7."""
     lm = LM(f"local:{save_tiny_llama(tmp_path, padded=4000)}", max_tokens=200, temperature=1.0, seed=1)
     assert lm.complete(HI).usage.output_tokens > 0
     backend = lm._backend

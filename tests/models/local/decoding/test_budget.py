@@ -30,7 +30,10 @@ SCHEMAS = {
     "a text of some length": {"type": "string", "minLength": 5, "maxLength": 9},
     "a number": {"type": "number", "minimum": -3, "exclusiveMaximum": 2},
     "a date": {"type": "string", "format": "date"},
+    "an address": {"type": "string", "format": "email", "maxLength": 99},
+    "a text that ends in a form": {"type": "string", "pattern": "(?:abc|xyz)$"},
     "any value": {},
+    "a list of anything": {"type": "array", "items": True},
     "a tree": TREE,
     "a list of lists": {"type": "array", "items": {"$ref": "#"}},
     "an open object": {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1},
@@ -49,6 +52,7 @@ def tokens_of(constraint, text: bytes):
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
 def test_every_budget_that_the_shortest_answer_fits_in_is_kept(schema):
+    """C9."""
     constraint = Constraint.of_schema(BYTES, schema)
     chance = random.Random(1)
     for extra in [0, 0, 1, 2, 3, 5, 8, 13, 30, 60]:
@@ -72,6 +76,12 @@ def test_the_ending_of_whatever_was_begun_is_taken_and_of_nothing_it_is_the_shor
             assert tokens_of(constraint, text[:i] + rest).mask() is not None
             json.loads(text[:i] + rest)
             constraint.read((text[:i] + rest).decode())
+
+
+def test_the_shortest_answer_of_a_pattern_has_nothing_that_it_can_do_without():
+    shortest = {"email": '"0@0.aa"', "hostname": '"0.aa"', "uri": '"http://0.aa"', "ipv6": '"0:0:0:0:0:0:0:0"'}
+    for name, text in shortest.items():
+        assert Constraint.of_schema(BYTES, {"type": "string", "format": name}).shortest_tokens == len(text)
 
 
 def test_a_thought_and_the_call_after_it_share_the_budget():

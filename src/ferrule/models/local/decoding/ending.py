@@ -150,7 +150,7 @@ class _Reader:
                 endings.append((b"," if i else b"") + own + after if own is not None and after is not None else None)
             elif (i == 0 or text[here : here + 1] == b",") and (most is None or i < most) and isinstance(item(i), dict):
                 ends, rest = self.value(item(i), start)
-                after = tail(i + 1)
+                after = tail(i + 1) if rest is not None else None
                 endings.append(rest + after if rest is not None and after is not None else None)
                 fresh = {(i + 1, each) for each in ends} - seen
                 seen |= fresh
@@ -166,8 +166,7 @@ class _ObjectReading:
 
     def __init__(self, reader: _Reader, shortest: Shortest, node: Schema, text: bytes) -> None:
         self._reader, self._shortest, self._text = reader, shortest, text
-        self._named = list(members(node, "properties").items())
-        self._required: frozenset[str] = frozenset(node.get("required") or ())
+        self._named, self._rests = shortest.properties(node)
         self._least = node.get("minProperties", 0)
         patterns = members(node, "patternProperties")
         pattern, value = next(iter(patterns.items())) if patterns else (None, node.get("additionalProperties"))
@@ -182,16 +181,16 @@ class _ObjectReading:
         self._go_on(0, at, is_first=True)
         while self._waiting:
             k, here, is_first = self._waiting.pop()
-            rest = self._rest(k)
+            rest = self._rests[k]
             if rest == b"}" and (not is_first or not self._least):
                 if here == len(self._text):
                     self._endings.append(b"}")
                 elif self._text[here : here + 1] == b"}":
                     self._done.add(here + 1)
             for m in range(k, len(self._named)):
-                name, value = self._named[m]
-                self._field(compact(name) + b":", value, here, m + 1, is_first=is_first)
-                if name in self._required:
+                key, value, is_required = self._named[m]
+                self._field(key, value, here, m + 1, is_first=is_first)
+                if is_required:
                     break
             else:
                 if self._open is not None:
@@ -203,16 +202,9 @@ class _ObjectReading:
             self._seen.add((k, at, is_first))
             self._waiting.append((k, at, is_first))
 
-    def _rest(self, k: int) -> bytes | None:
-        """The required properties from this place on, and the end of the object."""
-        rest = [(name, self._shortest.of(value)) for name, value in self._named[k:] if name in self._required]
-        if any(each is None for _, each in rest):
-            return None
-        return b"".join(b"," + compact(name) + b":" + each for name, each in rest if each is not None) + b"}"
-
     def _field(self, key: bytes, value: Any, at: int, k: int, *, is_first: bool) -> None:
         literal = key if is_first else b"," + key
-        found, rest = self._text[at : at + len(literal)], self._rest(k)
+        found, rest = self._text[at : at + len(literal)], self._rests[k]
         if found == literal:
             ends, ending = self._reader.value(value, at + len(literal))
             self._endings.append(ending + rest if ending is not None and rest is not None else None)

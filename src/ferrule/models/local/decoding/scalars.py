@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _CUT_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3})?)$")
 _MOST_KEPT, _MOST_LEVELS, _MOST_STATES = 3_000, 120, 40
+_WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _BYTES = Vocabulary([*(bytes([i]) for i in range(256)), b"</s>"], eos=[256])
 
 
@@ -25,7 +26,9 @@ class Scalars:
 
     def ending(self, node: Schema, begun: bytes) -> bytes | None:
         """The shortest text that completes a scalar; None if it cannot begin so."""
-        body = json.dumps({**node, "x-guidance": {"whitespace_flexible": False}})
+        return self._ending(json.dumps({**node, "x-guidance": {"whitespace_flexible": False}}), begun)
+
+    def _ending(self, body: str, begun: bytes) -> bytes | None:
         key = body, begun
         if key not in self._found:
             if len(self._found) > _MOST_KEPT:
@@ -39,14 +42,37 @@ class Scalars:
         first = self._starts[body].deep_copy()
         if first.is_error() or (begun and first.try_consume_tokens(list(begun)) < len(begun)):
             return None
-        found = _shortest_from(first, b"")
-        return found if found is not None or "pattern" not in body else _shortest_from(first, json.loads(body)["pattern"].encode())
+        if begun:  # the end of the shortest scalar ends most others, too
+            cut, whole = rest_of_character(begun), self._ending(body, b"") or b""
+            known = [cut + whole[len(whole) - size :] for size in range(len(whole) + 1)]
+        else:
+            known = [self._ending(each, b"") or b"" for each in _anchored(body)]
+        found = next((each for each in known if _ends_with(first, each)), None)
+        if found is None:
+            found = _short_ending(first, b"")
+            if found is None and "pattern" in body:
+                found = _short_ending(first, json.loads(body)["pattern"].encode())
+            found = None if found is None else _without_more(first, found)
+        return found
 
 
-def _shortest_from(first: Any, wanted: bytes) -> bytes | None:
-    """The shortest accepted text, found level by level. Of states that look equal one goes on: the search must end, and any ending will do.
+def _anchored(body: str) -> list[str]:
+    """For a pattern that may match anywhere: the schema of texts that match as a whole. Of these a search finds the shortest."""
+    node: Schema = json.loads(body)
+    pattern = node.get("pattern", "^$")
+    if pattern.startswith("^") and pattern.endswith("$"):
+        return []
+    return [json.dumps({**node, "pattern": f"^(?:{pattern.removeprefix('^').removesuffix('$')})$"})]
 
-    States look equal that admit the same next bytes, and, for a pattern that may match anywhere, were reached by the same `wanted` byte.
+
+def _ends_with(matcher: Any, rest: bytes) -> bool:
+    return matcher.validate_tokens([*rest, *_BYTES.eos]) == len(rest) + 1
+
+
+def _short_ending(first: Any, wanted: bytes) -> bytes | None:
+    """An accepted text, found level by level. Of states that look equal one goes on: the search must end.
+
+    States look equal that admit the same next bytes, and, where some bytes are `wanted`, were reached by the same one of them.
     """
     level: list[tuple[bytes, Any]] = [(b"", first)]
     for _ in range(_MOST_LEVELS):
@@ -64,9 +90,18 @@ def _shortest_from(first: Any, wanted: bytes) -> bytes | None:
     return None
 
 
+def _without_more(matcher: Any, rest: bytes) -> bytes:
+    """An ending without each part that it can do without: one of the states that looked equal may have been nearer to the end."""
+    for size in range(len(rest) - 1, 0, -1):
+        for at in range(len(rest) - size + 1):
+            if _ends_with(matcher, shorter := rest[:at] + rest[at + size :]):
+                return _without_more(matcher, shorter)
+    return rest
+
+
 def compact(value: Any) -> bytes:
     """A constant as the engine writes it."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return _WRITER.encode(value).encode()
 
 
 def rest_of_character(text: bytes) -> bytes:

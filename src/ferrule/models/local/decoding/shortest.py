@@ -17,6 +17,7 @@ class Shortest:
         self.scalars = Scalars()
         self._nodes: dict[int, Schema] = {}
         self._shortest: dict[int, bytes] = {}
+        self._properties: dict[int, tuple[list[tuple[bytes, Any, bool]], list[bytes | None]]] = {}
         self._collect(schema)
         changes = True
         while changes:  # definitions contain each other; every pass knows the shortest of one more level
@@ -43,6 +44,20 @@ class Shortest:
     def of(self, node: Any) -> bytes | None:
         """The shortest value of a schema within; None if it has none, or none is known yet."""
         return self._shortest.get(id(node))
+
+    def properties(self, node: Schema) -> tuple[list[tuple[bytes, Any, bool]], list[bytes | None]]:
+        """Of each named property of an object its key, its schema, and whether it is required; and what must come from each of them on."""
+        if id(node) not in self._properties:
+            required = node.get("required") or ()
+            named = [(compact(name) + b":", each, name in required) for name, each in members(node, "properties").items()]
+            rests: list[bytes | None] = [b"}"]
+            for key, each, is_required in reversed(named):
+                rest, own = rests[-1], self.of(each)
+                if is_required:
+                    rest = None if rest is None or own is None else b"," + key + own + rest
+                rests.append(rest)
+            self._properties[id(node)] = named, rests[::-1]
+        return self._properties[id(node)]
 
     def target(self, node: Schema) -> Schema:
         """The schema that a reference leads to."""

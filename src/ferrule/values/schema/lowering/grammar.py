@@ -70,7 +70,7 @@ class GrammarPass(LoweringPass):
             for key in sorted(ELSEWHERE & schema.keys()):
                 self._lose(at, key, f"`{key}` is not enforced")
             return self._any()
-        if schema.get("type") == "array" and "enum" not in schema and "items" not in schema:
+        if schema.get("type") == "array" and "enum" not in schema and schema.get("items", True) is True:
             schema = {**schema, "items": {}}
         made = super()._node(schema, at)
         return {key: value for key, value in made.items() if key != "description"}  # notes on losses
@@ -89,7 +89,7 @@ class GrammarPass(LoweringPass):
         else:
             pattern, each = next(iter(patterns.items()))
             rewritten = Rewritten({"type": "string", "pattern": pattern})
-            if len(patterns) > 1 or schema.get("properties") or rewritten.beyond:
+            if len(patterns) > 1 or schema.get("properties") or schema.get("required") or rewritten.beyond:
                 self._lose(at, "patternProperties", "the form of the properties with these names is not enforced")
                 more = {}
             else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
+from math import floor, log10
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ferrule.values.schema.nodes import Schema, declared_types, is_list, is_object, members
@@ -72,7 +73,7 @@ class Rewritten:
                 rewrite(self, self.schema[keyword])
         for kind, largest in (("integer", _LARGEST_INTEGER), ("number", _LARGEST_NUMBER)):
             if kind in kinds and "enum" not in schema:
-                self._within(largest)
+                self._within(largest, is_whole=kind == "integer")
 
     def _set(self, **keywords: Any) -> None:
         self.schema = {**self.schema, **keywords}
@@ -80,11 +81,34 @@ class Rewritten:
     def _drop(self, *keywords: str) -> None:
         self.schema = {key: value for key, value in self.schema.items() if key not in keywords}
 
-    def _within(self, largest: float) -> None:
-        if "minimum" not in self.schema and "exclusiveMinimum" not in self.schema:
-            self._set(minimum=-largest)
-        if "maximum" not in self.schema and "exclusiveMaximum" not in self.schema:
-            self._set(maximum=largest)
+    def _within(self, largest: float, *, is_whole: bool) -> None:
+        """State both bounds of a number, once each, where the engine's automata are right."""
+        limits: dict[str, float] = {}
+        for name, sign in (("inimum", 1), ("aximum", -1)):
+            plain, strict = f"m{name}", f"exclusiveM{name}"
+            found = {key: self.schema[key] for key in (plain, strict) if key in self.schema}
+            if isinstance(found.get(strict), bool):  # draft 4
+                found = {strict if found[strict] else plain: found[plain]} if plain in found else {}
+            key, value = max(found.items(), key=lambda each: (sign * each[1], each[0] == strict), default=(plain, -sign * largest))
+            if sign * value > largest:
+                self.beyond.append((key, f"numbers beyond {largest:g} are not enforced"))
+            limits[key] = value if abs(value) <= largest else -sign * largest
+        self._drop("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+        self._set(**(limits if is_whole else self._apart(limits)))
+
+    def _apart(self, limits: dict[str, float]) -> dict[str, float]:
+        """Bounds without a whole number that is excluded and less than 1 from the other bound: llguidance 1.9 admits it."""
+        low, high = limits.values()
+        made: dict[str, float] = {}
+        for key, value in limits.items():
+            if key.startswith("exclusive") and value == int(value) and 0 < high - low < 1:
+                step = 10.0 ** (floor(log10(high - low)) - 3)
+                near = round(value + step if value == low else value - step, 15)
+                self.narrower.append((key, f"numbers between {value} and {near} are left out"))
+                made["minimum" if value == low else "maximum"] = near
+            else:
+                made[key] = value
+        return made
 
     def _format(self, value: Any) -> None:
         self._drop("format")
