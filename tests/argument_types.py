@@ -76,7 +76,6 @@ TYPES: dict[str, Any] = {
     "bounded int": Annotated[int, Field(gt=-3, lt=100)], "multiple": Annotated[int, Field(multiple_of=7, ge=0, le=1000)],
     "bounded float": Annotated[float, Field(gt=0, le=2.5)], "small float": Annotated[float, Field(gt=0, lt=0.1)],
     "float below a whole one": Annotated[float, Field(ge=-1.5, lt=-1)], "float above a whole one": Annotated[float, Field(gt=5, le=5.5)],
-    "decimal": decimal.Decimal,
     "date": dt.date, "time": dt.time, "datetime": dt.datetime, "timedelta": dt.timedelta,
     "uuid4": UUID4, "path": Path, "secret": SecretStr, "ipv6 network": ipaddress.IPv6Network, "ipv4 interface": ipaddress.IPv4Interface,
     "uuid": uuid.UUID, "ipv4": ipaddress.IPv4Address, "ipv6": ipaddress.IPv6Address, "network": ipaddress.IPv4Network,
@@ -96,6 +95,7 @@ TYPES: dict[str, Any] = {
 
 
 SAY_LESS: dict[str, tuple[Any, str]] = {
+    "decimal": (decimal.Decimal, '"about one"'),
     "bounded decimal": (Annotated[decimal.Decimal, Field(max_digits=6, decimal_places=2)], "1.23456"),
     "date": (dt.date, '"2023-02-29"'),
     "dict by int": (dict[int, str], '{"a":""}'),
