@@ -24,7 +24,7 @@ TYPING_TESTS = $(wildcard tests/typing)
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.run ## a whole run on the terminal, without a key
+demo: $(VENV)/.run ## an agent at work in the terminal, no API key needed
 	@$(BIN)/python -m ferrule.cli.demo
 
 test: $(VENV)/.dev ## all tests
@@ -48,28 +48,28 @@ mutants: $(VENV)/.dev ## break the library in seven ways, and show that the kill
 
 FUZZED := tests/values/calls/text/test_nothing_lost.py tests/tools/arguments/test_like_jsonschema.py
 
-fuzz: $(VENV)/.dev ## random inputs to whatever reads foreign text, times at doubling sizes (SPAN=600: ten minutes of each), then long properties
+fuzz: $(VENV)/.dev ## random inputs to everything that parses foreign text, its time as inputs grow (SPAN=600: ten minutes each), then long property tests
 	@PYTHONPATH=tests $(BIN)/python -m fuzzing --seconds $(or $(SPAN),120)
 	@PYTHONPATH=tests $(BIN)/python -m fuzzing --seconds $(or $(SPAN),120) --doubling
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) --hypothesis-profile=long $(FUZZED)
 
-real-servers: $(VENV)/.dev ## the tests with real MCP and model servers; here an install that fails is an error
+real-servers: $(VENV)/.dev ## the tests with real MCP and model servers; unlike in `make test`, a failed install is an error
 	@FERRULE_REAL_SERVERS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/integration/test_mcp_real_servers.py tests/integration/test_mcp_modes.py tests/integration/test_model_servers.py
 
 bench: $(BENCH)/.bench ## speed compared with peers, in a venv of its own
 	@$(BENCH)/bin/python benchmarks/run.py
 
-constrained: $(VENV)/.dev ## calls that are valid by construction: how many are, every kind of argument, and what the masks cost
+constrained: $(VENV)/.dev ## constrained calls: how many are valid, with every kind of argument, and what the masks cost
 	@PYTHONPATH=tests $(BIN)/python -m constrained
 	@PYTHONPATH=tests $(BIN)/python -m constrained_models
 
 walk: $(VENV)/.dev ## count the files of ferrule that one call passes through
 	@$(BIN)/python benchmarks/walk.py --list
 
-ui-test: $(VENV)/.dev ## the page in the distribution's Chromium: two people, keys, no script, lost connections, axe-core (apt-get install chromium)
+ui-test: $(VENV)/.dev ## `ferrule ui` in the system's Chromium: two people, keys, no script, lost connections, axe-core (apt-get install chromium)
 	@FERRULE_UI_TEST=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/web/test_browser.py
 
-screenshots: $(VENV)/.dev ## a picture of every page, light, dark and narrow, in build/screenshots
+screenshots: $(VENV)/.dev ## a picture of every page of `ferrule ui`, light, dark and narrow, in build/screenshots
 	@PYTHONPATH=tests $(BIN)/python -m page_pictures
 
 conformance: $(VENV)/.dev ## the suites of the Model Context Protocol, both sides; installs node and the suite into a cache
