@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from page_server import Client, Stream
+from page_store import finish, support
 
-from ferrule import SQLiteStore
+from ferrule import Run, ScriptedLM, SQLiteStore, context
 
 COMMAND = [sys.executable, "-W", "error", "-m", "ferrule", "ui", "--no-open"]
 
@@ -97,3 +98,68 @@ def test_without_the_extra_the_command_names_it(package: str) -> None:
     assert done.returncode == 2
     assert "pip install 'ferrule[ui]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+AGENT = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from page_store import answer, call, support
+from ferrule import ScriptedLM, SQLiteStore, context
+
+def by(request):
+    turn = sum(each.role == "tool" for each in request.messages)
+    if turn == 2:
+        print("two turns", flush=True)
+        time.sleep(600)
+    return answer("", call("look_up_order", order=f"A-{turn}"))
+
+with context(lm=ScriptedLM(by=by)):
+    support().start(message="x", store=SQLiteStore(sys.argv[1]), run_id="killed")
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+def test_neither_the_end_of_the_runs_process_nor_of_the_server_loses_or_doubles_a_step(store: SQLiteStore) -> None:
+    """W10, W31: `kill -9` of both; the page comes back with the last event that it has."""
+    agent = subprocess.Popen([sys.executable, "-c", AGENT, store.path, str(Path(__file__).parents[1])], stdout=subprocess.PIPE, text=True)
+    server, links = started(store, "--person", "ann", "--port", "0")
+    seen: list[int] = []
+    try:
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == "two turns\n"
+        ann = client(links["ann"])
+        live = Stream(ann, "/runs/killed/live?after=0")
+        html = live.event()
+        seen += steps_in(html)
+        assert "a process executes it" in html
+        end(agent)
+        end(server)
+        live.close()
+        server, links = started(store, "--person", "ann", "--port", "0")
+        again = client(links["ann"])
+        assert "at rest" in again.get("/runs/killed").text
+        live = Stream(again, "/runs/killed/live?after=0", live.last_id)
+        html = live.event()
+        seen += steps_in(html)
+        with context(lm=ScriptedLM([finish("done")])):
+            assert Run.load(store, "killed", support()).resume().status == "done"
+        while "s-done" not in html:
+            html = live.event()
+            seen += steps_in(html)
+        live.close()
+        assert seen == [1, 2, 3]
+    finally:
+        for each in (agent, server):
+            end(each)
+
+
+def steps_in(html: str) -> list[int]:
+    return [int(each) for each in re.findall(r'aria-label="Step (\d+)"', html)]
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
