@@ -34,6 +34,8 @@ def find_chromium() -> str | None:
 @contextmanager
 def served(app: Any, port: int = 0) -> Generator[str]:
     """The app on a port of this machine; yields its address."""
+    if hasattr(app, "watch"):
+        app.watch.is_closed = False
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1))
     with socket.create_server(("127.0.0.1", port)) as taken:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)

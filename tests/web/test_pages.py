@@ -12,6 +12,7 @@ from page_server import Client, served
 from page_store import answer, call, fill, finish, start
 
 from ferrule import Image, MemoryStore, ReAct, ScriptedLM, SQLiteStore, context, tool
+from ferrule.cli.main import main
 from ferrule.web.render import FOLDER, id_from_path, id_in_path, span
 from ferrule.web.ui import ui_app
 
@@ -259,6 +260,24 @@ TAGS = {
     "kbd", "dialog", "dl", "dt", "dd", "section", "article", "details", "summary", "pre", "small", "code", "blockquote", "ul", "li",
     "del", "ins", "textarea", "select", "fieldset", "legend", "q", "img",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*HOSTILE[:18], "y" * 50_000], ids=lambda text: ascii(text[:20]))
+def test_a_run_is_one_file_without_script(text: str, tmp_path: Path, capsys: Any) -> None:
+    """W11, W25: `ferrule show --html`, with the whole of long values."""
+    store = SQLiteStore(tmp_path / "r.db", full_sync=False)
+    with context(lm=ScriptedLM([answer(text, call("echo", text=text), thought=text), finish("z")])):
+        ReAct("message -> answer", [echo]).start(message=text, store=store, run_id="r")
+    store.close()
+    assert main(["show", "r", "--html", "--store", store.path]) == 0
+    page = capsys.readouterr().out
+    found = Markup()
+    found.feed(page)
+    assert {tag for tag, _ in found.tags} <= TAGS - {"script", "a", "form", "img", "link"} | {"style"}
+    assert not any(name.startswith("on") or name in {"src", "href"} for _, attributes in found.tags for name in attributes)
+    assert not HIDDEN.search("".join(found.said))
+    if len(text) > 20_000:
+        assert page.count(text) >= 3, "nothing is cut"
 
 
 def test_any_text_is_an_id() -> None:

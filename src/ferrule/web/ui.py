@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ferrule.errors import ConfigurationError
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Store
     from ferrule.web.app import UIApp
 
-_PACKAGES = frozenset({"jinja2", "starlette", "uvicorn"})
+_PACKAGES = ("jinja2", "starlette", "uvicorn")
 
 
 def ui_app(store: Store, *, people: Sequence[str] = ("",), allowed_hosts: Sequence[str] = (), read_only: bool = False) -> UIApp:
@@ -28,13 +30,31 @@ def ui_app(store: Store, *, people: Sequence[str] = ("",), allowed_hosts: Sequen
         ConfigurationError: The extra `ferrule[ui]` is not installed, or a name stands twice in `people`.
 
     """
-    try:
-        import jinja2  # noqa: F401  # pyright: ignore[reportUnusedImport]  needed by the first page
-        import uvicorn  # noqa: F401  # pyright: ignore[reportUnusedImport]  the same, by `ferrule ui`
+    _check_installed()
+    from ferrule.web.app import UIApp
 
-        from ferrule.web.app import UIApp
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _PACKAGES:
-            raise
-        raise ConfigurationError("The page needs an extra: pip install 'ferrule[ui]'") from error
     return UIApp(store, people=people, allowed_hosts=allowed_hosts, read_only=read_only)
+
+
+def run_as_html(store: Store, run_id: str) -> str:
+    """A run as one HTML file without script: to keep, or to attach to a report."""
+    _check_installed()
+    from ferrule.web.reading import read_run
+    from ferrule.web.render import FOLDER, fill_template
+
+    sheet = (FOLDER / "static" / "page.css").read_text(encoding="utf-8")
+    page = fill_template("export.html", run=store.summary(run_id), read=read_run(store, run_id), MOST_SHOWN=sys.maxsize)
+    return page.replace("<!-- sheet -->", f"<style>{sheet}</style>", 1)
+
+
+def _check_installed() -> None:
+    missing = [name for name in _PACKAGES if not _is_installed(name)]
+    if missing:
+        raise ConfigurationError(f"The page needs an extra (found no {missing[0]}): pip install 'ferrule[ui]'")
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ValueError:  # somebody put None, or a module without a specification, in its place
+        return sys.modules.get(name) is not None

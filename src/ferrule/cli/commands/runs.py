@@ -57,10 +57,20 @@ def list_runs(
     return ExitCode.DONE
 
 
-def show_run(run: _Run, store: _File = "ferrule.db", as_json: JSON = False) -> int:
+def show_run(
+    run: _Run,
+    store: _File = "ferrule.db",
+    as_json: JSON = False,
+    as_html: Annotated[bool, typer.Option("--html", help="Print one HTML file without script.")] = False,
+) -> int:
     """Show the inputs, the journal and the questions of a run."""
     with _open_store(store) as opened:
         found = _find_run(opened, run)
+        if as_html:
+            from ferrule.web.ui import run_as_html
+
+            _print(run_as_html(opened, found.id))
+            return ExitCode.DONE
         stored = opened.load(found.id)
     head, journal = json.loads(stored.head), [json.loads(entry) for entry in stored.entries]
     inputs = head["inputs"]
