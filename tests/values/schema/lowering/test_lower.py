@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from ferrule.errors import ToolCallError
+from ferrule.errors import ConfigurationError, ToolCallError
 from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.schema.lowering.lower import TARGETS, LoweredSchema, SchemaLoss, Target, lower_schema, lower_tools
 from ferrule.values.schema.nodes import find_pointer
@@ -123,6 +123,12 @@ def test_what_has_no_said_form_cannot_be_strict(target: Target, schema: Any) -> 
     lowered = lower_schema(of(x=schema), target)
     assert not lowered.is_strict
     assert {loss.path.split("/")[2] for loss in lowered.losses if loss.breaking} == {"x"}
+
+
+@pytest.mark.parametrize("schema", [True, None, [], "object"])
+def test_what_is_no_dict_is_an_error_that_says_so(schema: Any) -> None:
+    with pytest.raises(ConfigurationError, match="A schema is lowered from a dict, found"):
+        lower_schema(schema, "openai-strict")
 
 
 def test_a_tool_without_arguments_is_an_empty_closed_object() -> None:

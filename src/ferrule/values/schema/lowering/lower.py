@@ -6,9 +6,10 @@ are checked against the tool.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ferrule.errors import ToolCallError, shown
+from ferrule.errors import ConfigurationError, ToolCallError, shown
 from ferrule.values.record import Record, field
 from ferrule.values.schema.lowering.grammar import GrammarPass
 from ferrule.values.schema.lowering.limits import beyond_limits, nodes, within_request
@@ -19,7 +20,7 @@ from ferrule.values.schema.references import TooMuchWorkError
 from ferrule.values.schema.validator import Validator, schema_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 __all__ = ["TARGETS", "LoweredSchema", "LoweredTools", "SchemaLoss", "Target", "lower_schema", "lower_tools"]
 
@@ -139,7 +140,12 @@ class LoweredTools(Record):
 
 
 def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
-    """Lower the schema of a tool's arguments for one target. Walks the schema, so callers keep the result (once a `Declarations`)."""
+    """Lower the schema of a tool's arguments for one target. Walks the schema, so callers keep the result (once a `Declarations`).
+
+    Raises `ConfigurationError` for what is no mapping; `true` and `false` are schemas, but not of arguments.
+    """
+    if not isinstance(schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  of a programmer without types
+        raise ConfigurationError(f"A schema is lowered from a dict, found {shown(schema)}.")
     try:
         return _lowered(schema, target)
     except RecursionError:
