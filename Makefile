@@ -86,9 +86,8 @@ docs: $(VENV)/.dev ## test the pages in docs/
 
 coverage: $(VENV)/.dev ## branch coverage of the package, by file
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest --quiet $(PYTEST_ARGS)
-	@$(BIN)/coverage combine --quiet
-	@$(BIN)/coverage report
+	@$(BIN)/coverage run -m pytest --quiet $(PYTEST_ARGS); failed=$$?; \
+	$(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$failed
 
 format: $(VENV)/.dev ## format the code, and apply the safe fixes of ruff
 	$(BIN)/ruff format .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -24,3 +25,13 @@ def pytest_sessionfinish() -> None:
     coverage = sys.modules.get("coverage")
     if coverage is not None and (measuring := coverage.Coverage.current()) is not None:
         measuring.save()
+
+
+@pytest.fixture
+def busy_switching() -> Iterator[None]:
+    """Threads change places as often as they can, except under `make coverage`: CPython 3.11 cannot begin to trace two threads at once."""
+    before = sys.getswitchinterval()
+    if sys.gettrace() is None:
+        sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import inspect
 import pickle
-import sys
 import threading
 from typing import Any, ClassVar
 
@@ -162,31 +161,27 @@ def test_a_record_is_copied_and_pickled(made, again):
     assert fields_of(twin) == fields_of(made)
 
 
+@pytest.mark.usefixtures("busy_switching")
 def test_the_first_instance_may_be_made_by_several_threads_at_once():
     """Ours: `__init__` is written when it is first needed, and two runs may need it at once."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
     wrong: list[Any] = []
-    try:
-        for _ in range(200):
-            first = type(Record)("First", (Record,), {"__annotations__": {"a": "int", "b": "int"}, "b": 2})
-            second = type(Record)("Second", (first,), {"__annotations__": {"c": "int"}, "c": 3})
-            meet = threading.Barrier(4, timeout=60)
+    for _ in range(200):
+        first = type(Record)("First", (Record,), {"__annotations__": {"a": "int", "b": "int"}, "b": 2})
+        second = type(Record)("Second", (first,), {"__annotations__": {"c": "int"}, "c": 3})
+        meet = threading.Barrier(4, timeout=60)
 
-            def make(second=second, meet=meet) -> None:
-                meet.wait()
-                try:
-                    wrong.extend(made for made in [second(1)] if (made.a, made.b, made.c) != (1, 2, 3))
-                except Exception as error:
-                    wrong.append(error)
+        def make(second=second, meet=meet) -> None:
+            meet.wait()
+            try:
+                wrong.extend(made for made in [second(1)] if (made.a, made.b, made.c) != (1, 2, 3))
+            except Exception as error:
+                wrong.append(error)
 
-            threads = [threading.Thread(target=make) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-    finally:
-        sys.setswitchinterval(before)
+        threads = [threading.Thread(target=make) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert wrong == []
 
 
@@ -311,15 +306,7 @@ def test_logs_are_compared_by_content_and_have_no_hash():
     assert repr(Log([1, "a"])) == "Log([1, 'a'])"
 
 
-@pytest.fixture
-def _busy_switching():
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
-@pytest.mark.usefixtures("_busy_switching")
+@pytest.mark.usefixtures("busy_switching")
 @pytest.mark.parametrize("same", [False, True], ids=["items_of_their_own", "the_same_items"])
 def test_threads_that_extend_one_view_at_once_each_get_their_own(same):
     """Ours: two runs that share the beginning of a conversation may go on at the same time."""

@@ -6,7 +6,6 @@ import copy
 import json
 import pickle
 import string
-import sys
 import threading
 
 import pytest
@@ -244,29 +243,25 @@ def test_each_message_is_hashed_once_however_long_the_conversation(monkeypatch):
     assert len(hashed) == 1002
 
 
+@pytest.mark.usefixtures("busy_switching")
 def test_threads_that_ask_for_digests_of_shared_messages_all_get_the_right_ones():
     """Ours: two runs that share the beginning of a conversation are digested at the same time."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for _ in range(30):
-            log = Messages()
-            views = [log := log.then(Message("user", str(i))) for i in range(30)]
-            meet = threading.Barrier(4)
-            found: list[list[bytes]] = []
+    for _ in range(30):
+        log = Messages()
+        views = [log := log.then(Message("user", str(i))) for i in range(30)]
+        meet = threading.Barrier(4)
+        found: list[list[bytes]] = []
 
-            def ask(views=views, meet=meet, found=found) -> None:
-                meet.wait()
-                found.append([view.digest for view in views])
+        def ask(views=views, meet=meet, found=found) -> None:
+            meet.wait()
+            found.append([view.digest for view in views])
 
-            threads = [threading.Thread(target=ask) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert found == [digests(log)] * 4
-    finally:
-        sys.setswitchinterval(before)
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [digests(log)] * 4
 
 
 def test_two_threads_at_one_message_write_its_digest_once(monkeypatch):
