@@ -114,7 +114,7 @@ def commits(folder: Path) -> dict[str, Any]:
             for name in chance.sample([*ways], len(ways)):
                 medians[name].append(1e6 * statistics.median(ways[name]()))
     thread.shutdown()
-    written = [store.load(run.id).entries for store in stores.values() for run in Run.list(store) if run.program == program.name]
+    written = [store.load(run.id).entries for store in stores.values() for run in Run.list(store, program=program.name, limit=None)]
     assert written == [lines] * (1 + COMMIT_ROUNDS * (2 + TOGETHER))
     assert bare.lines() == bare_in_thread.lines() == [*lines] * COMMIT_ROUNDS
     for store in stores.values():
@@ -187,8 +187,8 @@ def waiting(folder: Path) -> dict[str, Any]:
         assert agent.start(task=f"Add, then pay ({k}).", store=filling, run_id=f"run-{k}").status == "waiting"
     filling.close()
     store = SQLiteStore(folder / "runs.db")
-    assert len(Run.list(store, status="waiting")) == WAITING
-    listed = [1e3 * _seconds(lambda: Run.list(store, status="waiting")) for _ in range(15)]
+    assert len(Run.list(store, status="waiting", limit=None)) == WAITING
+    listed = [1e3 * _seconds(lambda: Run.list(store, status="waiting", limit=None)) for _ in range(15)]
     found: dict[str, list[float]] = {"load": [], "answer": [], "resume, to the tool": [], "all, to the tool": [], "all, to the end": []}
     for k in range(0, WAITING, 20):
         started = time.perf_counter()
