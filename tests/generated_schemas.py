@@ -16,6 +16,7 @@ from hypothesis.internal.conjecture.utils import many
 from hypothesis_jsonschema import _from_schema, from_schema
 from hypothesis_jsonschema._canonicalise import HypothesisRefResolutionError
 from pydantic import BaseModel, Field, create_model
+from referencing.exceptions import Unresolvable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -204,7 +205,7 @@ def schemas_with_fitting_arguments(draw: st.DrawFn) -> tuple[dict[str, Any], lis
     assume(not values.is_empty)
     try:
         fitting = draw(values), draw(values)
-    except HypothesisRefResolutionError:  # a definition refers to itself
+    except (HypothesisRefResolutionError, Unresolvable):  # a definition refers to itself, or stands in a keyword unknown to the library
         reject()
     name = draw(st.sampled_from([*fitting[0], "a"]))
     return schema, [*fitting, {**fitting[0], name: draw(JSON)}, {key: each for key, each in fitting[1].items() if key != name}]
