@@ -56,6 +56,7 @@ def test_arguments_for_a_schema_are_judged_as_jsonschema_does(made: Any, given: 
         assert_as_jsonschema_says(tool, schema, args)
 
 
+@pytest.mark.skipif(settings().max_examples < 1000, reason="hypothesis-jsonschema takes minutes for some schemas: `make fuzz` runs it")
 @pytest.mark.parametrize("made", [by_hand, of_a_server])
 @settings(max_examples=settings().max_examples // 4, suppress_health_check=list(HealthCheck))
 @given(schemas_with_fitting_arguments())
