@@ -1,9 +1,13 @@
-"""All benchmarks, side by side in one run: `make bench`. Prints tables of ratios, and writes `benchmarks/results.json`.
+"""All benchmarks, side by side in one run: `make bench`. Prints one table, and writes `benchmarks/results.json`.
 
-`--tiny` runs every benchmark with the smallest counts, to show that it works, and writes no file.
+A whole run also draws `docs/images/speed.svg`, and writes the README's section on speed, which states nothing but its figures.
+`ONLY=steps,http` picks groups, and `PEERS=smolagents,langgraph` libraries. `--tiny` uses the smallest counts, to show that all works, and
+writes no file. A library that is not installed is named and skipped. `FERRULE_CORPUS=folder` names outputs of models for the table of
+recovered calls (quality.py), `BENCH_POSTGRES=postgresql://...` a database for the runs kept in Postgres (or one is started).
 
-Each figure is measured in a process of its own, with peers interleaved. The smallest median counts, because other work on the machine only
-adds time. Peers that are not installed are named and skipped.
+Each library has a process of its own, and they take turns within a round, because other work on the machine slows whatever runs. A value is
+the least of all rounds; a ratio is the median of the ratios within each round. Times are CPU of the library's process, unless the figure
+says otherwise; what a process does before its first turn, network set-up included, does not count.
 """
 
 from __future__ import annotations
@@ -13,142 +17,66 @@ import os
 import platform
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-TINY = ["--tiny"] if "--tiny" in sys.argv else []
-ROUNDS = 1 if TINY else 3
-IMPORT_ROUNDS = 1 if TINY else 10
-STEPS = {2: 1} if TINY else {10: 200, 100: 30, 1000: 5}
-MCP_FAULTS = ("6", "0") if TINY else ("200", "50")
-MCP_CALLS = ("2", "1") if TINY else ("300", "5")
-PEERS = ["floor", "ferrule_native", "ferrule_text", "ferrule_native_async", "ferrule_text_async", "smolagents"]
-IMPORTS = {
-    "pydantic": "from pydantic import BaseModel, TypeAdapter",
-    "ferrule": "from ferrule import tool, ReAct, ScriptedLM",
-    "ferrule, first run": (
-        "from ferrule import ReAct, ScriptedLM, configure\n"
-        "configure(lm=ScriptedLM([{'name': 'add', 'args': {'a': 1, 'b': 2}}, {'name': 'finish', 'args': {'answer': 3}}]))\n"
-        "def add(a: int, b: int) -> int:\n    'Add.'\n    return a + b\n"
-        "assert ReAct('question -> answer: int', tools=[add], native=True)(question='1+2?').answer == 3"
-    ),
-    "smolagents": "import smolagents",
-}
+import groups
+from groups import Bench
+from libraries import HERE
+from report import Table, picture, summary
+
+README = HERE.parent / "README.md"
+PICTURE = HERE.parent / "docs" / "images" / "speed.svg"
 
 
 def main() -> None:
-    versions = {name: _version(name) for name in ("ferrule", "pydantic", "smolagents", "mcp")}
-    print(f"Python {platform.python_version()}, " + ", ".join(f"{name} {found}" for name, found in versions.items()))
-    peers = [peer for peer in PEERS if peer != "smolagents" or versions["smolagents"]]
-    if len(peers) < len(PEERS):
-        print("smolagents is not installed and left out (requirements/bench.txt has it)")
-    if not versions["mcp"]:
-        print("mcp is not installed: calls of MCP tools are left out (requirements/bench.txt has it)")
-    steps = _steps(peers)
-    imports = _imports([name for name in IMPORTS if name != "smolagents" or versions["smolagents"]])
-    results = {"versions": versions, "steps": steps, "imports": imports, "runs": _runs()}
-    results |= {"mcp": _mcp_calls() if versions["mcp"] else None, "faults": _mcp_faults() if versions["mcp"] else None, "walk": _walk()}
-    if not TINY:
-        (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    tiny = "--tiny" in sys.argv
+    only = [name for name in os.environ.get("ONLY", "").split(",") if name]
+    unknown = set(only) - groups.GROUPS.keys()
+    if unknown:
+        sys.exit(f"make bench: no group is called {', '.join(sorted(unknown))}; the groups are {', '.join(groups.GROUPS)}.")
+    table = Table()
+    with Bench(table, tiny=tiny, wanted=[name for name in os.environ.get("PEERS", "").split(",") if name]) as bench:
+        versions = bench.versions()
+        print(f"Python {platform.python_version()}, " + ", ".join(f"{name} {found}" for name, found in versions.items() if found))
+        for name, found in versions.items():
+            if not found:
+                print(f"{name} is not installed and left out (see requirements/bench.in and bench-dspy.in)")
+        print(table.header())
+        for name, group in groups.GROUPS.items():
+            if not only or name in only:
+                bench.start(name)
+                group(bench)
+    exceeded = table.print_limits()
+    if not tiny:
+        about = {"python": platform.python_version(), "machine": _machine(), "date": _today(), "versions": versions}
+        (HERE / "results.json").write_text(json.dumps({**about, "rows": table.as_json()}, indent=1) + "\n", encoding="utf-8")
+        if not only:
+            where = f"{about['machine']}, Python {about['python']}, {about['date']}"
+            PICTURE.write_text(picture(table, where), encoding="utf-8")
+            _write_section(summary(table, where))
+        sys.exit(bool(exceeded))
 
 
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+def _write_section(text: str) -> None:
+    """Replace the README's section on speed, or add it before the examples."""
+    readme = README.read_text(encoding="utf-8")
+    before, _, after = readme.partition("## Examples\n")
+    before = before.partition("## Speed\n")[0]
+    README.write_text(f"{before}## Speed\n\n{text}\n\n## Examples\n{after}", encoding="utf-8")
 
 
-def _steps(peers: list[str]) -> dict[str, dict[int, float]]:
-    best: dict[str, dict[int, float]] = {peer: {} for peer in peers}
-    for steps, repeats in STEPS.items():
-        for _ in range(ROUNDS):
-            for peer in peers:
-                if peer == "smolagents" and steps > 100:
-                    continue
-                found = _benchmark("steps.py", peer, str(steps), str(repeats))["cpu_us_a_step"]
-                best[peer][steps] = min(found, best[peer].get(steps, found))
-    print("\nCPU microseconds a step (x: times the hand-written loop)")
-    print(f"{'':24}" + "".join(f"{f'{steps} steps':>18}" for steps in STEPS))
-    for peer in peers:
-        cells = (f"{best[peer][s]:9.1f} {best[peer][s] / best['floor'][s]:6.1f} x" if s in best[peer] else "-" for s in STEPS)
-        print(f"{peer:24}" + "".join(f"{cell:>18}" for cell in cells))
-    return best
+def _machine() -> str:
+    model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    return f"{os.cpu_count()} cores ({model}), {platform.system()}"
 
 
-def _imports(names: list[str]) -> dict[str, float]:
-    timed = "import time, resource; resource.getrusage(0)\n{}\nprint(time.process_time())"
-    best: dict[str, float] = {}
-    for _ in range(IMPORT_ROUNDS):
-        for name in ("bare", *names):
-            taken = float(_python("-c", timed.format(IMPORTS.get(name, "pass"))))
-            best[name] = min(taken, best.get(name, taken))
-    bare = best.pop("bare")
-    print("\nCPU seconds from start, the bare interpreter taken off (x: times pydantic)")
-    for name in names:
-        print(f"{name:24}{best[name] - bare:9.3f} {(best[name] - bare) / (best['pydantic'] - bare):6.2f} x")
-    return {name: best[name] - bare for name in names}
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").splitlines() if Path(path).is_file() else []
 
 
-def _runs() -> dict[str, Any]:
-    commits, waiting, long = (_benchmark("runs.py", figure, *TINY) for figure in ("commits", "waiting", "long"))
-    print(f"\nOne journal entry of {commits['bytes an entry']} bytes, microseconds (x: times a bare INSERT and commit)")
-    for name, found in commits["us"].items():
-        print(f"{name:36}{_spread(found)} x {_spread(commits['ratio'][name])}")
-    print(f"\n{waiting['runs']:,} runs that wait in one file, milliseconds")
-    for name, found in waiting["ms"].items():
-        print(f"{name:36}{_spread(found)}")
-    print("\nA run that waits, bytes")
-    for name, found in waiting["bytes"].items():
-        print(f"{name:36}{found:9,}")
-    print("\nA kept run, a step: microseconds, and bytes in the store")
-    print(f"{'':24}" + "".join(f"{f'{steps} steps':>30}" for steps in long))
-    for name in next(iter(long.values())):
-        print(f"{name:24}" + "".join(f"{_spread(found[name]):>30}" for found in long.values()))
-    return {"commits": commits, "waiting": waiting, "long": long}
-
-
-def _mcp_calls() -> dict[str, float]:
-    found = _benchmark("mcp_calls.py", *MCP_CALLS)
-    least = found["SDK session, async"]
-    print("\nA call of an MCP tool over stdio, milliseconds (x: times the SDK's own session)")
-    for name, taken in found.items():
-        print(f"{name:24}{taken:9.2f} {taken / least:6.2f} x")
-    return found
-
-
-def _mcp_faults() -> dict[str, float]:
-    found = _benchmark("mcp_faults.py", *MCP_FAULTS)
-    print(f"\n{found['turns']} turns with five MCP servers, seconds (x: times the run without faults)")
-    for name in ("without faults", "with faults"):
-        print(f"{name:24}{found[name]:9.2f} {found[name] / found['without faults']:6.2f} x")
-    return found
-
-
-def _walk() -> dict[str, dict[str, int]]:
-    found = _benchmark("walk.py")
-    print("\nFiles of ferrule that one call passes through, and how often it changes file")
-    for name, walked in found.items():
-        print(f"{name:24}{walked['files']:9} {walked['changes']:9}")
-    return found
-
-
-def _spread(found: list[float]) -> str:
-    middle, low, high = found
-    return f"{middle:9.6g} {f'({low:g} to {high:g})':18}"
-
-
-def _benchmark(script: str, *arguments: str) -> Any:
-    return json.loads(_python(str(HERE / script), *arguments))
-
-
-def _python(*arguments: str) -> str:
-    # With compiled modules kept, as in an installation: peers from the index came compiled.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    found = subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True, env=environment)
-    return found.stdout.strip().splitlines()[-1]
+def _today() -> Any:
+    return subprocess.run(["date", "+%Y-%m-%d"], check=True, capture_output=True, text=True).stdout.strip()
 
 
 if __name__ == "__main__":

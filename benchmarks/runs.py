@@ -1,4 +1,4 @@
-"""Stored runs: `python runs.py FIGURE` prints one JSON line; FIGURE is `commits`, `waiting` or `long`.
+"""Stored runs: `python runs.py FIGURE` prints one JSON line; FIGURE is `commits`, `together`, `waiting` or `long`.
 
 The store is a SQLite file with the default settings, in the folder for temporary files. Each figure is a median with its quartiles. The
 results of the runs are checked after the clock stops. `--tiny` uses the smallest counts and only shows that the benchmark works.
@@ -17,6 +17,7 @@ import tempfile
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -45,6 +46,9 @@ IN_MEMORY = 5 if TINY else 200
 LENGTHS = (2, 3) if TINY else (50, 100, 500)
 LONG_ROUNDS = 2 if TINY else 5
 TOGETHER = 2 if TINY else 20
+MANY = 3 if TINY else 200
+ALONE = 2 if TINY else 20
+MANY_ROUNDS = 2 if TINY else 5
 COMMIT_ROUNDS = 2 if TINY else 20
 ENTRIES = [f"{i} {'x' * 150}" for i in range(3 if TINY else 50)]
 BEGAN: list[float] = []
@@ -53,11 +57,16 @@ FILLER = ["x" * 800] * (10 if TINY else 6000)
 """Entries before the measurement: until the write-ahead log has its full length, writes cost more."""
 
 
-def agent_of(steps: int, *, asks: bool) -> ReAct:
+def agent_of(steps: int, *, asks: bool, is_async: bool = False) -> ReAct:
     """An agent that adds a number of times, and may wait for a confirmation before the last step."""
 
     @tool(effect="idempotent")
     def add(a: int, b: int) -> int:
+        """Add two integers."""
+        return a + b
+
+    @tool(name="add", effect="idempotent")
+    async def aadd(a: int, b: int) -> int:
         """Add two integers."""
         return a + b
 
@@ -76,7 +85,7 @@ def agent_of(steps: int, *, asks: bool) -> ReAct:
         return Response(tool_calls=(ToolCall(name="finish", args={"answer": "done"}, id="end"),))
 
     configure(lm=ScriptedLM(by=answer))
-    return ReAct("task -> answer", tools=[add, pay], max_iters=steps + 3, native=True)
+    return ReAct("task -> answer", tools=[aadd if is_async else add, pay], max_iters=steps + 3, native=True)
 
 
 def commits(folder: Path) -> dict[str, Any]:
@@ -179,6 +188,41 @@ class _Bare:
         return [line for (line,) in self._db.execute("SELECT entry FROM entries WHERE seq > ? ORDER BY seq", (len(FILLER),))]
 
 
+def together(folder: Path) -> dict[str, Any]:
+    """Milliseconds a kept run of ten steps, one after another and many at once; and how many times more at once, in the same time."""
+    threads, chance = ThreadPoolExecutor(MANY), random.Random(5)
+    agents = {is_async: agent_of(10, asks=False, is_async=is_async) for is_async in (False, True)}
+    stores = {
+        name: _filled(folder / f"{name}.db") for name in ("one at a time", "async, one at a time", "async, at once", "threads, at once")
+    }
+
+    async def at_once() -> list[Run]:
+        return await asyncio.gather(*[agents[True].astart(task="Add.", store=stores["async, at once"]) for _ in range(MANY)])
+
+    with asyncio.Runner() as runner:
+        keep = {name: partial(agents["async" in name].start, task="Add.", store=store) for name, store in stores.items()}
+        one = partial(agents[True].astart, task="Add.", store=stores["async, one at a time"])
+        ways: dict[str, Callable[[], list[Run]]] = {
+            "one at a time": lambda: [keep["one at a time"]() for _ in range(ALONE)],
+            "async, one at a time": lambda: [runner.run(one()) for _ in range(ALONE)],
+            "async, at once": lambda: runner.run(at_once()),
+            "threads, at once": lambda: list(threads.map(lambda _: keep["threads, at once"](), range(MANY))),
+        }
+        taken: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(1 + MANY_ROUNDS):
+            for name in chance.sample([*ways], len(ways)):
+                started = time.perf_counter()
+                runs = ways[name]()
+                taken[name].append(1e3 * (time.perf_counter() - started) / len(runs))
+                assert all(run.prediction.answer == "done" and len(run.trajectory.steps) == 11 for run in runs)
+    threads.shutdown()
+    for store in stores.values():
+        store.close()
+    best = {name: min(found[1:]) for name, found in taken.items()}  # the first round warms up
+    gains = {name: round(best["async, one at a time" if "async" in name else "one at a time"] / best[name], 1) for name in best}
+    return {"runs": MANY, "ms": {name: round(found, 2) for name, found in best.items()}, "times as many": gains}
+
+
 def waiting(folder: Path) -> dict[str, Any]:
     """Milliseconds of operations with 1,000 waiting runs in one file, and the bytes of one run."""
     agent = agent_of(1, asks=True)
@@ -266,7 +310,7 @@ def _spread(found: list[float], digits: int = 1) -> list[float]:
     return [round(each, digits) for each in (middle, low, high)]
 
 
-FIGURES = {each.__name__: each for each in (commits, waiting, long)}
+FIGURES = {each.__name__: each for each in (commits, together, waiting, long)}
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import sys
 from collections.abc import Iterator
 
+import postgres_server
 import pytest
 from hypothesis import settings
 
@@ -35,3 +37,23 @@ def busy_switching() -> Iterator[None]:
         sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[postgres_server.PostgresServer]:
+    """A Postgres for this session; a test that needs it is skipped where there is none, unless FERRULE_PG_TEST insists."""
+    why = postgres_server.none_here()
+    if why is not None:
+        (pytest.fail if postgres_server.INSISTS else pytest.skip)(f"needs Postgres: {why}")
+    server = postgres_server.PostgresServer()
+    yield server
+    server.close()
+
+
+_schemas = itertools.count(1)
+
+
+@pytest.fixture
+def schema() -> str:
+    """The name of a schema that no other test of this session uses."""
+    return f"test_{next(_schemas)}"

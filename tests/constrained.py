@@ -79,7 +79,7 @@ DECLARATIONS = [each.declaration for each in TOOLS.values()]
 def vocabulary_of_text(size: int = SIZE) -> Vocabulary:
     """Bytes, and the most frequent pieces of this repository's text and of JSON."""
     pieces: Counter[bytes] = Counter()
-    for path in sorted(ROOT.glob("docs/*.md")) + sorted(ROOT.glob("src/ferrule/**/*.py"))[:150]:
+    for path in sorted(ROOT.glob("docs/**/*.md")) + sorted(ROOT.glob("src/ferrule/**/*.py"))[:150]:
         text = path.read_bytes()
         for word in text.split(b" "):
             for n in range(2, 12):

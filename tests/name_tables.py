@@ -1,4 +1,4 @@
-"""The tables of docs/from-dspy.md and docs/from-udspy.md: every public name of a library, and where it is here."""
+"""The tables of docs/coming-from/dspy.md and docs/coming-from/udspy.md: every public name of a library, and where it is here."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -23,7 +25,11 @@ class Sent:
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.reader = InMemoryMetricReader()
         self.meters = MeterProvider([self.reader])
-        self.observer = OTel(tracer_provider=self.provider, meter_provider=self.meters, **options)
+        self.log_exporter = InMemoryLogRecordExporter()
+        self.loggers = LoggerProvider()
+        self.loggers.add_log_record_processor(SimpleLogRecordProcessor(self.log_exporter))
+        providers = {"tracer_provider": self.provider, "meter_provider": self.meters, "logger_provider": self.loggers}
+        self.observer = OTel(**{**providers, **options})
 
     @property
     def spans(self) -> list[ReadableSpan]:
@@ -41,6 +47,11 @@ class Sent:
     def tree(self) -> list[Any]:
         """`[name, child, ...]` for each root, calls of one turn by name."""
         return tree(self.spans)
+
+    @property
+    def events(self) -> list[Any]:
+        """Log records of model calls, in the order in which they ended."""
+        return [each.log_record for each in self.log_exporter.get_finished_logs()]
 
     def points(self) -> dict[str, list[Any]]:
         """The data points of each metric."""

@@ -23,6 +23,8 @@ def pages(many: str) -> dict[str, tuple[str, str]]:
         "question": ("full", "/runs/order-1042"), "nested-form": ("full", "/runs/order-1040"), "inbox": ("full", "/inbox"),
         "running": ("full", "/runs/order-1050"), "clarify": ("full", "/runs/order-1031"), "picture": ("full", "/runs/order-1001"),
         "missing": ("full", "/runs/nowhere"), "empty": ("empty", "/"), "empty-inbox": ("empty", "/inbox"), "many": (many, "/"),
+        "chat-new": ("full", "/chat"), "chat": ("full", "/chat/order-1009"), "chat-question": ("full", "/chat/order-1042"),
+        "chat-resume": ("full", "/runs/order-1017"),
     }  # fmt: skip
 
 
@@ -40,7 +42,7 @@ def main(folder: Path, only: list[str]) -> None:
         worker.start()
         with browser() as opened:
             for name, (store, path) in wanted.items():
-                app = ui_app(stores[store], people=["ann"])
+                app = ui_app(stores[store], support() if name.startswith("chat") else None, people=["ann"])
                 with served(app) as address:
                     for look, (width, height, scheme) in LOOKS.items():
                         shoot(
@@ -94,7 +96,7 @@ def slow_run(store: SQLiteStore, going_on: threading.Event) -> None:
 
 
 def pictures_of_the_docs(folder: Path) -> None:
-    """The pictures in docs/web.md and README.md: `python -m page_pictures docs`."""
+    """The pictures in docs/how-to/running/web.md and README.md: `python -m page_pictures docs`."""
     with tempfile.TemporaryDirectory() as place, browser() as opened:
         store = fill(SQLiteStore(Path(place) / "shop.db", full_sync=False))
         app = ui_app(store, people=["ann"])
@@ -112,6 +114,6 @@ def pictures_of_the_docs(folder: Path) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["docs"]:
-        pictures_of_the_docs(Path("docs"))
+        pictures_of_the_docs(Path("docs/images"))
     else:
         main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/screenshots"), sys.argv[2:])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from postgres_server import PostgresServer
 
 import ferrule
 
@@ -17,34 +20,126 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-SCRIPTS = sorted(BENCHMARKS.glob("*.py"))
-TABLES = {
-    "CPU microseconds a step": None,
-    "CPU seconds from start": None,
-    "One journal entry": None,
-    "runs that wait in one file": None,
-    "A kept run, a step": None,
-    "A call of an MCP tool": "mcp",
+SCRIPTS = sorted(BENCHMARKS.rglob("*.py"))
+FIGURES = {
+    "step of 2, sync": None,
+    "step of 2, async": None,
+    "first run": None,
+    "HTTP, 2 agents": None,
+    "memory an agent": None,
+    "a tool with its schema": None,
+    "8 calls at once, async": None,
+    "share that repeats": None,
+    "step kept in sqlite": None,
+    "a journal entry": None,
+    "step with an observer": None,
+    "calls recovered": None,
+    "a call of an MCP tool": "mcp",
     "turns with five MCP servers": "mcp",
-    "Files of ferrule": None,
+    "files of ferrule": None,
+    "limits, as ratios": None,
 }
 """What the output shows, and the package that it needs."""
 
 
-def test_all_benchmarks_run() -> None:
-    """With tiny counts; peers that are not installed are named and left out."""
+def tiny(**environment: str) -> str:
     run = subprocess.run(
-        [sys.executable, "benchmarks/run.py", "--tiny"], capture_output=True, text=True, check=False, cwd=BENCHMARKS.parent
+        [sys.executable, "benchmarks/run.py", "--tiny"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=BENCHMARKS.parent,
+        env=os.environ | environment,
     )
     assert run.returncode == 0, run.stderr
-    for table, package in TABLES.items():
-        assert (table in run.stdout) is (package is None or find_spec(package) is not None), table
-    assert ("smolagents is not installed" in run.stdout) is (find_spec("smolagents") is None)
+    return run.stdout
 
 
-@pytest.mark.parametrize("script", [path.name for path in SCRIPTS if path.name != "run.py"])
-def test_a_benchmark_is_one_of_all(script: str) -> None:
-    assert f'"{script}"' in (BENCHMARKS / "run.py").read_text(encoding="utf-8")
+def test_all_benchmarks_run() -> None:
+    """With tiny counts; a library that is not installed is named and left out."""
+    printed = tiny(PEERS="udspy")
+    for figure, package in FIGURES.items():
+        assert (figure in printed) is (package is None or find_spec(package) is not None), figure
+    assert ("udspy is not installed" in printed) is (find_spec("udspy") is None)
+
+
+def test_groups_are_picked_by_name_and_a_corpus_of_outputs_is_read(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}}
+    right = {"model": "made up", "raw": '{"name": "add", "arguments": {"a": 1}}', "tools": [tool], "expected": [{"add": {"a": [1]}}]}
+    wrong = {**right, "raw": "add nothing"}
+    (tmp_path / "outputs.jsonl").write_text("\n".join(map(json.dumps, [right, wrong])), encoding="utf-8")
+    printed = tiny(ONLY="quality", PEERS="none", FERRULE_CORPUS=str(tmp_path))
+    assert "1 of 2" in printed
+    assert "step of" not in printed
+
+
+def test_a_group_that_there_is_not_is_refused() -> None:
+    run = subprocess.run(
+        [sys.executable, "benchmarks/run.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=BENCHMARKS.parent,
+        env=os.environ | {"ONLY": "stepz"},
+    )
+    assert run.returncode == 1
+    assert "no group is called stepz; the groups are steps, first" in run.stderr
+
+
+def test_the_picture_shows_each_library_with_its_ratio(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from report import Table, picture
+
+    table = Table()
+    table.add(
+        "step of 100, sync", "us", {"floor": [4.0, 5.0], "ferrule": [30.0, 40.0], "other <x>": [600.0, 480.0]}, {"absent": "failed: no"}
+    )
+    assert [(row.library, row.value, row.to_ours) for row in table.rows] == [
+        ("floor", 4.0, pytest.approx((4 / 30 + 5 / 40) / 2)),
+        ("ferrule", 30.0, None),
+        ("other <x>", 480.0, 16.0),
+        ("absent", None, None),
+    ]
+    drawn = picture(table, "today")
+    assert "other &lt;x&gt;" in drawn
+    assert "480 (16.0 x)" in drawn
+    assert "absent" not in drawn
+    assert table.print_limits() == []
+    assert "holds" in capsys.readouterr().out
+
+
+def test_the_readme_says_what_was_measured_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from report import Table, summary
+
+    table = Table()
+    for figure, unit in (("step of 100, sync", "us"), ("HTTP, 200 agents", "us a request"), ("import", "ms")):
+        table.add(figure, unit, {"floor": [4.0], "ferrule": [30.0], "other": [480.0]}, {} if unit == "ms" else {"failing": "failed: no"})
+    table.add("step of 10, sync", "us", {"ferrule": [30.0], "elsewhere": [480.0]})
+    assert summary(table, "a machine").splitlines()[3:] == [
+        "| CPU of | ferrule | other |",
+        "|---|---|---|",
+        "| a step of a run of 100 steps, scripted model | 30 us | 16 x |",
+        "| a request of 200 agents at once, over HTTP | 30 us | 16 x |",
+        "| the import | 30 ms | 16 x |",
+    ]
+
+
+def test_a_limit_that_is_exceeded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from report import Table
+
+    table = Table()
+    table.add("step of 100, sync", "us", {"floor": [1.0], "ferrule": [50.0]})
+    assert table.print_limits() == ["a step, native, 100 steps: times the floor"]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_benchmark_is_one_of_all(path: Path) -> None:
+    others = [each.read_text(encoding="utf-8") for each in SCRIPTS if each != path]
+    named = (f'"{path.name}"', f'"{path.stem}"', f"from {path.stem} import", f"peers.{path.stem} import")
+    by_make = f"benchmarks/{path.name}" in (BENCHMARKS.parent / "Makefile").read_text(encoding="utf-8")
+    assert by_make or path.name == "__init__.py" or any(name in text for text in others for name in named)
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
@@ -81,3 +176,17 @@ def _private(text: str) -> Iterator[str]:
                 yield from _private(node.value)
             except SyntaxError:
                 continue  # prose
+
+
+def test_the_benchmark_of_postgres_runs(postgres: PostgresServer) -> None:
+    """F5: with tiny counts."""
+    run = subprocess.run(
+        [sys.executable, "benchmarks/postgres.py", "--tiny"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=BENCHMARKS.parent,
+        env=os.environ | {"PYTHONPATH": "tests"},
+    )
+    assert run.returncode == 0, run.stderr
+    assert {"append / raw INSERT", "run, Postgres / SQLite"} < json.loads(run.stdout).keys()

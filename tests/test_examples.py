@@ -15,7 +15,7 @@ import ferrule
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 APPS = sorted((ROOT / "examples" / "apps").glob("*.py"))
 CODE = [*PAGES, *EXAMPLES, *APPS, *sorted((ROOT / "conformance").rglob("*.py")), *sorted((ROOT / "benchmarks").glob("*.py"))]
 LONGEST = 60

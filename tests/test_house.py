@@ -51,6 +51,7 @@ LEAVES = {
     "programs/lifecycle/batch.py": "threads, or tasks with a semaphore",
     "programs/lifecycle/batching.py": "called by users: two signatures with their documentation",
     "programs/lifecycle/resume.py": "called by users: the run is resumed here or awaited",
+    "programs/lifecycle/advance.py": "called by users: the run is resumed here or awaited",
     "tools/execution/run.py": "the tool is called here, in a worker, or awaited",
     "values/calls/direct.py": "threads, or tasks",
 }
@@ -217,8 +218,8 @@ def too_long(sources: Iterable[Source]) -> Iterator[str]:
 
 
 def too_full(sources: Iterable[Source]) -> Iterator[str]:
-    """Folders with more entries (modules and folders) than one takes in at a glance."""
-    entries: dict[str, set[str]] = {}
+    """Folders with more entries (modules and folders, also of data) than one takes in at a glance."""
+    entries = data_folders()
     for source in sources:
         parts = source.name.split(".")
         for length in range(1, len(parts)):
@@ -227,6 +228,17 @@ def too_full(sources: Iterable[Source]) -> Iterator[str]:
         most = LARGEST_ROOT if folder == FACE else LARGEST_FOLDER
         if len(inside) > most:
             yield f"{folder}: {len(inside)} entries, {most} at most: {', '.join(sorted(inside))}"
+
+
+def data_folders(package: Path = PACKAGE) -> dict[str, set[str]]:
+    """Folders that are no packages, such as templates: by the folder's dotted name its files, and in its package's entries itself."""
+    entries: dict[str, set[str]] = {}
+    for path in package.rglob("*"):
+        if path.is_dir() and path.name != "__pycache__" and not (path / "__init__.py").exists():
+            parts = path.relative_to(package.parent).parts
+            entries[".".join(parts)] = {each.name for each in path.iterdir()}
+            entries.setdefault(".".join(parts[:-1]), set()).add(parts[-1])
+    return entries
 
 
 def circles_of_folders(sources: Iterable[Source]) -> Iterator[str]:
@@ -536,6 +548,13 @@ def test_a_text_for_sync_and_one_for_async_are_seen(lines: int, complaints: int)
 @pytest.mark.parametrize(("body", "complaints"), [(LONGEST_FUNCTION - 1, 0), (LONGEST_FUNCTION, 1), (LONGEST_FILE, 2)])
 def test_a_long_function_and_a_long_file_are_seen(body: int, complaints: int) -> None:
     assert len(list(too_long([a_module("ferrule.tools.tool", "@decorated\ndef f():\n" + "    x = 1\n" * body)]))) == complaints
+
+
+def test_a_folder_of_data_counts_as_an_entry_and_has_entries(tmp_path: Path) -> None:
+    (tmp_path / "house" / "web" / "templates").mkdir(parents=True)
+    for name in ("house/__init__.py", "house/web/__init__.py", "house/web/templates/a.html", "house/web/templates/b.html"):
+        (tmp_path / name).touch()
+    assert data_folders(tmp_path / "house") == {"house.web": {"templates"}, "house.web.templates": {"a.html", "b.html"}}
 
 
 @pytest.mark.parametrize(("lines", "complaints"), [(LONGEST_FACADE - 100, 0), (LONGEST_FACADE - 99, 1)])

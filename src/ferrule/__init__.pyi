@@ -5,6 +5,7 @@ from ferrule.adapters.adapter import Adapter as Adapter
 from ferrule.adapters.chat import ChatAdapter as ChatAdapter
 from ferrule.adapters.json_object import JSONAdapter as JSONAdapter
 from ferrule.adapters.xml_tags import XMLAdapter as XMLAdapter
+from ferrule.bridges.dbos import DBOSEngine as DBOSEngine
 from ferrule.bridges.front_ends.ag_ui import AGUI as AGUI
 from ferrule.bridges.front_ends.vercel import VercelAI as VercelAI
 from ferrule.bridges.logs import log_to as log_to
@@ -48,6 +49,7 @@ from ferrule.errors import RefusalError as RefusalError
 from ferrule.errors import ReplayMismatchError as ReplayMismatchError
 from ferrule.errors import RunCancelledError as RunCancelledError
 from ferrule.errors import RunError as RunError
+from ferrule.errors import RunTakenError as RunTakenError
 from ferrule.errors import ScriptError as ScriptError
 from ferrule.errors import SignatureError as SignatureError
 from ferrule.errors import StoreError as StoreError
@@ -70,6 +72,8 @@ from ferrule.models.local.grammar import CallForm as CallForm
 from ferrule.models.local.processor import ConstraintProcessor as ConstraintProcessor
 from ferrule.models.local.vocabulary import Vocabulary as Vocabulary
 from ferrule.models.model import BaseLM as BaseLM
+from ferrule.programs.lifecycle.advance import aadvance as aadvance
+from ferrule.programs.lifecycle.advance import advance as advance
 from ferrule.programs.lifecycle.batch import BatchResults as BatchResults
 from ferrule.programs.lifecycle.resume import ResumeState as ResumeState
 from ferrule.programs.lifecycle.resume import arun_until_done as arun_until_done
@@ -90,6 +94,7 @@ from ferrule.runs.observers import is_cancelled as is_cancelled
 from ferrule.runs.observers import progress as progress
 from ferrule.runs.protocols import Store as Store
 from ferrule.runs.run import Run as Run
+from ferrule.runs.store.postgres.store import PostgresStore as PostgresStore
 from ferrule.runs.store.sqlite import MemoryStore as MemoryStore
 from ferrule.runs.store.sqlite import SQLiteStore as SQLiteStore
 from ferrule.runs.stream import EventStream as EventStream

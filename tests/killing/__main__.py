@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from killing import interrupts, kills, races, system_calls
 from killing.agents import SCENARIOS, served
 from killing.judging import CLASSES
+from killing.tracing import FLAG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=4, help="where chance begins")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--until", choices=CLASSES, default="", help="stop at the first fault of this class")
+    parser.add_argument("--otel", action="store_true", help="with OpenTelemetry's SDK on in every process, and the traces judged too")
     parser.add_argument("--share", type=int, help=argparse.SUPPRESS)  # set for a worker: which part is its own
     told = parser.parse_args()
     return lead(told) if told.share is None else follow(told)
@@ -52,7 +54,7 @@ def lead(told: argparse.Namespace) -> int:
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     with tempfile.TemporaryDirectory() as folder:
         preload, reason = system_calls.build(Path(folder))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **preload}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **preload, **({FLAG: "1"} if told.otel else {})}
         command = [sys.executable, "-m", "killing", *sys.argv[1:], "--share"]
         # In sessions of their own, so that their children end with them; in this folder they leave nothing.
         workers = [

@@ -12,7 +12,7 @@ import signal
 import sqlite3
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING
@@ -118,7 +118,8 @@ class _Talk:
             time.sleep(self._chance.random() * span_s / 4)
             self._child.signal(signal.SIGINT)
         if word in {GOES_ON, BY_ITSELF}:
-            os.write(self._tell, b".")
+            with suppress(BrokenPipeError):  # it died: the next word says so
+                os.write(self._tell, b".")
             word = self._hear()
         if word == INTERRUPT:
             self.result.interrupts += 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ferrule import SQLiteStore, StoreError
+from killing.tracing import untraced
 from killing.world import RUN
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from killing.agents import Scenario
     from killing.world import World
 
-CLASSES = ("duplicates", "lost", "stuck", "wrong", "corrupt")
+CLASSES = ("duplicates", "lost", "stuck", "wrong", "corrupt", "untraced")
 UNKNOWN = "It is not known whether this call was carried out"
 
 
@@ -56,6 +57,7 @@ def faults(world: World, scenario: Scenario, expected: Expected, strikes: int) -
 
 def _faults(world: World, scenario: Scenario, expected: Expected, strikes: int) -> Iterator[Fault]:
     yield from _store(world)
+    yield from (Fault("untraced", text) for text in untraced(world))
     found = read(world)
     counts = Counter(what for what, _ in world.noted())
     told = {wanted for wanted, said in zip(expected.answer.split(" | "), found.answer.split(" | "), strict=False) if UNKNOWN in said}

@@ -36,7 +36,7 @@ INTERRUPTS = ("--kills", "0", "--races", "0", "--interrupts", "200")
 MUTANTS = (
     Mutant(
         "no fencing",
-        (("if row is None or row[0] != lease.token:", "if row is None:"), ("if row[1] != owner_name():", "if False:")),
+        (("if row is None or row[0] != lease.token:", "if row is None:"), ("if row[1] != owner:", "if False:")),
         "duplicates", "stopped", RACES,
     ),
     Mutant("begun calls re-run", (('effect, last = self.recorded.get("effect"), self.begun[-1]', "return True"),), "duplicates", "every effect", KILLS),
@@ -52,12 +52,12 @@ MUTANTS = (
     ),
     Mutant(
         "decision not marked taken",
-        (('db.execute("UPDATE decisions SET taken = 1 WHERE run_id = ? AND question_id = ?", (lease.run_id, consumes))', "pass"),),
+        (('db.execute("UPDATE decisions SET taken = TRUE WHERE run_id = ? AND question_id = ?", (lease.run_id, consumes))', "pass"),),
         "wrong", "edits", KILLS,
     ),
     Mutant(
         "lease never checked",
-        (("if owner is not None and until > now and is_own is not False and not is_dead(owner):", "if False:"),),
+        (("if owner is not None and is_own is not False and (self._is_alive(owner, until, now) or self._settles_s()):", "if False:"),),
         "duplicates", "slow owner", RACES,
     ),
     Mutant(

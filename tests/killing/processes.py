@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule import Run, RunError, SQLiteStore, StoreError
 from killing import system_calls
 from killing.agents import SCENARIOS, Scenario, agent_in, decide
+from killing.tracing import trace_into
 from killing.world import RUN, Points, Target, World
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def _live(world: World, does: Callable[[World], int], target: Target | None, wri
     try:
         points = Points(target)
         is_call = target is not None and target.how in system_calls.MODES
+        trace_into(world)
         system_calls.arm(target.at if target and is_call else -1, target.how if target and is_call else "before")
         code = does(World(world.place, points, world.slow_s, world.must_sync))
         os.write(write, json.dumps([points.passed, system_calls.passed(), [*sys.modules]]).encode())
@@ -205,6 +207,7 @@ def _main(told: str) -> int:
     target = Target(**aim) if aim else None
     points = Points(target)
     is_call = target is not None and target.how in system_calls.MODES
+    trace_into(World(Path(place)))
     system_calls.arm(target.at if target and is_call else -1, target.how if target and is_call else "before")
     code = ROLES[role](World(Path(place), points), next(each for each in SCENARIOS if each.name == name))
     sys.stdout.write(json.dumps([points.passed, system_calls.passed()]))

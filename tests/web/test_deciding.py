@@ -155,6 +155,19 @@ def test_the_same_decision_twice_is_one_and_another_persons_is_told_who_was_firs
     assert decision_on(store, "order-1042").by == "ann"
 
 
+def test_the_same_form_once_more_is_no_fault_after_the_run_went_on(ann: Any, bob: Any, store: SQLiteStore) -> None:
+    """W16: a double click, or a page that is reloaded; another decision, or another person, is told who was first."""
+    question = question_of(store, "order-1042")
+    path = f"/runs/order-1042/questions/{question.id}"
+    form = {**fields_of(store, "order-1042"), "do": "approve", "v:euros": "12"}
+    assert ann.post(path, form).status == 303
+    with context(lm=ScriptedLM([finish("Paid.")])):
+        assert Run.load(store, "order-1042", support()).resume().status == "done"
+    assert ann.post(path, form).status == 303
+    assert ann.post(path, {**form, "v:euros": "13"}).status == 409
+    assert bob.post(path, form).status == 409
+
+
 def test_a_question_that_is_gone_says_who_decided(ann: Any, store: SQLiteStore) -> None:
     """W16: after the run went on."""
     question = question_of(store, "order-1042")

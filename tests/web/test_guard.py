@@ -1,4 +1,4 @@
-"""Attacks on the page, over raw HTTP (`web/guard.py`, `web/sessions.py`)."""
+"""Attacks on the page, over raw HTTP (`web/guard.py`)."""
 
 from __future__ import annotations
 
@@ -250,3 +250,15 @@ def test_a_store_that_is_not_there_is_said_so(tmp_path: Any, capsys: Any) -> Non
     """W6."""
     assert main(["ui", "--store", str(tmp_path / "x.db")]) == 2
     assert "There is no file" in capsys.readouterr().err
+
+
+def test_a_page_whose_person_has_no_name_opens_by_its_link(store: Any) -> None:
+    """The default of `ui_app`."""
+    app = ui_app(store)
+    with served(app) as address:
+        ann = Client(address, app.links[""])
+        assert ann.get("/inbox").status == 200
+        question = store.summary("order-1042").questions[0]
+        form = {"do": "deny", "digest": question.digest, "words": "no"}
+        assert ann.post(f"/runs/order-1042/questions/{question.id}", form).status == 303
+        assert "<b>Denied</b> via web" in ann.get("/inbox").text

@@ -1,4 +1,4 @@
-"""The command `ferrule ui` as a process (`cli/commands/ui.py`, `web/server.py`)."""
+"""The command `ferrule ui` as a process (`cli/commands/ui.py`, `web/app.py`)."""
 
 from __future__ import annotations
 
@@ -163,3 +163,81 @@ def end(process: subprocess.Popen[str]) -> None:
     process.wait()
     if process.stdout is not None:
         process.stdout.close()
+
+
+PROGRAM = """
+import time
+from ferrule import ReAct, ScriptedLM
+
+def by(request):
+    if "hang" in request.messages[-1].text:
+        time.sleep(600)
+    return "[[ ## answer ## ]]\\nHello.\\n[[ ## completed ## ]]"
+
+agent = ReAct("message -> answer", [], lm=ScriptedLM(by=by))
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
+def test_ctrl_c_ends_the_page_while_a_chat_hangs_and_names_the_run(tmp_path: Path) -> None:
+    """W6, W17: the store need not exist; the run that was cut off is there, and resumes."""
+    (tmp_path / "shop.py").write_text(PROGRAM)
+    store = SQLiteStore(tmp_path / "new.db")
+    process, links = started(store, str(tmp_path / "shop.py") + ":agent", "--person", "ann", "--port", "0")
+    try:
+        ann = client(links["ann"])
+        for text in ("Hello?", "Please hang."):
+            page = ann.get("/chat").text
+            ann.csrf = re.findall(r'name="csrf" value="(.*?)"', page)[0]
+            assert ann.post("/chat", {"v:message": text}).status == 303
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+        [cut] = store.list(status="running")
+        assert f"Cut off in the middle: {cut.id}." in said
+        assert "Traceback" not in said
+        assert not cut.leased
+        assert len(store.list()) == 2
+    finally:
+        process.kill()
+        process.communicate()
+        store.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("nowhere.py:agent", "cannot be loaded"), ("broken.py:agent", "NameError"), ("fine.py:missing", "missing"), ("fine.py:x", "is no program"),
+        ("agent", "file.py:attribute"),
+    ],
+)  # fmt: skip
+def test_a_program_that_does_not_load_is_said_so_before_anything_is_served(tmp_path: Path, place: str, said: str) -> None:
+    (tmp_path / "broken.py").write_text("agent = undefined")
+    (tmp_path / "fine.py").write_text("x = 1")
+    done = subprocess.run([*COMMAND, place], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "http://" not in done.stdout
+
+
+def test_options_of_a_program_need_one(tmp_path: Path) -> None:
+    done = subprocess.run([*COMMAND, "--lm", "openai/gpt-5"], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
+    assert done.returncode == 2
+    assert "are for a program" in done.stderr
+
+
+@pytest.mark.integration
+def test_a_page_that_only_reads_opens_the_store_for_reading(store: SQLiteStore) -> None:
+    """W26: it follows another process's writes, and could not write itself."""
+    process, links = started(store, "--read-only", "--person", "ann", "--port", "0")
+    try:
+        ann = client(links["ann"])
+        assert "read only" in ann.get("/").text
+        live = Stream(ann, "/live")
+        live.event()
+        store.cancel("order-1042")
+        assert "s-cancelled" in live.event()
+        live.close()
+    finally:
+        process.kill()
+        process.communicate()

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from ferrule.adapters.render import EDGE, read_verbatim
+from ferrule.values.encoding.pattern import pattern
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Sequence
 
     from ferrule.values.conversation.exchange import FieldReader
 
 _CONTEXT_CHARS = 256
-_PLAIN = re.compile(r'[^"\\\n]*')
-_STRUCTURE = re.compile(r'["{}\[\]]')
-_BLANKS = re.compile(r"\s*")
-_NOT_OF_FENCE = re.compile(r"[^\w+-]")
+_PLAIN = pattern(r'[^"\\\n]*')
+_STRUCTURE = pattern(r'["{}\[\]]')
+_BLANKS = pattern(r"\s*")
+_NOT_OF_FENCE = pattern(r"[^\w+-]")
 
 
 def starts_line(text: str, at: int) -> bool:

@@ -11,6 +11,7 @@ from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.render import RenderedText, Shown, read_verbatim, render_parts, render_text, without_none, write_verbatim
 from ferrule.values.content.parts import TEXTS
 from ferrule.values.encoding.mark import Mark
+from ferrule.values.encoding.pattern import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 _JSON = JSONAdapter()
 _MARKER = Mark(r"\[", r"\[[ \t]*##")
-_PARTIAL_ESCAPE = re.compile(r"\[(?:\\+(?:\[[ \t]*#?)?)?\Z")
-_MARKER_IN_JSON = re.compile(r"(\[\\*)\[(?=[ \t]*##)")
+_PARTIAL_ESCAPE = pattern(r"\[(?:\\+(?:\[[ \t]*#?)?)?\Z")
+_MARKER_IN_JSON = pattern(r"(\[\\*)\[(?=[ \t]*##)")
 
 
 class ChatAdapter(Adapter):

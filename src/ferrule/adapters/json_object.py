@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ferrule.adapters.adapter import Adapter
@@ -12,6 +11,7 @@ from ferrule.errors import AdapterParseError
 from ferrule.values.content.convert import pieces_of
 from ferrule.values.conversation.exchange import Shape
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.pattern import pattern
 from ferrule.values.encoding.repair import objects_in, read_json, strict_json
 
 if TYPE_CHECKING:
@@ -103,13 +103,13 @@ def _is_closed(schema: Any) -> bool:
 
 _LONGEST_KEY = 10_000
 """Characters of a key as it is written; a longer one ends the streaming of fields."""
-_BEGIN = re.compile(r'\{\s*"')
-_PLAIN = re.compile(r'[^"\\]+')
-_ESCAPE = re.compile(r'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|["\\/bfnrt])')
-_HIGH = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
-_PART_OF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(\\(u[0-9a-fA-F]{0,3})?)?\Z")
-_PART_OF_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{0,3})?\Z")
-_STRUCTURE = re.compile(r'["{}\[\],]')
+_BEGIN = pattern(r'\{\s*"')
+_PLAIN = pattern(r'[^"\\]+')
+_ESCAPE = pattern(r'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|["\\/bfnrt])')
+_HIGH = pattern(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
+_PART_OF_PAIR = pattern(r"\\u[dD][89abAB][0-9a-fA-F]{2}(\\(u[0-9a-fA-F]{0,3})?)?\Z")
+_PART_OF_ESCAPE = pattern(r"\\(u[0-9a-fA-F]{0,3})?\Z")
+_STRUCTURE = pattern(r'["{}\[\],]')
 
 
 class JSONReader:

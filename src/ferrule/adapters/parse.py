@@ -6,7 +6,6 @@ outputs may be missing, and are None. A valid call is kept whatever else the ans
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ferrule.adapters.render import calls_output, calls_type, without_none
 from ferrule.errors import AdapterParseError, ToolCallError, shown
 from ferrule.values.calls.call import ToolCall, ToolCalls, call_at
+from ferrule.values.encoding.pattern import pattern
 from ferrule.values.encoding.repair import read_json
 from ferrule.values.record import Record
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _IMMUTABLE = frozenset({type(None), bool, int, float, str})
 _NOTHING = (None, "", "null")
 """What models write for an output that they omit."""
-_MARK = re.compile(r"\[\[[ \t]*##[ \t]*\w+[ \t]*##[ \t]*\]\]")
+_MARK = pattern(r"\[\[[ \t]*##[ \t]*\w+[ \t]*##[ \t]*\]\]")
 
 
 class OutputSpec(Record):

@@ -216,7 +216,7 @@ def _documents() -> Iterator[tuple[str, str]]:
     """The pages of a checkout; of an installed package, the docstrings of its modules."""
     package = Path(__file__).parent.parent
     checkout = package.parent.parent  # `.parents[n]` would fail for a package right under the root
-    pages = [checkout / "README.md", *sorted((checkout / "docs").glob("*.md"))]
+    pages = [checkout / "README.md", *sorted((checkout / "docs").rglob("*.md"))]
     if (checkout / "pyproject.toml").is_file() and pages[0].is_file():
         for page in pages:
             yield page.relative_to(checkout).as_posix(), page.read_text(encoding="utf-8")

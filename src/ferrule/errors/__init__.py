@@ -42,6 +42,7 @@ FerruleError
 │   ├── ReplayMismatchError                      a program differs from its journal
 │   ├── DecisionError (ValueError)               a decision does not match a pending question
 │   ├── StoreError                               a store cannot write or read a run
+│   │   └── RunTakenError                        another process executes the run
 │   └── RunCancelledError                        the run was cancelled
 ├── ConfirmationRequired                         a person must decide before the run continues
 └── ConfirmationRejected                         a person denied a direct call
@@ -70,6 +71,7 @@ from ferrule.errors.run import (
     ReplayMismatchError,
     RunCancelledError,
     RunError,
+    RunTakenError,
     StoreError,
     TooManyFaultsError,
 )
@@ -119,6 +121,7 @@ __all__ = [
     "ReplayMismatchError",
     "RunCancelledError",
     "RunError",
+    "RunTakenError",
     "ScriptError",
     "SignatureError",
     "StoreError",

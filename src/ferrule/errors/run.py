@@ -59,5 +59,9 @@ class StoreError(RunError):
     """A store cannot write or read a run: full disk, unknown run, a lease of another process. Nothing was written."""
 
 
+class RunTakenError(StoreError):
+    """Another process executes the run right now, or an earlier execution in this one."""
+
+
 class RunCancelledError(RunError):
     """The run was cancelled. Its journal keeps what it did."""

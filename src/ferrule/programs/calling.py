@@ -109,6 +109,26 @@ class Bound(Typed[S, D]):
         await aexecute(run)
         return run
 
+    def submit(
+        self, /, *, store: Store, run_id: str | None = None, priority: int | None = None, delay_s: float | None = None,
+        queue_key: str | None = None,
+    ) -> str:  # fmt: skip
+        """See `Module.submit`."""
+        from ferrule.runs.protocols import Order
+        from ferrule.runs.store.stored_run import submit_run
+
+        run = self._run(None, run_id, None)
+        submit_run(run, store, Order(priority=priority, delay_s=delay_s, queue_key=queue_key))
+        return run.id
+
+    async def asubmit(self, /, *, store: Store, **options: Any) -> str:
+        """See `Module.submit`."""
+        from functools import partial
+
+        from ferrule.concurrency.offload import run_or_cancel
+
+        return await run_or_cancel(partial(self.submit, store=store, **options))
+
     def stream(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None) -> EventStream[S]:
         """See `Module.stream`."""
         from ferrule.runs.stream import EventStream

@@ -164,6 +164,35 @@ class Module(Batches[S, D, P]):
         deps = take_deps(self, inputs, deps)
         return await Bound[S, D](self, (), inputs).astart(store=store, run_id=run_id, deps=deps)
 
+    def submit(
+        self, /, *, store: Store, run_id: str | None = None, priority: int | None = None, delay_s: float | None = None,
+        queue_key: str | None = None, **inputs: Any,
+    ) -> str:  # fmt: skip
+        """Keep a run with these inputs as `queued` and return its id. A worker begins it (docs/how-to/running/workers.md).
+
+        Args:
+            store: Where the run is kept.
+            run_id: Its id; by default a new one.
+            priority: Runs with smaller numbers begin first; None is 0.
+            delay_s: Seconds before it may begin.
+            queue_key: Whose run it is, such as a tenant, for the limits of each key.
+            **inputs: The inputs of the program.
+
+        Raises:
+            StoreError: The id exists, or the store has no engine for `priority`, `delay_s` or `queue_key`.
+            RunError: An input cannot be kept.
+
+        """
+        return Bound[S, D](self, (), inputs).submit(store=store, run_id=run_id, priority=priority, delay_s=delay_s, queue_key=queue_key)
+
+    async def asubmit(
+        self, /, *, store: Store, run_id: str | None = None, priority: int | None = None, delay_s: float | None = None,
+        queue_key: str | None = None, **inputs: Any,
+    ) -> str:  # fmt: skip
+        """`submit` on an event loop."""
+        bound = Bound[S, D](self, (), inputs)
+        return await bound.asubmit(store=store, run_id=run_id, priority=priority, delay_s=delay_s, queue_key=queue_key)
+
     def load_run(self, store: Store, run_id: str, *, deps: D | None = None) -> Run[S]:
         """A stored run of this program: `Run.load(store, run_id, program)`, with the types of its signature."""
         from ferrule.runs.run import Run

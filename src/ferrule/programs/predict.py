@@ -64,7 +64,7 @@ class Predict(Module[S, D, P]):
 
     Inputs of the type `Tool` or `list[Tool]` declare tools too, after the program's own. With an output of the type `ToolCalls` the model
     is asked once, and its calls are that output; they are not run. `calls=None` then leaves the choice to the adapter first. See
-    docs/tool-calls.md.
+    docs/how-to/tools/tool-calls.md.
 
     Raises:
         ConfigurationError: A keyword holds a key (`api_key`). It belongs to the model, `LM(..., api_key=...)`; here it would be saved.
@@ -161,7 +161,7 @@ class Predict(Module[S, D, P]):
         if returns_calls:
             from ferrule.programs.with_tools import ask_once  # late: most predictors have no tools, and `ReAct` asks itself
 
-            # No call is run, so the adapter may choose too: see docs/tool-calls.md.
+            # No call is run, so the adapter may choose too: see docs/how-to/tools/tool-calls.md.
             wanted = False if self.native is None and asker.adapter.use_native_function_calling is False else self.native
             return (yield from ask_once(self, asker, values, demos, toolbox, native=wanted))
         if len(toolbox):

@@ -44,6 +44,17 @@ class Stored(Record):
     """When each of the entries was written; None for entries of stores that kept no times."""
 
 
+class Order(Record, kw_only=True):
+    """How a submitted run is queued."""
+
+    priority: int | None = None
+    """Runs with smaller numbers begin first; None is 0."""
+    delay_s: float | None = None
+    """Seconds before it may begin."""
+    queue_key: str | None = None
+    """Whose run it is, such as a tenant, for limits of each key."""
+
+
 class Summary(Record, kw_only=True):
     """One line of a list of runs."""
 
@@ -78,8 +89,19 @@ class Store(Protocol):
         """Keep a new run and lease it. Raises `StoreError` if the id exists."""
         ...
 
+    def submit(self, run_id: str, *, program: str, head: str, order: Order) -> None:
+        """Keep a new run with the status `queued`, without a lease, and have its worker called, if the store has an engine.
+
+        Raises `StoreError` if the id exists, or if the store has no engine for what `order` asks.
+        """
+        ...
+
+    def put_off(self, run_id: str, why: str) -> None:
+        """Note on a run at rest why it was not taken up. Its status stays."""
+        ...
+
     def take(self, run_id: str, *, after: int) -> Stored:
-        """Lease a run; returns it with its entries from number `after` on. Raises `StoreError` while another process executes it."""
+        """Lease a run; returns it with its entries from number `after` on. Raises `RunTakenError` while another process executes it."""
         ...
 
     def append(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
@@ -113,7 +135,10 @@ class Store(Protocol):
         ...
 
     def decide(self, run_id: str, decision: Decision) -> None:
-        """Record a `Decision` on a waiting question. Raises `DecisionError` if no such question waits, or it is decided."""
+        """Record a `Decision` on a question with which the run last came to rest, also while it goes on with another decision.
+
+        Raises `DecisionError` if there is no such question, or it is decided.
+        """
         ...
 
     def cancel(self, run_id: str) -> None:

@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, InputError, RunError, shown
-from ferrule.runs.confirmation.decisions import open_grants, put_decision, register, revoke_grant
-from ferrule.runs.driver.deps import check_program_deps
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.journal import Journal, replayed_only
 from ferrule.runs.journal.spending import spent
 from ferrule.runs.state import Frame, RunState
 from ferrule.settings import Scope
-from ferrule.values.confirmation.question import names_of_programs
 from ferrule.values.conversation.message import Messages
 from ferrule.values.display import Displayed
 from ferrule.values.run.outcome import Trajectory
@@ -89,10 +86,11 @@ class Run(Displayed, RunState, Typed[S]):
     def events(self, *, after: str = "") -> list[Event]:
         """The events of the run that its journal holds: those after the last one with the path `after`, or all if there is none.
 
-        For clients that come back to a run that was loaded from a store: see docs/events.md.
+        For clients that come back to a run that was loaded from a store: see docs/reference/events.md.
         """
         from ferrule.runs.journal.recall import recalled_events
         from ferrule.runs.observers import started
+        from ferrule.values.confirmation.question import names_of_programs
         from ferrule.values.run.event import QuestionAsked, RunFinished
 
         told: list[Event] = [started(self.program, self.args, self.inputs), *recalled_events([*self.journal.entries])]
@@ -116,11 +114,15 @@ class Run(Displayed, RunState, Typed[S]):
 
         Raises `DecisionError` if the question does not exist, has another decision, or has expired, or if the decision is invalid.
         """
+        from ferrule.runs.confirmation.decisions import put_decision  # late, as below: few runs ask
+
         put_decision(self, decision)
 
     @property
     def grants(self) -> dict[str, Grant]:
         """The valid grants (see `Grant`), by the id of the question each was given with; `calls` is how many remain."""
+        from ferrule.runs.confirmation.decisions import open_grants
+
         return open_grants(self)
 
     def revoke(self, grant_id: str, *, by: str = "") -> None:
@@ -128,6 +130,8 @@ class Run(Displayed, RunState, Typed[S]):
 
         Takes effect here at once; a store is updated when the run next comes to rest.
         """
+        from ferrule.runs.confirmation.decisions import revoke_grant
+
         revoke_grant(self, grant_id, by=by)
 
     def resume(self, *, deps: Any = None) -> Self:
@@ -211,8 +215,9 @@ class Run(Displayed, RunState, Typed[S]):
     def _from_head(
         cls, head: dict[str, Any], entries: Iterable[Any], program: Program, tools: Iterable[Any], *, migrate: Migrate, deps: Any
     ) -> Run:
+        from ferrule.runs.confirmation.decisions import register
         from ferrule.runs.journal.encode import read_entry
-        from ferrule.runs.store.document import check_head, read_inputs, restore
+        from ferrule.runs.store.document import check_head, check_inputs, read_inputs, restore
         from ferrule.values.encoding.stored import reading
 
         if migrate not in {False, True, "restart_turn"}:
@@ -220,6 +225,8 @@ class Run(Displayed, RunState, Typed[S]):
         changed = check_head(head, program, migrate=migrate)
         tools = tuple(tools)
         args, inputs = read_inputs(head, program, tools)
+        if not migrate:
+            check_inputs(program, args, inputs)
         run = cls(program, args, inputs, run_id=head["id"], deps=deps)
         run.extra_tools, run.changed = tools, changed
         run.journal.restarts = migrate == "restart_turn"
@@ -298,6 +305,8 @@ def _child(frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mappin
     try:
         if deps is not None:
             child.deps = deps
+        from ferrule.runs.driver.deps import check_program_deps  # late: most programs call no other
+
         check_program_deps(program, child.deps)
         with settings.entered(Scope(settings.scope().overrides, child)):
             yield child

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _BEGINNING = threading.RLock()
 """Reentrant: garbage collection while it is held may finalize an unreferenced stream, which cancels its run."""
-RunStatus = Literal["running", "waiting", "done", "failed", "cancelled"]
+RunStatus = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
 
 
 class Frame(Changing):
@@ -268,7 +268,7 @@ class RunState:
         """Stop before the next act; a run that waits for a person stops waiting. The journal is kept: `resume()` continues the run."""
         self.cancelled = True
         with _BEGINNING:
-            if self.executing or self.status != "waiting":
+            if self.executing or self.status not in {"waiting", "queued"}:
                 return
             self.status, self.pending = "cancelled", ()
             self._forget_untaken()

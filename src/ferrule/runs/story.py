@@ -247,7 +247,7 @@ def _owner(path: str) -> str:
 
 
 def _swap(beat: Beat, call: CallBeat, call_id: str) -> None:
-    """Equal calls of one answer were told apart by their order; their ids say better, so the two change their places."""
+    """Equal calls of one answer were matched by their order. Their ids show that the match was wrong: swap the two."""
     other = next((each for each in beat.calls if each.call_id == call_id and each.name == call.name), None)
     if other is not None:
         call.call_id, other.call_id = other.call_id, call.call_id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Mapping
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from ferrule.errors import ConfigurationError, ScriptError, ToolCallError, shown
 from ferrule.models.model import BaseLM
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
+from ferrule.values.encoding.pattern import pattern
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _KINDS = (
     "text, a call ({'name': ..., 'args': {...}} or `ToolCall`), a list of calls, {'outputs': {...}}, {'text': ..., 'tool_calls': [...]}, "
     "a `Response`, an exception to raise, or a function of the request that returns one of these"
 )
-_WORDS = re.compile(r"\S+\s*|\s+")
+_WORDS = pattern(r"\S+\s*|\s+")
 
 
 class LocalLM(BaseLM):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError, shown
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 def to_tool(thing: Any) -> Tool:
     """Make a tool of a tool, a callable, a LangChain tool, or a declaration."""
+    if isinstance(thing, FunctionType):  # `Tool.of` imports what the others need
+        return Tool(thing)
     return Tool.of(thing)
 
 

@@ -1,37 +1,52 @@
-"""The page over a store as an ASGI application."""
+"""The page over a store as an ASGI application, and its own server: a free port, and an end soon after Ctrl-C."""
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from errno import EADDRINUSE
 from typing import TYPE_CHECKING, Any
 
+import uvicorn
 from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from ferrule.errors import ConfigurationError
-from ferrule.web.deciding import Deciding
-from ferrule.web.guard import PageGuard, Refused
+from ferrule.web.deciding import Chat, Deciding
+from ferrule.web.guard import PageGuard, Refused, Sessions
 from ferrule.web.live import Watch
 from ferrule.web.pages import Pages
 from ferrule.web.render import FOLDER, refusal_page
-from ferrule.web.sessions import Sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ferrule.runs.protocols import Store
+    from ferrule.web.work import Work
+
+_PORTS = 50
 
 
 class UIApp(PageGuard):
     """The page over a store. Open it by a person's link."""
 
-    def __init__(self, store: Store, *, people: Sequence[str] = ("",), allowed_hosts: Sequence[str] = (), read_only: bool = False) -> None:
+    def __init__(
+        self, store: Store, program: Any = None, *, people: Sequence[str] = ("",), allowed_hosts: Sequence[str] = (),
+        read_only: bool = False, deps: Any = None, place: str = "",
+    ) -> None:  # fmt: skip
         if not people or len(set(people)) != len(people):
             raise ConfigurationError(f"`people` are the names of those who decide, each once; found {list(people)!r}.")
         self.sessions = Sessions(people)
-        self.watch = Watch(store)
+        self.work: Work | None = None
+        if program is not None:
+            from ferrule.web.work import Work, check_program  # late: a page without a program needs none of what executes one
+
+            check_program(program)
+            self.work = Work(store, program, deps=deps, place=place)
+        self.watch = Watch(store, self.work)
         title = getattr(store, "path", type(store).__name__)
-        pages = Pages(store, self.watch, title=str(title), is_read_only=read_only)
-        super().__init__(_routes(pages), self.sessions, allowed_hosts=allowed_hosts, is_read_only=read_only, refuse=refusal_page)
+        self.pages = Pages(store, self.watch, title=str(title), work=self.work, is_read_only=read_only)
+        super().__init__(_routes(self.pages), self.sessions, allowed_hosts=allowed_hosts, is_read_only=read_only, refuse=refusal_page)
 
     @property
     def links(self) -> dict[str, str]:
@@ -39,8 +54,34 @@ class UIApp(PageGuard):
         return {person: f"/?token={token}" for person, token in self.sessions.links.items()}
 
 
+def serve_page(app: UIApp, *, host: str, port: int, on_listening: Callable[[dict[str, str]], Any]) -> None:
+    """Serve until Ctrl-C. `on_listening` gets the link of each person."""
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.watch.close()  # open streams never end by themselves
+            await super().shutdown(sockets)
+
+    with _listening_socket(host, port) as taken:
+        name = f"[{host}]" if ":" in host else host
+        address = f"http://{name}:{taken.getsockname()[1]}"
+        on_listening({person: address + link for person, link in app.links.items()})
+        # No access log: it would hold the tokens.
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=2,
+            lifespan="off",
+            proxy_headers=False,
+        )
+        asyncio.run(Server(config).serve(sockets=[taken]))
+
+
 def _routes(pages: Pages) -> Any:
     deciding = Deciding(pages)
+    chat = Chat(pages, pages.work) if pages.work is not None and pages.can_chat else None
 
     def post(path: str, answer: Any) -> Route:
         return Route(path, answer, methods=["POST"])
@@ -56,10 +97,27 @@ def _routes(pages: Pages) -> Any:
         Route("/runs/{id}/picture/{first:int}/{call:int}/{part:int}", pages.picture),
         post("/runs/{id}/questions/{question}", deciding.decide),
         post("/runs/{id}/cancel", deciding.cancel),
+        post("/runs/{id}/resume", deciding.resume),
         Mount("/static", StaticFiles(directory=FOLDER / "static")),
     ]
+
+    if chat is not None:
+        routes[:0] = [Route("/chat", chat.begin), post("/chat", chat.send), Route("/chat/{id}", chat.turn), post("/chat/{id}", chat.send)]
 
     async def missing(*_: Any) -> None:
         raise Refused(404, "There is no such page.")
 
     return Router(routes, redirect_slashes=False, default=missing)
+
+
+def _listening_socket(host: str, port: int) -> socket.socket:
+    """A socket on this port, or on the next free one."""
+    bare = host.strip("[]")
+    family = socket.AF_INET6 if ":" in bare else socket.AF_INET
+    for each in range(port, port + _PORTS) if port else (0,):
+        try:
+            return socket.create_server((bare, each), family=family)
+        except (OSError, OverflowError) as error:
+            if each in {0, port + _PORTS - 1} or getattr(error, "errno", None) != EADDRINUSE:
+                raise ConfigurationError(f"Cannot listen on `{host}`, port {each}: {getattr(error, 'strerror', None) or error}.") from error
+    raise AssertionError  # the last port returned or raised

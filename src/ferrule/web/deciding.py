@@ -1,29 +1,39 @@
-"""What a person does: decide on a question, cancel a run."""
+"""What a person does: decide on a question, cancel or resume a run, chat with the program."""
 
 from __future__ import annotations
 
+import re
+import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import RedirectResponse, Response
 
-from ferrule.errors import DecisionError, StoreError
+from ferrule.errors import DecisionError, FerruleError, StoreError
+from ferrule.runs.journal.encode import parse_object
 from ferrule.values.confirmation.policy import Grant
 from ferrule.values.encoding.encode import json_text
 from ferrule.web import reading
+from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
 from ferrule.web.pages import Pages, decided_text, question_form
-from ferrule.web.render import id_from_path, time_of_day
+from ferrule.web.render import id_from_path, id_in_path, time_of_day
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.requests import Request
 
+    from ferrule.runs.protocols import Store
     from ferrule.values.confirmation.question import Decision
-    from ferrule.web.forms import HTMLForm
+    from ferrule.web.work import Work
 
 _MOST_CALLS = 1_000_000
+_MOST_KEPT = 1_000
+_TURN = re.compile(r"(chat-[0-9a-f]{8})(?:\.([0-9]{1,6}))?")
+_TURNS = 20
+"""Earlier ones that a chat shows."""
+_RECENT, _MOST_WORDS = 10, 90
 
 
 class Deciding:
@@ -32,14 +42,18 @@ class Deciding:
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
         self._store = pages.store
+        self._made: dict[tuple[str, str], Any] = {}
+        """The latest decisions of this process: who sent which form. A session ends with the process, so no older form can come again."""
 
     def decide(self, request: Request) -> Response:
         """`/runs/ID/questions/QUESTION`."""
         run_id, question_id = id_from_path(request.path_params["id"]), request.path_params["question"]
         sent: Mapping[str, str] = request.scope["ferrule.form"]
+        mark = request.scope["ferrule.session"].person, dict(sent)
         asked = self._find(run_id, question_id)
         if asked is None:
-            return self._too_late(request, run_id, question_id)
+            is_again = self._made.get((run_id, question_id)) == mark
+            return _back(request) if is_again else self._too_late(request, run_id, question_id)
         if sent.get("digest") != asked.question.digest:
             raise Refused(409, "This question shows something else by now. Load the page again, and look at it once more.")
         form = question_form(asked)
@@ -48,12 +62,28 @@ class Deciding:
             if decision is None:
                 return self._misfit(request, asked, form, sent, "")
             self._store.decide(run_id, decision.signed(request.scope["ferrule.session"].person, "web"))
+            self._made[run_id, question_id] = mark
+            while len(self._made) > _MOST_KEPT:
+                del self._made[next(iter(self._made))]
         except DecisionError as error:
             if self._is_over(run_id, question_id):
                 return self._too_late(request, run_id, question_id)
             return self._misfit(request, asked, form, sent, str(error))
-        back = "/inbox" if sent.get("back") == "inbox" else f"/runs/{request.path_params['id']}"
-        return RedirectResponse(back, 303)
+        self._go_on(run_id, in_chat=sent.get("back") == "chat")
+        return _back(request)
+
+    def _go_on(self, run_id: str, *, in_chat: bool) -> None:
+        """Resume a run of the chat, or of this process, after its last decision. A decision by another process is left to `resume`."""
+        work = self._pages.work
+        if work is None or not (in_chat or run_id in work.known):
+            return
+        run = self._store.summary(run_id)
+        if run.leased or any(each.id not in run.decided for each in run.questions) or not work.fits(head_of(self._store, run_id)):
+            return
+        try:
+            work.resume(run_id)
+        except FerruleError as error:
+            raise Refused(409, f"The decision is kept, but the run does not go on: {error}") from error
 
     def cancel(self, request: Request) -> Response:
         """`/runs/ID/cancel`."""
@@ -62,7 +92,18 @@ class Deciding:
             self._store.cancel(run_id)
         except StoreError as error:
             raise Refused(409, str(error)) from error
-        return RedirectResponse(f"/runs/{request.path_params['id']}", 303)
+        return _back(request)
+
+    def resume(self, request: Request) -> Response:
+        """`/runs/ID/resume`. The run goes on in a thread here; its page follows the journal."""
+        run_id, work = id_from_path(request.path_params["id"]), self._pages.work
+        try:
+            if work is None or not work.fits(head_of(self._store, run_id)):
+                raise Refused(409, "The program of this page is not the one of the run. Resume it with `ferrule resume`.")
+            work.resume(run_id)
+        except FerruleError as error:
+            raise Refused(409, str(error)) from error
+        return _back(request)
 
     def _find(self, run_id: str, question_id: str) -> reading.AskedQuestion | None:
         """The question, if it waits; decided or not, because the same decision twice is no fault."""
@@ -89,6 +130,130 @@ class Deciding:
         """The question again, with what was typed and what does not fit."""
         shown = self._pages.question(request, asked, form=form, sent=sent, problem=problem, back=sent.get("back", "run"))
         return self._pages.html(request, "question_page.html", status=422, each=shown)
+
+
+def head_of(store: Store, run_id: str) -> Mapping[str, Any]:
+    """The head of a run, without its journal."""
+    return parse_object(store.load(run_id, after=reading.NO_ENTRIES).head, "the head of a run")
+
+
+def _back(request: Request) -> Response:
+    """To the page that a form was on."""
+    part, back = request.path_params["id"], request.scope["ferrule.form"].get("back")
+    return RedirectResponse("/inbox" if back == "inbox" else f"/{'chat' if back == 'chat' else 'runs'}/{part}", 303)
+
+
+class Chat:
+    """The pages of a conversation: each turn is an ordinary run of the program, and the next one gets the turns before it."""
+
+    def __init__(self, pages: Pages, work: Work) -> None:
+        self._pages = pages
+        self._work = work
+        self._store = pages.store
+
+    def begin(self, request: Request) -> Response:
+        """`/chat`."""
+        return self._page(request, self._form(), "")
+
+    def turn(self, request: Request) -> Response:
+        """`/chat/ID`."""
+        return self._page(request, self._form(), request.path_params["id"])
+
+    def send(self, request: Request) -> Response:
+        """A message, at either address."""
+        part, sent, form = request.path_params.get("id", ""), request.scope["ferrule.form"], self._form()
+        values = form.read(sent)
+        text = values.get(self._work.message) if values is not None else ""
+        if values is not None and self._work.message and not str(text or "").strip():
+            return self._page(request, form, part, problem="Write a message first.")
+        if values is None:
+            return self._page(request, form, part, problem="Something in the form does not fit. Nothing was sent.")
+        try:
+            run_id = self._next(id_from_path(part), self._work.typed(values))
+        except (FerruleError, ValueError) as error:
+            return self._page(request, form, part, problem=str(error))
+        return RedirectResponse(f"/chat/{id_in_path(run_id)}", 303)
+
+    def _next(self, before: str, inputs: dict[str, Any]) -> str:
+        """Begin the run that follows; returns its id."""
+        run_id, work = _new_id(), self._work
+        if work.history:
+            inputs[work.history] = work.turns(None)
+        if before and work.history:
+            run, run_id = self._store.summary(before), _next_id(before)
+            if run.status in {"queued", "running", "waiting"}:
+                raise DecisionError("The turn before is not over: wait for its answer, decide on its question, or stop it.")
+            inputs[work.history] = work.turns(run)
+            if _is_there(self._store, run_id):
+                raise DecisionError("This conversation went on elsewhere. Open its latest turn in the list of runs.")
+        work.start(inputs, run_id)
+        return run_id
+
+    def _form(self) -> HTMLForm:
+        form = HTMLForm(self._work.schema or {}, {})
+        for each in form.all:
+            if each.label == self._work.message:
+                each.kind = "long"
+        return form
+
+    def _page(self, request: Request, form: HTMLForm, part: str, *, problem: str = "") -> Response:
+        work = self._work
+        main = next((each for each in form.all if each.label == work.message), None)
+        rest = [each for each in form.all if each is not main]
+        values: dict[str, Any] = {
+            "form": form, "main": main, "rest": rest, "problem": problem,
+            "program": work.program.name, "keeps": bool(work.history), "part": part, "message": work.message,
+            "history": work.history, "needs_rest": any(each.problem or each.required for each in rest),
+            "status": 422 if problem else 200,
+        }  # fmt: skip
+        if not part:
+            recent = [
+                {"run": each, "text": self._first_words(each.id)} for each in self._store.list(program=work.program.name, limit=_RECENT)
+            ]
+            return self._pages.html(request, "chat.html", run=None, recent=recent, **values)
+        shown = self._pages.run_values(request)
+        if shown["run"].program != work.program.name:
+            return RedirectResponse(f"/runs/{part}", 303)
+        earlier = [turn for each in _earlier_ids(shown["run"].id, _TURNS) if (turn := self._turn(each)) is not None]
+        return self._pages.html(request, "chat.html", recent=(), earlier=earlier, **shown, **values)
+
+    def _first_words(self, run_id: str) -> str:
+        text = reading.inputs_in(head_of(self._store, run_id)).get(self._work.message)
+        return " ".join(text[:_MOST_WORDS].split()) if isinstance(text, str) else ""
+
+    def _turn(self, run_id: str) -> dict[str, Any] | None:
+        """An earlier turn: what was asked, and what came back."""
+        if not _is_there(self._store, run_id):
+            return None
+        run, head = self._store.summary(run_id), head_of(self._store, run_id)
+        answer = self._work.outputs(run_id) if run.status == "done" and self._work.fits(head) else None
+        return {"run": run, "inputs": reading.inputs_in(head), "answer": answer}
+
+
+def _new_id() -> str:
+    """The id of the first run of a conversation."""
+    return f"chat-{secrets.token_hex(4)}"
+
+
+def _next_id(run_id: str) -> str:
+    """The id of the run that follows: `chat-00c0ffee.2` after `chat-00c0ffee`. Any other run begins a conversation."""
+    found = _TURN.fullmatch(run_id)
+    return f"{found[1]}.{int(found[2] or 1) + 1}" if found else _new_id()
+
+
+def _earlier_ids(run_id: str, most: int) -> list[str]:
+    """The ids of the turns before this one, oldest first."""
+    found = _TURN.fullmatch(run_id)
+    count = int(found[2] or 1) if found else 1
+    return [f"{found[1]}.{k}" if k > 1 else found[1] for k in range(max(1, count - most), count)] if found else []
+
+
+def _is_there(store: Store, run_id: str) -> bool:
+    try:
+        store.summary(run_id)
+    except StoreError:
+        return False
+    return True
 
 
 def _decision(asked: reading.AskedQuestion, form: HTMLForm | None, sent: Mapping[str, str]) -> Decision | None:

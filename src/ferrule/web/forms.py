@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ferrule.tools.mcp.schema_check import SchemaCheck
 from ferrule.values.encoding.stored import parse_json
 from ferrule.values.record import Changing, field
 from ferrule.values.schema.nodes import resolve_reference
@@ -113,6 +112,8 @@ class HTMLForm:
         return {name: value for name, value in self._values.items() if name not in names}
 
     def _check(self, values: dict[str, Any]) -> None:
+        from ferrule.tools.mcp.schema_check import SchemaCheck  # late: only a form that is sent needs it
+
         leaves = sorted((each for top in self.all for each in top.leaves()), key=lambda each: -len(each.path))
         for problem in SchemaCheck(self._schema)(values):
             path, _, text = problem.partition(": ")

@@ -1,14 +1,17 @@
-"""What every request passes before a page sees it, and what every answer carries.
+"""What every request passes before a page sees it, what every answer carries, and who may use the page.
 
 Browsers attack servers on this machine: by a host name of their own (DNS rebinding), by forms of other pages, by frames. So `Host` and
-`Origin` are checked before anything is read, a session is needed, and every POST holds the session's own secret.
+`Origin` are checked before anything is read, and every POST holds the secret of its session, which the token in a person's link opens.
 """
 
 from __future__ import annotations
 
 import hmac
 import logging
+import secrets
+from hashlib import sha256
 from itertools import count
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
@@ -16,11 +19,10 @@ from starlette.exceptions import HTTPException
 
 from ferrule.errors import StoreError
 from ferrule.models.http.loopback import HOSTS
+from ferrule.values.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from ferrule.web.sessions import BrowserSession, Sessions
 
 log = logging.getLogger("ferrule.web")
 
@@ -40,6 +42,8 @@ _HEADERS = (
     (b"cache-control", b"no-store"),
 )
 _OURS = frozenset(name for name, _ in _HEADERS)
+_MOST_WRONG, _MINUTE_S = 5, 60.0
+_MOST_SESSIONS = 1000
 
 
 class Refused(Exception):  # noqa: N818  an answer, not a fault
@@ -48,6 +52,50 @@ class Refused(Exception):  # noqa: N818  an answer, not a fault
     def __init__(self, status: int, text: str, *headers: tuple[bytes, bytes]) -> None:
         super().__init__(status, text)
         self.status, self.text, self.headers = status, text, headers
+
+
+class BrowserSession(Record):
+    """One browser of one person."""
+
+    person: str
+    csrf: str
+    """What every form of this session holds, so that no other page can post one."""
+
+
+class Sessions:
+    """The tokens and the sessions of one app. Only digests are kept."""
+
+    def __init__(self, people: Sequence[str]) -> None:
+        self.links = {person: secrets.token_urlsafe(32) for person in people}
+        """The token of each person's link."""
+        self._people = [(_digest(token), person) for person, token in self.links.items()]
+        self._open: dict[bytes, BrowserSession] = {}
+        self._wrong: list[float] = []
+
+    def enter(self, token: str) -> str | None:
+        """The id of a new session for a token; None for a wrong one."""
+        given, found = _digest(token), None
+        for digest, person in self._people:  # all of them, so that the time says nothing
+            if hmac.compare_digest(digest, given):
+                found = person
+        if found is None:
+            now = monotonic()
+            self._wrong = [*(at for at in self._wrong if now - at < _MINUTE_S), now][-_MOST_WRONG - 1 :]
+            return None
+        key = secrets.token_urlsafe(32)
+        self._open[_digest(key)] = BrowserSession(found, secrets.token_urlsafe(32))
+        while len(self._open) > _MOST_SESSIONS:
+            del self._open[next(iter(self._open))]
+        return key
+
+    @property
+    def is_guessed(self) -> bool:
+        """Whether more wrong tokens came in the last minute than a person mistypes."""
+        return len(self._wrong) > _MOST_WRONG and monotonic() - self._wrong[0] < _MINUTE_S
+
+    def find(self, key: str) -> BrowserSession | None:
+        """The session of a cookie."""
+        return self._open.get(_digest(key)) if key else None
 
 
 class PageGuard:
@@ -196,3 +244,7 @@ class _Headers:
     def cookie(self, name: str) -> str:
         pairs = (each.strip().partition("=") for each in self.one(b"cookie").split(";"))
         return next((value for key, _, value in pairs if key == name), "")
+
+
+def _digest(text: str) -> bytes:
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterable
 
     from ferrule.runs.protocols import Store
+    from ferrule.web.work import Work
 
 _MOST_STREAMS = 64
 _PING_S = 10.0
@@ -27,13 +28,14 @@ PageEvent = tuple[str, str]
 class Watch:
     """Tells all streams of a process when the store changed. Polls only while there are streams."""
 
-    def __init__(self, store: Store, poll_s: float = 0.1) -> None:
+    def __init__(self, store: Store, work: Work | None = None, poll_s: float = 0.1) -> None:
         self.poll_s = poll_s
         self.streams = 0
         self.version = 0
         self.is_closed = False
         self._store = store
-        self._seen: int | None = None
+        self._work = work
+        self._seen: Any = None
         self._waiting: set[asyncio.Future[None]] = set()
         self._polling: asyncio.Task[None] | None = None
 
@@ -70,7 +72,7 @@ class Watch:
     async def _poll(self) -> None:
         while self.streams and not self.is_closed:
             try:
-                found = await asyncio.to_thread(self._store.changes)
+                found: Any = await asyncio.to_thread(self._store.changes), self._work.version if self._work is not None else 0
             except StoreError:  # the streams meet it as well, and say so
                 found = self.version + 1
                 await asyncio.sleep(1)

@@ -17,7 +17,7 @@ from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
 from ferrule.web.live import live
-from ferrule.web.render import WORDS, fill_template, id_from_path, pretty, version_of
+from ferrule.web.render import MOST_SHOWN, WORDS, beat_html, command_line, fill_template, id_from_path, pretty, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Store, Summary
     from ferrule.values.confirmation.question import Decision
     from ferrule.web.live import PageEvent, Watch
+    from ferrule.web.work import Work
 
 _PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif", b"GIF89a": "image/gif"}
 
@@ -34,12 +35,13 @@ _PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b
 class Pages:
     """The pages over one store."""
 
-    def __init__(self, store: Store, watch: Watch, *, title: str, program: Any = None, is_read_only: bool = False) -> None:
+    def __init__(self, store: Store, watch: Watch, *, title: str, work: Work | None = None, is_read_only: bool = False) -> None:
         self.store = store
         self.watch = watch
-        self.program = program
+        self.work = work
         self.is_read_only = is_read_only
         self._title = title
+        self._readings = reading.Readings(store)
 
     def html(self, request: Request, name: str, *, status: int = 200, stream: str = "", **values: Any) -> HTMLResponse:
         """A whole page."""
@@ -55,8 +57,13 @@ class Pages:
     def part(self, request: Request, name: str, **values: Any) -> str:
         """A template with what all of them use."""
         session = request.scope["ferrule.session"]
-        common = {"person": session.person, "csrf": session.csrf, "can_write": not self.is_read_only, "has_chat": self.program is not None}
+        common = {"person": session.person, "csrf": session.csrf, "can_write": not self.is_read_only, "has_chat": self.can_chat}
         return fill_template(name, **common, **values)
+
+    @property
+    def can_chat(self) -> bool:
+        """Whether there is a program whose inputs can be typed."""
+        return self.work is not None and self.work.schema is not None and not self.is_read_only
 
     # -- the list of runs --------------------------------------------------------------------------------------------
 
@@ -75,7 +82,7 @@ class Pages:
         def read() -> Iterator[PageEvent]:
             nonlocal sent
             runs = reading.page_of_runs(self.store, request.query_params)
-            html = self.part(request, "runs_live.html", runs=runs, now=time(), waiting=reading.count_waiting(self.store))
+            html = self.part(request, "live.html", page="runs", runs=runs, now=time(), waiting=reading.count_waiting(self.store))
             mark = version_of([(each.id, each.updated_at, each.status, each.leased, each.decided) for each in runs.lines])
             if mark != sent:
                 sent = mark
@@ -87,37 +94,77 @@ class Pages:
 
     def run(self, request: Request) -> Response:
         """`/runs/ID`."""
+        return self.html(request, "run.html", **self.run_values(request))
+
+    def run_values(self, request: Request) -> dict[str, Any]:
+        """What the page of a run shows."""
         found, run = self._run(request), self._summary(request)
         before = request.query_params.get("before", "")
-        end = int(before) if before.isdecimal() and len(before) < 12 else len(found.story.beats)  # noqa: PLR2004
-        beats = found.story.beats[max(0, end - reading.BEATS) : end]
-        stream = f"{request.url.path}/live?after={found.story.entries}" if end >= len(found.story.beats) else ""
+        base = f"/runs/{request.path_params['id']}"
+        with found.lock:
+            end = int(before) if before.isdecimal() and len(before) < 12 else len(found.story.beats)  # noqa: PLR2004
+            shown = found.shown
+            beats = [
+                shown.get(each.first) or shown.setdefault(each.first, beat_html(each, base))
+                for each in found.story.beats[max(0, end - reading.BEATS) : end]
+            ]
+        place = f"{base}/live?after={found.story.entries}{'&in=chat' if _in_chat(request) else ''}"
         asked = [self.question(request, each) for each in reading.asked(self.store, run)]
-        values: dict[str, Any] = {"run": run, "read": found, "beats": beats, "end": end, "asked": asked}
-        return self.html(request, "run.html", stream=stream, **values)
+        return {
+            "stream": place if end >= len(found.story.beats) else "", "run": run, "read": found, "beats": beats, "end": end, "asked": asked,
+            "actions": self._actions(request, run, found.head), "draft": None, "answer": self._answer(request, run, found.head),
+        }  # fmt: skip
 
     async def run_live(self, request: Request) -> Response:
         """`/runs/ID/live`."""
         after = request.headers.get("last-event-id") or request.query_params.get("after", "0")
         seen = int(after) if after.isdecimal() and len(after) < 12 else 0  # noqa: PLR2004
         found: reading.Read | None = None
-        sent = ""
+        sent, drafted = "", -1
 
         def read() -> Iterator[PageEvent]:
-            nonlocal found, seen, sent
-            if found is None:
-                found = self._run(request)
-            else:
+            nonlocal found
+            found = found or self._run(request)
+            with found.lock:
                 found.more()
+                yield from news(found)
+
+        def news(found: reading.Read) -> Iterator[PageEvent]:
+            nonlocal seen, sent, drafted
             run = self.store.summary(found.run_id)
+            draft = self.work.draft(run.id) if self.work is not None else None
+            version = draft.version if draft is not None else 0
             beats = found.since(seen)
             mark = version_of(run)
-            if beats or mark != sent:
-                asked = [self.question(request, each) for each in reading.asked(self.store, run)] if mark != sent else None
-                seen, sent = found.story.entries, mark
-                yield str(seen), self.part(request, "run_live.html", run=run, read=found, beats=beats, asked=asked, now=time())
+            if beats or mark != sent or version != drafted:
+                values: dict[str, Any] = {"run": run, "read": found, "beats": beats, "asked": None}
+                if mark != sent:
+                    values |= {
+                        "asked": [self.question(request, each) for each in reading.asked(self.store, run)],
+                        "actions": self._actions(request, run, found.head), "answer": self._answer(request, run, found.head),
+                    }  # fmt: skip
+                seen, sent, drafted = found.story.entries, mark, version
+                shown = draft.shown(MOST_SHOWN) if draft is not None else None
+                yield str(seen), self.part(request, "live.html", page="run", draft=shown, now=time(), **values)
 
         return live(self.watch, read)
+
+    def _actions(self, request: Request, run: Summary, head: Mapping[str, Any]) -> dict[str, Any]:
+        """What a person can do with a run as it stands."""
+        is_here = self.work is not None and run.id in self.work.at_work
+        waits = any(each.id not in run.decided for each in run.questions)
+        at_rest = run.status not in {"done", "queued"} and not run.leased and not is_here and not waits and not head.get("redacted")
+        fits = at_rest and self.work is not None and self.work.fits(head)
+        command = command_line(run.id, self.work.place if self.work is not None else "", self._title) if at_rest and not fits else ""
+        can_resume = fits and not self.is_read_only
+        made: dict[str, Any] = {"can_stop": run.status in {"queued", "running", "waiting"}, "can_resume": can_resume, "command": command}
+        return {**made, "back": "chat" if _in_chat(request) else "run", "version": version_of(made)}
+
+    def _answer(self, request: Request, run: Summary, head: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The outputs of a run, for the chat."""
+        if self.work is None or not _in_chat(request) or run.status != "done" or not self.work.fits(head):
+            return None
+        return self.work.outputs(run.id)
 
     def text(self, request: Request) -> Response:
         """`/runs/ID/text/FIRST/WHAT`: a long value as a file."""
@@ -126,7 +173,8 @@ class Pages:
     def picture(self, request: Request) -> Response:
         """`/runs/ID/picture/FIRST/CALL/PART`."""
         found = self._run(request)
-        beat = found.beat(request.path_params["first"])
+        with found.lock:
+            beat = found.beat(request.path_params["first"])
         number, at = request.path_params["call"], request.path_params["part"]
         result: Any = cast("Any", beat.calls[number]).result if number < len(beat.calls) else None
         part: Any = result.content[at] if result is not None and not isinstance(result.content, str) and at < len(result.content) else None
@@ -136,7 +184,9 @@ class Pages:
         return Response(picture[1], media_type=picture[0])
 
     def _value(self, request: Request) -> str:
-        beat = self._run(request).beat(request.path_params["first"])
+        found = self._run(request)
+        with found.lock:
+            beat = found.beat(request.path_params["first"])
         what = request.path_params["what"]
         if what in {"text", "reasoning", "error"}:
             return getattr(beat, what)
@@ -178,7 +228,7 @@ class Pages:
                 asked = [self.question(request, each) for each in waiting]
                 left = [each for key, each in gone.items() if key not in now_there]
                 count = sum(each.decision is None for each in waiting)
-                yield "", self.part(request, "inbox_live.html", asked=asked, gone=left, waiting=count, now=time())
+                yield "", self.part(request, "live.html", page="inbox", asked=asked, gone=left, waiting=count, now=time())
 
         return live(self.watch, read)
 
@@ -188,17 +238,22 @@ class Pages:
         """What the template of a question shows. `said` is what a person typed that did not fit."""
         question = asked.question
         form = said.pop("form", None) or question_form(asked)
-        back = "inbox" if request.url.path.startswith("/inbox") else "run"
+        back = "inbox" if request.url.path.startswith("/inbox") else "chat" if _in_chat(request) else "run"
+        goes_on = back == "chat" or (self.work is not None and asked.run.id in self.work.known)
         return {
-            "run": asked.run, "question": question, "decision": asked.decision, "form": form, "back": back, "problem": "", "sent": {},
-            "version": version_of(question, asked.decision), **said,
+            "run": asked.run, "question": question, "decision": asked.decision, "form": form, "back": back, "goes_on": goes_on,
+            "problem": "", "sent": {}, "version": version_of(question, asked.decision), **said,
         }  # fmt: skip
 
     def _run(self, request: Request) -> reading.Read:
-        return _found(partial(reading.read_run, self.store, id_from_path(request.path_params["id"])))
+        return _found(partial(self._readings.read, id_from_path(request.path_params["id"])))
 
     def _summary(self, request: Request) -> Summary:
         return _found(partial(self.store.summary, id_from_path(request.path_params["id"])))
+
+
+def _in_chat(request: Request) -> bool:
+    return request.url.path.startswith("/chat/") or request.query_params.get("in") == "chat"
 
 
 def question_form(asked: reading.AskedQuestion) -> HTMLForm | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, get_args
 
 from ferrule.errors import StoreError
@@ -9,13 +10,13 @@ from ferrule.runs.journal.encode import parse_object, read_decision, read_entry
 from ferrule.runs.state import RunStatus
 from ferrule.runs.story import Story
 from ferrule.values.conversation.exchange import Usage
-from ferrule.values.record import Changing, Record
+from ferrule.values.record import Changing, Record, field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from ferrule.runs.protocols import Store, Summary
-    from ferrule.runs.story import Beat, CallBeat
+    from ferrule.runs.story import Beat
     from ferrule.values.confirmation.question import Decision, Question
 
 STATUSES: tuple[str, ...] = get_args(RunStatus)
@@ -23,7 +24,7 @@ PAGE = 100
 """Runs on a page."""
 BEATS = 200
 """Beats on the first page of a run."""
-_NO_ENTRIES = 1 << 31
+NO_ENTRIES = 1 << 31
 """More than a journal has: reads a run without its entries."""
 
 
@@ -38,6 +39,11 @@ class Runs(Record, kw_only=True):
     """Where this page begins: empty for the first one."""
     older: str
     """Where the next page begins; empty if there is none."""
+
+    @property
+    def programs(self) -> list[str]:
+        """Those of the lines, each once."""
+        return list(dict.fromkeys(each.program for each in self.lines))
 
 
 def page_of_runs(store: Store, query: Mapping[str, str]) -> Runs:
@@ -78,7 +84,7 @@ def asked(store: Store, run: Summary) -> list[AskedQuestion]:
 
 def decided(store: Store, run_id: str) -> dict[str, Decision]:
     """The decisions that a run has not used yet, by their questions."""
-    stored = store.load(run_id, after=_NO_ENTRIES)
+    stored = store.load(run_id, after=NO_ENTRIES)
     return {each.question_id: each for each in (read_decision(parse_object(text, "a decision")) for text in stored.decisions)}
 
 
@@ -105,33 +111,52 @@ def count_waiting(store: Store) -> int:
 
 
 class Read(Changing):
-    """A run as far as it was read: it grows with its journal."""
+    """A run as far as it was read: it grows with its journal. Used by one thread at a time, which holds the lock."""
 
     store: Store
     run_id: str
-    story: Story
-    changed: list[Beat | None]
+    story: Story = field(default_factory=Story)
+    changed: list[Beat | None] = field(default_factory=list["Beat | None"])
     """The beat that each entry began or changed, by the entry's number."""
-    head: Mapping[str, Any]
+    head: Mapping[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = Usage()
+    shown: dict[int, str] = field(default_factory=dict[int, str])
+    """The HTML of the run's own beats that did not change since they were shown, by their first entries."""
+    lock: Any = field(default_factory=RLock)
+    _head: str = ""
 
     @property
     def inputs(self) -> Mapping[str, Any]:
         """What the run was started with."""
-        named = self.head.get("inputs")
-        args: Any = self.head.get("args") or ()
-        return {**{str(k): value for k, value in enumerate(args)}, **(named if isinstance(named, dict) else {})}
+        return inputs_in(self.head)
 
     def more(self) -> None:
-        """Read what was written since."""
+        """Read what was written since; all of it, if the run was deleted or redacted, and another one has its id."""
         stored = self.store.load(self.run_id, after=self.story.entries)
-        self.head = parse_object(stored.head, "the head of a run")
+        if stored.head != self._head:
+            head = parse_object(stored.head, "the head of a run")
+            if self.head and (head.get("key"), head.get("redacted")) != (self.head.get("key"), self.head.get("redacted")):
+                self.story, self.changed, self.usage, self.shown = Story(), [], Usage(), {}
+                stored = self.store.load(self.run_id)
+            self._head, self.head = stored.head, head
         times = stored.times or [None] * len(stored.entries)
         for text, at in zip(stored.entries, times, strict=True):
             entry = read_entry(text)
-            self.changed.append(self.story.add(entry, at))
+            last = self.story.beats[-1:]
+            beat = self.story.add(entry, at)
+            self.changed.append(beat)
+            if beat is not None:
+                for each in (self._outermost(beat), *last):  # the last one too: its calls may be past now
+                    self.shown.pop(each.first, None)
             if entry.kind == "model":
                 self.usage += entry.value.usage
+
+    def _outermost(self, beat: Beat) -> Beat:
+        while beat.owner:  # the key of the call around it, which begins with the number of that call's beat
+            outer = self.changed[int(beat.owner.partition(".")[0])]
+            assert outer is not None  # noqa: S101  a beat with calls was begun by its first entry
+            beat = outer
+        return beat
 
     def since(self, number: int) -> list[Beat]:
         """The beats that the entries from this number on began or changed, each once."""
@@ -146,16 +171,41 @@ class Read(Changing):
         return found
 
 
+class Readings:
+    """The runs that pages showed last, so that a page reads only what is new."""
+
+    def __init__(self, store: Store, most: int = 32) -> None:
+        self._store = store
+        self._most = most
+        self._lock = Lock()
+        self._found: dict[str, Read] = {}
+
+    def read(self, run_id: str) -> Read:
+        """A run, with its whole journal. Raises `StoreError` if there is none."""
+        with self._lock:
+            found = self._found.pop(run_id, None) or Read(self._store, run_id)
+            self._found[run_id] = found
+            while len(self._found) > self._most:
+                del self._found[next(iter(self._found))]
+        try:
+            with found.lock:
+                found.more()
+        except BaseException:
+            with self._lock:
+                self._found.pop(run_id, None)
+            raise
+        return found
+
+
+def inputs_in(head: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs that the head of a run holds, by name or place."""
+    named: Any = head.get("inputs")
+    args: Any = head.get("args") or ()
+    return {**{str(k): value for k, value in enumerate(args)}, **(named if isinstance(named, dict) else {})}
+
+
 def read_run(store: Store, run_id: str) -> Read:
     """A run with its whole journal."""
-    found = Read(store, run_id, Story(), [], {})
+    found = Read(store, run_id)
     found.more()
     return found
-
-
-def calls_in(beat: Beat) -> Iterator[CallBeat]:
-    """The calls of a beat and of all beats in it."""
-    for call in beat.calls:
-        yield call
-        for inside in call.inside:
-            yield from calls_in(inside)

@@ -500,4 +500,4 @@ def test_two_equal_decisions_at_once_resume_the_run_once() -> None:
         ends = [messages_of(chunks)[-1] for chunks in asyncio.run(both())]
     assert ran == ["Ada"]
     assert sorted(end["type"] for end in ends) == ["RUN_ERROR", "RUN_FINISHED"]
-    assert next(end["code"] for end in ends if end["type"] == "RUN_ERROR") == "StoreError"
+    assert next(end["code"] for end in ends if end["type"] == "RUN_ERROR") == "RunTakenError"

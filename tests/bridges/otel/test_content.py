@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from opentelemetry._logs import NoOpLoggerProvider
+from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from otel_spans import Sent
 from pydantic import SecretStr
 
@@ -32,7 +37,8 @@ PARTS = {
             part("reasoning", ["content"], content=TEXT),
             part("tool_call", ["name"], id={"type": ["string", "null"]}, name=TEXT, arguments={"type": "object"}),
             part("tool_call_response", ["response"], id={"type": ["string", "null"]}),
-            part("image", ["mime_type"], mime_type=TEXT, size_bytes={"type": "integer"}, uri=TEXT),
+            part("uri", ["modality", "uri"], modality={"enum": ["image", "video", "audio", "document"]}, uri=TEXT),
+            part("image", ["mime_type"], mime_type=TEXT, size_bytes={"type": "integer"}),
         ]
     },
 }
@@ -48,7 +54,8 @@ SCHEMAS = {
     "gen_ai.tool.call.arguments": {"type": "object"},
     "gen_ai.tool.call.result": {},
 }  # fmt: skip
-"""What the conventions' JSON schemas ask of the parts that are used here, without the parts of any form that they also allow."""
+"""What the conventions' JSON schemas ask of the parts that are used here (the commit is in `test_convention.py`). They allow parts of any
+other type too, as which media go without their bytes."""
 
 
 def values(sent: Sent, name: str) -> list[Any]:
@@ -115,31 +122,95 @@ def test_no_byte_of_content_is_sent_unless_it_is_asked_for(
             run = asyncio.run(run.aresume()) if driver == "async" else run.resume()
     assert {type(event) for event in told} >= {events.RuleUsed, events.Decided, events.CallFinished, events.CallProgress, Custom}
     everything = "".join(
-        [*(span.to_json() for span in sent.spans), repr(sent.points()), *(record.getMessage() for record in caplog.records)]
+        [*(span.to_json() for span in sent.spans), repr(sent.points()), repr(sent.events), *(record.getMessage() for record in caplog.records)]
     )  # fmt: skip
     assert len(sent.spans) >= 5
     assert [name for name, word in s.items() if word in everything] == []
 
 
 @pytest.mark.parametrize(
-    ("value", "is_sent"),
+    ("value", "on_span", "has_event"),
     [
-        ("true", True),
-        ("SPAN_ONLY", True),
-        ("span_and_event", True),
-        ("EVENT_ONLY", False),
-        ("NO_CONTENT", False),
-        ("", False),
-        ("false", False),
+        ("true", True, False),
+        ("SPAN_ONLY", True, False),
+        ("span_and_event", True, True),
+        ("EVENT_ONLY", False, True),
+        ("NO_CONTENT", False, False),
+        ("", False, False),
+        ("false", False, False),
+        ("what is this", False, False),
     ],
 )
-def test_the_environment_says_whether_content_is_sent(value: str, is_sent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """O14: the convention's variable, where the observer is given nothing."""
-    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", value)
-    sent = Sent()
+@pytest.mark.parametrize("where", ["environment", "option"])
+def test_content_goes_where_it_is_asked_for(
+    value: str, on_span: bool, has_event: bool, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O14: by the convention's variable where the observer is given nothing, and by the same words as an option."""
+    options: dict[str, Any] = {}
+    if where == "environment":
+        monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", value)
+    elif on_span or has_event:
+        options = {"content": True if value == "true" else value.lower()}
+    sent = Sent(**options)
     with context(callbacks=[sent.observer], lm=ScriptedLM(["[[ ## answer ## ]]\nx"])):
         Predict("question -> answer")(question="q")
-    assert bool(values(sent, "gen_ai.input.messages")) is is_sent
+    assert bool(values(sent, "gen_ai.input.messages")) is on_span
+    assert [event.event_name for event in sent.events] == ["gen_ai.client.inference.operation.details"] * has_event
+
+
+def test_the_event_of_a_model_call_has_what_its_span_has_and_the_content() -> None:
+    """O14: in structured form, in the span's context, and the span has none of it."""
+    sent = Sent(content="event_only")
+
+    def look(place: str) -> str:
+        """Look."""
+        return "sunny"
+
+    script = [Response("", (ToolCall(name="look", args={"place": "Rome"}, id="c1"),), model="m-1"), UnavailableError("down")]
+    agent = ReAct("task -> answer", [look], native=True)
+    with context(callbacks=[sent.observer], lm=ScriptedLM(script), extra={"conversation_id": "c-7"}):
+        agent.start(task="weather?")
+    chats = [span for span in sent.spans if span.name == "chat scripted"]
+    assert len(chats) == len(sent.events) == 2
+    for span, event in zip(chats, sent.events, strict=True):
+        assert (event.trace_id, event.span_id) == (span.context.trace_id, span.context.span_id)
+        content = {name: value for name, value in event.attributes.items() if name in SCHEMAS}
+        assert {name: value for name, value in event.attributes.items() if name not in {*SCHEMAS, "ferrule.messages.since"}} == dict(
+            span.attributes
+        )
+        for name, value in content.items():
+            Draft202012Validator(SCHEMAS[name]).validate(json.loads(json.dumps(value, default=plain)))
+    first, second = ({name: plain(value) for name, value in event.attributes.items()} for event in sent.events)
+    assert first["gen_ai.conversation.id"] == "c-7"
+    assert "weather?" in first["gen_ai.input.messages"][0]["parts"][0]["content"]
+    assert first["gen_ai.output.messages"][0]["parts"] == [
+        {"type": "tool_call", "id": "c1", "name": "look", "arguments": {"place": "Rome"}}
+    ]
+    assert second["ferrule.messages.since"] == 2
+    assert second["gen_ai.input.messages"][-1]["parts"] == [{"type": "tool_call_response", "id": "c1", "response": "sunny"}]
+    assert (second["error.type"], "gen_ai.output.messages" in second) == ("UnavailableError", False)
+    assert not [name for span in sent.spans for name in span.attributes if name in SCHEMAS]
+    assert not [span.name for span in sent.spans if "Rome" in span.to_json() or "weather" in span.to_json()]
+
+
+def plain(value: Any) -> Any:
+    """An attribute of an event, as JSON: the SDK makes it immutable."""
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, (tuple, list)) else value
+
+
+def test_an_event_is_emitted_where_no_span_is_recorded() -> None:
+    """O14: content may be stored apart from traces; without an SDK for logs nothing is rendered."""
+    lm = ScriptedLM(["[[ ## answer ## ]]\nx"] * 2)
+    sent = Sent(content="event_only", sampler=ALWAYS_OFF)
+    with context(callbacks=[sent.observer], lm=lm):
+        Predict("question -> answer")(question="q")
+    assert (len(sent.spans), len(sent.events)) == (0, 1)
+    nowhere = Sent(content="event_only", logger_provider=NoOpLoggerProvider())
+    with context(callbacks=[nowhere.observer], lm=lm):
+        Predict("question -> answer")(question="q")
+    assert (len(nowhere.spans), len(nowhere.events)) == (2, 0)
 
 
 # -- with content ------------------------------------------------------------------------------------------------------
@@ -213,13 +284,17 @@ def test_a_conversation_that_was_rewritten_is_told_anew() -> None:
     assert [span.attributes["ferrule.messages.since"] for span in sent.spans if span.name.startswith("chat")] == [0, 0]
 
 
-def test_media_are_their_type_and_size() -> None:
+def test_media_are_their_type_and_size_or_their_address() -> None:
     """O15: never the bytes."""
     sent = Sent(content=True)
+    photos = [Image(data="MTIzNDU="), Image(url="https://host/a.png")]
     with context(callbacks=[sent.observer], lm=ScriptedLM(["[[ ## answer ## ]]\nx"])):
-        Predict("photo: ferrule.Image, question -> answer")(photo=Image(data="MTIzNDU="), question="q")
-    parts = [part for message in values(sent, "gen_ai.input.messages")[0] for part in message["parts"]]
+        Predict("photos: list[ferrule.Image], question -> answer")(photos=photos, question="q")
+    [messages] = values(sent, "gen_ai.input.messages")
+    Draft202012Validator(SCHEMAS["gen_ai.input.messages"]).validate(messages)
+    parts = [part for message in messages for part in message["parts"]]
     assert {"type": "image", "mime_type": "image/png", "size_bytes": 5} in parts
+    assert {"type": "uri", "modality": "image", "mime_type": "image/png", "uri": "https://host/a.png"} in parts
     assert "MTIzNDU=" not in sent.spans[1].to_json()
 
 
@@ -280,6 +355,46 @@ def test_redact_has_the_last_word() -> None:
     assert {"gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "error"} <= set(
         asked
     )
+
+
+def test_redact_gets_a_copy() -> None:
+    """O15, O19: what it changes in place is not changed for the tool, the model or the journal."""
+    got: list[Any] = []
+
+    def redact(kind: str, value: Any) -> Any:
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, dict):
+                for part in each.get("parts", [each]):
+                    part.get("arguments", part).clear()
+        return value
+
+    def look(place: str) -> str:
+        """Look."""
+        got.append(place)
+        return "sunny"
+
+    sent = Sent(content=True, redact=redact)
+    with context(callbacks=[sent.observer], lm=ScriptedLM([{"name": "look", "args": {"place": "Rome"}}, DONE])):
+        run = ReAct("task -> answer", [look], native=True).start(task="x")
+    assert (run.status, got) == ("done", ["Rome"])
+    assert run.trajectory.steps[0].calls[0].args == {"place": "Rome"}
+    assert "Rome" not in "".join(span.to_json() for span in sent.spans)
+
+
+def test_lone_surrogates_do_not_keep_anything_from_being_exported(caplog: pytest.LogCaptureFixture) -> None:
+    """O15, O19: in texts of models, tools and errors; OTLP has no form for them."""
+    sent = Sent(content="span_and_event")
+
+    def look(place: str) -> str:
+        """Look."""
+        raise ValueError(f"nothing \ud800 in {place}")
+
+    script = [Response("thought \udfff", (ToolCall(name="look", args={"place": "\ud800"}, id="c1"),)), DONE]
+    with context(callbacks=[sent.observer], lm=ScriptedLM(script)):
+        ReAct("task -> answer", [look], native=True)(task="x \ud800")
+    assert encode_spans(sent.spans).resource_spans
+    assert encode_logs(sent.log_exporter.get_finished_logs()).resource_logs
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 def test_with_content_reasons_and_persons_are_named() -> None:

@@ -96,14 +96,3 @@ def test_runs_that_wait_and_the_time_they_do_are_counted() -> None:
         run.resume()
     assert [point.value for _, point in points(sent, "ferrule.runs.waiting")] == [0]
     assert [(about, point.count) for about, point in points(sent, "ferrule.question.wait")] == [({"ferrule.question.kind": "confirm"}, 1)]
-
-
-def test_the_number_of_series_does_not_grow_with_the_runs() -> None:
-    """O16: no id, argument or text of a user is an attribute."""
-    sent = Sent()
-    agent = ReAct("task -> answer", [add], native=True)
-    with context(callbacks=[sent.observer]):
-        for k in range(300):
-            script = [{"name": "add", "args": {"a": k, "b": k}}, {"name": f"unknown{k}", "args": {}}, DONE]
-            agent.start(task=f"task {k}", lm=ScriptedLM(script), run_id=f"run-{k}")
-    assert sum(map(len, sent.points().values())) <= 20

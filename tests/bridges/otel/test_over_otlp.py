@@ -2,56 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from otel_collector import Collector
 
 from ferrule import OTel, ReAct, ScriptedLM, context
 
 pytestmark = pytest.mark.integration
-KINDS = {"/v1/traces": ExportTraceServiceRequest, "/v1/metrics": ExportMetricsServiceRequest}
-
-
-class Collector:
-    """Takes what exporters post, and reads it back."""
-
-    def __init__(self) -> None:
-        self.received: list[Any] = []
-        received = self.received
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                received.append(KINDS[self.path].FromString(body))
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None: ...
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def spans(self) -> dict[str, Any]:
-        found = [each for each in self.received if isinstance(each, ExportTraceServiceRequest)]
-        return {span.name: span for each in found for on in each.resource_spans for scope in on.scope_spans for span in scope.spans}
-
-    def metrics(self) -> set[str]:
-        found = [each for each in self.received if isinstance(each, ExportMetricsServiceRequest)]
-        return {metric.name for each in found for on in each.resource_metrics for scope in on.scope_metrics for metric in scope.metrics}
 
 
 @pytest.fixture
@@ -63,7 +31,7 @@ def collector() -> Iterator[Collector]:
 
 
 def test_a_collector_reads_what_a_run_sent(collector: Collector) -> None:
-    """O1-O3, O16: names, parents, kinds, attributes and metrics survive the wire."""
+    """O1-O3, O14, O16: names, parents, kinds, attributes, metrics and events survive the wire."""
 
     def add(a: int, b: int) -> int:
         """Add."""
@@ -74,10 +42,13 @@ def test_a_collector_reads_what_a_run_sent(collector: Collector) -> None:
     spans.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{collector.url}/v1/traces")))
     metrics = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=f"{collector.url}/v1/metrics"))], resource=resource)
     script = [{"name": "add", "args": {"a": 1, "b": 2}}, {"name": "finish", "args": {"answer": "3"}}]
-    with context(callbacks=[OTel(tracer_provider=spans, meter_provider=metrics, content=True)], lm=ScriptedLM(script)):
+    logs = LoggerProvider(resource=resource)
+    logs.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter(endpoint=f"{collector.url}/v1/logs")))
+    observer = OTel(tracer_provider=spans, meter_provider=metrics, logger_provider=logs, content="span_and_event")
+    with context(callbacks=[observer], lm=ScriptedLM(script)):
         ReAct("task -> answer", [add], native=True)(task="x")
-    spans.shutdown()
-    metrics.shutdown()
+    for provider in (spans, metrics, logs):
+        provider.shutdown()
     found = collector.spans()
     assert set(found) == {"invoke_agent ReAct", "chat scripted", "execute_tool add"}
     run, call = found["invoke_agent ReAct"], found["execute_tool add"]
@@ -87,3 +58,7 @@ def test_a_collector_reads_what_a_run_sent(collector: Collector) -> None:
     assert about["gen_ai.tool.name"].string_value == "add"
     assert about["gen_ai.tool.call.arguments"].string_value == '{"a":1,"b":2}'
     assert {"gen_ai.client.operation.duration", "gen_ai.execute_tool.duration", "gen_ai.invoke_agent.duration"} <= collector.metrics()
+    first, second = collector.events()
+    assert (first.event_name, first.trace_id) == ("gen_ai.client.inference.operation.details", run.trace_id)
+    [answer] = [each.value for each in second.attributes if each.key == "gen_ai.output.messages"]
+    assert answer.array_value.values[0].WhichOneof("value") == "kvlist_value"  # in structured form

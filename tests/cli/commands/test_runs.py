@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import ferrule
-from ferrule import Context
+from ferrule import Context, advance
 from ferrule.cli.main import main
 from ferrule.programs.react import ReAct
 from ferrule.runs.store.sqlite import SQLiteStore
@@ -371,3 +372,21 @@ def test_errors_speak_of_options_of_the_command(here: Path, capsys: Any) -> None
     message = said(capsys, "resume", "r2", "--program", "other.py:agent", code=1)
     assert "--program" in message
     assert "migrate=" not in message
+
+
+def test_a_run_that_nobody_takes_up_is_listed_as_stuck_with_the_reason(here: Path, capsys: Any) -> None:
+    """Q13: one that was just submitted is not, and neither is one that waits for a person."""
+    waiting("asks")
+    clock = [time.time() - 3600]
+    with closing(SQLiteStore(clock=lambda: clock[0])) as store:
+        for run_id in ("old", "unfit", "ended"):
+            agent().submit(store=store, task="x", run_id=run_id)
+        assert advance(store, "unfit", ferrule.Predict("a -> b")) == "queued"
+        store.cancel("ended")
+        clock[0] += 3600
+        agent().submit(store=store, task="x", run_id="new")
+    assert main(["runs", "--stuck"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["unfit", "old"]
+    assert "No worker has its program `ReAct`; there are: Predict." in lines[0]
+    assert "It is queued, and no worker has taken it up for 36" in lines[1]

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
 import sys
 
 import pytest
-from raw_server import raw_server, reply
+from raw_server import raw_server, reply, say_nothing
 
 from ferrule import LM
 from ferrule.errors import ConfigurationError
@@ -100,6 +102,75 @@ def test_certificates_that_cannot_be_read_are_told_with_their_variable(ask, monk
     said = refused(ask)
     assert f"`SSL_CERT_FILE` names cannot be read: {str(path)!r}: " in said
     assert "PEM" in said
+
+
+FORKED = """
+import asyncio, os, signal, sys
+from ferrule import LM
+
+lm = LM(sys.argv[1], model="m", max_retries=0)
+
+def ask():
+    return lm("hi"), asyncio.run(lm.acall("hi"))
+
+ask()
+if os.fork() == 0:
+    signal.alarm(300)  # ends a child that hangs
+    ask()
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows cannot fork")
+def test_a_forked_process_asks_over_connections_of_its_own():
+    """Ours: workers of gunicorn and Celery are forked after the program is loaded, and may have asked before."""
+    with raw_server(reply()) as server:
+        subprocess.run([sys.executable, "-c", FORKED, server.base_url], check=True)
+        assert (server.accepted, len(server.requests)) == (4, 4)
+
+
+INTERRUPTED = """
+import asyncio, signal, sys
+from ferrule import LM
+from ferrule.values.conversation.exchange import Request
+from ferrule.values.conversation.message import Message, Messages
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+lm, asked = LM(sys.argv[1], model="m"), Request(Messages([Message("user", "hi")]))
+
+async def streamed():
+    return [each async for each in lm.astream(asked)]
+
+ways = {
+    "complete": lambda: lm.complete(asked),
+    "acomplete": lambda: asyncio.run(lm.acomplete(asked)),
+    "stream": lambda: list(lm.stream(asked)),
+    "astream": lambda: asyncio.run(streamed()),
+}
+try:
+    ways[sys.argv[2]]()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+@pytest.mark.parametrize("way", WAYS)
+def test_ctrl_c_ends_a_request_at_once(way):
+    """Ours: the server sees it too, while the process goes on."""
+    with (
+        raw_server(say_nothing) as server,
+        subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTED, server.base_url, way], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        assert server.waiting.wait(300)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        assert server.client_left.wait(60)
+        assert len(server.requests) == 1
 
 
 def test_a_model_works_once_the_variable_is_mended(monkeypatch):

@@ -29,7 +29,7 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.hosted import LM
-from ferrule.models.http import retries
+from ferrule.models.http import connections, retries
 from ferrule.models.http import transport as http
 from ferrule.models.http.connections import Clients, Timeouts
 from ferrule.models.http.transport import HTTPTransport
@@ -642,6 +642,45 @@ def test_many_requests_at_once_from_a_loop_and_from_threads():
         for thread in threads:
             thread.join()
         assert texts == ["hello"] * 20
+
+
+def test_an_async_request_waits_for_a_free_connection_as_long_as_an_attempt_may_take(monkeypatch):
+    """Ours: in the order of asking, and a request that is cancelled while it waits takes no place."""
+    monkeypatch.setattr(connections, "_MAX_CONNECTIONS", 1)
+
+    async def main(lm):
+        stream, clients = lm.astream(ASKED), lm._transport._clients
+        assert await anext(stream) == Delta("he")
+        clients._timeouts = Timeouts(total_s=0.01)
+        for ask in (lm.acomplete(ASKED), collected(lm.astream(ASKED))):
+            with pytest.raises(UnavailableError, match="no answer in time"):
+                await ask
+        clients._timeouts = Timeouts()
+        waiting = [asyncio.create_task(lm.acomplete(ASKED)) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await stream.aclose()
+        return [(await each).text for each in waiting[1:]], len(clients._of_loops[asyncio.get_running_loop()][0].all)
+
+    with raw_server(begin(STREAM[:60], say_nothing), reply()) as server:
+        assert asyncio.run(main(lm_at(server, max_retries=0))) == (["hello", "hello"], 1)
+
+
+def test_connections_of_a_crowd_are_closed_when_they_have_been_idle_for_long(monkeypatch):
+    """Ours: else a process that once asked 200 times at once would hold 200 file descriptors."""
+
+    async def main(lm):
+        await asyncio.gather(*(lm.acomplete(ASKED) for _ in range(5)))
+        clients = lm._transport._clients._of_loops[asyncio.get_running_loop()][0]
+        before = len(clients.all)
+        monkeypatch.setattr(connections, "_LONGEST_IDLE_S", 0.0)
+        for _ in range(5):
+            await lm.acomplete(ASKED)
+        return before, len(clients.all)
+
+    with raw_server(reply()) as server:
+        assert asyncio.run(main(lm_at(server))) == (5, 1)
+        assert server.client_left.wait(60)
 
 
 def test_a_fork_opens_connections_of_its_own(monkeypatch):

@@ -28,7 +28,7 @@ class SlowStore(MemoryStore):
         self.wrote_on_loop: list[str] = []
         self.writes = 0
         self._ticked = threading.Condition()
-        self._write, self._file.write = self._file.write, self._slowly
+        self._at_once, self._file.write = self._file.write, self._slowly
 
     def _slowly(self, work: Callable[[Any], Any]) -> Any:
         if threading.get_ident() == self.loops_thread:
@@ -37,7 +37,7 @@ class SlowStore(MemoryStore):
             with self._ticked:
                 assert self._ticked.wait(60), "the event loop stands still"
         self.writes += 1
-        return self._write(work)
+        return self._at_once(work)
 
     async def _tick(self) -> None:
         self.loops_thread = threading.get_ident()

@@ -195,6 +195,24 @@ def test_a_program_that_no_longer_takes_an_input_of_the_run_is_refused() -> None
     assert Run.from_json(text, ReAct("question -> answer", [book]), migrate=True).status == "waiting"
 
 
+def test_a_forward_that_no_longer_takes_an_input_of_the_run_is_refused() -> None:
+    """R12: when it is loaded, not by a `TypeError` that fails the run."""
+
+    class Before(Module):
+        def forward(self, task: str) -> str:
+            return task
+
+    class After(Module):
+        def forward(self, question: str) -> str:
+            return question
+
+    After.__qualname__ = Before.__qualname__
+    text = Before().start(task="x").to_json()
+    with pytest.raises(ReplayMismatchError, match=r"inputs \['task'\].*After.forward\(question: .*`migrate=True`"):
+        Run.from_json(text, After())
+    assert Run.from_json(text, After(), migrate=True).status == "done"
+
+
 def test_an_unknown_word_for_migrate_is_refused() -> None:
     with pytest.raises(InputError, match="`migrate` is False, True or 'restart_turn'; found 'yes'"):
         Run.from_json(waiting().to_json(), agent(), migrate="yes")  # type: ignore[arg-type]

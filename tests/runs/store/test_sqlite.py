@@ -14,7 +14,10 @@ import sys
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -28,10 +31,10 @@ from ferrule.runs.protocols import Lease
 from ferrule.runs.store import fencing, sqlite_file
 from ferrule.runs.store.fencing import INSERT
 from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
+from ferrule.runs.store.sqlite_file import SQLiteFile
+from ferrule.runs.store.writer_thread import StoreThread
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.confirmation.question import Decision, Question
-from ferrule.values.conversation.exchange import Usage
-from ferrule.values.run.forms import usage_form
+from ferrule.values.confirmation.question import Question
 
 QUESTION = Question("confirm", "Sure?", ToolCall(name="pay", args={"euros": 3}), id="q1")
 
@@ -71,80 +74,6 @@ def another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- leases ------------------------------------------------------------------------------------------------------------------------
 
 
-def test_entries_come_back_in_order_and_from_where_one_wants(store: SQLiteStore) -> None:
-    """A3: a run is its head and its entries."""
-    lease = store.create("r", program="P", head=head())
-    assert [store.append(lease, text) for text in "abc"] == [True] * 3
-    assert store.load("r").entries == ["a", "b", "c"]
-    store.release(lease, status="waiting", head=head())
-    assert store.take("r", after=2).entries == ["c"]
-
-
-def test_an_entry_has_the_time_at_which_it_was_written(store: SQLiteStore, clock: Clock) -> None:
-    """W1: the times stand beside the entries, and an event loop's entries have them as well."""
-    lease = store.create("r", program="P", head=head())
-    for text in "ab":
-        clock.now += 5
-        store.append(lease, text)
-    clock.now += 5
-    asyncio.run(store.aappend(lease, "c"))
-    found = store.load("r")
-    assert (found.entries, found.times) == (["a", "b", "c"], [1005.0, 1010.0, 1015.0])
-
-
-def test_a_reader_takes_the_entries_that_it_does_not_have_yet(store: SQLiteStore) -> None:
-    """W1: reading does not take the lease, and the run goes on."""
-    lease = store.create("r", program="P", head=head())
-    for text in "abc":
-        store.append(lease, text)
-    found = store.load("r", after=2)
-    assert (found.entries, found.times) == (["c"], [1000.0])
-    assert store.load("r", after=3).entries == store.load("r", after=9).entries == []
-    store.append(lease, "d")
-    assert store.load("r", after=3).entries == ["d"]
-
-
-def test_the_head_of_a_run_that_executes_can_be_replaced(store: SQLiteStore) -> None:
-    """O12: its state and its entries stay."""
-    lease = store.create("r", program="P", head=head())
-    store.append(lease, "a")
-    store.note(lease, head(notes={"by": "a"}))
-    found = store.load("r")
-    assert (found.status, found.head, found.entries) == ("running", head(notes={"by": "a"}), ["a"])
-
-
-def test_a_run_is_made_once(store: SQLiteStore) -> None:
-    """A3: an id names one run."""
-    store.create("r", program="P", head=head())
-    with pytest.raises(StoreError, match="has a run 'r' already"):
-        store.create("r", program="P", head=head())
-
-
-def test_a_run_that_is_not_there_is_named(store: SQLiteStore) -> None:
-    """A3."""
-    with pytest.raises(StoreError, match="has no run 'r'"):
-        store.load("r")
-
-
-def test_while_one_is_at_work_another_is_refused_until_the_lease_ends(
-    store: SQLiteStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A3: one writer a run; a run left by a process of which nothing is known is taken over when its lease is over."""
-    another_machine(monkeypatch)
-    old = store.create("r", program="P", head=head())
-    with pytest.raises(StoreError, match=r"at work on the run 'r' \(elsewhere pid 1\)"):
-        store.take("r", after=0)
-    clock.now += 31
-    assert store.take("r", after=0).lease == Lease("r", old.token + 1)
-
-
-def test_the_run_of_a_process_that_is_dead_is_taken_over_at_once(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A3: nobody waits for the lease of a process that is known to be gone."""
-    monkeypatch.setattr(module, "is_dead", lambda owner: True)
-    store.create("r", program="P", head=head())
-    assert store.take("r", after=0).lease is not None
-
-
 def test_a_lease_is_renewed_while_the_process_lives(store: SQLiteStore, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A3: a tool may run longer than a lease."""
     lease = store.create("r", program="P", head=head())
@@ -156,69 +85,6 @@ def test_a_lease_is_renewed_while_the_process_lives(store: SQLiteStore, clock: C
     with pytest.raises(StoreError, match="Another process is at work"):
         store.take("r", after=0)
     del lease
-
-
-def test_whoever_lost_the_lease_writes_nothing_any_more(store: SQLiteStore, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q4: a process that comes back finds its next write refused, each kind of it."""
-    another_machine(monkeypatch)
-    old = store.create("r", program="P", head=head())
-    clock.now += 31
-    store.take("r", after=0)
-    for write in (lambda: store.append(old, "late"), lambda: store.note(old, "{}"), lambda: store.release(old, status="done", head=head())):
-        with pytest.raises(StoreError, match="taken over by another process"):
-            write()
-    with pytest.raises(StoreError, match="taken over"):
-        store.transact(old, lambda db: pytest.fail(f"{db} is not for a lease that was lost"))
-    assert store.load("r").entries == []
-
-
-def test_a_run_that_kills_its_process_again_and_again_is_parked(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R14: after five recoveries it is failed, and stays so; one that came to a rest in between starts over."""
-
-    def take_in_another_process() -> Lease | None:
-        found = store.take("r", after=0)
-        store._file.leases.clear()  # what a process knows is gone with it
-        return found.lease
-
-    monkeypatch.setattr(module, "is_dead", lambda owner: True)
-    store.release(store.create("r", program="P", head=head()), status="waiting", head=head())
-    for _ in range(4):
-        lease = take_in_another_process()
-    assert lease is not None
-    store.release(lease, status="waiting", head=head())
-    for _ in range(6):
-        take_in_another_process()
-    with pytest.raises(StoreError, match="crashed 6 times"):
-        store.take("r", after=0)
-    [found] = store.list()
-    assert (found.status, found.error, found.recoveries) == ("failed", "crashed 6 times, and was parked", 6)
-    assert json.loads(store.load("r").head)["error"]["text"] == found.error
-    with pytest.raises(StoreError, match="crashed 6 times"):
-        store.take("r", after=0)
-
-
-def test_whoever_works_on_a_run_that_was_deleted_does_not_write_to_the_next_one_of_its_id(store: SQLiteStore) -> None:
-    """Q4: a lease is of one run, not of an id."""
-    old = store.create("r", program="P", head=head())
-    store.delete("r")
-    store.create("r", program="Q", head=head())
-    with pytest.raises(StoreError, match="nothing was written"):
-        store.append(old, "x")
-    with pytest.raises(StoreError, match="nothing was written"):
-        store.release(old, status="done", head=head())
-    assert (store.load("r").status, store.load("r").entries) == ("running", [])
-
-
-def test_a_process_that_has_the_lease_by_a_fork_alone_writes_nothing(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q4: both know the token; one took it."""
-    lease = store.create("r", program="P", head=head())
-    another_machine(monkeypatch)
-    for write in (lambda: store.append(lease, "x"), lambda: store.release(lease, status="done", head=head())):
-        with pytest.raises(StoreError, match="not to this process; nothing was written"):
-            write()
-    with pytest.raises(StoreError, match="at work"):
-        store.take("r", after=0)
-    assert store.load("r").entries == []
 
 
 def test_a_lease_that_could_not_be_given_back_is_taken_over_by_its_own_process(store: SQLiteStore) -> None:
@@ -235,199 +101,126 @@ def test_a_lease_that_could_not_be_given_back_is_taken_over_by_its_own_process(s
         store.take("r", after=0)
 
 
-def test_writes_of_many_tasks_are_all_there_and_a_lost_lease_hurts_nobody_else(store: SQLiteStore) -> None:
-    """F5, Q4: commits of several runs go together; who may not write is told so alone."""
-    leases = [store.create(f"r{i}", program="P", head=head()) for i in range(5)]
+class Busy:
+    """A store whose file another thread keeps busy, and threads that write to it meanwhile."""
 
-    async def write() -> list[Any]:
-        lost = store.aappend(Lease("r0", 9), "x")
-        return await asyncio.gather(*(store.aappend(lease, str(k)) for k in range(4) for lease in leases), lost, return_exceptions=True)
+    def __init__(self, store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.store, self._go, self._put = store, threading.Event(), threading.Semaphore(0)
+        self.transactions = 0
+        write, put = SQLiteFile.write, StoreThread._put
 
-    *good, bad = asyncio.run(write())
-    assert good == [True] * 20
+        def counted(file: SQLiteFile, work: Any) -> Any:
+            self.transactions += file is store._file  # threads of earlier tests may still give leases back
+            return write(file, work)
+
+        def told(*given: Any) -> None:
+            put(*given)
+            self._put.release()
+
+        monkeypatch.setattr(SQLiteFile, "write", counted)
+        monkeypatch.setattr(StoreThread, "_put", told)
+
+    def __call__(self, *works: Any) -> list[Any]:
+        """Do the works, each in a thread of its own, once all of them wait for the file; the result or error of each."""
+        held = threading.Event()
+        holder = threading.Thread(target=self.store._file.read, args=(lambda _: (held.set(), self._go.wait(60)),))
+        holder.start()
+        assert held.wait(60)
+        with ThreadPoolExecutor(len(works)) as pool:
+            doing = [pool.submit(each) for each in works]
+            for _ in works:
+                self.wait_for_one()
+            self._go.set()
+            found = [each.exception(60) or each.result() for each in doing]
+        holder.join(60)
+        return found
+
+    def wait_for_one(self) -> None:
+        """Until one more write waits for the file."""
+        assert self._put.acquire(timeout=60)
+
+
+def test_what_many_threads_write_while_the_file_is_busy_is_committed_together(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F5: a commit waits for the disk, so threads that wait for one commit share the next."""
+    leases = [store.create(f"r{i}", program="P", head=head()) for i in range(10)]
+    busy = Busy(store, monkeypatch)
+    works = [partial(store.append, lease, "x") for lease in leases]
+    works += [partial(store.create, f"s{i}", program="P", head=head()) for i in range(10)]
+    found = busy(*works)
+    assert found[:10] == [True] * 10
+    assert [lease.run_id for lease in found[10:]] == [f"s{i}" for i in range(10)]
+    assert busy.transactions <= 2  # the thread takes the first that comes, then the others
+    assert [store.load(f"r{i}").entries for i in range(10)] == [["x"]] * 10
+
+
+def test_what_is_refused_among_the_writes_of_others_is_refused_alone(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q4: a lost lease, an id that exists."""
+    lease = store.create("r", program="P", head=head())
+    lost = Lease("r", lease.token + 1)
+    busy = Busy(store, monkeypatch)
+    good, bad, twice = busy(
+        partial(store.append, lease, "x"), partial(store.append, lost, "y"), partial(store.create, "r", program="P", head=head())
+    )
+    assert good is True
     assert isinstance(bad, StoreError)
-    assert [store.load(f"r{i}").entries for i in range(5)] == [["0", "1", "2", "3"]] * 5
+    assert "already" in str(twice)
+    assert store.load("r").entries == ["x"]
 
 
-def test_what_is_written_in_a_transaction_is_there_with_its_entry_or_not_at_all(store: SQLiteStore) -> None:
-    """R6: a tool's rows and its result are one commit."""
+@pytest.mark.parametrize("error", [DecisionError("after all not"), sqlite3.DataError("string or blob too big")], ids=["refused", "failed"])
+def test_what_wrote_before_it_failed_is_undone_and_the_others_are_written(store: SQLiteStore, error: Exception) -> None:
+    """A3: no half of a write is ever committed, and no run fails by the fault of another."""
     lease = store.create("r", program="P", head=head())
 
-    def make(db: sqlite3.Connection) -> None:
-        db.execute("CREATE TABLE paid (n)")
-        store.append(lease, "result")
+    def half(db: sqlite3.Connection) -> None:
+        db.execute("UPDATE runs SET status = 'done'")
+        raise error
 
-    def fail(db: sqlite3.Connection) -> None:
-        db.execute("INSERT INTO paid VALUES (1)")
-        store.append(lease, "never")
-        raise ZeroDivisionError
+    def entry(text: str) -> Callable[[sqlite3.Connection], bool]:
+        return partial(fencing.append, lease=lease, entry=text, starts=False, consumes=None, now=0.0)
 
-    store.transact(lease, make)
-    with pytest.raises(ZeroDivisionError):
-        store.transact(lease, fail)
-    assert store.transact(lease, lambda db: db.execute("SELECT count(*) FROM paid").fetchone()) == (0,)
-    assert store.load("r").entries == ["result"]
+    first, failed, last = fencing.write_all(store._file, [entry("x"), half, entry("y")])
+    assert (first, last) == (True, True)
+    assert str(error) in str(failed)
+    assert (store.load("r").entries, store.load("r").status) == (["x", "y"], "running")
+
+
+def test_a_transaction_writes_its_own_entries_though_others_wait(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R6, A3: the thread that writes for others waits for this transaction; it must not wait for that thread."""
+    lease, other = (store.create(run_id, program="P", head=head()) for run_id in "rs")
+    busy = Busy(store, monkeypatch)
+    waiting = [threading.Thread(target=store.append, args=(other, str(k)), daemon=True) for k in range(3)]
+
+    def work(_: sqlite3.Connection) -> None:
+        for each in waiting:
+            each.start()
+            busy.wait_for_one()  # the thread that writes has taken the first and waits for the file: the others stand in its queue
+        store.append(lease, "x")
+
+    threads = [threading.Thread(target=store.transact, args=(lease, work), daemon=True), *waiting]
+    threads[0].start()
+    for each in threads:
+        each.join(60)
+        assert not each.is_alive()
+    assert store.load("r").entries == ["x"]
+    assert sorted(store.load("s").entries) == ["0", "1", "2"]
+
+
+def test_the_main_thread_writes_by_itself(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A3: Ctrl-C reaches it alone, and then an entry is on disk or will never be."""
+    lease = store.create("r", program="P", head=head())
+    monkeypatch.setattr(SQLiteFile, "is_busy", True)
+    monkeypatch.setattr(StoreThread, "wait", None)
+    assert store.append(lease, "x")
 
 
 # -- cancelling --------------------------------------------------------------------------------------------------------------------
 
 
-def test_cancelling_takes_effect_before_the_next_effect_is_begun(store: SQLiteStore) -> None:
-    """R15: what was already done is still written; a tool is not begun."""
-    lease = store.create("r", program="P", head=head())
-    store.cancel("r")
-    assert store.append(lease, "result") is False
-    assert store.append(lease, "begun", starts=True) is False
-    assert store.load("r").entries == ["result"]
-
-
-def test_a_run_at_rest_is_cancelled_at_once(store: SQLiteStore) -> None:
-    """R15."""
-    waiting(store)
-    store.cancel("r")
-    assert store.load("r").status == "cancelled"
-    assert store.take("r", after=0).status == "cancelled"
-
-
-def test_of_a_run_that_was_cancelled_at_rest_nothing_waits_any_more(store: SQLiteStore) -> None:
-    """R15, A15: neither its questions nor what was decided on them."""
-    waiting(store)
-    store.decide("r", QUESTION.approve())
-    store.cancel("r")
-    [found] = store.list()
-    assert (found.questions, found.decided, store.load("r").decisions) == ((), (), [])
-    with pytest.raises(DecisionError, match="No question 'q1' waits in the run 'r'; it is cancelled"):
-        store.decide("r", QUESTION.approve())
-
-
-def test_a_run_that_is_cancelled_just_before_it_waits_does_not_wait(store: SQLiteStore) -> None:
-    """R15: between its last entry and its rest."""
-    lease = store.create("r", program="P", head=head())
-    store.cancel("r")
-    store.release(lease, status="waiting", head=head(QUESTION))
-    assert [(each.status, each.questions, each.leased) for each in store.list()] == [("cancelled", (), False)]
-
-
-def test_while_a_run_executes_nothing_waits_in_it(store: SQLiteStore) -> None:
-    """V5: what it asked is asked again, or not, when it comes to its rest."""
-    waiting(store)
-    store.take("r", after=0)
-    assert store.list()[0].questions == ()
-    with pytest.raises(DecisionError, match="it is running"):
-        store.decide("r", QUESTION.approve())
-
-
-def test_a_run_that_ended_is_not_cancelled(store: SQLiteStore) -> None:
-    """R15: what is done is done."""
-    store.release(store.create("r", program="P", head=head()), status="done", head=head())
-    with pytest.raises(StoreError, match="is done already"):
-        store.cancel("r")
-
-
 # -- decisions ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_decision_waits_in_the_store_until_an_entry_takes_it_up(store: SQLiteStore) -> None:
-    """A8, V5: the decision and what goes on from it are one transaction."""
-    waiting(store)
-    store.decide("r", QUESTION.approve())
-    assert len(store.load("r").decisions) == 1
-    lease = store.take("r", after=0).lease
-    assert lease is not None
-    store.append(lease, "decision", consumes="q1")
-    assert store.load("r").decisions == []
-
-
-def test_deciding_twice_says_who_was_first_and_the_same_again_is_passed_over(store: SQLiteStore) -> None:
-    """V5, U92: a double press is harmless, a second opinion is told of the first."""
-    waiting(store)
-    store.decide("r", QUESTION.approve().signed(by="ann"))
-    store.decide("r", QUESTION.approve().signed(by="ann"))
-    store.decide("r", QUESTION.approve())
-    for second in (QUESTION.deny("no").signed(by="bob"), QUESTION.approve().signed(by="bob"), QUESTION.deny("no").signed(by="ann")):
-        with pytest.raises(DecisionError, match=r"decided already by ann: approved at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\."):
-            store.decide("r", second)
-    assert '"by":"ann"' in store.load("r").decisions[0]
-
-
-@pytest.mark.parametrize(
-    ("decision", "said"),
-    [
-        pytest.param(Decision("q9", "approve"), "No question 'q9' waits in the run 'r'; waiting are: q1", id="unknown question"),
-        pytest.param(Decision("q1", "approve", shown="else"), "made on something else", id="something else shown"),
-        pytest.param(Decision("q1", "edit"), "An edit changes arguments", id="contradictory"),
-    ],
-)
-def test_a_decision_that_fits_no_question_is_refused_and_not_kept(store: SQLiteStore, decision: Decision, said: str) -> None:
-    """A5, U90, U93, U94."""
-    waiting(store)
-    with pytest.raises(DecisionError, match=said):
-        store.decide("r", decision)
-    assert store.load("r").decisions == []
-
-
 # -- lists, forgetting -------------------------------------------------------------------------------------------------------------
-
-
-def test_the_list_tells_what_waits_and_which_of_it_is_decided(store: SQLiteStore, clock: Clock) -> None:
-    """R19: without executing or even loading anything."""
-    waiting(store)
-    clock.now += 5
-    lease = store.create("busy", program="P", head=head())
-    store.decide("r", QUESTION.approve())
-    busy, found = store.list()
-    assert (busy.id, busy.status, busy.leased, busy.created_at) == ("busy", "running", True, 1005.0)
-    assert (found.id, found.program, found.questions, found.decided, found.leased) == ("r", "P", (QUESTION,), ("q1",), False)
-    assert [each.id for each in store.list(status="waiting")] == ["r"]
-    assert [each.id for each in store.list(limit=1)] == ["busy"]
-    del lease
-
-
-def test_a_page_of_the_list_begins_where_the_one_before_ended(store: SQLiteStore, clock: Clock) -> None:
-    """W2: also for runs that changed at one time."""
-    for k in range(7):
-        clock.now += k % 2
-        store.release(store.create(f"r{k}", program="PQ"[k % 2], head=head()), status=("done", "waiting")[k % 3 == 0], head=head())
-    everything = store.list()
-    assert [each.id for each in everything] == ["r6", "r5", "r4", "r3", "r2", "r1", "r0"]
-    pages, before = list[str](), None
-    while page := store.list(limit=2, before=before):
-        pages += [each.id for each in page]
-        before = (page[-1].updated_at, page[-1].id)
-    assert pages == [each.id for each in everything]
-    assert [each.id for each in store.list(program="Q")] == ["r5", "r3", "r1"]
-    assert [each.id for each in store.list(program="P", status="waiting", before=(clock.now, "r6"))] == ["r0"]
-
-
-def test_the_list_has_the_latest_hundred_runs_unless_another_limit_is_given(store: SQLiteStore, clock: Clock) -> None:
-    """W2."""
-    for k in range(102):
-        clock.now += 1
-        store.release(store.create(f"r{k}", program="P", head=head()), status="done", head=head())
-    assert [each.id for each in store.list()] == [f"r{k}" for k in range(101, 1, -1)]
-    assert len(store.list(limit=None)) == 102
-
-
-def test_a_line_has_tokens_and_cost_as_of_the_last_rest(store: SQLiteStore) -> None:
-    """W2, O17."""
-    lease = store.create("r", program="P", head=head())
-    assert (store.summary("r").usage, store.summary("r").cost) == (Usage(), None)
-    spent = Usage(10, 5, 4, 2, 3, 1, 0.25, {"m": Usage(10, 5, 4, 2, 3, 1, 0.25)})
-    store.release(lease, status="waiting", head=head(usage=usage_form(spent)))
-    store.take("r", after=0)
-    [found] = store.list()
-    assert (found.usage, found.usage.by_model, found.cost) == (spent, spent.by_model, 0.25)
-
-
-def test_old_runs_that_ended_are_pruned(store: SQLiteStore, clock: Clock) -> None:
-    """R18: those that wait stay, however long."""
-    waiting(store)
-    store.release(store.create("old", program="P", head=head()), status="done", head=head())
-    clock.now += 100
-    store.release(store.create("new", program="P", head=head()), status="done", head=head())
-    assert store.prune(older_than_s=50) == 1
-    assert {each.id for each in store.list()} == {"r", "new"}
-    assert store.prune(older_than_s=50) == 0
 
 
 @pytest.mark.parametrize("how", ["delete", "redact"])
@@ -551,7 +344,7 @@ def test_a_newer_schema_is_refused_by_its_number(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "runs.db") as db:
         db.execute("PRAGMA user_version=9")
     db.close()
-    with pytest.raises(StoreError, match="has schema 9; this ferrule knows schemas up to 3"):
+    with pytest.raises(StoreError, match="has schema 9; this ferrule knows schemas up to 4"):
         SQLiteStore(tmp_path / "runs.db").list()
 
 
@@ -665,36 +458,6 @@ def test_what_stands_in_the_entries_before_is_not_read_to_write_one(tmp_path: Pa
     assert [line for line in plan if "entries" in line] == ["SEARCH entries USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
 
 
-def test_runs_beside_one_another_keep_their_entries_apart(store: Any) -> None:
-    """A3: also where one between them is deleted."""
-    leases = [store.create(name, program="P", head=head()) for name in "abc"]
-    for at in range(3):
-        for lease in leases:
-            store.append(lease, f"{lease.run_id}{at}")
-    store.delete("b")
-    new = store.create("d", program="P", head=head())
-    store.append(new, "d0")
-    assert {name: store.load(name).entries for name in "acd"} == {"a": ["a0", "a1", "a2"], "c": ["c0", "c1", "c2"], "d": ["d0"]}
-
-
-def test_a_run_cancelled_at_work_leaves_no_decision_behind(store: SQLiteStore) -> None:
-    """R15: as one that was cancelled at rest."""
-    waiting(store)
-    store.decide("r", QUESTION.approve())
-    taken = store.take("r", after=0)
-    assert taken.lease is not None
-    store.release(taken.lease, status="cancelled", head=head())
-    assert store.load("r").decisions == []
-
-
-def test_the_same_decision_twice_is_one_whatever_it_was_made_of(store: SQLiteStore) -> None:
-    """U89: also where JSON has another word for what is in it."""
-    waiting(store)
-    for _ in range(2):
-        store.decide("r", QUESTION.approve(euros=(1, 2)))
-    assert len(store.load("r").decisions) == 1
-
-
 # -- interrupts and stores that are not closed -------------------------------------------------------------------------------------
 
 
@@ -731,16 +494,6 @@ def test_what_stands_open_all_the_same_is_undone_before_the_next_work(store: SQL
     connection.execute("DELETE FROM runs")
     assert store.append(lease, "x")
     assert store.load("r").entries == ["x"]
-
-
-def test_a_lease_whose_holder_is_gone_is_taken_at_once_and_is_no_crash(store: SQLiteStore) -> None:
-    """A15: an execution that was interrupted has no lease object any more."""
-    lease = store.create("r", program="P", head=head())
-    with pytest.raises(StoreError, match=r"^This process is at work on the run 'r' .*in another `Run`"):
-        store.take("r", after=0)
-    del lease
-    assert store.take("r", after=0).lease is not None
-    assert store.list()[0].recoveries == 0
 
 
 def test_stores_of_one_path_share_a_connection_and_a_thread(tmp_path: Path) -> None:
@@ -815,33 +568,6 @@ def test_a_file_that_was_never_used_is_closed_without_being_made(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_run_is_summarised_as_in_the_list(store: SQLiteStore) -> None:
-    """W10: a page of one run does not read the others."""
-    waiting(store, "a")
-    waiting(store, "b")
-    store.decide("b", QUESTION.approve())
-    assert [store.summary("b"), store.summary("a")] == sorted(store.list(), key=lambda each: each.id, reverse=True)
-    with pytest.raises(StoreError, match="has no run 'c'"):
-        store.summary("c")
-
-
-def test_a_change_by_any_connection_is_seen_as_another_number_and_reading_is_not(store: SQLiteStore) -> None:
-    """W3: what a page polls."""
-    seen = [store.changes()]
-
-    def changed(change: Any) -> bool:
-        change()
-        seen.append(store.changes())
-        return seen[-1] != seen[-2]
-
-    assert changed(lambda: waiting(store))
-    assert not changed(store.list)
-    assert not changed(lambda: store.load("r"))
-    assert changed(lambda: store.decide("r", QUESTION.approve()))
-    assert changed(lambda: store.cancel("r"))
-    assert not changed(lambda: None)
-
-
 @pytest.mark.parametrize("full_sync", [True, False])
 def test_a_change_by_another_process_is_seen(tmp_path: Path, full_sync: bool) -> None:
     """W3."""
@@ -869,3 +595,31 @@ def test_the_child_of_a_fork_watches_through_a_connection_of_its_own(tmp_path: P
         os._exit(0 if store.changes() != before else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     store.close()
+
+
+def test_a_store_that_only_reads_sees_others_writes_and_refuses_its_own(tmp_path: Path) -> None:
+    """W26."""
+    path = tmp_path / "a b#?.db"
+    with pytest.raises(StoreError, match="unable to open"):
+        SQLiteStore(path, read_only=True).list()
+    assert not path.exists()
+    writer, reader = SQLiteStore(path), SQLiteStore(path, read_only=True)
+    lease = writer.create("x", program="P", head="{}")
+    before = reader.changes()
+    assert [each.id for each in reader.list()] == ["x"]
+    writer.append(lease, "an entry")
+    assert reader.changes() != before
+    assert reader.load("x").entries == ["an entry"]
+    for write in (lambda: reader.cancel("x"), lambda: reader.delete("x"), lambda: reader.create("y", program="P", head="{}")):
+        with pytest.raises(StoreError, match="readonly"):
+            write()
+    reader.close()
+    writer.close()
+
+
+def test_an_older_file_is_not_read_only_by_a_store_that_cannot_bring_it_up_to_date(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "runs.db") as db:
+        db.execute("PRAGMA user_version=2")
+    db.close()
+    with pytest.raises(StoreError, match="Open it once for writing"):
+        SQLiteStore(tmp_path / "runs.db", read_only=True).list()

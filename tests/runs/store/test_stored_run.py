@@ -565,7 +565,7 @@ def test_deps_are_given_anew_and_never_kept(tmp_path: Path) -> None:
 
 
 def test_a_secret_that_a_model_wrote_is_in_no_question(tmp_path: Path) -> None:
-    """A2, R17: not in the question that waits, nor in what a person is shown. The conversation is kept as it was: see docs/runs.md."""
+    """A2, R17: not in the question that waits, nor in what a person is shown. The conversation is kept as it was: see docs/how-to/running/runs.md."""
     got: list[str] = []
 
     @ferrule.tool(require_confirmation=True)

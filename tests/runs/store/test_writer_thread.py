@@ -13,7 +13,7 @@ import pytest
 from ferrule.errors import StoreError
 from ferrule.runs.protocols import Lease
 from ferrule.runs.store.sqlite_file import SQLiteFile
-from ferrule.runs.store.writer_thread import StoreThread
+from ferrule.runs.store.writer_thread import StoreThread, _settle
 
 
 @pytest.fixture
@@ -129,6 +129,36 @@ def test_what_comes_together_is_written_together(file: SQLiteFile) -> None:
 
     asyncio.run(go())
     assert batches == [1, 3]
+
+
+def test_threads_are_answered_like_loops(file: SQLiteFile) -> None:
+    """F5: runs in threads have their commits together, too; each gets its own answer."""
+
+    def write(_: SQLiteFile, items: list[Any]) -> list[Any]:
+        return [StoreError("no") if item == "bad" else item for item in items]
+
+    thread = StoreThread(file, write, nothing)
+    assert thread.wait("x") == "x"
+    with pytest.raises(StoreError, match="no"):
+        thread.wait("bad")
+
+
+def test_an_interrupt_between_two_answers_loses_none_of_the_others() -> None:
+    """A3: a loop that is interrupted and goes on finds the answers."""
+
+    class Interrupted:
+        """A future whose answer is interrupted."""
+
+        def done(self) -> bool:
+            raise KeyboardInterrupt
+
+    loop = asyncio.new_event_loop()
+    futures = [loop.create_future() for _ in range(2)]
+    settled: Any = [(futures[0], 1), (Interrupted(), 2), (futures[1], 3)]
+    with pytest.raises(KeyboardInterrupt):
+        _settle(loop, settled)
+    assert loop.run_until_complete(asyncio.gather(*futures)) == [1, 3]
+    loop.close()
 
 
 @pytest.mark.parametrize("error", [StoreError, MemoryError])

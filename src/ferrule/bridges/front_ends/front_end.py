@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FrontEnd:
-    """Call it with the events of a run to encode them; see docs/front-ends.md."""
+    """Call it with the events of a run to encode them; see docs/how-to/running/front-ends.md."""
 
     via: ClassVar[str]
     """What signs the decisions."""

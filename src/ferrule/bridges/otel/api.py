@@ -12,13 +12,14 @@ from ferrule.errors import ConfigurationError
 def load_api() -> Any:
     """The functions and classes of the API; raises `ConfigurationError` if it is not installed."""
     try:
-        from opentelemetry import baggage, context, metrics, trace
+        from opentelemetry import _logs, baggage, context, metrics, trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     except ImportError as error:
         msg = "`OTel()` needs the OpenTelemetry API, which is not installed. Install it: `pip install 'ferrule[otel]'`."
         raise ConfigurationError(msg) from error
-    # The class of the global provider before there is an SDK: the API has a public name for that of spans only.
+    # The classes of the global providers before there is an SDK: the API has a public name for that of spans only.
     proxy_meters = getattr(import_module("opentelemetry.metrics._internal"), "_ProxyMeterProvider", metrics.NoOpMeterProvider)
+    proxy_loggers = getattr(import_module("opentelemetry._logs._internal"), "ProxyLoggerProvider", _logs.NoOpLoggerProvider)
     propagator = TraceContextTextMapPropagator()
 
     def span_context(carrier: dict[str, str]) -> Any:
@@ -39,6 +40,10 @@ def load_api() -> Any:
         span_context=span_context,
         get_tracer_provider=trace.get_tracer_provider,
         get_meter_provider=metrics.get_meter_provider,
+        LogRecord=_logs.LogRecord,
+        INFO=_logs.SeverityNumber.INFO,
+        get_logger_provider=_logs.get_logger_provider,
+        no_loggers=(proxy_loggers, _logs.NoOpLoggerProvider),
         no_tracers=(trace.ProxyTracerProvider, trace.NoOpTracerProvider),
         no_meters=(proxy_meters, metrics.NoOpMeterProvider),
     )

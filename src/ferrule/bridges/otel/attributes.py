@@ -58,7 +58,7 @@ def about_request(lm: Any, request: Request) -> dict[str, Any]:
 def about_answer(response: Response) -> dict[str, Any]:
     """What an answer says of itself."""
     usage = response.usage
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {} if response.answered_by is None else about_name(response.answered_by)  # one of several models
     if usage.total_tokens:
         found[names.INPUT_TOKENS], found[names.OUTPUT_TOKENS] = usage.input_tokens, usage.output_tokens
         if usage.cached_tokens:
@@ -95,14 +95,23 @@ def about_usage(spent: Sequence[float]) -> dict[str, Any]:
 
 
 def about_tool(name: str, tool: Any) -> dict[str, Any]:
-    """What a sampler may look at: the operation, the tool and its kind; and the method that calls an MCP server."""
+    """What is the same for all calls of a tool; the method, too, by which an MCP server is called."""
     is_remote = getattr(tool, "mcp", None) is not None
     found: dict[str, Any] = {
         names.OPERATION: "execute_tool", names.TOOL_NAME: name, names.TOOL_TYPE: "extension" if is_remote else "function"
     }  # fmt: skip
     if is_remote:
         found[names.MCP_METHOD] = "tools/call"
+    if tool is not None:
+        found[names.TOOL_DESCRIPTION], found[names.EFFECT] = tool.declaration["function"].get("description", ""), tool.effect
     return found
+
+
+def about_session(tool: Any) -> dict[str, Any]:
+    """The connection to the MCP server of a tool, as it is when a call has ended: a call may connect anew."""
+    caller = getattr(getattr(tool, "func", None), "caller", None)
+    found = {names.MCP_VERSION: getattr(caller, "protocol_version", None), names.MCP_SESSION: getattr(caller, "session_id", None)}
+    return {name: value for name, value in found.items() if isinstance(value, str) and value}
 
 
 def error_type(error: BaseException) -> str:

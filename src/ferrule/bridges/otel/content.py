@@ -5,6 +5,7 @@ Of a conversation that grows, a span holds the messages that no span before it h
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +26,8 @@ _SHORTER = (16_000, 4_000, 1_000, 200, 40)
 _LEFT_OUT: Any = object()
 _REASONS = {"tool_calls": "tool_call"}
 """Reasons for the end of an answer that have another name in the convention."""
+_MODALITIES = {"file": "document"}
+"""What media are called that have another name in the convention."""
 
 
 class ContentAttributes:
@@ -42,11 +45,11 @@ class ContentAttributes:
     def text(self, name: str, text: str) -> str | None:
         """A plain text; None if `redact` raises."""
         found = self._redacted(name, text)
-        return None if found is _LEFT_OUT else _shortened(str(found), _SHORTER[0])
+        return None if found is _LEFT_OUT else sendable(_shortened(str(found), _SHORTER[0]))
 
     def _redacted(self, name: str, value: Any) -> Any:
         try:
-            return value if self._redact is None else self._redact(name, value)
+            return value if self._redact is None else self._redact(name, json.loads(json_text(value)))
         except Exception:  # noqa: BLE001  the user's code: what it cannot redact must not be sent
             return _LEFT_OUT
 
@@ -74,6 +77,11 @@ class ContentAttributes:
         return self.value(names.TOOL_RESULT, _shown(result.content))
 
 
+def sendable(text: str) -> str:
+    """A text without lone surrogates: they have no UTF-8, and OTLP exporters raise for them."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def _answer(response: Response) -> dict[str, Any]:
     reason = response.finish_reason or "stop"
     return {**_message(response.message()), "finish_reason": _REASONS.get(reason, reason)}
@@ -99,11 +107,12 @@ def _part(part: Any) -> dict[str, Any]:
     if isinstance(text, str):
         return {"type": "text", "content": text}
     data, url = getattr(part, "data", None), getattr(part, "url", None)
-    about: dict[str, Any] = {"type": type(part).__name__.lower(), "mime_type": getattr(part, "media_type", None)}
-    if isinstance(data, str):
+    kind = type(part).__name__.lower()
+    about: dict[str, Any] = {"type": kind, "mime_type": getattr(part, "media_type", None)}
+    if isinstance(data, str):  # a part of a type of its own, because one of the convention's for bytes holds them
         about["size_bytes"] = len(data) * 3 // 4 - data[-2:].count("=")
     elif isinstance(url, str) and not url.startswith("data:"):
-        about["uri"] = url
+        about |= {"type": "uri", "modality": _MODALITIES.get(kind, kind), "uri": url}
     return about
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.bridges.otel import names
+from ferrule.bridges.otel.attributes import about_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ferrule.values.conversation.exchange import Usage
+    from ferrule.values.conversation.exchange import Response
 
-_OF_MODELS = (names.OPERATION, names.PROVIDER, names.REQUEST_MODEL, names.SERVER_ADDRESS, names.SERVER_PORT, names.RESPONSE_MODEL)
+_OF_MODELS = (names.OPERATION, names.PROVIDER, names.REQUEST_MODEL, names.SERVER_ADDRESS, names.SERVER_PORT)
+_OF_TOOLS = (names.OPERATION, names.TOOL_NAME, names.TOOL_TYPE)
 
 
 class Metrics:
@@ -37,14 +39,22 @@ class Metrics:
         else:
             self._tokens = histogram(names.TOKEN_USAGE, "{token}", names.TOKEN_BUCKETS, "Tokens of model calls.")
 
-    def model(self, seconds: float, first_chunk_s: float | None, facts: Mapping[str, Any], usage: Usage | None, error: str | None) -> None:
+    def model(
+        self, seconds: float, first_chunk_s: float | None, facts: Mapping[str, Any], response: Response | None, error: str | None
+    ) -> None:
         """A model call ended."""
         common = {name: facts[name] for name in _OF_MODELS if name in facts}
+        if response is not None:
+            if response.answered_by is not None:
+                common |= about_name(response.answered_by)
+            if response.model is not None:
+                common[names.RESPONSE_MODEL] = response.model
         self._models.record(seconds, common if error is None else {**common, names.ERROR_TYPE: error})
         if first_chunk_s is not None:
             self._first_chunk.record(first_chunk_s, common)
-        if usage is None or not usage.total_tokens:
+        if response is None or not response.usage.total_tokens:
             return
+        usage = response.usage
         if self._latest:
             counted = {**common, names.TOKEN_MODALITY: "unknown"}
             found = {
@@ -58,7 +68,7 @@ class Metrics:
 
     def tool(self, seconds: float, facts: Mapping[str, Any], error: str | None) -> None:
         """A tool call ended."""
-        common = {name: facts[name] for name in (names.OPERATION, names.TOOL_NAME, names.TOOL_TYPE) if name in facts}
+        common = {name: facts[name] for name in _OF_TOOLS}
         self._tools.record(seconds, common if error is None else {**common, names.ERROR_TYPE: error})
 
     def program(self, seconds: float, name: str, error: str | None) -> None:

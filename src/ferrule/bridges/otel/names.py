@@ -22,6 +22,8 @@ PROVIDER = "gen_ai.provider.name"
 REQUEST_MODEL = "gen_ai.request.model"
 OUTPUT_TYPE = "gen_ai.output.type"
 CHOICE_COUNT = "gen_ai.request.choice.count"
+STREAM = "gen_ai.request.stream"
+FIRST_CHUNK_S = "gen_ai.response.time_to_first_chunk"
 SERVER_ADDRESS = "server.address"
 SERVER_PORT = "server.port"
 RESPONSE_ID = "gen_ai.response.id"
@@ -41,6 +43,8 @@ TOOL_CALL_ID = "gen_ai.tool.call.id"
 TOOL_DESCRIPTION = "gen_ai.tool.description"
 ERROR_TYPE = "error.type"
 MCP_METHOD = "mcp.method.name"
+MCP_VERSION = "mcp.protocol.version"
+MCP_SESSION = "mcp.session.id"
 
 SETTINGS = {
     "temperature": ("gen_ai.request.temperature", float),
@@ -63,6 +67,9 @@ SYSTEM_INSTRUCTIONS = "gen_ai.system_instructions"
 TOOL_DEFINITIONS = "gen_ai.tool.definitions"
 TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
 TOOL_RESULT = "gen_ai.tool.call.result"
+
+OPERATION_DETAILS = "gen_ai.client.inference.operation.details"
+"""The event of a model call, which holds its content where spans shall not."""
 
 # -- metrics ---------------------------------------------------------------------------------------------------------
 

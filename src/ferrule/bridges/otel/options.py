@@ -10,12 +10,19 @@ from ferrule.errors import ConfigurationError, shown
 
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
-_ON_SPANS = frozenset({"TRUE", "SPAN_ONLY", "SPAN_AND_EVENT"})
+_PLACES = {
+    "true": (True, False), "span_only": (True, False), "event_only": (False, True), "span_and_event": (True, True),
+    "no_content": (False, False), "false": (False, False), "": (False, False),
+}  # fmt: skip
+"""Whether spans hold content, and whether events do, by the values of the variable."""
 
 
-def captures(content: bool | None) -> bool:
-    """Whether spans hold content."""
-    return os.environ.get(_CAPTURE, "").strip().upper() in _ON_SPANS if content is None else content
+def captures(content: bool | str | None) -> tuple[bool, bool]:
+    """Whether spans hold content, and whether events do."""
+    if content is None:  # a value that is not known captures nothing
+        return _PLACES.get(os.environ.get(_CAPTURE, "").strip().lower(), (False, False))
+    one_of("content", content, (None, True, False, "span_only", "event_only", "span_and_event"))
+    return _PLACES[str(content).lower()]
 
 
 def is_latest(given: str | None) -> bool:

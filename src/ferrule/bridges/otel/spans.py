@@ -7,6 +7,7 @@ such as those of cancelled calls, end with the program around them.
 from __future__ import annotations
 
 import re
+from math import nan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ class OpenSpan:
 
     __slots__ = (
         "around", "asked", "before", "began", "context", "current", "depth", "facts", "first_chunk_s", "inside", "is_muted", "is_over",
-        "key", "kind", "name", "notes", "seen", "span", "spent",
+        "key", "kind", "name", "notes", "seen", "span", "spent", "told", "tool",
     )  # fmt: skip
 
     def __init__(self, kind: str, name: str, key: tuple[str, str], depth: int, around: OpenSpan | None) -> None:
@@ -49,6 +50,10 @@ class OpenSpan:
         self.first_chunk_s: float | None = None
         self.facts: Mapping[str, Any] = {}
         """Its attributes that metrics have as well."""
+        self.told: dict[str, Any] | None = None
+        """Of a model call with an event: the attributes of its request, with content."""
+        self.tool: Any = None
+        """Of a call of an MCP server: its tool."""
         self.spent: list[float] = []
         """Input, output, cached tokens and cost, of a program; empty before its first answer."""
         self.seen: tuple[int, Any] = (0, None)
@@ -64,6 +69,12 @@ class OpenSpan:
         while found.kind != "program" and found.around is not None:
             found = found.around
         return found
+
+    def add(self, sent: float, received: float, cached: float, cost: float | None) -> None:
+        """A program spent this; its cost is NaN once that of one answer is unknown."""
+        if self.kind == "program":
+            spent, cost = self.spent or [0, 0, 0, 0.0], nan if cost is None else cost
+            self.spent = [spent[0] + sent, spent[1] + received, spent[2] + cached, spent[3] + cost]
 
     @property
     def seconds(self) -> float:
@@ -118,18 +129,22 @@ class Spans:
     ) -> OpenSpan:  # fmt: skip
         """Start a span. `is_current`: put it in force here; `prepare` changes the context that is put in force."""
         api, around = self._api, opened.around
-        kind = api.SpanKind.CLIENT if is_client else api.SpanKind.INTERNAL
         # The context here is that of the span around, except where a program was reopened: nothing put that in force.
         context = around.context if around is not None and around.current is None else None
         opened.facts = attributes
-        opened.span = span = self._tracer.start_span(name, context, kind, attributes, links)
-        opened.context = inside = api.set_span_in_context(span, context)
+        if around is not None and around.is_muted:
+            # By the samplers in use, spans in one that is not sampled are not sampled either: they are not even made.
+            opened.is_muted, opened.span = True, around.span
+            opened.context = inside = context or api.get_current()
+        else:
+            kind = api.SpanKind.CLIENT if is_client else api.SpanKind.INTERNAL
+            opened.span = span = self._tracer.start_span(name, context, kind, attributes, links)
+            opened.context = inside = api.set_span_in_context(span, context)
+            opened.is_muted = not span.is_recording() and not span.get_span_context().trace_flags.sampled
         if around is not None:
             around.inside[id(opened)] = opened
         if opened.kind == "program":
             self.programs[opened.key] = opened
-            # By the samplers in use, spans in one that is not sampled are not sampled either: they are not even made.
-            opened.is_muted = not span.is_recording() and not span.get_span_context().trace_flags.sampled
         if is_current:
             opened.before = api.get_current()
             opened.current = api.set_value(self._key, opened, inside if prepare is None else prepare(inside))
@@ -148,7 +163,8 @@ class Spans:
             self.programs.pop(opened.key, None)
         opened.is_over = True
         try:
-            opened.span.end()
+            if opened.around is None or opened.span is not opened.around.span:  # not that of the span around, where it is muted
+                opened.span.end()
         finally:  # also if an exporter raises
             self._leave(opened)
 

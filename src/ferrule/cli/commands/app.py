@@ -15,6 +15,7 @@ from ferrule.cli.commands.ask import ask_question
 from ferrule.cli.commands.logins import mcp_app
 from ferrule.cli.commands.tools import lint_tools, list_tools, serve_tools
 from ferrule.cli.commands.ui import show_page
+from ferrule.cli.commands.worker import run_worker
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.screen import in_options, say
 from ferrule.errors import FerruleError
@@ -35,6 +36,7 @@ _COMMANDS = {
     "cancel": runs.cancel_run,
     "resume": runs.resume_run,
     "ui": show_page,
+    "worker": run_worker,
 }
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import contextmanager
+import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
@@ -20,33 +19,40 @@ from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001  typer reads an
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
 from ferrule.cli.screen import call_text, in_options, say, usage_document, usage_text
+from ferrule.cli.stores import DEFAULT_STORE, StorePlace, open_store
 from ferrule.errors import ConfigurationError, StoreError
 from ferrule.runs.state import RunStatus
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.encoding.safe_text import one_line, printable, reveal
+from ferrule.values.record import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Mapping
 
-    from ferrule.runs.protocols import Summary
-    from ferrule.runs.store.sqlite import SQLiteStore
+    from ferrule.runs.protocols import Store, Summary
     from ferrule.values.confirmation.question import Decision, Question
 
 _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, or its beginning.")]
 _QuestionId = Annotated[str | None, typer.Argument(metavar="[QUESTION]", help="The id of the question, or its beginning, if several wait.")]
-_File = Annotated[str, typer.Option("--store", help="The SQLite file with the runs.")]
+
+
+_LONG_S = 60.0
+"""After so long, a run that has work counts as stuck."""
 
 
 def list_runs(
-    status: Annotated[str | None, typer.Option(help="Only runs that are running, waiting, done, failed or cancelled.")] = None,
-    store: _File = "ferrule.db",
+    status: Annotated[str | None, typer.Option(help="Only runs that are queued, running, waiting, done, failed or cancelled.")] = None,
+    stuck: Annotated[bool, typer.Option("--stuck", help="Only runs that have work which nobody takes up, with the reason.")] = False,
+    store: StorePlace = DEFAULT_STORE,
     as_json: JSON = False,
 ) -> int:
     """List stored runs, the latest change first, with their questions."""
     if status is not None and status not in get_args(RunStatus):
         raise ConfigurationError(f"`--status` is one of {', '.join(get_args(RunStatus))}; found {status!r}.")
-    with _open_store(store) as opened:
+    with open_store(store) as opened:
         runs = opened.list(status=status, limit=None)
+    if stuck:
+        runs = [found for each in runs if (found := _stuck(each)) is not None]
     if as_json:
         _print(json_text(list(map(_line_document, runs))))
         return ExitCode.DONE
@@ -59,12 +65,12 @@ def list_runs(
 
 def show_run(
     run: _Run,
-    store: _File = "ferrule.db",
+    store: StorePlace = DEFAULT_STORE,
     as_json: JSON = False,
     as_html: Annotated[bool, typer.Option("--html", help="Print one HTML file without script.")] = False,
 ) -> int:
     """Show the inputs, the journal and the questions of a run."""
-    with _open_store(store) as opened:
+    with open_store(store) as opened:
         found = _find_run(opened, run)
         if as_html:
             from ferrule.web.ui import run_as_html
@@ -95,7 +101,7 @@ def approve_call(
     run: _Run,
     question: _QuestionId = None,
     edit: Annotated[list[str] | None, typer.Option("--edit", help="A changed argument, as name=value. May be repeated.")] = None,
-    store: _File = "ferrule.db",
+    store: StorePlace = DEFAULT_STORE,
 ) -> int:
     """Approve a waiting call, with its arguments or with changed ones."""
 
@@ -112,7 +118,7 @@ def deny_call(
     run: _Run,
     question: _QuestionId = None,
     why: Annotated[str, typer.Option("--why", help="The reason, for the model.")] = "",
-    store: _File = "ferrule.db",
+    store: StorePlace = DEFAULT_STORE,
 ) -> int:
     """Deny a waiting call."""
     return _decide(store, run, question, lambda asked: asked.deny(why))
@@ -122,16 +128,16 @@ def reply_to_question(
     run: _Run,
     text: Annotated[str, typer.Argument(help="The answer for the model; the call does not run. `-` reads standard input.")],
     question: Annotated[str | None, typer.Option("--question", help="The id of the question, if several wait.")] = None,
-    store: _File = "ferrule.db",
+    store: StorePlace = DEFAULT_STORE,
 ) -> int:
     """Answer the model's question, or give the result of a call that may have run."""
     answer = text_or_stdin(text)
     return _decide(store, run, question, lambda asked: asked.reply(answer))
 
 
-def cancel_run(run: _Run, store: _File = "ferrule.db") -> int:
+def cancel_run(run: _Run, store: StorePlace = DEFAULT_STORE) -> int:
     """Cancel a run: at once if it waits, before its next step if a process executes it."""
-    with _open_store(store) as opened:
+    with open_store(store) as opened:
         found = _find_run(opened, run)
         opened.cancel(found.id)
     _print(f"{found.id}: cancelled")
@@ -141,7 +147,7 @@ def cancel_run(run: _Run, store: _File = "ferrule.db") -> int:
 def resume_run(  # noqa: PLR0917  one parameter an option
     run: _Run,
     program: Annotated[str, typer.Option(help="The program of the run: module:attribute, or file.py:attribute.")],
-    store: _File = "ferrule.db",
+    store: StorePlace = DEFAULT_STORE,
     lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that the program sets.")] = None,
     deps: DEPS = None,
     migrate: Annotated[
@@ -155,7 +161,7 @@ def resume_run(  # noqa: PLR0917  one parameter an option
 
     if migrate not in {None, "restart-turn"}:
         raise ConfigurationError(f"`--migrate` is restart-turn; found {migrate!r}.")
-    with _open_store(store) as opened:
+    with open_store(store) as opened:
         found, loads = _find_run(opened, run).id, find_program(program)
         given = None if deps is None else make_deps(deps)
         loaded = Run.load(opened, found, loads, migrate="restart_turn" if migrate else False, deps=given)
@@ -172,20 +178,18 @@ def resume_run(  # noqa: PLR0917  one parameter an option
     return ExitCode.WAITING if loaded.status == "waiting" else ExitCode.FAILED
 
 
-@contextmanager
-def _open_store(path: str) -> Generator[SQLiteStore]:
-    from ferrule.runs.store.sqlite import SQLiteStore
-
-    if not Path(path).is_file():
-        raise ConfigurationError(f"There is no file {path!r}. Name the store with --store FILE.")
-    store = SQLiteStore(path)
-    try:
-        yield store
-    finally:
-        store.close()
+def _stuck(run: Summary) -> Summary | None:
+    """The line of a run that has work and no process, with the reason in `error`; None if it is not so, or only just."""
+    if run.leased or not (run.status in {"queued", "running"} or (run.status == "waiting" and run.decided)):
+        return None
+    since_s = time.time() - run.updated_at
+    if run.error is None and since_s < _LONG_S:
+        return None
+    what = {"running": "Its process died", "waiting": "Its question is decided"}.get(run.status, "It is queued")
+    return run if run.error is not None else replace(run, error=f"{what}, and no worker has taken it up for {since_s:.0f} s.")
 
 
-def _find_run(store: SQLiteStore, run_id: str) -> Summary:
+def _find_run(store: Store, run_id: str) -> Summary:
     return _choose_one(run_id, {each.id: each for each in store.list(limit=None)}, "run")
 
 
@@ -201,7 +205,7 @@ def _choose_one(prefix: str | None, candidates: Mapping[str, Any], noun: str) ->
 
 
 def _decide(path: str, run: str, question: str | None, decide: Callable[[Question], Decision]) -> int:
-    with _open_store(path) as store:
+    with open_store(path) as store:
         found = _find_run(store, run)
         asked = _choose_one(question, {each.id: each for each in found.questions}, "question")
         decision = decide(asked).signed(user_name(), "cli")
@@ -211,7 +215,7 @@ def _decide(path: str, run: str, question: str | None, decide: Callable[[Questio
 
 
 def _line_document(run: Summary) -> dict[str, Any]:
-    """One line of the list as JSON data; see docs/cli.md."""
+    """One line of the list as JSON data; see docs/reference/cli.md."""
     return {**jsonable(run), "usage": usage_document(run.usage), "cost": run.cost}
 
 

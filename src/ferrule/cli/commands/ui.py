@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from ferrule import settings
+from ferrule.cli.arguments import find_program, make_deps
+from ferrule.cli.commands.tools import DEPS  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import user_name
 from ferrule.cli.screen import say
+from ferrule.cli.stores import DEFAULT_STORE, StorePlace, is_dsn, postgres_store
 from ferrule.errors import ConfigurationError
 from ferrule.models.http.loopback import is_loopback
 
 
 def show_page(  # noqa: PLR0917  one parameter an option
-    store: Annotated[str, typer.Option("--store", help="The SQLite file with the runs.")] = "ferrule.db",
+    program: Annotated[
+        str | None, typer.Argument(help="A program to chat with, whose runs resume here: module:attribute, or file.py:attribute.")
+    ] = None,
+    store: StorePlace = DEFAULT_STORE,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port. If it is taken, the next free one.")] = 7300,
     allowed_host: Annotated[
@@ -25,9 +33,11 @@ def show_page(  # noqa: PLR0917  one parameter an option
         list[str] | None, typer.Option("--person", help="Who decides; each gets a link. Default: you. May be repeated.")
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse every decision.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Open the store for reading, and refuse every decision.")] = False,
+    lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that the program sets.")] = None,
+    deps: DEPS = None,
 ) -> int:
-    """Show runs, and decide on questions, in a browser."""
+    """Show runs, decide on questions, and chat with a program, in a browser."""
     from ferrule.runs.store.sqlite import SQLiteStore
     from ferrule.web.ui import ui_app
 
@@ -38,11 +48,19 @@ def show_page(  # noqa: PLR0917  one parameter an option
             "before it: the page itself speaks plain HTTP."
         )
         raise ConfigurationError(msg)
-    opened = SQLiteStore(store)
-    app = ui_app(opened, people=person or [user_name()], allowed_hosts=names, read_only=read_only)
-    if not Path(store).is_file():
+    if program is None and (lm is not None or deps is not None):
+        raise ConfigurationError("`--lm` and `--deps` are for a program: name it first, as file.py:attribute.")
+    opened: Any = postgres_store(store) if is_dsn(store) else SQLiteStore(store, read_only=read_only)
+    options: dict[str, Any] = {"people": person or [user_name()], "allowed_hosts": names, "read_only": read_only}
+    if program is None:
+        app = ui_app(opened, **options)
+    else:
+        loaded, given = find_program(program), None if deps is None else make_deps(deps)
+        with _model(lm):
+            app = ui_app(opened, loaded, deps=given, place=program, **options)
+    if (program is None or read_only) and not is_dsn(store) and not Path(store).is_file():
         raise ConfigurationError(f"There is no file {store!r}. Name the store with --store FILE.")
-    from ferrule.web.server import serve_page
+    from ferrule.web.app import serve_page
 
     def tell(links: dict[str, str]) -> None:
         for name, link in links.items():
@@ -56,5 +74,15 @@ def show_page(  # noqa: PLR0917  one parameter an option
     try:
         serve_page(app, host=host, port=port, on_listening=tell)
     finally:
+        if app.work is not None and app.work.at_work:
+            say(f"Cut off in the middle: {', '.join(app.work.at_work)}. Each goes on from its journal with `ferrule resume` or this page.")
         opened.close()
     return ExitCode.DONE
+
+
+def _model(name: str | None) -> AbstractContextManager[None]:
+    if name is None:
+        return nullcontext()
+    from ferrule.models.hosted import LM
+
+    return settings.context(lm=LM(name))

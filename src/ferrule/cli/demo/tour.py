@@ -184,4 +184,4 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
     console.print(f"\n{right} of {len(answers)} answers are right: the agent chose a tool, called it, and used the result.")
     console.print('\nTry it yourself:  .venv/bin/ferrule ask "How many days are there between 2026-01-01 and 2026-12-24?"')
     console.print("With a model:     add --lm openai/gpt-5-mini (or another; its key comes from the usual environment variable)")
-    console.print("Read on:          docs/getting-started.md, and the programs in examples/")
+    console.print("Read on:          docs/tutorial/getting-started.md, and the programs in examples/")

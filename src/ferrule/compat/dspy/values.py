@@ -1,4 +1,4 @@
-"""DSPy's values, settings and models, each in a few lines over the core. `docs/from-dspy.md` says what differs."""
+"""DSPy's values, settings and models, each in a few lines over the core. `docs/coming-from/dspy.md` says what differs."""
 
 # The names of DSPy override those of the core, and take anything.
 # pyright: basic, reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false, reportAttributeAccessIssue=false

@@ -1,4 +1,4 @@
-"""udspy's names and manners over ferrule. docs/from-udspy.md has each name. The submodules are this one module."""
+"""udspy's names and manners over ferrule. docs/coming-from/udspy.md has each name. The submodules are this one module."""
 
 import sys
 
@@ -17,4 +17,4 @@ _MISSING = {"ACTIVE_CALL_ID", "Episode", "PROVIDER_REGISTRY", "StreamingParser",
 
 def __getattr__(name: str) -> object:
     kind = ImportError if name in _MISSING else AttributeError
-    raise kind(f"`ferrule.compat.udspy` has no `{name}`. docs/from-udspy.md says what is there instead.")
+    raise kind(f"`ferrule.compat.udspy` has no `{name}`. docs/coming-from/udspy.md says what is there instead.")

@@ -1,4 +1,4 @@
-"""HTTP clients of one provider: one for all threads, a few for each event loop, new ones after a fork.
+"""HTTP clients of one provider: one for all threads, one for each connection of an event loop, new ones after a fork.
 
 `httpx2` is imported with the first connection. It reads proxies and certificates from the environment, and its errors do not name the
 variable: those raised here do.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
+from collections import deque
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,10 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_CONNECTIONS = 200
-_CONNECTIONS_PER_CLIENT = 25
-"""An async client looks at all its connections for every request. Measured with 200 requests at once (2 busy cores, medians of 7
-interleaved rounds): one client with 200 connections took 1.5 times the CPU of a bare client with 100, clients of 25 took 0.9 times. With
-20 requests at once it made no difference."""
+_LONGEST_IDLE_S = 60.0
+"""Servers close connections that are idle for about that long, and a closed one still takes a file descriptor of ours."""
 
 
 class Timeouts(Record):
@@ -56,14 +56,25 @@ class Timeouts(Record):
         return min(limits, default=None)
 
 
-class _LoopClient:
-    """A client of one event loop, and how many requests it carries."""
+class _LoopClients:
+    """The clients of one event loop. Each has one connection: a client looks at all its connections, twice for every request."""
 
-    __slots__ = ("busy", "client")
+    __slots__ = ("all", "free", "places")
 
-    def __init__(self, client: httpx2.AsyncClient) -> None:
-        self.client = client
-        self.busy = 0
+    def __init__(self) -> None:
+        from asyncio import Semaphore
+
+        self.all: set[httpx2.AsyncClient] = set()
+        self.free: deque[tuple[httpx2.AsyncClient, float]] = deque()
+        """Those that carry no request, and since when; the one used last is the next: its connection is the least likely to be closed."""
+        self.places = Semaphore(_MAX_CONNECTIONS)
+
+    async def close_idle(self) -> None:
+        """Close the client that has been idle for longest, if that is too long: after a crowd of requests each later one closes one."""
+        if self.free and self.free[0][1] < time.monotonic() - _LONGEST_IDLE_S:
+            client, _ = self.free.popleft()
+            self.all.discard(client)
+            await client.aclose()
 
 
 class Clients:
@@ -77,7 +88,7 @@ class Clients:
     def _reset(self) -> None:
         self._process = os.getpid()
         self._client: httpx2.Client | None = None
-        self._of_loops: dict[asyncio.AbstractEventLoop, tuple[list[_LoopClient], AsyncGenerator[None]]] = {}
+        self._of_loops: dict[asyncio.AbstractEventLoop, tuple[_LoopClients, AsyncGenerator[None]]] = {}
         self._tls: ssl.SSLContext | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -103,21 +114,25 @@ class Clients:
 
     @asynccontextmanager
     async def of_loop(self) -> AsyncGenerator[httpx2.AsyncClient]:
-        """A client of the running loop, for one request."""
-        from asyncio import get_running_loop
+        """A client of the running loop, for one request. Raises `TimeoutError` if all are in use for as long as an attempt may take."""
+        from asyncio import get_running_loop, timeout
 
         found = self._of_loops.get(get_running_loop())
         clients = found[0] if found is not None else await self._open_loop()
-        chosen = next((each for each in clients if each.busy < _CONNECTIONS_PER_CLIENT), None)
-        if chosen is None and len(clients) * _CONNECTIONS_PER_CLIENT < _MAX_CONNECTIONS:
-            clients.append(chosen := self._loop_client())
-        elif chosen is None:
-            chosen = min(clients, key=lambda each: each.busy)  # the request waits for one of its connections
-        chosen.busy += 1
+        if clients.places.locked():
+            async with timeout(self._timeouts.total_s):
+                await clients.places.acquire()
+        else:
+            await clients.places.acquire()  # does not wait
+        client = None
         try:
-            yield chosen.client
+            client = clients.free.pop()[0] if clients.free else self._loop_client(clients)
+            await clients.close_idle()
+            yield client
         finally:
-            chosen.busy -= 1
+            clients.places.release()
+            if client is not None:
+                clients.free.append((client, time.monotonic()))
 
     def close(self) -> None:
         """Close the connections of sync code."""
@@ -135,10 +150,10 @@ class Clients:
         if found is not None:
             await found[1].aclose()
 
-    async def _open_loop(self) -> list[_LoopClient]:
+    async def _open_loop(self) -> _LoopClients:
         from asyncio import get_running_loop
 
-        clients = [self._loop_client()]
+        clients = _LoopClients()
         closer = _closer(clients)
         await anext(closer)  # runs to its `yield` without waiting: no other task of this loop runs in between
         with self._lock:
@@ -146,12 +161,14 @@ class Clients:
             self._of_loops[get_running_loop()] = (clients, closer)
         return clients
 
-    def _loop_client(self) -> _LoopClient:
+    def _loop_client(self, clients: _LoopClients) -> httpx2.AsyncClient:
         import httpx2
 
-        limits = httpx2.Limits(max_connections=_CONNECTIONS_PER_CLIENT, max_keepalive_connections=_CONNECTIONS_PER_CLIENT)
+        limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1)
         context = self._certificates()
-        return _LoopClient(_with_proxies(lambda: httpx2.AsyncClient(timeout=self._limits(), limits=limits, verify=context)))
+        client = _with_proxies(lambda: httpx2.AsyncClient(timeout=self._limits(), limits=limits, verify=context))
+        clients.all.add(client)
+        return client
 
     def _limits(self) -> httpx2.Timeout:
         import httpx2
@@ -168,13 +185,13 @@ class Clients:
         return self._tls
 
 
-async def _closer(clients: list[_LoopClient]) -> AsyncGenerator[None]:
+async def _closer(clients: _LoopClients) -> AsyncGenerator[None]:
     """Closes the clients of a loop that shuts down: `asyncio.run` closes the async generators of its loop, and this is one."""
     try:
         yield
     finally:
-        for each in clients:
-            await each.client.aclose()
+        for each in clients.all:
+            await each.aclose()
 
 
 # -- proxies and certificates ---------------------------------------------------------------------------------------

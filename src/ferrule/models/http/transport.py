@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -66,6 +66,7 @@ class HTTPTransport:
         own = {name.lower(): Concealed(value) for name, value in (headers or {}).items()}
         self._headers = {"content-type": "application/json", "accept-encoding": "gzip, deflate", "user-agent": "ferrule", **own}
         self._clients = Clients(timeouts)
+        self._urls: dict[str, httpx2.URL] = {}
 
     def post(self, body: bytes, auth: Mapping[str, str], key: str | None) -> tuple[bytes, Mapping[str, str]]:
         """Send with the headers `auth`; returns the body and the headers of the answer. Raises `LMError`s, which never show the key."""
@@ -129,7 +130,9 @@ class HTTPTransport:
         """`stream` without blocking the loop."""
         from asyncio import timeout
 
-        async with self._aslot(), self._clients.of_loop() as client:
+        async with self._aslot(), AsyncExitStack() as held:
+            with self._translated(key, may_retry=False):
+                client = await held.enter_async_context(self._clients.of_loop())
 
             async def attempt() -> tuple[httpx2.Response, float]:
                 if self._pace is not None:
@@ -217,9 +220,10 @@ class HTTPTransport:
         return await client.send(self._request(body, auth, trace.of_loop, stream=stream), stream=stream)
 
     def _request(self, body: bytes, auth: Mapping[str, str], trace: Callable[..., Any], *, stream: bool) -> httpx2.Request:
-        from httpx2 import Request
+        from httpx2 import URL, Request
 
-        url = self.stream_url if stream else self.url
+        address = self.stream_url if stream else self.url
+        url = self._urls.get(address) or self._urls.setdefault(address, URL(address))
         return Request("POST", url, headers={**auth, **self._headers}, content=body, extensions={"trace": trace})
 
     def _deadline(self) -> float:
@@ -306,9 +310,8 @@ class _Trace:
         elif event.endswith(_NOT_STALE):
             self.is_stale = False
 
-    async def of_loop(self, event: str, info: Mapping[str, Any]) -> None:
+    async def of_loop(self, event: str, _: Mapping[str, Any]) -> None:
         """For async code."""
-        del info
         if event.endswith(_NOT_STALE):
             self.is_stale = False
 

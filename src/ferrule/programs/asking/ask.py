@@ -112,7 +112,7 @@ def make_asker(
     if calls == "constrained" and not able:
         msg = (
             f"`{model.name}` cannot constrain its calls. Models in this process can, and servers that take a grammar, as "
-            "`LM(...).constrained()`: docs/local-models.md. "
+            "`LM(...).constrained()`: docs/how-to/models/local-models.md. "
             'For the strict mode of a provider, use `LM(..., strict_tools=True)` with `calls="native"`.'
         )
         raise ConfigurationError(msg)

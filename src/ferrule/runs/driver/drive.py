@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never, cast
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, LimitReachedError, LMError, shown
-from ferrule.runs.confirmation.policy import rule_calls
-from ferrule.runs.driver.migration import recall_calls
 from ferrule.runs.driver.model_call import call_model
-from ferrule.runs.driver.questions import decide
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.limits import Budget
@@ -238,15 +235,21 @@ def _tell(frame: Frame, event: events.Event) -> None:
 
 
 async def _answer(frame: Frame, act: ReadConditions | RecallCalls | RuleCalls | AskPerson | CheckDue | Within) -> Any:
-    match act:
+    match act:  # what few programs ask for is imported late
         case ReadConditions():
             frame.lm = act.lm
             return _conditions(frame)
         case RecallCalls():
+            from ferrule.runs.driver.migration import recall_calls
+
             return recall_calls(frame, act)
         case RuleCalls():
+            from ferrule.runs.confirmation.policy import rule_calls
+
             return await rule_calls(frame, act)
         case AskPerson():
+            from ferrule.runs.driver.questions import decide
+
             found = await decide(frame, act)
             frame.live = not frame.run.journal.replaying
             return found

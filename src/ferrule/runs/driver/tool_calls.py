@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRequired, ToolError
-from ferrule.runs.driver.recovery import CutOff, reconcile_call, settle
-from ferrule.runs.driver.subprogram import (
-    cannot_wait,
-    close_frame,
-    recount,
-    refuse,
-    refuse_over_limit,
-)
+from ferrule.runs.driver.subprogram import cannot_wait, close_frame, recount, refuse, refuse_over_limit
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.observers import CallPlace, without_traces
 from ferrule.tools.execution.run import arun_call, run_call
@@ -36,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ferrule.runs.driver.elicitation import Inputs
+    from ferrule.runs.driver.recovery import CutOff
     from ferrule.runs.driver.transaction import Database
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import CheckedCall, ToolCall
@@ -152,6 +146,8 @@ def _sort(frame: Frame, act: CallTools) -> tuple[list[ToolResult | None], list[L
             if checked.tool.is_program or journal.has(f"{at}.spent"):
                 recount(frame, at)
         elif checked.misfit or cut_off:
+            from ferrule.runs.driver.recovery import CutOff  # late: few calls were cut off
+
             left.append((k, CutOff(at, digest, checked, cut_off)))
         else:
             live.append((k, at, digest, checked))
@@ -177,6 +173,8 @@ def _begun_before(frame: Frame, slot: str, digest: str, checked: CheckedCall) ->
 
 async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[ToolResult | None], live: list[Live]) -> dict[int, Suspended]:
     """Sort the calls that an earlier execution left unfinished: with a result, to run, or (returned) waiting for a person."""
+    from ferrule.runs.driver.recovery import reconcile_call, settle
+
     waiting: dict[int, Suspended] = {}
     for at, each in left:
         found: ToolResult | None = None

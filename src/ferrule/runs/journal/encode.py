@@ -50,7 +50,7 @@ def read_entry(line: Any) -> Entry:
     form = cast("dict[str, Any]", line) if isinstance(line, dict) else parse_object(line, "an entry of a journal")
     if form.get("v") != _VERSION:
         raise StoreError(f"This journal entry has version {form.get('v')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
-    with reading(f"An entry of a journal, {shown(form)},"):
+    with reading(lambda: f"An entry of a journal, {shown(form)},"):
         if not isinstance(form["digest"], str):
             raise TypeError(f"`digest` is {shown(form['digest'])}, not str")
         return check_fields(Entry(form["slot"], form["kind"], form["digest"], _READERS[form["kind"]](form["value"])))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ferrule.errors import ReplayMismatchError, RunError, shown
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.matching import answers_act, names_call
+from ferrule.values.encoding.pattern import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from ferrule.runs.journal.entry import EntryKind, Sink
     from ferrule.values.conversation.exchange import Request
 
-_ACT = re.compile(r"([0-9]+)[^/0-9]?[^/]*")
-_PAUSED = re.compile(r"(.*)\?[it][0-9]+", re.DOTALL)
+_ACT = pattern(r"([0-9]+)[^/0-9]?[^/]*")
+_PAUSED = pattern(r"(.*)\?[it][0-9]+", re.DOTALL)
 
 
 class Journal:

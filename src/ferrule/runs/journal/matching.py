@@ -6,9 +6,9 @@ model request says nothing about the act: prompts may change while a run waits.
 
 from __future__ import annotations
 
-import re
+from ferrule.values.encoding.pattern import pattern
 
-_ARGUMENTS = re.compile(r" (?=[\[{])")
+_ARGUMENTS = pattern(r" (?=[\[{])")
 
 
 def answers_act(recorded: str, then: str, kind: str, now: str, *, is_same_call: bool) -> bool:

@@ -6,6 +6,7 @@ program declares. An input that would not come back equal raises when the run st
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from itertools import starmap
@@ -37,7 +38,7 @@ from ferrule.values.run.forms import usage_form
 from ferrule.values.signatures.fields import input_check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ferrule.runs.protocols import Program
     from ferrule.runs.state import RunState
@@ -46,7 +47,7 @@ _VERSION = 1
 _NONE_SPENT = Usage()
 _TAG = "$ferrule"
 _PLAIN_BITS = 64
-_STATUSES = ("new", "running", "waiting", "done", "failed", "cancelled")
+_STATUSES = ("new", "queued", "running", "waiting", "done", "failed", "cancelled")
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -111,6 +112,17 @@ def read_inputs(head: Mapping[str, Any], program: Program, tools: Iterable[Any])
     with reading(f"The inputs of the run {head['id']}"):
         args = tuple([_read_input(program, k, form, at_hand) for k, form in enumerate(head["args"])])
         return args, {name: _read_input(program, name, form, at_hand) for name, form in head["inputs"].items()}
+
+
+def check_inputs(program: Program, args: Sequence[Any], inputs: Mapping[str, Any]) -> None:
+    """Raise `ReplayMismatchError` if the `forward` of a program does not take the inputs of a run. A flow checks its own."""
+    if not program.is_flow:
+        forward = program.aforward if program.is_only_async else program.forward
+        try:
+            inspect.signature(forward).bind(*args, **inputs)
+        except TypeError as error:
+            found = f"{program.name}.{forward.__name__}{inspect.signature(forward)}: {error}; `migrate=True` tries all the same"
+            raise ReplayMismatchError("start", f"the inputs {[*range(len(args)), *inputs]}", found) from None
 
 
 @reading("The head of a run")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import StoreError
+from ferrule.errors import FerruleError, StoreError
 from ferrule.runs.journal.encode import parse_object
 from ferrule.runs.store.lease import owner_name
 from ferrule.values.encoding.encode import json_text
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable
 
     from ferrule.runs.protocols import Lease
     from ferrule.runs.store.sqlite_file import SQLiteFile
@@ -23,12 +24,12 @@ INSERT = (
 )
 
 
-def fence(db: sqlite3.Connection, lease: Lease) -> tuple[bool, int]:
+def fence(db: Any, lease: Lease, owner: str, lock: str = "") -> tuple[bool, int]:
     """Whether the run was cancelled, and the key of its first entry; raises `StoreError` if the lease was lost."""
-    row = db.execute("SELECT token, owner, cancelled, no FROM runs WHERE id = ?", (lease.run_id,)).fetchone()
+    row = db.execute(f"SELECT token, owner, cancelled, no FROM runs WHERE id = ?{lock}", (lease.run_id,)).fetchone()  # noqa: S608  constant
     if row is None or row[0] != lease.token:
         raise _lost(lease, "was deleted" if row is None else "was taken over by another process")
-    if row[1] != owner_name():  # after a fork both processes know the token
+    if row[1] != owner:  # after a fork both processes know the token
         raise _lost(lease, f"is leased to {row[1] or 'no process'}, not to this process")
     return bool(row[2]), row[3] * MOST_ENTRIES
 
@@ -42,28 +43,49 @@ def _lost(lease: Lease, why: str) -> StoreError:
 
 def append(db: sqlite3.Connection, lease: Lease, entry: str, *, starts: bool, consumes: str | None, now: float) -> bool:
     """Write one entry; see `Store.append`."""
-    cancelled, first = fence(db, lease)
+    cancelled, first = fence(db, lease, owner_name())
     if cancelled and starts:
         return False
     db.execute(INSERT, (first, first, first + MOST_ENTRIES, entry, now))
     if consumes is not None:
-        db.execute("UPDATE decisions SET taken = 1 WHERE run_id = ? AND question_id = ?", (lease.run_id, consumes))
+        db.execute("UPDATE decisions SET taken = TRUE WHERE run_id = ? AND question_id = ?", (lease.run_id, consumes))
     return not cancelled
 
 
-def append_all(file: SQLiteFile, items: list[Any]) -> list[bool | StoreError]:
-    """Write all waiting entries in one transaction; a lost lease does not stop the others."""
+def write_all(file: SQLiteFile, works: list[Callable[[sqlite3.Connection], Any]]) -> list[Any]:
+    """Do the work of many callers in one transaction; the result or the error of each.
 
-    def work(db: sqlite3.Connection) -> list[bool | StoreError]:
-        done: list[bool | StoreError] = []
-        for lease, entry, starts, consumes, now in items:
+    One that is refused does not stop the others. One that fails after it wrote something undoes them all; then each is done by itself.
+    """
+    is_done = False
+
+    def work(db: sqlite3.Connection) -> list[Any]:
+        nonlocal is_done
+        done: list[Any] = []
+        for each in works:
+            before = db.total_changes
             try:
-                done.append(append(db, lease, entry, starts=starts, consumes=consumes, now=now))
-            except StoreError as error:  # the lease was lost: none of it was written, so there is nothing to roll back
+                done.append(each(db))
+            except FerruleError as error:
+                if db.total_changes != before:
+                    raise
                 done.append(error)
+        is_done = True
         return done
 
-    return file.write(work)
+    try:
+        return file.write(work)
+    except FerruleError:
+        if is_done or len(works) == 1:  # a commit that fails fails for all
+            raise
+    return [_result(file, each) for each in works]
+
+
+def _result(file: SQLiteFile, work: Callable[[sqlite3.Connection], Any]) -> Any:
+    try:
+        return file.write(work)
+    except FerruleError as error:
+        return error
 
 
 def tend(file: SQLiteFile, held: list[tuple[str, int, float]], left: list[tuple[str, int]]) -> None:
@@ -73,38 +95,49 @@ def tend(file: SQLiteFile, held: list[tuple[str, int, float]], left: list[tuple[
         for run_id, token, until in held:
             db.execute("UPDATE runs SET until = ? WHERE id = ? AND token = ? AND owner = ?", (until, run_id, token, owner_name()))
         for run_id, token in left:
-            give_back(db, run_id=run_id, token=token, status="running")
+            give_back(db, owner=owner_name(), run_id=run_id, token=token, status="running")
 
     file.write(work)
     for each in left:
         file.leases.forget(*each)
 
 
-def give_back(db: sqlite3.Connection, *, run_id: str, token: int, status: str) -> None:
+def insert(db: Any, store: str, lease: Lease, now: float, *, owner: str | None, program: str, status: str, head: str) -> None:
+    """Keep a new run. Raises `StoreError` if its id exists."""
+    made = db.execute(
+        "INSERT INTO runs (id, program, status, created_at, updated_at, questions, head, owner, token) "
+        "VALUES (?, ?, ?, ?, ?, '[]', ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+        (lease.run_id, program, status, now, now, head, owner, lease.token),
+    )
+    if made.rowcount == 0:
+        raise StoreError(f"The store {store!r} has a run {lease.run_id!r} already. Load it, or choose another `run_id`.")
+
+
+def give_back(db: Any, *, owner: str, run_id: str, token: int, status: str) -> None:
     """End a lease as if the run had not been taken; what was written under it stays."""
-    mine = "WHERE id = ? AND token = ? AND owner = ?", (run_id, token, owner_name())
+    mine = "WHERE id = ? AND token = ? AND owner = ?", (run_id, token, owner)
     row = db.execute(f"SELECT cancelled, updated_at FROM runs {mine[0]}", mine[1]).fetchone()  # noqa: S608  constant
     if row is None:
         return
-    db.execute(f"UPDATE runs SET owner = NULL, until = 0, status = ? {mine[0]}", (status, *mine[1]))  # noqa: S608  constant
+    db.execute(f"UPDATE runs SET owner = NULL, status = ? {mine[0]}", (status, *mine[1]))  # noqa: S608  constant
     if row[0]:
         cancel_at_rest(db, run_id, row[1])
 
 
-def park(db: sqlite3.Connection, run_id: str, head: str, times: int) -> None:
+def park(db: Any, run_id: str, head: str, times: int) -> None:
     """Store a run that crashed its process too often as failed."""
     error = {"type": "StoreError", "text": f"crashed {times} times, and was parked"}
     head = json_text({**parse_object(head, "the head of a run"), "error": error})
     db.execute(
-        "UPDATE runs SET status = 'failed', head = ?, error = ?, recoveries = ?, owner = NULL, until = 0 WHERE id = ?",
+        "UPDATE runs SET status = 'failed', head = ?, error = ?, recoveries = ?, owner = NULL WHERE id = ?",
         (head, json_text(error), times, run_id),
     )
 
 
-def cancel_at_rest(db: sqlite3.Connection, run_id: str, now: float) -> None:
+def cancel_at_rest(db: Any, run_id: str, now: float) -> None:
     """Cancel a run at rest: delete its pending questions and unused decisions."""
     db.execute(
-        "UPDATE runs SET status = 'cancelled', questions = '[]', owner = NULL, until = 0, token = token + 1, updated_at = ? WHERE id = ?",
+        "UPDATE runs SET status = 'cancelled', questions = '[]', owner = NULL, token = token + 1, updated_at = ? WHERE id = ?",
         (now, run_id),
     )
     db.execute("DELETE FROM decisions WHERE run_id = ? AND NOT taken", (run_id,))

@@ -1,4 +1,4 @@
-"""Lines of a list of runs, read from SQLite."""
+"""Lines of a list of runs, read from a store in SQL."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.runs.journal.encode import read_question, read_usage
 from ferrule.runs.protocols import Summary
-from ferrule.runs.store.lease import is_dead
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.stored import parse_json
 
 if TYPE_CHECKING:
-    import sqlite3
+    from collections.abc import Callable
 
-_COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, owner, until, usage"
+_COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner"
 
 
 def condition(status: str | None, program: str | None, before: tuple[float, str] | None) -> tuple[str, tuple[Any, ...]]:
@@ -24,22 +23,27 @@ def condition(status: str | None, program: str | None, before: tuple[float, str]
     return ("WHERE " + " AND ".join(wanted) if wanted else ""), tuple([value for values in wanted.values() for value in values])
 
 
-def summaries(db: sqlite3.Connection, where: str, values: tuple[Any, ...], *, limit: int | None, now: float) -> list[Summary]:
-    """The runs that fulfil a condition, most recently changed first. `where` is a constant text with a `?` for each value."""
-    order = f"ORDER BY updated_at DESC, id DESC LIMIT {-1 if limit is None else int(limit)}"
-    rows = db.execute(f"SELECT {_COLUMNS} FROM runs {where} {order}", values).fetchall()  # noqa: S608  callers pass constants
+def summaries(
+    db: Any, where: str, values: tuple[Any, ...], *, limit: int | None, until: str, is_alive: Callable[[str, float | None], bool]
+) -> list[Summary]:
+    """The runs that fulfil a condition, most recently changed first. `where` is a constant text with a `?` for each value.
+
+    `until` is the expression of when a lease ends; `is_alive` takes its owner and that time.
+    """
+    order = "ORDER BY updated_at DESC, id DESC" + ("" if limit is None else f" LIMIT {int(limit)}")
+    rows = db.execute(f"SELECT {_COLUMNS}, {until} FROM runs {where} {order}", values).fetchall()  # noqa: S608  callers pass constants
     by_run: dict[str, list[str]] = {}
     for run_id, question_id in db.execute("SELECT run_id, question_id FROM decisions WHERE NOT taken").fetchall():
         by_run.setdefault(run_id, []).append(question_id)
-    return [_summary(row, tuple(by_run.get(row[0], ())), now) for row in rows]
+    return [_summary(row, tuple(by_run.get(row[0], ())), is_alive) for row in rows]
 
 
-def _summary(row: Any, decided: tuple[str, ...], now: float) -> Summary:
-    run_id, program, status, created_at, updated_at, questions, error, recoveries, owner, until, usage = row
+def _summary(row: Any, decided: tuple[str, ...], is_alive: Callable[[str, float | None], bool]) -> Summary:
+    run_id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner, until = row
     return Summary(
         id=run_id, program=program, status=status, created_at=created_at, updated_at=updated_at, recoveries=recoveries,
         questions=tuple(map(read_question, parse_json(questions))) if status == "waiting" else (),
         error=str(parse_json(error)["text"]) if error is not None else None,
         usage=read_usage(parse_json(usage)) if usage is not None else Usage(),
-        leased=owner is not None and until > now and not is_dead(owner), decided=decided,
+        leased=owner is not None and is_alive(owner, until), decided=decided,
     )  # fmt: skip

@@ -14,6 +14,7 @@ import sqlite3
 import threading
 import warnings
 import weakref
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-SCHEMA = 3
+SCHEMA = 4
 _WAIT_MS = 10_000
 _WAIT_FOR_READERS_MS = 500
 _TRY_AGAIN_S = 1.0
@@ -55,20 +56,25 @@ CREATE TABLE runs (
     usage TEXT, error TEXT, questions TEXT NOT NULL, head TEXT NOT NULL
 );
 CREATE INDEX runs_by_change ON runs (updated_at);
+CREATE INDEX runs_by_status ON runs (status, updated_at);
 CREATE TABLE entries (place INTEGER PRIMARY KEY, written_at REAL, entry TEXT NOT NULL);
 CREATE TABLE decisions (
     run_id TEXT NOT NULL, question_id TEXT NOT NULL, decision TEXT NOT NULL, decided_at REAL NOT NULL, taken INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (run_id, question_id)
 ) WITHOUT ROWID;
 """
-_UPGRADES = {1: "ALTER TABLE entries ADD COLUMN written_at REAL", 2: "ALTER TABLE runs ADD COLUMN usage TEXT"}
+_UPGRADES = {
+    1: "ALTER TABLE entries ADD COLUMN written_at REAL",
+    2: "ALTER TABLE runs ADD COLUMN usage TEXT",
+    3: "CREATE INDEX runs_by_status ON runs (status, updated_at)",
+}
 """By the schema of a file: what makes it the next one."""
 
 
 class SQLiteFile:
     """The file at a path, opened or created at first use. Safe in threads, and in the child of a fork."""
 
-    def __init__(self, path: str, *, full_sync: bool) -> None:
+    def __init__(self, path: str, *, full_sync: bool, read_only: bool = False) -> None:
         self.path = path
         self.leases = Leases()
         self.thread: Any = None
@@ -76,6 +82,7 @@ class SQLiteFile:
         self.users: weakref.WeakSet[Any] = weakref.WeakSet()
         """The stores that use it and were not closed."""
         self._full_sync = full_sync
+        self._read_only = read_only
         self._of_a_parent: list[sqlite3.Connection] = []
         self._fresh()
         _FILES.add(self)
@@ -86,7 +93,8 @@ class SQLiteFile:
         self._connection: sqlite3.Connection | None = None
         self._closing: weakref.finalize[..., SQLiteFile] | None = None
         self._opened: tuple[int, int] | None = None
-        self._inside = False
+        self._inside = 0
+        """The thread with an open transaction; 0 if there is none."""
         self._watching: tuple[sqlite3.Connection, weakref.finalize[..., SQLiteFile]] | None = None
         """A connection that never writes, so that SQLite tells it of every commit; and what closes it."""
         self._truncate_at: float | None = None
@@ -117,6 +125,13 @@ class SQLiteFile:
                 self._watching[1]()
             self._connection = self._closing = self._opened = self._watching = None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a write would wait for another thread's transaction, or for those that wait already; that may change at any moment."""
+        if self._inside:
+            return self._inside != threading.get_ident()
+        return self.thread is not None and self.thread.has_work
+
     def write(self, work: Callable[[sqlite3.Connection], R]) -> R:
         """Call `work` with the connection in a new transaction, or the one this thread has open: committed when it returns, else undone."""
         return self._transact("BEGIN IMMEDIATE", work)
@@ -137,7 +152,7 @@ class SQLiteFile:
                     return self._connection.total_changes if self._connection is not None else 0
                 if self._watching is None:
                     with _connecting:
-                        db = sqlite3.connect(self.path, timeout=_WAIT_MS / 1000, isolation_level=None, check_same_thread=False)
+                        db = self._connect()
                     self._watching = db, weakref.finalize(self, _close, db)
                 return self._watching[0].execute("PRAGMA data_version").fetchone()[0]
         except sqlite3.Error as error:
@@ -149,17 +164,17 @@ class SQLiteFile:
         try:
             with self.lock:
                 db = self._connection or self._open()
-                if self._inside:
+                if self._inside:  # of this thread, which has the lock
                     return work(db)
                 db.rollback()  # a transaction still open here has no user
                 try:
                     with db:  # an exception from here on, Ctrl-C too, rolls back
-                        self._inside = True
+                        self._inside = threading.get_ident()
                         db.execute(begin)
                         found = work(db)
                         db.execute("COMMIT")
                 finally:
-                    self._inside = False
+                    self._inside = 0
                 if self._truncate_at is not None and monotonic() >= self._truncate_at:
                     self._truncated(db, wait_ms=0)
                 return found
@@ -200,9 +215,13 @@ class SQLiteFile:
         self._truncate_at = monotonic() + _TRY_AGAIN_S if busy else None
         return not busy
 
+    def _connect(self) -> sqlite3.Connection:
+        place = f"{Path(self.path).as_uri()}?mode=ro" if self._read_only else self.path
+        return sqlite3.connect(place, timeout=_WAIT_MS / 1000, isolation_level=None, check_same_thread=False, uri=self._read_only)
+
     def _open(self) -> sqlite3.Connection:
         with _connecting:
-            db = sqlite3.connect(self.path, timeout=_WAIT_MS / 1000, isolation_level=None, check_same_thread=False)
+            db = self._connect()
         try:
             with reading(f"The store {self.path!r}"):  # SQLite may quote the bytes of a damaged name, which are no text
                 self._prepare(db)
@@ -214,6 +233,12 @@ class SQLiteFile:
         return db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
+        if self._read_only:
+            found = db.execute("PRAGMA user_version").fetchone()[0]
+            if found != SCHEMA:
+                is_newer = "Use a newer ferrule." if found > SCHEMA else "Open it once for writing: that brings it up to date."
+                raise StoreError(f"The store {self.path!r} has schema {found}; this ferrule reads schema {SCHEMA}. {is_newer}")
+            return
         db.execute("PRAGMA journal_mode=WAL")
         db.execute(f"PRAGMA synchronous={'FULL' if self._full_sync else 'NORMAL'}")
         db.execute("PRAGMA secure_delete=ON")  # deleted text is overwritten in the file, too
@@ -236,19 +261,19 @@ class SQLiteFile:
 
 
 _FILES: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
-_SHARED: weakref.WeakValueDictionary[tuple[str, bool], SQLiteFile] = weakref.WeakValueDictionary()
+_SHARED: weakref.WeakValueDictionary[tuple[str, bool, bool], SQLiteFile] = weakref.WeakValueDictionary()
 _sharing = threading.Lock()
 
 
-def shared_file(path: str, *, full_sync: bool) -> SQLiteFile:
+def shared_file(path: str, *, full_sync: bool, read_only: bool = False) -> SQLiteFile:
     """The file at an absolute path, the same for every caller in this process; a file in memory is each caller's own."""
     if path == ":memory:":
         return SQLiteFile(path, full_sync=full_sync)
     with _sharing:
-        key = (os.path.realpath(path), full_sync)
+        key = (os.path.realpath(path), full_sync, read_only)
         file = _SHARED.get(key)
         if file is None or not file.is_current():
-            _SHARED[key] = file = SQLiteFile(path, full_sync=full_sync)
+            _SHARED[key] = file = SQLiteFile(path, full_sync=full_sync, read_only=read_only)
         return file
 
 

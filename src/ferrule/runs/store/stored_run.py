@@ -11,6 +11,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
+from ferrule import settings
 from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.runs.journal.encode import entry_text, parse_object, read_decision, read_entry
 from ferrule.runs.store.document import head_form, inputs_form
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from ferrule.runs.journal.entry import Entry
     from ferrule.runs.observers import Execution
-    from ferrule.runs.protocols import Lease, Store
+    from ferrule.runs.protocols import Lease, Order, Store
     from ferrule.runs.state import RunState
 
 
@@ -31,17 +32,31 @@ _A_MOMENT_S = 5.0
 _SOON_S = 0.001
 
 
+def submit_run(run: RunState, store: Store, order: Order) -> None:
+    """Keep a new run for workers to begin. Raises `RunError` if an input cannot be kept, `StoreError` if the store cannot do it."""
+    run.status = "queued"
+    notes: dict[str, str] = {}
+    for observer in settings.current().callbacks:
+        if (hook := getattr(observer, "note_caller", None)) is not None:
+            hook(notes)
+    run.notes = notes
+    store.submit(run.id, program=run.program.name, head=json_text(head_form(run, inputs_form(run))), order=order)
+
+
 class StoredRun:
     """The link between one `Run` in this process and one run in a store."""
 
     __slots__ = (
-        "_before", "_broken", "_given", "_is_closing", "_is_open", "_queue", "_run_ref", "_unsure", "_wrote", "is_new", "lease", "store",
+        "_before", "_broken", "_given", "_is_closing", "_is_open", "_queue", "_run_ref", "_unsure", "_wrote", "is_new", "lease",
+        "requeues", "store",
     )  # fmt: skip
 
     def __init__(self, store: Store, run: RunState, *, is_new: bool) -> None:
         self.store = store
         self.is_new = is_new
         self._run_ref = ref(run)  # weak, because the run references this: its memory is freed without the garbage collector
+        self.requeues = False
+        """Whether a run that is interrupted goes back to the queue; otherwise it counts as cancelled, until a person resumes it."""
         self.lease: Lease | None = None
         self._given: dict[str, Any] = {}
         """The inputs as they were when the run started, before any change by the program."""
@@ -157,9 +172,11 @@ class StoredRun:
         run.journal.sink = None
         self._unsure = self._unsure or run.status not in {"waiting", "done"}  # an interrupt may have come between store and memory
         status, head = self._before or (run.status, "")
-        is_waiting = status == "waiting" and not self._wrote and run.status not in {"waiting", "done"} and not run.cancelled
+        is_waiting = status in {"waiting", "queued"} and not self._wrote and run.status not in {"waiting", "done"} and not run.cancelled
         if self._is_open and not is_waiting:  # else it is as before: not begun, or no progress
             status, head = run.status, self._head()
+            if self.requeues and run.is_interrupted and not run.cancelled:
+                status, head = "queued", json_text({**parse_object(head, "the head of a run"), "status": "queued", "error": None})
         with suppress(StoreError) if is_again else nullcontext():  # the interrupted one may have given it back
             if self.lease is not None:
                 self.store.release(self.lease, status=status, head=head)

@@ -1,4 +1,4 @@
-"""The thread of a store's file: writes for event loops, many at once, renews leases, and gives back those not held any more.
+"""The thread of a store's file: commits the writes of many runs together, renews leases, and gives back those not held any more.
 
 It starts with the first lease and ends half a second after the last: waiting runs use no thread. It is a daemon, because every confirmed
 write is on disk, and the process may end at any time. Between its tasks it holds the file weakly: a store that is no longer used is closed.
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from ferrule.runs.store.sqlite_file import SQLiteFile
 
-    Waiting = tuple[SQLiteFile, Any, asyncio.AbstractEventLoop, asyncio.Future[bool]]
+    Answer = Any | BaseException
+    Waiting = tuple[SQLiteFile, Any, asyncio.AbstractEventLoop | None, asyncio.Future[Any] | SimpleQueue[Answer]]
+    """A file, an item to write to it, and where its answer goes: a future and its loop, or a queue where a thread waits."""
 
 _LINGERS_S = 0.5
 """It looks this often whether anything still holds its leases and its file."""
@@ -33,7 +35,7 @@ class StoreThread:
     def __init__(
         self,
         file: SQLiteFile,
-        write: Callable[[SQLiteFile, list[Any]], Sequence[bool | BaseException]],
+        write: Callable[[SQLiteFile, list[Any]], Sequence[Answer]],
         tend: Callable[[SQLiteFile, list[tuple[str, int, float]], list[tuple[str, int]]], None],
     ) -> None:
         self._file = ref(file)
@@ -42,6 +44,11 @@ class StoreThread:
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether items wait for their turn."""
+        return not self._queue.empty()
 
     def look(self) -> None:
         """Let it look at the leases now; call it after taking one, so that the thread cannot end in between."""
@@ -55,15 +62,27 @@ class StoreThread:
                 thread.start()
                 self._thread = thread  # last: Ctrl-C before leaves a thread that ends by itself, and the next caller starts another
 
-    async def submit(self, item: Any) -> bool:
-        """Write one item through the thread; returns or raises the result of `write`."""
+    async def submit(self, item: Any) -> Any:
+        """Write one item through the thread; returns or raises its answer of `write`."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[bool] = loop.create_future()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._put(item, loop, future)
+        return await future
+
+    def wait(self, item: Any) -> Any:
+        """`submit`, for a thread without a loop."""
+        answers: SimpleQueue[Answer] = SimpleQueue()
+        self._put(item, None, answers)
+        answer = answers.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _put(self, item: Any, loop: asyncio.AbstractEventLoop | None, answers: asyncio.Future[Any] | SimpleQueue[Answer]) -> None:
         file = self._file()
         assert file is not None  # noqa: S101  the caller has it
-        self._queue.put((file, item, loop, future))
+        self._queue.put((file, item, loop, answers))
         self._start()  # after `put`: a thread about to end either sees the queued item, or has ended and a new one starts
-        return await future
 
     def _work(self) -> None:
         try:
@@ -111,18 +130,30 @@ class StoreThread:
         if not batch:
             return
         try:
-            answers: Sequence[bool | BaseException] = self._write(file, [item for _, item, _, _ in batch])
+            found: Sequence[Answer] = self._write(file, [item for _, item, _, _ in batch])
         except BaseException as error:  # noqa: BLE001  handed to the waiting callers: without an answer each would wait for ever
-            answers = [error] * len(batch)
-        for (_, _, loop, future), answer in zip(batch, answers, strict=True):
+            found = [error] * len(batch)
+        of_loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Answer]]] = {}
+        for (_, _, loop, answers), answer in zip(batch, found, strict=True):
+            if isinstance(answers, SimpleQueue):
+                answers.put(answer)
+            elif loop is not None:
+                of_loops.setdefault(loop, []).append((answers, answer))
+        for loop, settled in of_loops.items():  # to wake a loop is a system call
             with suppress(RuntimeError):  # its loop is closed: no caller is waiting
-                loop.call_soon_threadsafe(_settle, future, answer)
+                loop.call_soon_threadsafe(_settle, loop, settled)
 
 
-def _settle(future: asyncio.Future[bool], answer: bool | BaseException) -> None:
-    if future.done():  # cancelled meanwhile
-        return
-    if isinstance(answer, BaseException):
-        future.set_exception(answer)
-    else:
-        future.set_result(answer)
+def _settle(loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[Any], Answer]]) -> None:
+    try:
+        while settled:
+            future, answer = settled.pop()
+            if future.done():  # cancelled meanwhile
+                continue
+            if isinstance(answer, BaseException):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+    finally:
+        if settled:  # Ctrl-C came: the others are not to wait for ever
+            loop.call_soon(_settle, loop, settled)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.values.conversation.exchange import Declarations
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.pattern import pattern
 from ferrule.values.schema.nodes import names_elsewhere
 from ferrule.values.schema.words import escape_markers, escape_surrogates
 
@@ -29,9 +30,9 @@ LONGEST = 64
 INTENTION = "intention"
 INTENTION_DESCRIPTION = "Why this call is made, and what it is to achieve."
 _INTENTION_FIELD: Mapping[str, Any] = {"type": "string", "description": INTENTION_DESCRIPTION}
-_SAFE = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPE = re.compile(r"_(?:dot|x([0-9a-f]{2,5}|10[0-9a-f]{4}))_")
-_END = re.compile(r"<(?=\s*/\s*desc)", re.IGNORECASE)
+_SAFE = pattern(r"[A-Za-z0-9_-]+")
+_ESCAPE = pattern(r"_(?:dot|x([0-9a-f]{2,5}|10[0-9a-f]{4}))_")
+_END = pattern(r"<(?=\s*/\s*desc)", re.IGNORECASE)
 
 
 def wire_name(name: str) -> str:

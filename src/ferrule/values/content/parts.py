@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, model_serializer
 
 from ferrule.errors import shown
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.pattern import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -216,7 +217,7 @@ def thinks(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-_SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
+_SCHEME = pattern(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
 """Not of a path on Windows, nor of a file, which no provider can read."""
 
 

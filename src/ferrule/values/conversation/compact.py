@@ -30,7 +30,7 @@ _PER_MEDIA = 1_000
 class Compact(Record):
     """When and how a conversation gets shorter: `ReAct(..., compact=Compact(100_000, "summarize"))`.
 
-    Older steps and turns of the conversation go first. See docs/long-conversations.md.
+    Older steps and turns of the conversation go first. See docs/how-to/agents/long-conversations.md.
     """
 
     at: float = 0.8

@@ -6,7 +6,6 @@ mixed. All are dicts. Adapters put them before the current question as messages.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -20,6 +19,7 @@ from ferrule.values.content.convert import marked_parts, read_content, read_mark
 from ferrule.values.content.parts import Part, Type, content_text
 from ferrule.values.conversation.message import Message, Role, openai_content, openai_message, tool_message
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.pattern import pattern
 from ferrule.values.record import replace
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _OF_MESSAGES = ("content", "tool_calls", "tool_call_id")
-_MARKS = re.compile(r"(?<=\[)\[(?=[ \t]*##)|<(?=/?\w+_\d+\s*>)")
+_MARKS = pattern(r"(?<=\[)\[(?=[ \t]*##)|<(?=/?\w+_\d+\s*>)")
 """The first characters of markers, and of the tags of steps."""
 _EXTRA_FIELDS = ("name", "is_error", "reasoning", "extra")
 

@@ -6,13 +6,13 @@ log is chained over them. Other wires keep their own form on the message too.
 
 from __future__ import annotations
 
-import re
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import to_json
 
 from ferrule.values.encoding.encode import json_bytes
+from ferrule.values.encoding.pattern import pattern
 from ferrule.values.record import Log, Record, field
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ Role = Literal["system", "user", "assistant", "tool"]
 UNNAMED = "unnamed"
 """The name sent for a call without one."""
 _LONGEST_NAME = 64
-_SAFE = re.compile(r"[a-zA-Z0-9_-]+")
-_ODD = re.compile(r"[^a-zA-Z0-9_-]")
+_SAFE = pattern(r"[a-zA-Z0-9_-]+")
+_ODD = pattern(r"[^a-zA-Z0-9_-]")
 
 
 class Message(Record):

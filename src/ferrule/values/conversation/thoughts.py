@@ -1,4 +1,4 @@
-"""Thoughts that a model writes into its text, as in `<think>...</think>`: told apart from the answer, whole or streamed.
+"""Thoughts that a model writes into its text, as in `<think>...</think>`: separated from the answer, whole or streamed.
 
 Servers without a parser for a model's reasoning send it in the text. It stands at the head of the answer, between tags of `_KINDS`. The
 chat templates of DeepSeek and Qwen put the opening tag into the prompt, so that the answer holds only the closing one.

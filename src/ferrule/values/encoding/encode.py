@@ -10,7 +10,6 @@ between processes (sets), are converted to plain ones first.
 from __future__ import annotations
 
 import json
-import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from types import GeneratorType
@@ -18,10 +17,11 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from ferrule.values.encoding.pattern import pattern
 from ferrule.values.record import Changing, Record, fields_of
 
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_OWN_MODULE = re.compile(r"(?<![\w.])ferrule\.(?:\w+\.)+(?=\w)")
+_ADDRESS = pattern(r" at 0x[0-9a-fA-F]+")
+_OWN_MODULE = pattern(r"(?<![\w.])ferrule\.(?:\w+\.)+(?=\w)")
 _DEEPEST = 100
 _MOST_DIGITS = 4300
 """Python's limit for integers as text. Longer ones are written as text in hexadecimal."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ferrule.values.encoding.pattern import pattern
+
 
 class Mark:
     r"""A mark that no value may hold. `escape` breaks each one in a text with a backslash, and `unescape` returns the text.
@@ -16,8 +18,8 @@ class Mark:
 
     def __init__(self, first: str, rest: str, flags: re.RegexFlag = re.NOFLAG) -> None:
         """`first` and `rest` are the patterns of the first character and of what follows it, where the pattern ends in linear time."""
-        self._whole = re.compile(rf"({first}\\*)(?={rest})", flags)
-        self._escaped = re.compile(rf"({first}\\*)\\(?={rest})", flags)
+        self._whole = pattern(rf"({first}\\*)(?={rest})", flags)
+        self._escaped = pattern(rf"({first}\\*)\\(?={rest})", flags)
 
     def escape(self, text: str) -> str:
         """The text without the mark."""

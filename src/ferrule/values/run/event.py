@@ -47,7 +47,7 @@ class Event(Changing, kw_only=True):
         return type(self).__name__
 
     def as_json(self) -> dict[str, Any]:
-        """The event as JSON data: `version`, `type` and all fields. See docs/events.md for the form.
+        """The event as JSON data: `version`, `type` and all fields. See docs/reference/events.md for the form.
 
         It shows what a store would keep of the run: the digest of a request instead of its messages, names of models and programs,
         errors as type and text. Pictures are in OpenAI's form; secrets stay masked.
@@ -166,7 +166,7 @@ class ParseFinished(Event):
 
 
 class TextDelta(Event):
-    """A piece of text that is neither a field's value nor a thought. docs/streaming.md says when it comes."""
+    """A piece of text that is neither a field's value nor a thought. docs/how-to/agents/streaming.md says when it comes."""
 
     call_id: str
     text: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from ferrule.values.content.parts import content_text
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.display import Displayed
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.pattern import pattern
 from ferrule.values.record import Log, Record
 from ferrule.values.typed import S, Typed
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.message import Messages
 
 _KEYS = ("thought", "tool_name", "tool_args", "observation")
-_KEY = re.compile(rf"({'|'.join(_KEYS)})_(0|[1-9][0-9]{{0,8}})")
+_KEY = pattern(rf"({'|'.join(_KEYS)})_(0|[1-9][0-9]{{0,8}})")
 
 
 class Observation(str):

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.pattern import pattern
 from ferrule.values.schema.nodes import Schema, alternatives, is_list, is_object, resolve_reference
 
 LIMITS = {
@@ -31,7 +31,7 @@ _MOST = 1_000
 """Schemas in one line. After so many, references are only named: definitions that refer to each other have no end."""
 _EXACT = 2**53
 """Above it a float may not be an exact integer."""
-_MARKER = re.compile(r"\[\[(?=\s*##)")
+_MARKER = pattern(r"\[\[(?=\s*##)")
 
 
 class _Above:

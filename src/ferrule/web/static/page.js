@@ -8,7 +8,6 @@ let last = ''
 // -- the stream: closed while the page is hidden, because a browser opens few connections to one server
 
 const tell = (text) => { byId('link').textContent = text; byId('link').hidden = !text }
-
 function connect () {
   if (!body.dataset.live || document.hidden || source) return
   const url = new URL(body.dataset.live, location)
@@ -34,7 +33,6 @@ function disconnect () {
 document.addEventListener('visibilitychange', () => document.hidden ? disconnect() : connect())
 addEventListener('pagehide', disconnect)
 addEventListener('pageshow', connect)
-
 // -- merging: elements are known by their key, and stay as they are while their version does
 
 const isTyped = (element) => element.querySelector('form[data-typed]') ||
@@ -54,7 +52,7 @@ function merge (html) {
   }
   if (focused.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true })
   if (news.length) byId('news').textContent = news.join(', ')
-  if (news.length && byId('follow')?.checked) scrollTo(0, document.documentElement.scrollHeight)
+  if ((news.length || byId('draft')?.firstElementChild) && byId('follow')?.checked) scrollTo(0, document.documentElement.scrollHeight)
   refresh()
 }
 
@@ -78,8 +76,8 @@ function mergeInto (place, part) {
 function update (old, element) {
   if (element.dataset.v && old.dataset.v === element.dataset.v) return old
   if (isTyped(old)) return warn(old)
-  const open = [...old.querySelectorAll('details')].map((each) => each.open)
-  element.querySelectorAll('details').forEach((each, at) => { if (at in open) each.open = open[at] })
+  const open = [...old.querySelectorAll('details')]
+  element.querySelectorAll('details').forEach((each, at) => { if (at in open) each.open = open[at].open })
   const had = old.contains(document.activeElement)
   old.replaceWith(element)
   if (had) element.focus({ preventScroll: true })
@@ -97,7 +95,6 @@ function warn (element) {
 }
 
 // -- forms and times
-
 body.addEventListener('input', (event) => {
   const form = event.target.form
   if (!form?.querySelector('[data-approve]')) return
@@ -106,6 +103,8 @@ body.addEventListener('input', (event) => {
   if (button && event.target.name.startsWith('v:')) button.textContent = button.dataset.changed
 })
 
+addEventListener('dblclick', (event) => event.target.matches('input') && event.target.select()) // also beside the text
+const send = (event) => { event.preventDefault(); event.target.form.requestSubmit() }
 const UNITS = [[86400, 'd'], [3600, 'h'], [60, 'min'], [1, 's']]
 function span (seconds) {
   const [size, unit] = UNITS.find(([size]) => seconds >= size) || [1, 's']
@@ -139,11 +138,13 @@ const KEYS = {
   g: () => { location.href = '/' }, i: () => { location.href = '/inbox' }, '?': () => byId('keys').showModal()
 }
 addEventListener('keydown', (event) => {
+  if ('send' in event.target.dataset && event.key === 'Enter' && !event.shiftKey && !event.isComposing) return send(event)
   if (event.key === 'Escape' && event.target.matches(FIELDS)) return event.target.closest('[data-item]')?.focus()
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches(FIELDS) || !KEYS[event.key]) return
   event.preventDefault()
   KEYS[event.key]()
 })
-byId('help').hidden = false
+for (const each of document.querySelectorAll('#help, .only-script')) each.hidden = false
 byId('help').addEventListener('click', KEYS['?'])
+if (document.querySelector('.chat .beats')) byId('message')?.scrollIntoView({ block: 'end' })
 connect()

@@ -115,6 +115,18 @@ class ServerOffers:
         """`ainfo` for sync code."""
         return run_async(self.ainfo())
 
+    @property
+    def protocol_version(self) -> str | None:
+        """The version of the protocol on the current connection; None before the first. Connects nothing."""
+        handshake = self.core.link.handshake if self._cores else None
+        return handshake.version if handshake is not None else None
+
+    @property
+    def session_id(self) -> str | None:
+        """The id that an HTTP server gave the current session; None if it gave none, as from 2026-07-28 on. Connects nothing."""
+        handshake = self.core.link.handshake if self._cores else None
+        return handshake.session_id if handshake is not None else None
+
     # -- tools --------------------------------------------------------------------------------------------------
 
     @property

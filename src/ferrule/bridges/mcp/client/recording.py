@@ -55,7 +55,8 @@ class RecordingLink:
         if not self._is_begun:
             self._is_begun = True
             handshake = self._link.handshake if self._link.handshake is not None else Handshake()
-            lines.insert(0, json_text({"ferrule_mcp": _VERSION, "name": self._name, "wire": jsonable(fields_of(handshake))}))
+            wire = {name: value for name, value in fields_of(handshake).items() if name != "session_id"}  # who has it may use the session
+            lines.insert(0, json_text({"ferrule_mcp": _VERSION, "name": self._name, "wire": jsonable(wire)}))
             self._path.write_text("", encoding="utf-8")
         with self._path.open("a", encoding="utf-8") as file:
             file.writelines(f"{each}\n" for each in lines)

@@ -60,6 +60,8 @@ class Handshake(Record, kw_only=True):
     capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
     client_capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
     log_level: str | None = None
+    session_id: str | None = None
+    """Of a session over HTTP, before 2026-07-28."""
 
     @property
     def listens(self) -> bool:
@@ -138,6 +140,7 @@ async def negotiate(
         capabilities=capabilities,
         client_capabilities=client_capabilities,
         log_level=log_level,
+        session_id=remote.session_id if remote is not None else None,
     )
     if log_level and not found.is_modern and "logging" in found.capabilities:
         import mcp_types as types

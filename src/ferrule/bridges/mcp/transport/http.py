@@ -41,6 +41,8 @@ class GuardedClient:
         self.failed: Callable[[Any], None] | None = None
         self.waits_for: Callable[[Any], bool] | None = None
         """Whether a request with this id is under way."""
+        self.session_id: str | None = None
+        """The session that the server named last; None where it names none, as from 2026-07-28 on."""
         self.max_redirects: int = client.max_redirects
 
     def build_request(self, *args: Any, **keywords: Any) -> Any:
@@ -59,6 +61,7 @@ class GuardedClient:
         try:
             response = await self._client.send(request, **keywords)
             if is_rpc:
+                self.session_id = response.headers.get("mcp-session-id", self.session_id)
                 response = await self._inspect(asked, response)
             elif request.method == "GET" and _kind(response).startswith(_EVENTS):
                 response = watch_events(response, self, None)

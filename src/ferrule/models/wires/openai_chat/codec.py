@@ -6,6 +6,7 @@ Messages and tools are rendered once. Messages come last, so that a body begins 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import MissingContentError, RefusalError, shown
@@ -86,27 +87,42 @@ def _format(shape: Shape) -> Json:
 
 def _conversation(messages: Iterable[Message], dialect: Dialect) -> list[bytes]:
     """The messages; after the results of one turn, a user message with the media that they could not carry."""
-    name, form = (f"{WIRE}+reasoning", _with_reasoning) if dialect.wants_reasoning else (WIRE, _with_extra)
+    name = f"{WIRE}+reasoning" if dialect.wants_reasoning else WIRE
+    name = name if dialect.longest_id is None else f"{name}<{dialect.longest_id}"
+    form = partial(_sent, dialect=dialect)
     pieces: list[bytes] = []
     media: list[bytes] = []
-    messages = list(messages)
-    for message in messages if dialect.longest_id is None else [_with_short_ids(each, dialect.longest_id) for each in messages]:
+    for message in list(messages):
         if media and message.role != "tool":
             pieces.append(_USER % b",".join(media))
             media = []
         if message.role == "tool" and type(message.content) is not str:
-            pieces.append(message.rendered(f"{WIRE}+text", _text_alone))
-            media += filter(None, [message.rendered(f"{WIRE}+media", _media)])
+            result = _with_short_ids(message, dialect.longest_id)
+            pieces.append(result.rendered(f"{WIRE}+text", _text_alone))
+            media += filter(None, [result.rendered(f"{WIRE}+media", _media)])
+        elif message.role in _PLAIN_ROLES and not message.extra:
+            pieces.append(message.json)
         else:
-            pieces.append(message.rendered(name, form) if message.extra or dialect.wants_reasoning else message.json)
+            pieces.append(message.rendered(name, form))
     return [*pieces, _USER % b",".join(media)] if media else pieces
 
 
-def _with_short_ids(message: Message, longest: int) -> Message:
+_PLAIN_ROLES = ("system", "user")
+"""Of messages without calls and ids, which look the same in all dialects."""
+
+
+def _sent(message: Message, dialect: Dialect) -> bytes:
+    """A message of a call or a result in the provider's dialect; not the media of a result."""
+    message = _with_short_ids(message, dialect.longest_id)
+    if dialect.wants_reasoning:
+        return _with_reasoning(message)
+    return _with_extra(message) if message.extra else message.json
+
+
+def _with_short_ids(message: Message, longest: int | None) -> Message:
     """The message with long ids of other providers shortened."""
-    found = message.tool_call_id
-    calls = message.tool_calls
-    if (found is None or len(found) <= longest) and all(call.id is None or len(call.id) <= longest for call in calls):
+    found, calls = message.tool_call_id, message.tool_calls
+    if longest is None or ((found is None or len(found) <= longest) and all(call.id is None or len(call.id) <= longest for call in calls)):
         return message
     short = [call if call.id is None else call.with_id(safe_id(call.id, longest)) for call in calls]
     return replace(message, tool_call_id=None if found is None else safe_id(found, longest), tool_calls=tuple(short))

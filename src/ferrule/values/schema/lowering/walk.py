@@ -181,7 +181,7 @@ class LoweringPass:
         if key == "oneOf" and not are_exclusive(branches, self._root, self._steps):
             self._lose(at, "oneOf", "that no more than one of the forms fits is not enforced")
         if self._rules.strict and may_be_list_or_dictionary(branches, self._root):
-            self._lose(at, key, "a list and a dictionary are told apart by their items alone: an empty one may become the other")
+            self._lose(at, key, "an empty list and an empty dictionary look the same: one may be read as the other")
         lowered = self._branches(schema, branches, key, at)
         return self._annotated(any_of(lowered), schema) if lowered else self._schema(False, at)
 

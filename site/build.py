@@ -1,0 +1,259 @@
+"""Build the documentation site: `make docs` builds it into build/site, `make docs-serve` shows it.
+
+The pages of docs/ are read in the repository too, so they link to examples and to README.md with paths. This script stages them in
+build/pages, where such files are pages as well, and adds what is made from the source: the API reference and the list of decisions.
+Zensical builds the result strictly. Then the script checks that the pages load nothing from another server, and writes `llms.txt` and the
+list of versions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+STAGE, OUTPUT = ROOT / "build" / "pages", ROOT / "build" / "site"
+PAPERS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "LICENSE")
+LANGUAGES = {".py": "python", ".html": "html", ".js": "javascript", ".ipynb": "json", "": "text"}
+
+API = {
+    "programs": ("Programs", "programs.", "values.signatures.", "values.run.outcome"),
+    "tools": ("Tools", "tools.execution.", "tools.decorator", "tools.search", "tools.tool", "values.calls.", "values.schema."),
+    "models": ("Models", "models.", "values.conversation.exchange"),
+    "adapters": ("Adapters", "adapters."),
+    "conversations": ("Conversations and content", "values.conversation.", "values.content."),
+    "approval": ("Approval", "values.confirmation.", "runs.confirmation."),
+    "runs": ("Runs", "runs.", "web.", "programs.lifecycle.advance", "bridges.dbos"),
+    "events": ("Events and observers", "values.run.event", "bridges.logs", "bridges.otel.", "bridges.prices", "bridges.front_ends."),
+    "acts": ("Acts", "values.run.act"),
+    "mcp": ("MCP", "bridges.mcp.", "tools.server_tools", "tools.definition.mcp", "tools.mcp."),
+    "testing": ("Testing", "testing."),
+    "settings": ("Settings", "settings"),
+    "errors": ("Errors", "errors"),
+}
+"""The pages of the API reference: a title, and how the modules begin whose public names it shows. The longest beginning wins."""
+
+_LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+_LOADED = re.compile(r"""<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//([^"'\s>]+)""")
+
+
+def public_names() -> dict[str, str]:
+    """The public names of ferrule, and the module that defines each: the table in `ferrule/__init__.py`, without importing it."""
+    names: dict[str, str] = {}
+    for package in ("ferrule", "ferrule.testing"):
+        tree = ast.parse((ROOT / "src" / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
+                homes: dict[str, tuple[str, ...]] = ast.literal_eval(node.value)
+                full = {home: home if home.startswith("ferrule.") else f"{package}.{home}" for home in homes}
+                names |= {f"{package}.{name}": full[home] for home, members in homes.items() for name in members}
+    return names
+
+
+def api_page_of(home: str) -> str:
+    """The page that shows a module's public names."""
+    inside = home.removeprefix("ferrule.")
+    found = {beginning: page for page, (_, *beginnings) in API.items() for beginning in beginnings if inside.startswith(beginning)}
+    if not found:
+        raise LookupError(f"no page of the API reference shows `{home}`: add the beginning of its name to `API` in site/build.py")
+    return found[max(found, key=len)]
+
+
+def api_pages() -> dict[str, str]:
+    """The text of each page of the API reference."""
+    shown: dict[str, dict[str, str]] = {page: {} for page in API}
+    for name, home in sorted(public_names().items()):
+        shown[api_page_of(home)].setdefault(f"{home}.{name.rpartition('.')[2]}", name)
+    pages: dict[str, str] = {}
+    for page, objects in shown.items():
+        blocks = "\n".join(f"::: {path}\n    options:\n      heading: {name}\n" for path, name in objects.items())
+        pages[page] = f"# {API[page][0]}\n\n{blocks}"
+    return pages
+
+
+def stage() -> None:
+    """Write all pages into build/pages."""
+    shutil.rmtree(STAGE, ignore_errors=True)
+    pages = STAGE / "docs"
+    shutil.copytree(ROOT / "docs", pages)
+    for name in PAPERS:
+        _write(pages / "project" / f"{name.removesuffix('.md').lower()}.md", _paper(ROOT / name))
+    for path in sorted((ROOT / "examples").rglob("*.*")):
+        if path.suffix in LANGUAGES:
+            text = _notebook(path) if path.suffix == ".ipynb" else f"# {path.name}\n\n{_code(path)}"
+            _write(pages / f"{path.relative_to(ROOT).as_posix()}.md", text)
+    for page in (ROOT / "docs").rglob("*.md"):
+        text = _relinked(page.read_text(encoding="utf-8"), page, pages / page.relative_to(ROOT / "docs"))
+        _write(pages / page.relative_to(ROOT / "docs"), text)
+    for page, text in api_pages().items():
+        _write(pages / "reference" / "api" / f"{page}.md", text)
+    decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    rows = "\n".join(f"- [{_title(page)}]({page.name})" for page in decisions)
+    _write(
+        pages / "decisions" / "index.md",
+        f"# Decisions\n\nWhy ferrule is built as it is: each page has a question, the choices and the decision.\n\n{rows}\n",
+    )
+    for name in ("ferrule.css",):
+        shutil.copy(ROOT / "site" / name, pages / name)
+    config = (ROOT / "site" / "zensical.toml").read_text(encoding="utf-8").replace("{root}", ROOT.as_posix())
+    _write(STAGE / "zensical.toml", config)
+
+
+def version() -> str:
+    """The version of ferrule, which its `__init__.py` holds."""
+    return re.findall(r'^__version__ = "(.+)"$', (ROOT / "src/ferrule/__init__.py").read_text(encoding="utf-8"), re.MULTILINE)[0]
+
+
+def _paper(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    return _relinked(text, path, STAGE / "docs" / "project" / "x.md") if path.suffix else f"# {path.name.capitalize()}\n\n{_code(path)}"
+
+
+def _code(path: Path) -> str:
+    return f"````{LANGUAGES[path.suffix]}\n{path.read_text(encoding='utf-8')}````\n"
+
+
+def _notebook(path: Path) -> str:
+    """The cells of a notebook, with the outputs that it holds."""
+    parts: list[str] = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            html = "".join(output.get("data", {}).get("text/html", ()))
+            parts.append(html.replace("\n", "&#10;") or f"```text\n{''.join(output.get('text', ()))}```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _relinked(text: str, source: Path, staged: Path) -> str:
+    """The text with its links to files of the repository as links to their staged pages. Code blocks stay as they are."""
+
+    def relink(match: re.Match[str]) -> str:
+        before, link, after = match.groups()
+        target = Path(os.path.normpath(source.parent / link))
+        if "://" in link or link.startswith("mailto:") or not target.is_relative_to(ROOT):
+            return match[0]
+        return f"{before}{os.path.relpath(_staged(target), staged.parent).replace(os.sep, '/')}{after}"
+
+    parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if part.startswith("```") else _LINK.sub(relink, part) for part in parts)
+
+
+def _staged(target: Path) -> Path:
+    inside = target.relative_to(ROOT)
+    pages = STAGE / "docs"
+    if inside.as_posix() in PAPERS:
+        return pages / "project" / f"{inside.stem.lower()}.md"
+    if inside.parts[0] == "examples":
+        return pages / f"{inside.as_posix()}.md"
+    staged = pages / Path(*inside.parts[1:])
+    return staged / "index.md" if target.is_dir() else staged
+
+
+def _title(page: Path) -> str:
+    return next(line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("# ")).removeprefix("# ")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def build() -> None:
+    """Build the staged pages into build/site/VERSION, strictly."""
+    site = OUTPUT / version()
+    shutil.rmtree(site, ignore_errors=True)
+    done = subprocess.run([_zensical(), "build", "--strict", "--clean"], cwd=STAGE, check=False, capture_output=True, text=True)
+    print(done.stdout, done.stderr, sep="", end="")
+    if done.returncode or "Warning" in done.stdout + done.stderr:
+        sys.exit("site: Zensical found problems in the pages (above)")
+    shutil.copytree(STAGE / "site", site)
+    foreign = sorted(
+        {f"{page.relative_to(site)}: {found}" for page in site.rglob("*.html") for found in _LOADED.findall(page.read_text("utf-8"))}
+    )
+    if foreign:
+        sys.exit("site: pages load something from elsewhere:\n  " + "\n  ".join(foreign))
+    _write_llms_txt(site)
+    _write_versions()
+    print(f"site: {sum(1 for _ in site.rglob('*.html'))} pages in {site.relative_to(ROOT)}")
+
+
+def _zensical() -> str:
+    return str(Path(sys.executable).parent / "zensical")
+
+
+def _write_llms_txt(site: Path) -> None:
+    """`llms.txt` names every page with its first sentence, in the form of llmstxt.org; `llms-full.txt` holds their text."""
+    project = tomllib.loads((STAGE / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    lines, whole = ["# ferrule", "", f"> {project['site_description']}", ""], []
+    for section in project["nav"]:
+        ((title, inside),) = section.items()
+        lines += [f"## {title}", ""]
+        for page in _pages_of(inside):
+            source = STAGE / "docs" / page
+            text = source.read_text(encoding="utf-8")
+            _write(site / page, text)
+            lines.append(f"- [{_title(source)}]({page}){_first_sentence(text)}")
+            whole.append(text)
+        lines.append("")
+    _write(site / "llms.txt", "\n".join(lines))
+    _write(site / "llms-full.txt", "\n\n".join(whole))
+
+
+def _pages_of(nav: object) -> list[str]:
+    match nav:
+        case str():
+            return [nav]
+        case list():
+            return [page for entry in nav for page in _pages_of(entry)]
+        case dict():
+            return [page for entry in nav.values() for page in _pages_of(entry)]
+        case _:
+            raise TypeError(f"nav: expected pages, lists and tables, found {nav!r}")
+
+
+def _first_sentence(text: str) -> str:
+    paragraphs = [
+        " ".join(part.split()) for part in re.split(r"\n\s*\n", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+    ]
+    prose = next((part for part in paragraphs if part and part[0] not in "#<|:-!`"), "")
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", prose)
+    sentence = re.split(r"(?<=[.:])\s", plain)[0].rstrip(":.")
+    return f": {sentence}" if sentence else ""
+
+
+def _write_versions() -> None:
+    """`versions.json` lists the versions in build/site for the menu of the pages; the start page leads to the newest."""
+    found = sorted(
+        (path.name for path in OUTPUT.iterdir() if path.is_dir()), key=lambda name: [int(n) for n in re.findall(r"\d+", name)], reverse=True
+    )
+    rows = [{"version": name, "title": name, "aliases": ["latest"] if name == found[0] else []} for name in found]
+    _write(OUTPUT / "versions.json", json.dumps(rows, indent=2) + "\n")
+    _write(
+        OUTPUT / "index.html",
+        f'<!doctype html><meta charset="utf-8"><title>ferrule</title><meta http-equiv="refresh" content="0; url={found[0]}/">\n',
+    )
+
+
+def serve(port: int) -> None:
+    """Serve build/site on loopback."""
+    print(f"site: http://127.0.0.1:{port}/{version()}/ (Ctrl-C ends)")
+    subprocess.run([sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(OUTPUT)], check=False)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--serve", type=int, metavar="PORT", help="serve the pages after building them")
+    arguments = parser.parse_args()
+    stage()
+    build()
+    if arguments.serve:
+        serve(arguments.serve)

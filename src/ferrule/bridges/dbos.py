@@ -1,0 +1,180 @@
+"""`DBOSEngine`: DBOS carries tickets to workers. It knows a function and ids, no runs.
+
+A ticket is a DBOS workflow without steps. It holds the id of a run as JSON; DBOS decides when and where the function is called with it.
+Its tables are in the same database as the runs, so that a ticket commits with the work that it announces. Enqueuing is one call of a
+function in SQL, which needs no import of DBOS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import ConfigurationError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection
+
+_NAME = "ferrule"
+"""The application and its version, to DBOS. By default the version is a hash of source: after an edit, old tickets would wait for ever."""
+_FUNCTION = "ferrule.advance"
+_NO_KEY = "-"
+_LIVE = "('ENQUEUED', 'DELAYED', 'PENDING')"
+_STRAY_S = 15.0
+"""A ticket that this process claimed so long ago, and does not work on, was lost between DBOS's claim and its call."""
+
+
+class DBOSEngine:
+    """A queue of DBOS in the database of a `PostgresStore(engine=...)`. Needs `ferrule[dbos]` where runs are carried on.
+
+    Workers apply the limits, and keep them in the queue: those of the worker that started last hold for all. Where runs are only submitted,
+    `queue` and `schema` count.
+
+    Args:
+        queue: The name of the queue.
+        concurrency: How many segments all workers together carry on at once.
+        worker_concurrency: How many one worker does.
+        key_concurrency: How many of one `queue_key` are carried on at once, by all workers.
+        rate: `(count, seconds)`: at most so many segments begin in so many seconds, on all workers.
+        poll_s: How often a worker looks for tickets.
+        schema: The schema of DBOS's tables.
+
+    """
+
+    def __init__(
+        self, *, queue: str = "ferrule", concurrency: int | None = None, worker_concurrency: int = 4, key_concurrency: int | None = None,
+        rate: tuple[int, float] | None = None, poll_s: float = 0.1, schema: str = "dbos",
+    ) -> None:  # fmt: skip
+        if not schema.isidentifier() or not schema.islower():
+            raise ConfigurationError(f"`schema` is a name of lowercase letters, digits and underscores; found {shown(schema)}.")
+        self.queue = queue
+        self.concurrency = concurrency
+        self.worker_concurrency = worker_concurrency
+        self.key_concurrency = key_concurrency
+        self.rate = rate
+        self.poll_s = poll_s
+        self.schema = schema
+        self.name: str | None = None
+        """The name of this process among the workers, while it is one."""
+        self._is_set_up = False
+        self._tasks: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = {}
+        """The tickets in work here."""
+
+    # -- tickets: SQL in the transaction of a caller -----------------------------------------------------------------
+
+    def is_set_up(self, connection: Any) -> bool:
+        """Whether DBOS has its tables."""
+        if not self._is_set_up:
+            self._is_set_up = connection.execute("SELECT to_regclass(%s)", (f"{self.schema}.workflow_input",)).fetchone()[0] is not None
+        return self._is_set_up
+
+    def enqueue(self, connection: Any, ticket: str, argument: str, order: Any) -> None:
+        """Have `work(argument)` called on a worker. A ticket with a used id changes nothing."""
+        sql = f"""
+            SELECT {self.schema}.enqueue_workflow(
+                workflow_name => %s, queue_name => %s, positional_args => ARRAY[to_json(%s::text)], workflow_id => %s, app_version => %s,
+                application_name => %s, priority => %s, queue_partition_key => %s,
+                delay_until_epoch_ms => ((extract(epoch FROM now()) + %s::float8) * 1000)::bigint)
+        """  # noqa: S608  checked
+        about = order.priority, order.queue_key or _NO_KEY, order.delay_s
+        connection.execute(sql, (_FUNCTION, self.queue, argument, ticket, _NAME, _NAME, *about))
+
+    def forget(self, connection: Any, tickets: Collection[str]) -> None:
+        """Remove tickets and what they hold."""
+        for table in ("workflow_input", "workflow_status"):
+            connection.execute(f"DELETE FROM {self.schema}.{table} WHERE workflow_uuid = ANY(%s)", (list(tickets),))  # noqa: S608  checked
+
+    def drop_dead(self, connection: Any, live: Collection[str]) -> int:
+        """Cancel the tickets that are with processes other than the live ones, and those that this process lost; returns how many."""
+        return connection.execute(
+            f"UPDATE {self.schema}.workflow_status SET status = 'CANCELLED' "  # noqa: S608  checked
+            "WHERE status = 'PENDING' AND name = %s AND (NOT executor_id = ANY(%s) OR (executor_id = %s AND NOT workflow_uuid = ANY(%s) "
+            "AND started_at_epoch_ms < (extract(epoch FROM now()) - %s) * 1000))",
+            (_FUNCTION, list(live), self.name, list(self._tasks), _STRAY_S),
+        ).rowcount
+
+    def state_of(self, ticket: str) -> str:
+        """SQL for the state of a ticket, whose id is an SQL expression: `live`, `failed`, or another text or NULL."""
+        return (
+            f"SELECT CASE WHEN t.status IN {_LIVE} THEN 'live' WHEN t.status = 'ERROR' THEN 'failed' ELSE t.status END "  # noqa: S608
+            f"FROM {self.schema}.workflow_status t WHERE t.workflow_uuid = {ticket}"
+        )
+
+    # -- a worker ----------------------------------------------------------------------------------------------------
+
+    def start(self, dsn: str, name: str, work: Callable[[str], Awaitable[Any]]) -> None:
+        """Call `work` in this process with the arguments of tickets, on the event loop of DBOS, from now on.
+
+        Creates DBOS's tables if they are not there. `name` is unique among all processes, also over time. One engine a process.
+        """
+        dbos = _load()
+        self.name = name
+
+        async def advance(argument: str) -> str:
+            ticket: str = dbos.DBOS.workflow_id
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101  this is a coroutine
+            self._tasks[ticket] = asyncio.get_running_loop(), task
+            try:
+                return str(await work(argument))
+            finally:
+                del self._tasks[ticket]
+
+        dbos.DBOS(config={
+            "name": _NAME, "system_database_url": _url(dsn), "dbos_system_schema": self.schema, "application_version": _NAME,
+            "executor_id": name, "serializer": dbos.DBOSPortableJSONSerializer(), "use_listen_notify": False, "log_level": "WARNING",
+            "sys_db_pool_size": 3,
+        })  # fmt: skip
+        dbos.DBOS.workflow(name=_FUNCTION, max_recovery_attempts=None)(advance)
+        dbos.DBOS.listen_queues([self.queue])
+        dbos.DBOS.launch()
+        dbos.DBOS.register_queue(
+            self.queue, global_concurrency=self.concurrency,
+            worker_concurrency=min(self.worker_concurrency, self.concurrency or self.worker_concurrency),
+            partition_concurrency=self.key_concurrency, polling_interval_sec=self.poll_s, on_conflict="always_update",
+            limiter={"limit": self.rate[0], "period": self.rate[1]} if self.rate is not None else None,
+        )  # fmt: skip
+
+    @property
+    def working(self) -> int:
+        """How many tickets are in work here."""
+        return len(self._tasks)
+
+    def stop(self, drain_s: float) -> None:
+        """Take no more tickets, wait until those in work are done, and cancel what is not after `drain_s` seconds."""
+        dbos = _load()
+        ends = time.monotonic() + drain_s
+        closing = threading.Thread(target=dbos.DBOS.destroy, kwargs={"workflow_completion_timeout_sec": int(drain_s) + 10}, daemon=True)
+        closing.start()
+        while self._tasks and time.monotonic() < ends:
+            time.sleep(0.02)
+        for loop, task in list(self._tasks.values()):
+            loop.call_soon_threadsafe(task.cancel)
+        closing.join(15.0)
+
+
+def _load() -> Any:
+    try:
+        import dbos
+        from dbos._serialization import DefaultSerializer
+    except ImportError as error:
+        raise ConfigurationError("Workers need DBOS: pip install 'ferrule[dbos]'.") from error
+    setattr(DefaultSerializer, "deserialize", _refuse)  # noqa: B010  DBOS reads a pickled row even if its serializer is another one
+    return dbos
+
+
+def _refuse(*_: Any) -> Any:
+    raise ValueError("A ticket is JSON; this one is pickled, and is not read.")
+
+
+def _url(dsn: str) -> str:
+    """A DSN of libpq as a URL of SQLAlchemy."""
+    from psycopg.conninfo import conninfo_to_dict
+    from sqlalchemy import URL
+
+    given: dict[str, Any] = {key: str(value) for key, value in conninfo_to_dict(dsn).items() if value is not None}
+    user, password, database = given.pop("user", None), given.pop("password", None), given.pop("dbname", None)
+    url = URL.create("postgresql+psycopg", user, password, database=database or user, query=given)
+    return url.render_as_string(hide_password=False)

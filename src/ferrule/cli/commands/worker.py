@@ -1,0 +1,112 @@
+"""The command `ferrule worker`: carries on the runs of a Postgres store, with the programs of its command line."""
+
+from __future__ import annotations
+
+import logging
+import random
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ferrule import settings
+from ferrule.cli.arguments import find_program, make_deps
+from ferrule.cli.commands.tools import DEPS  # noqa: TC001  typer reads annotations at run time
+from ferrule.cli.exit_code import ExitCode
+from ferrule.cli.screen import say
+from ferrule.cli.stores import DEFAULT_QUEUE, DEFAULT_STORE, QueueName, StorePlace, is_dsn, postgres_store
+from ferrule.errors import ConfigurationError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+
+_SWEEPS_S = 1.0
+_log = logging.getLogger("ferrule.worker")
+
+
+def run_worker(  # noqa: PLR0917  one parameter an option
+    programs: Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="The programs: module:attribute, or file.py:attribute.")],
+    store: StorePlace = DEFAULT_STORE,
+    concurrency: Annotated[int, typer.Option(min=1, help="How many runs this worker carries on at once.")] = 4,
+    total: Annotated[int | None, typer.Option("--total", min=1, help="How many all workers together carry on at once.")] = None,
+    per_key: Annotated[int | None, typer.Option("--per-key", min=1, help="How many of one `queue_key` are carried on at once.")] = None,
+    per_minute: Annotated[int | None, typer.Option("--per-minute", min=1, help="How many all workers together begin in a minute.")] = None,
+    poll_s: Annotated[float, typer.Option("--poll-s", min=0.01, help="How often to look for work.")] = 0.1,
+    drain_s: Annotated[
+        float, typer.Option("--drain-s", min=0, help="When told to end: how long runs may go on until they wait or end.")
+    ] = 30,
+    queue: QueueName = DEFAULT_QUEUE,
+    requeue: Annotated[
+        bool, typer.Option("--requeue", help="First queue every run that has work again: after the queue was lost.")
+    ] = False,
+    any_version: Annotated[
+        bool, typer.Option("--any-version", help="Also take runs that another version of a program began, and go on with this one.")
+    ] = False,
+    lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that each program sets.")] = None,
+    deps: DEPS = None,
+) -> int:
+    """Carry on the runs of a Postgres store. SIGTERM or Ctrl-C: let runs come to rest, and end."""
+    from ferrule.models.hosted import LM
+    from ferrule.programs.lifecycle.advance import aadvance
+    from ferrule.runs.store.postgres.tickets import sweep
+
+    if not is_dsn(store):
+        raise ConfigurationError(
+            "Workers need a Postgres store: --store postgresql://..., or FERRULE_STORE. One process on SQLite resumes by itself."
+        )
+    mine, given = [find_program(each) for each in programs], None if deps is None else make_deps(deps)
+    opened = postgres_store(
+        store, queue=queue, worker_concurrency=concurrency, concurrency=total, key_concurrency=per_key, poll_s=poll_s,
+        rate=None if per_minute is None else (per_minute, 60.0),
+    )  # fmt: skip
+    ends = threading.Event()
+
+    def tell(*_: object) -> None:
+        ends.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, tell)
+    chosen = {"lm": LM(lm)} if lm is not None else {}
+
+    async def advance(run_id: str) -> str:
+        with settings.context(**chosen):
+            status = await aadvance(opened, run_id, mine, any_version=any_version, deps=given)
+        _log.info("The run %s is %s", run_id, status, extra={"run_id": run_id, "status": status})
+        return status
+
+    with _joined(opened, store, advance, drain_s) as engine:
+        if requeue:
+            say(f"{sweep(opened, every=True)} runs are queued anew.")
+        say(f"Ready: {', '.join(each.name for each in mine)}; {concurrency} at once.")
+        _sweep_until(ends, opened)
+        say(f"Told to end: {engine.working} runs are in work.")
+    return ExitCode.DONE
+
+
+@contextmanager
+def _joined(store: Any, dsn: str, advance: Callable[[str], Awaitable[str]], drain_s: float) -> Generator[Any]:
+    """Be a worker of the store until the block ends; the engine."""
+    store.join()
+    store.engine.start(dsn, store.owner, advance)
+    try:
+        yield store.engine
+    finally:
+        store.engine.stop(drain_s)
+        store.leave()
+        store.close()
+
+
+def _sweep_until(ends: threading.Event, store: Any) -> None:
+    """Look for work that has no live ticket, about every second."""
+    from ferrule.runs.store.postgres.tickets import sweep
+
+    while not ends.wait(_SWEEPS_S * random.uniform(0.75, 1.25)):  # noqa: S311  so that workers do not sweep in step
+        try:
+            made = sweep(store)
+        except StoreError as error:  # Postgres is away: it is tried again
+            _log.warning("The sweep failed: %s", error)
+        else:
+            if made:
+                _log.info("%d tickets were missing, and are made", made)

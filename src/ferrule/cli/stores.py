@@ -1,0 +1,58 @@
+"""The store of a command: a file of SQLite, or a Postgres by its DSN."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ferrule.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from ferrule.runs.store.postgres.store import PostgresStore
+
+STORE_VARIABLE = "FERRULE_STORE"
+DEFAULT_STORE = "ferrule.db"
+StorePlace = Annotated[
+    str, typer.Option("--store", envvar=STORE_VARIABLE, show_envvar=True, help="The SQLite file with the runs, or postgresql://...")
+]
+QueueName = Annotated[str, typer.Option("--queue", help="The queue of the workers.")]
+DEFAULT_QUEUE = "ferrule"
+_DSN = re.compile(r"postgres(ql)?://|(\w+\s*=)")
+
+
+def is_dsn(place: str) -> bool:
+    """Whether a store is a Postgres: a URL, or `key=value` pairs of libpq."""
+    return _DSN.match(place) is not None and not Path(place).exists()
+
+
+def postgres_store(dsn: str, **engine: Any) -> PostgresStore:
+    """The store at a DSN, whose decisions call its workers. `engine` are options of `DBOSEngine`."""
+    from ferrule.bridges.dbos import DBOSEngine
+    from ferrule.runs.store.postgres.store import PostgresStore
+
+    os.environ.pop(STORE_VARIABLE, None)  # processes of tools do not inherit it
+    return PostgresStore(dsn, engine=DBOSEngine(**engine))
+
+
+@contextmanager
+def open_store(place: str, queue: str = DEFAULT_QUEUE) -> Generator[Any]:
+    """The store, until the block ends. Raises `ConfigurationError` if there is none."""
+    from ferrule.runs.store.sqlite import SQLiteStore
+
+    if is_dsn(place):
+        store: Any = postgres_store(place, queue=queue)
+    elif Path(place).is_file():
+        store = SQLiteStore(place)
+    else:
+        raise ConfigurationError(f"There is no file {place!r}. Name the store with --store FILE, or --store postgresql://...")
+    try:
+        yield store
+    finally:
+        store.close()

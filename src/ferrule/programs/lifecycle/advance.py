@@ -1,0 +1,132 @@
+"""`advance`: one segment of a stored run, from where it rests to where it rests next. What the task of any engine calls.
+
+It is idempotent: the store decides whether there is work, and which process does it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from ferrule.errors import ConfigurationError, ReplayMismatchError, RunError, RunTakenError
+from ferrule.runs.run import Run
+from ferrule.runs.state import RunStatus
+from ferrule.runs.store.fingerprint import differences
+from ferrule.runs.store.stored_run import StoredRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ferrule.runs.protocols import Program, Store, Summary
+
+Advanced = RunStatus | Literal["taken"]
+
+_ENDED = ("done", "failed", "cancelled")
+_NO_ENTRIES = 1 << 31
+"""More than a journal has: reads a run without its entries."""
+
+
+def advance(store: Store, run_id: str, programs: Program | Iterable[Program], *, any_version: bool = False, deps: Any = None) -> Advanced:
+    """Carry a stored run on until it ends or waits.
+
+    It takes up a run that is queued, whose question is decided or has expired, or whose process died. Called twice at once for one run,
+    one call works and the other returns `"taken"`. An interrupt, Ctrl-C or a cancelled task, puts the run back into the queue.
+
+    Args:
+        store: Where the run is kept.
+        run_id: The run.
+        programs: The program of the run is found among these by its name and its fingerprint. If none fits, the run stays as it is, and
+            `ferrule runs --stuck` lists it with the reason.
+        any_version: Take a program of that name if none has the fingerprint: the run goes on with it, as after `Run.load`.
+        deps: What tools find in `Context.deps`.
+
+    Returns:
+        The run's status now; or `"taken"`.
+
+    Raises:
+        StoreError: There is no such run, or the store fails.
+
+    """
+    run, status = _ready(store, run_id, programs, any_version, deps)
+    if run is None:
+        return status
+    try:
+        run.resume()
+    except (ConfigurationError, RunError) as error:
+        return _refused(store, run_id, error)
+    return run.status
+
+
+async def aadvance(
+    store: Store, run_id: str, programs: Program | Iterable[Program], *, any_version: bool = False, deps: Any = None
+) -> Advanced:
+    """`advance` on an event loop. Sync tools run in threads."""
+    from ferrule.concurrency.offload import run_or_cancel
+
+    run, status = await run_or_cancel(lambda: _ready(store, run_id, programs, any_version, deps))
+    if run is None:
+        return status
+    try:
+        await run.aresume()
+    except (ConfigurationError, RunError) as failed:
+        error = failed
+        return await run_or_cancel(lambda: _refused(store, run_id, error))
+    return run.status
+
+
+def _ready(store: Store, run_id: str, programs: Program | Iterable[Program], any_version: bool, deps: Any) -> tuple[Run | None, Advanced]:
+    """The run, loaded with its program, and its status; without the run if there is nothing to do."""
+    found = store.summary(run_id)
+    if found.leased:
+        return None, "taken"
+    if found.status in _ENDED or (found.status == "waiting" and not found.decided and not _is_expired(found)):
+        return None, _status(found)
+    head = json.loads(store.load(run_id, after=_NO_ENTRIES).head)
+    program, why = _choose(head, programs, any_version=any_version)
+    try:
+        run = Run.load(store, run_id, program, deps=deps) if program is not None else None
+    except ReplayMismatchError as error:
+        run, why = None, str(error)
+    if run is None:
+        store.put_off(run_id, why)
+        return None, _status(found)
+    assert isinstance(run.persistence, StoredRun)  # noqa: S101  set by `load`
+    run.persistence.requeues = True
+    return run, _status(found)
+
+
+def _choose(head: dict[str, Any], given: Any, *, any_version: bool) -> tuple[Program | None, str]:
+    """The program of a run; or None, and why none fits."""
+    programs: list[Program] = [*given] if hasattr(given, "__iter__") else [given]
+    why = f"No worker has its program `{head['program']}`; there are: {', '.join(sorted({each.name for each in programs})) or 'none'}."
+    named = [each for each in programs if each.name == head["program"]]
+    for each in named:
+        differs = differences(head.get("fingerprint"), each)
+        if not differs:
+            return each, ""
+        what, (then, now) = next(iter(differs.items()))
+        why = f"No worker has this version of its program `{each.name}`: {what} was {then}, is {now}."
+    return (named[0], "") if named and any_version else (None, why)
+
+
+def _refused(store: Store, run_id: str, error: Exception) -> Advanced:
+    """What an error before the first act means: another process was faster, or it is an error."""
+    if isinstance(error, RunTakenError):
+        return "taken"
+    found = store.summary(run_id)
+    if isinstance(error, ConfigurationError):  # nothing was executed
+        store.put_off(run_id, str(error))
+    elif found.leased:
+        return "taken"
+    elif found.status not in _ENDED:
+        raise error
+    return _status(found)
+
+
+def _is_expired(found: Summary) -> bool:
+    return any(each.expires_at is not None and each.expires_at < time.time() for each in found.questions)
+
+
+def _status(found: Summary) -> Any:
+    return found.status

@@ -1,0 +1,1 @@
+"""`PostgresStore`: runs in a Postgres database, for the processes of many machines."""

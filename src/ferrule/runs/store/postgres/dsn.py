@@ -1,0 +1,46 @@
+"""What a DSN of Postgres says. It may hold a password, so it is in no message."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+from ferrule.errors import ConfigurationError
+from ferrule.models.http.loopback import is_loopback
+
+
+def check_dsn(dsn: str) -> None:
+    """Warn of a DSN that may send passwords and runs in the clear. Raises `ConfigurationError` for what is no DSN."""
+    given = given_by(dsn)
+    hosts = (given.get("host") or os.environ.get("PGHOST") or "").split(",")
+    mode = given.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer"
+    far = [host for host in hosts if host and not host.startswith(("/", "@")) and not is_loopback(host)]
+    if far and mode not in {"require", "verify-ca", "verify-full"}:
+        msg = (
+            f"The connection to Postgres on {far[0]} may be unencrypted (`sslmode={mode}`): add `sslmode=verify-full` to the DSN, or "
+            "`sslmode=require`, which does not check the server's certificate."
+        )
+        warnings.warn(msg, RuntimeWarning, stacklevel=4)
+
+
+def given_by(dsn: str) -> dict[str, Any]:
+    """The parts of a DSN by libpq's names. Raises `ConfigurationError` for what is no DSN, without showing it."""
+    try:
+        from psycopg import Error
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError as error:
+        raise ConfigurationError("`PostgresStore` needs psycopg: pip install 'ferrule[postgres]'.") from error
+    try:
+        return dict(conninfo_to_dict(dsn))
+    except (Error, ValueError):
+        msg = "This is no DSN of Postgres: postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full, or 'host=... dbname=...'."
+        raise ConfigurationError(msg) from None  # libpq's message may show the password
+
+
+def place_of(dsn: str) -> str:
+    """Host, port and database of a DSN, for messages: no user and no password."""
+    given = given_by(dsn)
+    host, port = (given.get(name) or os.environ.get(f"PG{name.upper()}") for name in ("host", "port"))
+    base = given.get("dbname") or os.environ.get("PGDATABASE") or ""
+    return f"postgresql://{host or ''}{f':{port}' if port else ''}/{base}"

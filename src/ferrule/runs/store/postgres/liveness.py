@@ -1,0 +1,248 @@
+"""Who is alive: this process says so by a session's lock and by a heartbeat, as long as it holds leases.
+
+The lock is free as soon as Postgres sees the end of the session: at once if the process was killed. But a session may end while its process
+lives on (Postgres restarted), so an owner is dead only if it is silent as well; and without heartbeats for `lease_s` it is dead in any
+case, for its process may be stopped. Its leases are then taken over, and its writes refused. The thread holds no program: one that blocks
+its event loop keeps its lease.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import threading
+import time
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary, finalize, ref
+
+from ferrule.errors import StoreError
+from ferrule.runs.store.fencing import give_back
+from ferrule.runs.store.lease import Leases
+from ferrule.runs.store.postgres.dsn import check_dsn
+from ferrule.runs.store.postgres.server import Server, close_connections
+from ferrule.runs.store.postgres.tables import LEASE_ENDS, SEEN, SILENT_S, dialect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ferrule.runs.protocols import Lease
+    from ferrule.runs.store.postgres.server import Transaction
+
+R = TypeVar("R")
+
+_EVERY_S = 2.0
+_FORGET_AFTER_S = 86_400.0
+_LIVE = f"SELECT owner FROM (SELECT name AS owner FROM owners) AS known WHERE {LEASE_ENDS} > ?"  # noqa: S608
+
+
+class Line:
+    """The writers of one lease, one after another; Postgres would make them wait for each other as well."""
+
+    __slots__ = ("_served", "_turned", "lock", "number", "turns")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.number: int | None = None
+        """The number of the next entry; None if the row must be asked."""
+        self.turns = count()
+        """The turns of an event loop's entries, in the order in which it gives them; each is to be used in `in_turn`."""
+        self._served = 0
+        self._turned = threading.Condition()
+
+    def in_turn(self, turn: int, write: Callable[[], R]) -> R:
+        """Call `write` when the turns before are over."""
+        with self._turned:
+            self._turned.wait_for(lambda: self._served == turn)
+        try:
+            return write()
+        finally:
+            with self._turned:
+                self._served += 1
+                self._turned.notify_all()
+
+
+class Presence:
+    """The part of this process as an owner of leases, for all stores that name a server alike.
+
+    Without `is_direct` the heartbeat alone counts, as behind a pooler that shares sessions.
+    """
+
+    def __init__(self, server: Server, *, lease_s: float, is_direct: bool) -> None:
+        self.server = server
+        self.leases = Leases()
+        self._lease_s = lease_s
+        self._every_s = min(_EVERY_S, lease_s / 4)
+        self._is_direct = is_direct
+        self._fresh()
+
+    def _fresh(self) -> None:
+        self._pid = os.getpid()
+        self._name = f"{platform.node()} pid {self._pid} {secrets.token_hex(4)}"
+        self._key = secrets.randbits(63)
+        self._lines: dict[tuple[str, int], Line] = {}
+        self._sessions: list[Any] = []
+        """The one that has the lock, if there is one."""
+        self._closing = finalize(self, close_connections, self._sessions)
+        self._has_lock = False
+        self._seen_at: float | None = None
+        self._joined = 0
+        self._changing = threading.Lock()
+        self._beating = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of this process among the owners; a fork has another."""
+        if self._pid != os.getpid():
+            self.after_fork()
+        return self._name
+
+    def after_fork(self) -> None:
+        """Called in the child of a fork: leases, session and thread are the parent's."""
+        self.leases.clear()
+        self._closing.detach()
+        self._of_a_parent = self._sessions
+        self._fresh()
+
+    # -- leases ----------------------------------------------------------------------------------------------------
+
+    def hold(self, lease: Lease) -> None:
+        """Count a lease as held; call it before it is committed."""
+        self.leases.hold(lease, time.time, self._lease_s)
+        self._lines[lease.run_id, lease.token] = Line()
+
+    def line(self, lease: Lease) -> Line:
+        """The line of a lease."""
+        return self._lines.get((lease.run_id, lease.token)) or Line()
+
+    # -- the heartbeat ---------------------------------------------------------------------------------------------
+
+    def join(self) -> None:
+        """Be alive also without leases, until `leave`."""
+        self._joined += 1
+        self.show()
+        self.start()
+
+    def leave(self) -> None:
+        """End a `join`."""
+        self._joined = max(0, self._joined - 1)
+        self._wake.set()
+
+    def show(self) -> None:
+        """Make sure that other processes know this one to be alive, before it leases a run."""
+        with self._beating:
+            if self._seen_at is None or time.monotonic() - self._seen_at > self._every_s or (self._is_direct and not self._has_lock):
+                self.server.persist(self._beat_or_drop)
+
+    def start(self) -> None:
+        """Keep showing it while there are leases."""
+        with self._changing:
+            if self._thread is None:
+                self._thread = threading.Thread(target=_keep, args=(ref(self),), name="ferrule-heartbeat", daemon=True)
+                self._thread.start()
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the session, unless it is needed."""
+        with self._beating:
+            if not self.leases and not self._joined:
+                self._drop()
+
+    def settles_s(self) -> float:
+        """How long this process must wait before it judges others: after a restart of Postgres, or a break, they may not be back yet."""
+        return max(0.0, SILENT_S - self.server.reachable_s())
+
+    def live(self, db: Transaction) -> set[str]:
+        """The names of all owners that are alive, or may be."""
+        return {row[0] for row in db.execute(_LIVE, (db.now if self.settles_s() == 0 else -1.0,)).fetchall()}
+
+    def tend(self) -> bool:
+        """One round of the thread: a heartbeat, and leases given back that nothing holds. Returns whether there will be another."""
+        import psycopg
+
+        try:
+            with self._beating:
+                if self.leases or self._joined:
+                    self._beat_or_drop()
+            for run_id, token in self.leases.left():
+                self.server.write(partial(give_back, owner=self.name, run_id=run_id, token=token, status="running"))
+                self.leases.forget(run_id, token)
+            for key in [key for key in list(self._lines) if self.leases.knows(*key) is None]:
+                del self._lines[key]
+        except (psycopg.Error, StoreError):
+            pass  # the server cannot be reached: the next round tries again
+        with self._changing:
+            if self.leases or self._joined:
+                return True
+            self._thread = None
+            return False
+
+    def wait(self) -> None:
+        """Until the next round."""
+        self._wake.wait(self._every_s)
+        self._wake.clear()
+
+    def _beat_or_drop(self) -> None:
+        try:
+            self._beat()
+        except BaseException:
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        close_connections(self._sessions)
+        self._has_lock, self._seen_at = False, None
+
+    def _beat(self) -> None:
+        """Write the heartbeat, then take the lock if it is not held; after a break the old session may hold it for a while."""
+        seen = partial(_see, schema=self.server.schema, values=(self._name, self._key if self._is_direct else None, self._lease_s))
+        if not self._is_direct:
+            self.server.on_connection(seen)
+        else:
+            if not self._sessions:
+                self._sessions.append(self.server.connect())
+            [session] = self._sessions
+            seen(session)
+            if not self._has_lock:
+                self._has_lock = session.execute("SELECT pg_try_advisory_lock(%s)", (self._key,)).fetchone()[0]
+        self._seen_at = time.monotonic()
+
+
+def shared_presence(dsn: str, *, schema: str, full_sync: bool, is_direct: bool, lease_s: float) -> Presence:
+    """The presence of this process on a server, the same for every caller that names it alike."""
+    check_dsn(dsn)
+    with _sharing:
+        key = (dsn, schema, full_sync, is_direct, lease_s)
+        found = _SHARED.get(key)
+        if found is None:
+            server = Server(dsn, schema=schema, full_sync=full_sync, is_direct=is_direct, patience_s=lease_s)
+            _SHARED[key] = found = Presence(server, lease_s=lease_s, is_direct=is_direct)
+        return found
+
+
+def _see(connection: Any, *, schema: str, values: tuple[Any, ...]) -> None:
+    connection.execute(dialect(SEEN, schema), values)
+
+
+def _keep(presence: ref[Presence]) -> None:
+    while (here := presence()) is not None and here.tend():
+        here.wait()
+
+
+_SHARED: WeakValueDictionary[tuple[Any, ...], Presence] = WeakValueDictionary()
+_sharing = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _sharing  # noqa: PLW0603  the parent may have held it
+    _sharing = threading.Lock()
+    for presence in tuple(_SHARED.values()):
+        presence.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,317 @@
+"""The connections of this process to one Postgres store: transactions, and retries after a broken connection.
+
+A thread that needs a connection uses an idle one, or opens another. So there are as many as threads write at once; a few are kept. (A pool
+with threads of its own reports an unreachable server as a timeout, without the reason.) After a break, Postgres says whether the
+transaction was committed; one that was not is repeated, for as long as a lease lasts.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ferrule.errors import StoreError
+from ferrule.runs.store.postgres.dsn import given_by, place_of
+from ferrule.runs.store.postgres.tables import NOW, dialect, set_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+R = TypeVar("R")
+
+_UPTIME = "SELECT EXTRACT(EPOCH FROM clock_timestamp() - pg_postmaster_start_time())::float8"
+_MOST_IDLE = 8
+_MOST_AT_ONCE = 8
+"""Entries of event loops that are written at once."""
+_WAIT_FOR_LOCK = "10s"
+_PAUSES_S = (0.01, 0.05, 0.2, 0.5)
+_BEGIN = (
+    f"BEGIN; SET LOCAL lock_timeout = '{_WAIT_FOR_LOCK}'; "
+    f"SELECT pg_current_xact_id()::text, {NOW}"  # one round trip
+)
+_BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT NULL, {NOW}"
+_BROKEN = {"57P01", "57P02", "57P03", "57P05", "25P03", "53300"}
+"""Postgres ends, crashed, starts, ended an idle session, or has no connection free."""
+_AGAIN = {"40001", "40P01"}
+"""Undone because of others: the same once more succeeds."""
+KEEPALIVE: dict[str, Any] = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "connect_timeout": 10,
+    "application_name": "ferrule",
+}
+
+
+class Transaction:
+    """An open transaction, for the rules in `sql_store.py`."""
+
+    __slots__ = ("_schema", "connection", "now", "on_end")
+
+    def __init__(self, connection: Any, now: float, schema: str) -> None:
+        self.connection = connection
+        self.now = now
+        """When it began, by Postgres's clock."""
+        self.on_end: list[Callable[[], None]] = []
+        self._schema = schema
+
+    def execute(self, sql: str, parameters: Any = ()) -> Any:
+        """Run a statement of the shared rules."""
+        return self.connection.execute(dialect(sql, self._schema), parameters)
+
+
+class Server:
+    """One schema of one Postgres. Safe in threads, and in the child of a fork."""
+
+    def __init__(self, dsn: str, *, schema: str, full_sync: bool, is_direct: bool, patience_s: float) -> None:
+        self.name = place_of(dsn)
+        """Where it is, without user and password."""
+        self.schema = schema
+        self._dsn = dsn
+        self._full_sync = full_sync
+        self._is_direct = is_direct
+        self._patience_s = patience_s
+        self._fresh()
+        _SERVERS.add(self)
+
+    def _fresh(self) -> None:
+        self._pid = os.getpid()
+        self._idle: list[Any] = []
+        self._local = threading.local()
+        self._starting = threading.Lock()
+        self._is_set_up = False
+        self._since: float | None = None
+        """Since when other processes can reach the server, as far as this one knows."""
+        self._broke = False
+        self._executor: ThreadPoolExecutor | None = None
+        self._closing = weakref.finalize(self, close_connections, self._idle)
+
+    def after_fork(self) -> None:
+        """Called in the child of a fork: the connections are the parent's, and psycopg does not close them here."""
+        self._closing.detach()
+        self._of_a_parent = self._idle
+        self._fresh()
+
+    @property
+    def executor(self) -> ThreadPoolExecutor:
+        """Threads that write for event loops."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(_MOST_AT_ONCE, "ferrule-postgres")
+        return self._executor
+
+    @property
+    def current(self) -> Transaction | None:
+        """The transaction that this thread has open."""
+        return getattr(self._local, "transaction", None)
+
+    def reachable_s(self) -> float:
+        """How long other processes can have reached the server: since it began, or since a connection broke and this one is back."""
+        return time.monotonic() - self._since if self._since is not None else 0.0
+
+    def close(self) -> None:
+        """Close the idle connections. The next use opens others."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+            self._executor = None
+        close_connections(self._idle)
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def connect(self) -> Any:
+        """A new connection in autocommit. Raises psycopg's errors; `StoreError` where Postgres would confirm what it may lose."""
+        import psycopg
+
+        given = {**KEEPALIVE, **given_by(self._dsn)}
+        connection: Any = psycopg.connect(autocommit=True, prepare_threshold=5 if self._is_direct else None, **given)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        if self._since is None:
+            self._since = time.monotonic() - (0.0 if self._broke else connection.execute(_UPTIME).fetchone()[0])
+        return connection
+
+    def _prepare(self, connection: Any) -> None:
+        if self._full_sync and connection.execute("SHOW synchronous_commit").fetchone()[0] == "off":
+            msg = (
+                f"The store {self.name!r} has `synchronous_commit = off`: a crash of Postgres could lose what it confirmed. Turn it on, "
+                "or open the store with `full_sync=False`."
+            )
+            raise StoreError(msg)
+        if not self._is_set_up:
+            with self._starting:
+                set_up(connection, self.schema, self.name)
+                self._is_set_up = True
+
+    def _lend(self) -> Any:
+        if self._pid != os.getpid():  # a fork made without Python
+            self.after_fork()
+        while self._idle:
+            with suppress(IndexError):  # another thread took the last
+                connection = self._idle.pop()
+                if _is_usable(connection):
+                    return connection
+                self._drop(connection, broke=True)
+        return self.connect()
+
+    def _return(self, connection: Any) -> None:
+        if connection.closed or len(self._idle) >= _MOST_IDLE or self._pid != os.getpid():
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def _drop(self, connection: Any, *, broke: bool) -> None:
+        if broke:  # so may those of other processes, which lose their locks with them
+            self._since, self._broke = None, True
+        connection.close()
+
+    # -- work ------------------------------------------------------------------------------------------------------
+
+    def write(self, work: Callable[[Transaction], R]) -> R:
+        """Call `work` in a transaction, or in the one that this thread has open; again if the connection broke before its end."""
+        if self.current is not None:
+            return work(self.current)
+        return self.persist(partial(self._transact, _BEGIN, work))
+
+    def read(self, work: Callable[[Transaction], R]) -> R:
+        """Call `work`; all that it reads is of one snapshot."""
+        if self.current is not None:
+            return work(self.current)
+        return self.persist(partial(self._transact, _BEGIN_READING, work))
+
+    def once(self, work: Callable[[Transaction], R]) -> R:
+        """`write` for work that must not be done twice: `StoreError` if the connection broke before the commit, and nothing was written."""
+        if self.current is not None:
+            return work(self.current)
+        begun: list[bool] = []
+
+        def first(db: Transaction) -> R:
+            if begun:
+                raise StoreError(f"The connection to the store {self.name!r} broke. Nothing of it was written.")
+            begun.append(True)
+            return work(db)
+
+        return self.persist(partial(self._transact, _BEGIN, first))
+
+    def on_connection(self, work: Callable[[Any], R]) -> R:
+        """Call `work` with a connection in autocommit, once: it raises psycopg's errors."""
+        connection = self._lend()
+        try:
+            found = work(connection)
+        except BaseException:
+            self._drop(connection, broke=connection.closed)
+            raise
+        self._return(connection)
+        return found
+
+    def persist(self, attempt: Callable[[], R]) -> R:
+        """Repeat what failed because a connection broke, if it once held; other errors of Postgres become `StoreError`."""
+        import psycopg
+
+        ends, pauses = time.monotonic() + self._patience_s, iter(_PAUSES_S)
+        while True:
+            try:
+                return attempt()
+            except psycopg.Error as error:
+                again = _is_broken(error) or error.sqlstate in _AGAIN
+                if not again or not self._is_set_up or time.monotonic() > ends:
+                    raise StoreError(
+                        f"The store {self.name!r} could not do its work: {_said(error)}. Nothing of it was written."
+                    ) from error
+            time.sleep(next(pauses, _PAUSES_S[-1]))
+
+    def _transact(self, begin: str, work: Callable[[Transaction], R]) -> R:
+        import psycopg
+
+        connection = self._lend()
+        try:
+            xid, now = _last_row(connection.execute(begin))
+            db = self._local.transaction = Transaction(connection, now, self.schema)
+            try:
+                found = work(db)
+                try:
+                    connection.execute("COMMIT")
+                except psycopg.OperationalError:
+                    if xid is None or not self._was_committed(xid):
+                        raise
+            finally:
+                self._local.transaction = None
+                for end in db.on_end:
+                    end()
+        except BaseException as error:
+            if isinstance(error, Exception) and not connection.closed:
+                with suppress(psycopg.Error):
+                    connection.execute("ROLLBACK")
+            if connection.closed or not isinstance(error, Exception):  # interrupted, it may be in the middle of an answer
+                self._drop(connection, broke=connection.closed)
+            else:
+                self._return(connection)
+            raise
+        self._return(connection)
+        return found
+
+    def _was_committed(self, xid: str) -> bool:
+        """The outcome of a transaction whose `COMMIT` was not answered."""
+        ask = partial(self.on_connection, lambda db: db.execute("SELECT pg_xact_status(%s::xid8)", (xid,)).fetchone()[0])
+        try:
+            while (status := self.persist(ask)) == "in progress":  # its session has not noticed yet
+                time.sleep(_PAUSES_S[0])
+        except StoreError as error:
+            raise StoreError(f"The connection to the store {self.name!r} broke in a commit. Whether it was made is not known.") from error
+        return status == "committed"
+
+
+def _is_usable(connection: Any) -> bool:
+    """Whether an idle connection is still there, without a round trip: if its server has something to say, it is the end."""
+    if connection.closed:
+        return False
+    if not hasattr(select, "poll"):  # Windows
+        return not select.select([connection.fileno()], [], [], 0)[0]
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
+
+
+def _is_broken(error: Any) -> bool:
+    import psycopg
+
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+    return state.startswith("08") or state in _BROKEN
+
+
+def _said(error: Any) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+def _last_row(cursor: Any) -> Any:
+    while cursor.nextset():
+        pass
+    return cursor.fetchone()
+
+
+def close_connections(connections: list[Any]) -> None:
+    """Close connections, and empty the list."""
+    while connections:
+        connections.pop().close()
+
+
+_SERVERS: weakref.WeakSet[Server] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for server in tuple(_SERVERS):
+        server.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,219 @@
+"""`PostgresStore`: runs in a schema of a Postgres database, for the processes of many machines.
+
+Every write is durable when it returns. Times are Postgres's, so a machine's clock changes nothing. Needs Postgres 13 or newer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from ferrule.errors import ConfigurationError, shown
+from ferrule.runs.protocols import Order
+from ferrule.runs.store.fencing import fence
+from ferrule.runs.store.postgres.liveness import shared_presence
+from ferrule.runs.store.postgres.tables import APPEND, APPEND_AND_TAKE, LEASE_ENDS, check_schema_name, dialect
+from ferrule.runs.store.postgres.tickets import call_worker, forget_tickets
+from ferrule.runs.store.sql_store import SQLStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ferrule.runs.protocols import Lease
+    from ferrule.runs.store.lease import Leases
+    from ferrule.runs.store.postgres.liveness import Line
+    from ferrule.runs.store.postgres.server import Transaction
+
+R = TypeVar("R")
+
+
+class PostgresStore(SQLStore):
+    """Keeps runs in the tables of `schema`, which are created at first use.
+
+    `dsn` is libpq's: `postgresql://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full`. `lease_s` is how long a process that is stopped or cut
+    off keeps its runs; those of one that died are free after five seconds. A run that killed its process `max_recoveries` times is parked
+    as failed. `liveness="heartbeat"` keeps no session open, for a pooler that shares sessions (PgBouncer's transaction mode): then a dead
+    process keeps its runs for `lease_s` too. With `full_sync=False` the server may have `synchronous_commit` off. `engine` queues the work
+    of runs for workers. Raises `ConfigurationError` for a malformed DSN, and warns of one that may send runs unencrypted.
+    """
+
+    _LOCK = " FOR UPDATE"
+    _UNTIL = LEASE_ENDS
+
+    def __init__(
+        self, dsn: str, *, schema: str = "ferrule", lease_s: float = 30.0, max_recoveries: int = 5,
+        liveness: Literal["session", "heartbeat"] = "session", full_sync: bool = True, engine: Any = None,
+    ) -> None:  # fmt: skip
+        if liveness not in {"session", "heartbeat"}:
+            raise ConfigurationError(f"`liveness` is 'session' or 'heartbeat'; found {shown(liveness)}.")
+        check_schema_name(schema)
+        self.schema = schema
+        self.lease_s = lease_s
+        self.max_recoveries = max_recoveries
+        self.engine = engine
+        self._presence = shared_presence(dsn, schema=schema, full_sync=full_sync, is_direct=liveness == "session", lease_s=lease_s)
+        self._server = self._presence.server
+        self._name = self._server.name
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self._name!r}, schema={self.schema!r})"
+
+    @property
+    def owner(self) -> str:
+        """The name of this process as the owner of leases: no other process has it, and a fork has another."""
+        return self._presence.name
+
+    def setup(self) -> None:
+        """Create the tables, if they are not there. The first use does it too; this is for a role that may, before workers that may not."""
+        self._server.read(lambda _: None)
+
+    def close(self) -> None:
+        """Close the connections, unless a run executes. The next use opens others."""
+        self._presence.close()
+        if not self._leases:
+            self._server.close()
+
+    def join(self) -> None:
+        """Count as alive also while no run executes, until `leave`: for a worker that waits for work."""
+        self._presence.join()
+
+    def leave(self) -> None:
+        """End a `join`."""
+        self._presence.leave()
+
+    def live_owners(self) -> set[str]:
+        """The owners that are alive. For five seconds after Postgres began or a connection broke, all that are known."""
+        return self._server.read(self._presence.live)
+
+    def transaction(self, work: Callable[[Any], R]) -> R:
+        """Call `work` with a connection of psycopg in a transaction: committed when it returns. Again, if the connection breaks before."""
+        return self._server.write(lambda db: work(db.connection))
+
+    # -- entries ---------------------------------------------------------------------------------------------------
+
+    def append(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
+        """See `Store`. One statement; if its answer is lost, the same number is tried again, and finds the entry or writes it."""
+        line = self._presence.line(lease)
+        line.lock.acquire()
+        inside = self._server.current
+        try:
+            if inside is not None:
+                inside.on_end.append(line.lock.release)
+                return self._append(inside.connection, lease, line, entry, starts=starts, consumes=consumes)
+            write = partial(self._append, lease=lease, line=line, entry=entry, starts=starts, consumes=consumes)
+            return self._server.persist(partial(self._server.on_connection, write))
+        except BaseException:
+            line.number = None  # it may be there or not
+            raise
+        finally:
+            if inside is None:
+                line.lock.release()
+
+    def _append(self, db: Any, lease: Lease, line: Line, entry: str, *, starts: bool, consumes: str | None) -> bool:
+        sql, more = (APPEND, ()) if consumes is None else (APPEND_AND_TAKE, (lease.run_id, consumes))
+        while True:
+            if line.number is None:
+                line.number = self._written(db, lease)[0]
+            given = (lease.run_id, lease.token, self.owner, line.number, starts, *more, entry)
+            row = db.execute(dialect(sql, self.schema), given).fetchone()
+            if row is not None:
+                line.number += 1
+                return not row[0]
+            written, cancelled, last = self._written(db, lease, line.number)  # raises if the lease is lost
+            if last == entry:  # by an attempt whose answer was lost; nothing else writes this number
+                line.number += 1
+                return not cancelled
+            if cancelled and starts:
+                return False
+            line.number = written
+
+    def _written(self, db: Any, lease: Lease, number: int = 0) -> tuple[int, bool, str | None]:
+        """How many entries the run has, whether it was cancelled, and its entry of a number. Raises `StoreError` if the lease was lost."""
+        cancelled, first = fence(_Qualified(db, self.schema), lease, self.owner)
+        sql = "SELECT written, (SELECT entry FROM entries WHERE place = ?) FROM runs WHERE id = ?"
+        written, last = db.execute(dialect(sql, self.schema), (first + number, lease.run_id)).fetchone()
+        return written, cancelled, last
+
+    async def aappend(self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None) -> bool:
+        """See `Store`."""
+        line = self._presence.line(lease)
+        write = partial(line.in_turn, next(line.turns), partial(self.append, lease, entry, starts=starts, consumes=consumes))
+        # Shielded: a turn that was given must be taken, or those after it wait for ever.
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._server.executor, write))
+
+    def transact(self, lease: Lease, work: Callable[[Any], R]) -> R:
+        """See `Store`. The row of the run is not locked while `work` works; whether the lease was lost is looked at again at the end."""
+        from ferrule.runs.store.postgres.tool_connection import ToolConnection
+
+        def fenced(db: Transaction) -> R:
+            fence(db, lease, self.owner)
+            found = work(ToolConnection(db.connection))
+            fence(db, lease, self.owner, self._LOCK)
+            return found
+
+        return self._server.once(fenced)
+
+    def changes(self) -> int:
+        """See `Store`. Other databases of the server count as well, and the heartbeats of processes at work."""
+        text = self._server.persist(partial(self._server.on_connection, lambda db: db.execute(_SNAPSHOT).fetchone()[0]))
+        return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
+
+    # -- what the rules ask ----------------------------------------------------------------------------------------
+
+    def _write(self, work: Callable[[Transaction], R]) -> R:
+        return self._server.write(work)
+
+    def _read(self, work: Callable[[Transaction], R]) -> R:
+        return self._server.read(work)
+
+    def _now(self, db: Transaction) -> float:
+        return db.now
+
+    @property
+    def _owner(self) -> str:
+        return self._presence.name
+
+    @property
+    def _leases(self) -> Leases:
+        return self._presence.leases
+
+    def _renew(self, db: Transaction, lease: Lease, now: float) -> None:  # noqa: ARG002
+        self._presence.show()
+        self._presence.hold(lease)
+
+    def _watch(self) -> None:
+        self._presence.start()
+
+    def _is_alive(self, owner: str, until: float | None, now: float) -> bool:  # noqa: ARG002
+        return until is not None and until > now
+
+    def _call_worker(self, db: Any, run_id: str, order: Order = Order(), *, after_s: float | None = None) -> None:  # noqa: B008  frozen
+        if self.engine is not None:
+            call_worker(db, self.engine, run_id, order, after_s=after_s)
+
+    def _forget(self, db: Any, run_id: str) -> None:
+        if self.engine is not None:
+            forget_tickets(db, self.engine, run_id)
+        super()._forget(db, run_id)
+
+    def _settles_s(self) -> float:
+        return self._presence.settles_s()
+
+
+class _Qualified:
+    """A connection in autocommit, for statements of the shared rules."""
+
+    __slots__ = ("_connection", "_schema")
+
+    def __init__(self, connection: Any, schema: str) -> None:
+        self._connection = connection
+        self._schema = schema
+
+    def execute(self, sql: str, parameters: Any) -> Any:
+        return self._connection.execute(dialect(sql, self._schema), parameters)
+
+
+_SNAPSHOT = "SELECT pg_current_snapshot()::text"
+"""What this moment sees of all transactions of the server: another text after each commit, the same while there is none."""

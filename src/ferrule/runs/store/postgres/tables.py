@@ -1,0 +1,104 @@
+"""The tables of a Postgres store, made once by however many processes start together; and the SQL that SQLite has no word for.
+
+Times are seconds since 1970 by Postgres's clock. The entries of run number `no` have the places from `no * 2**32` on, as in SQLite;
+`written` counts them. Text that is compared or sorted has the collation "C", as Python sorts it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from ferrule.errors import ConfigurationError, StoreError
+
+_VERSION = 1
+NOW = "extract(epoch FROM clock_timestamp())::float8"
+SILENT_S = 5.0
+"""After so long without a heartbeat, an owner is dead if its lock is free. As long, a new connection takes the run of no other process."""
+
+_TABLES = """
+CREATE SCHEMA IF NOT EXISTS "{schema}";
+CREATE TABLE "{schema}".runs (
+    no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text COLLATE "C" NOT NULL UNIQUE, program text NOT NULL, status text NOT NULL,
+    created_at float8 NOT NULL, updated_at float8 NOT NULL,
+    owner text, token bigint NOT NULL DEFAULT 0, written bigint NOT NULL DEFAULT 0,
+    recoveries integer NOT NULL DEFAULT 0, cancelled boolean NOT NULL DEFAULT FALSE,
+    segment bigint NOT NULL DEFAULT 0, priority integer, queue_key text,
+    usage text, error text, questions text NOT NULL, head text NOT NULL
+) WITH (fillfactor = 70);
+CREATE INDEX runs_by_change ON "{schema}".runs (updated_at, id);
+CREATE INDEX runs_queued ON "{schema}".runs (updated_at) WHERE status = 'queued';
+CREATE INDEX runs_by_owner ON "{schema}".runs (owner) WHERE owner IS NOT NULL;
+CREATE TABLE "{schema}".entries (place bigint PRIMARY KEY, written_at float8, entry text NOT NULL);
+CREATE TABLE "{schema}".decisions (
+    run_id text COLLATE "C" NOT NULL, question_id text COLLATE "C" NOT NULL, decision text NOT NULL, decided_at float8 NOT NULL,
+    taken boolean NOT NULL DEFAULT FALSE, PRIMARY KEY (run_id, question_id)
+);
+CREATE INDEX decisions_not_taken ON "{schema}".decisions (run_id) WHERE NOT taken;
+CREATE TABLE "{schema}".owners (name text COLLATE "C" PRIMARY KEY, lock_key bigint, seen_at float8 NOT NULL, lease_s float8 NOT NULL);
+CREATE TABLE "{schema}".version (number integer NOT NULL);
+INSERT INTO "{schema}".version VALUES ({version});
+"""
+
+LEASE_ENDS = (
+    f"(SELECT CASE WHEN seen_at < {NOW} - {SILENT_S} AND pg_try_advisory_xact_lock_shared(lock_key) THEN 0 "  # noqa: S608  constants
+    "ELSE seen_at + lease_s END "
+    "FROM owners WHERE name = owner)"
+)
+"""When the lease of a row of `runs` ends: at once if its owner is silent and its lock free. The lock is tried as shared: two that try
+it at once would take each other for a living owner. Without a lock (NULL) the heartbeat alone counts."""
+
+SEEN = (
+    f"INSERT INTO owners VALUES (?, ?, {NOW}, ?) "  # noqa: S608  constants
+    f"ON CONFLICT (name) DO UPDATE SET seen_at = {NOW}, lock_key = excluded.lock_key, lease_s = excluded.lease_s"
+)
+
+_APPEND = (
+    "WITH run AS (UPDATE runs SET written = written + 1 "  # noqa: S608  constants
+    "WHERE id = ? AND token = ? AND owner = ? AND written = ? AND NOT (cancelled AND ?) "
+    "RETURNING no, written, cancelled){also} "
+    f"INSERT INTO entries SELECT (no << 32) + written - 1, {NOW}, ? FROM run RETURNING (SELECT cancelled FROM run)"
+)
+APPEND = _APPEND.format(also="")
+"""Fence, number and entry in one statement. The number is what the writer expects, so a lost answer is asked for again without harm."""
+APPEND_AND_TAKE = _APPEND.format(
+    also=", taken AS (UPDATE decisions SET taken = TRUE FROM run WHERE decisions.run_id = ? AND decisions.question_id = ?)"
+)
+
+
+def check_schema_name(schema: str) -> None:
+    """Raise `ConfigurationError` for a name of a schema that SQL would need escapes for."""
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
+        msg = f"`schema` is a name of at most 63 lowercase letters, digits and underscores, and begins with no digit; found {schema!r}."
+        raise ConfigurationError(msg)
+
+
+@lru_cache(maxsize=1024)
+def dialect(sql: str, schema: str) -> bytes:
+    """A statement of the shared rules for Postgres: tables with their schema, `%s` for each `?`."""
+    qualified = re.sub(r"\b(FROM|INTO|UPDATE) (runs|entries|decisions|owners|version)\b", rf'\1 "{schema}".\2', sql)
+    return qualified.replace("?", "%s").encode()
+
+
+def set_up(connection: Any, schema: str, name: str) -> None:
+    """Make the tables unless they are there. Raises `StoreError` for those of a newer ferrule."""
+    found = _version(connection, schema)
+    if found is None:
+        lock = int.from_bytes(blake2b(f"ferrule {schema}".encode(), digest_size=8).digest(), signed=True)
+        connection.execute("BEGIN")
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
+        found = _version(connection, schema)
+        if found is None:
+            connection.execute(_TABLES.format(schema=schema, version=_VERSION))
+        connection.execute("COMMIT")
+    if found is not None and found > _VERSION:
+        raise StoreError(f"The store {name!r} has schema {found}; this ferrule knows schemas up to {_VERSION}. Use a newer ferrule.")
+
+
+def _version(connection: Any, schema: str) -> int | None:
+    # Not `to_regclass`: within a transaction it may go on to miss a table that another one has made meanwhile.
+    if connection.execute("SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'version'", (schema,)).fetchone() is None:
+        return None
+    return connection.execute(f'SELECT number FROM "{schema}".version').fetchone()[0]  # noqa: S608  the name was checked

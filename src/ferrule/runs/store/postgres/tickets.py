@@ -1,0 +1,129 @@
+"""Tickets of an engine: "there is work on this run". They are made in the transaction that makes the work, and replaced when they are lost.
+
+The journal is the truth. A ticket only calls a worker, so one too many does no harm, and all of them can be made anew from the runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ferrule.errors import StoreError
+from ferrule.runs.protocols import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+
+R = TypeVar("R")
+
+AT_ONCE = 500
+"""Tickets that one sweep makes."""
+_AGAIN_AFTER_S = 5.0
+"""How long a run rests that no worker could take up."""
+
+
+class Engine(Protocol):
+    """Carries tickets to workers. It knows ids, no runs. Each method works in the transaction of a connection of psycopg."""
+
+    def is_set_up(self, connection: Any) -> bool:
+        """Whether the engine has its tables. If not, there was no worker yet, and the first one makes the tickets."""
+        ...
+
+    def enqueue(self, connection: Any, ticket: str, argument: str, order: Order) -> None:
+        """Have a worker called with the argument. A ticket with a used id changes nothing."""
+        ...
+
+    def forget(self, connection: Any, tickets: Collection[str]) -> None:
+        """Remove tickets."""
+        ...
+
+    def drop_dead(self, connection: Any, live: Collection[str]) -> int:
+        """Cancel the tickets that are with processes other than the live ones; returns how many."""
+        ...
+
+    def state_of(self, ticket: str) -> str:
+        """SQL for the state of a ticket, whose id is an SQL expression: `live`, `failed`, or another text or NULL."""
+        ...
+
+
+class Sweepable(Protocol):
+    """What a sweep needs of a `PostgresStore`."""
+
+    schema: str
+    engine: Any
+
+    def live_owners(self) -> set[str]:
+        """The owners that are alive."""
+        ...
+
+    def transaction(self, work: Callable[[Any], R]) -> R:
+        """Call `work` with a connection of psycopg in a transaction."""
+        ...
+
+
+def call_worker(db: Any, engine: Engine, run_id: str, order: Order, *, after_s: float | None = None) -> None:
+    """Enqueue the next segment of a run, in the transaction that gave it work; for later, if a question expires `after_s` seconds."""
+    if not engine.is_set_up(db.connection):
+        if order.delay_s is not None:
+            raise StoreError("`delay_s` needs the queue of the engine, which the first worker creates: start `ferrule worker` once before.")
+        db.execute("UPDATE runs SET priority = ?, queue_key = ? WHERE id = ?", (order.priority, order.queue_key, run_id))
+        return
+    segment, priority, queue_key = db.execute(
+        "UPDATE runs SET segment = segment + 1, priority = coalesce(?, priority), queue_key = coalesce(?, queue_key) WHERE id = ? "
+        "RETURNING segment, priority, queue_key",
+        (order.priority, order.queue_key, run_id),
+    ).fetchone()
+    kept = Order(priority=priority, queue_key=queue_key, delay_s=order.delay_s if after_s is None else after_s)
+    engine.enqueue(db.connection, f"{run_id}:{segment}", run_id, kept)
+
+
+def forget_tickets(db: Any, engine: Engine, run_id: str) -> None:
+    """Remove the tickets of a run that is deleted."""
+    row = db.execute("SELECT segment FROM runs WHERE id = ?", (run_id,)).fetchone()
+    if row is not None and row[0] and engine.is_set_up(db.connection):
+        engine.forget(db.connection, [f"{run_id}:{number}" for number in range(1, row[0] + 1)])
+
+
+def sweep(store: Sweepable, *, every: bool = False) -> int:
+    """Give the work of dead workers to others, and make the tickets that are missing; returns how many it made.
+
+    With `every`, a ticket is made for each run with work, whether it has one or not.
+    """
+    live = list(store.live_owners())
+    engine: Engine = store.engine
+    found: list[tuple[str, int, str | None]] = store.transaction(lambda db: _loose(db, store, live, every=every))
+    made = 0
+    for run_id, segment, state in found:
+        made += store.transaction(lambda db, at=(run_id, segment), failed=state == "failed": _again(db, store, engine, at, failed=failed))
+    return made
+
+
+def _loose(connection: Any, store: Sweepable, live: list[str], *, every: bool) -> list[tuple[str, int, str | None]]:
+    """Runs that have work and no live ticket: id, segment, and the state of the last ticket."""
+    engine: Engine = store.engine
+    engine.drop_dead(connection, live)
+    runs, decisions = f'"{store.schema}".runs', f'"{store.schema}".decisions'
+    state = engine.state_of("r.id || ':' || r.segment")
+    missing = "" if every else f" AND ({state}) IS DISTINCT FROM 'live'"
+    decided = f"r.status = 'waiting' AND r.id IN (SELECT run_id FROM {decisions} WHERE NOT taken)"  # noqa: S608  as below
+    sql = f"""
+        SELECT r.id, r.segment, ({state}) FROM {runs} r WHERE (
+            (r.owner IS NULL AND (r.status = 'queued' OR ({decided}))
+                AND (r.error IS NULL OR r.updated_at < extract(epoch FROM clock_timestamp()) - %s))
+            OR (r.status = 'running' AND r.owner IS NOT NULL AND NOT r.owner = ANY(%s))
+        ){missing} LIMIT {AT_ONCE}
+    """  # noqa: S608  the name of the schema was checked
+    return connection.execute(sql, (0.0 if every else _AGAIN_AFTER_S, live)).fetchall()
+
+
+def _again(connection: Any, store: Sweepable, engine: Engine, at: tuple[str, int], *, failed: bool) -> int:
+    """Make the next ticket of a run, unless another process did."""
+    row = connection.execute(
+        f'UPDATE "{store.schema}".runs SET segment = segment + 1, recoveries = recoveries + %s '  # noqa: S608  the name was checked
+        "WHERE id = %s AND segment = %s RETURNING segment, priority, queue_key",
+        (int(failed), *at),
+    ).fetchone()
+    if row is None:
+        return 0
+    engine.enqueue(connection, f"{at[0]}:{row[0]}", at[0], Order(priority=row[1], queue_key=row[2]))
+    return 1

@@ -1,0 +1,344 @@
+"""`SQLStore`: the rules of a store, in SQL that SQLite and Postgres share.
+
+A subclass has the connections: how a transaction begins and ends, whose clock counts, and who is alive. Statements have `?` for each value.
+A transaction that writes reads its run with `_locked` first; so two transactions of one run follow each other.
+"""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from ferrule.errors import DecisionError, RunTakenError, StoreError
+from ferrule.runs.confirmation.decisions import accept, plain_decision, refuse_malformed
+from ferrule.runs.journal.encode import parse_object, read_decision, read_question, record_form
+from ferrule.runs.protocols import Lease, Order, Stored
+from ferrule.runs.store.fencing import MOST_ENTRIES, cancel_at_rest, fence, give_back, insert, park
+from ferrule.runs.store.lease import is_held
+from ferrule.runs.store.listing import condition, summaries
+from ferrule.values.confirmation.question import check_second
+from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.stored import parse_json, reading
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Callable, Iterable
+
+    from ferrule.runs.protocols import Summary
+    from ferrule.runs.store.lease import Leases
+    from ferrule.values.confirmation.question import Decision
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _writes(method: Callable[Concatenate[SQLStore, Any, P], R]) -> Callable[Concatenate[SQLStore, P], R]:
+    """A method whose whole work is one transaction; it gets the connection."""
+
+    @wraps(method)
+    def write(self: SQLStore, /, *args: P.args, **keywords: P.kwargs) -> R:
+        return self._write(lambda db: method(self, db, *args, **keywords))  # pyright: ignore[reportPrivateUsage]
+
+    return write
+
+
+class SQLStore:
+    """What the stores in SQL have in common."""
+
+    max_recoveries: int
+    engine: Any = None
+    """What calls workers; None if nothing does."""
+    _name: str
+    """The place of the store, for messages."""
+    _LOCK = ""
+    """What the dialect adds to a SELECT so that the row stays as read until the transaction ends."""
+    _UNTIL = "until"
+    """When the lease of a row of `runs` ends, as an expression."""
+
+    # -- what a subclass has ---------------------------------------------------------------------------------------
+
+    def _write(self, work: Callable[[Any], R]) -> R:
+        """Call `work` with the connection in a transaction: committed when it returns, else undone."""
+        raise NotImplementedError
+
+    def _read(self, work: Callable[[Any], R]) -> R:
+        """Call `work` with the connection; all that it reads is of one snapshot."""
+        raise NotImplementedError
+
+    def _now(self, db: Any) -> float:
+        raise NotImplementedError
+
+    @property
+    def _owner(self) -> str:
+        """The name of this process as the owner of leases."""
+        raise NotImplementedError
+
+    @property
+    def _leases(self) -> Leases:
+        raise NotImplementedError
+
+    def _renew(self, db: Any, lease: Lease, now: float) -> None:
+        """Hold a lease that is about to be committed, and let it end later than now."""
+        raise NotImplementedError
+
+    def _watch(self) -> None:
+        """A lease was committed: keep it alive."""
+        raise NotImplementedError
+
+    def _is_alive(self, owner: str, until: float | None, now: float) -> bool:
+        """Whether an owner of a lease executes its runs."""
+        raise NotImplementedError
+
+    def _settles_s(self) -> float:
+        """How long no run of another process is taken, because a living owner may not be back yet from what cut off both."""
+        return 0.0
+
+    def _call_worker(self, db: Any, run_id: str, order: Order = Order(), *, after_s: float | None = None) -> None:  # noqa: B008  frozen
+        """A run at rest has work, or will have after some time: call a worker in this transaction. Does nothing without an engine."""
+
+    def _purge(self) -> None:
+        """Runs were deleted: remove what is left of them outside the tables."""
+
+    # -- the rules -------------------------------------------------------------------------------------------------
+
+    def create(self, run_id: str, *, program: str, head: str) -> Lease:
+        """See `Store`."""
+        lease = Lease(run_id, secrets.randbits(62))  # unlike that of a deleted run with this id, whose process must not write here
+        try:
+            self._create(lease, program, head)
+            self._watch()
+        except BaseException:
+            self._give_back(lease, "running")
+            raise
+        return lease
+
+    @_writes
+    def _create(self, db: Any, lease: Lease, program: str, head: str) -> None:
+        now = self._now(db)
+        insert(db, self._name, lease, now, owner=self._owner, program=program, status="running", head=head)
+        self._renew(db, lease, now)
+
+    @_writes
+    def submit(self, db: Any, run_id: str, *, program: str, head: str, order: Order) -> None:
+        """See `Store`."""
+        if order != Order() and self.engine is None:
+            raise StoreError(f"`priority`, `delay_s` and `queue_key` need an engine; the store {self._name!r} has none.")
+        lease = Lease(run_id, secrets.randbits(62))
+        insert(db, self._name, lease, self._now(db), owner=None, program=program, status="queued", head=head)
+        self._call_worker(db, run_id, order)
+
+    @_writes
+    def put_off(self, db: Any, run_id: str, why: str) -> None:
+        """See `Store`."""
+        values = json_text({"type": "StoreError", "text": why}), self._now(db), run_id
+        db.execute("UPDATE runs SET error = ?, updated_at = ? WHERE id = ? AND owner IS NULL", values)
+
+    def take(self, run_id: str, *, after: int) -> Stored:
+        """See `Store`. A run whose process died too often is parked as failed; later calls raise."""
+        taken: list[tuple[Lease, Stored]] = []
+        try:
+            recoveries = self._take(run_id, after, taken)
+            self._watch()
+        except BaseException:
+            for lease, each in taken:  # Ctrl-C came just then
+                self._give_back(lease, each.status)
+            raise
+        if not taken:
+            msg = (
+                f"The run {run_id!r} crashed {recoveries} times, and was parked as failed. Look at it with `ferrule show {run_id}`; "
+                "to go on all the same, open the store with more `max_recoveries=`."
+            )
+            raise StoreError(msg)
+        [(lease, found)] = taken
+        self._leases.forget(run_id, lease.token - 1)
+        return found
+
+    @_writes
+    @reading("A run in the store")
+    def _take(self, db: Any, run_id: str, after: int, taken: list[tuple[Lease, Stored]]) -> int:
+        """Put the run with its lease into `taken`, unless it is parked; returns how often it was recovered."""
+        now = self._now(db)
+        status, owner, until, token, recoveries = self._locked(db, run_id, f"status, owner, {self._UNTIL}, token, recoveries")
+        is_own = is_held(run_id, token) if owner == self._owner else None
+        if owner is not None and is_own is not False and (self._is_alive(owner, until, now) or self._settles_s()):
+            what = f"is at work on the run {run_id!r} ({owner})"
+            if is_own:
+                raise RunTakenError(f"This process {what}, in another `Run` of that id. Wait until that one rests.")
+            whose = "Another process" if owner != self._owner else "An earlier process with the id of this one"
+            raise RunTakenError(f"{whose} {what}; its lease ends in {max((until or 0) - now, self._settles_s()):.0f} s unless renewed.")
+        recoveries += owner is not None and is_own is not False
+        if recoveries > self.max_recoveries:
+            park(db, run_id, self._row(db, run_id, "head")[0], recoveries)
+            return recoveries
+        lease = Lease(run_id, token + 1)
+        taken[:] = [(lease, self._stored(db, run_id, after, status, lease))]
+        db.execute(
+            "UPDATE runs SET owner = ?, token = ?, recoveries = ?, status = 'running', updated_at = ? WHERE id = ?",
+            (self._owner, token + 1, recoveries, now, run_id),
+        )
+        if status == "cancelled":
+            db.execute("UPDATE runs SET cancelled = FALSE WHERE id = ?", (run_id,))
+        self._renew(db, lease, now)
+        return recoveries
+
+    def _give_back(self, lease: Lease, status: str) -> None:
+        """Undo a `take` or `create` that was interrupted, or failed."""
+        self._leases.let_go(lease)
+        self._write(partial(give_back, owner=self._owner, run_id=lease.run_id, token=lease.token, status=status))
+        self._leases.forget(lease.run_id, lease.token)
+
+    @_writes
+    def note(self, db: Any, lease: Lease, head: str) -> None:
+        """See `Store`."""
+        fence(db, lease, self._owner, self._LOCK)
+        db.execute("UPDATE runs SET head = ? WHERE id = ?", (head, lease.run_id))
+
+    def release(self, lease: Lease, *, status: str, head: str) -> None:
+        """See `Store`."""
+        try:
+            self._release(lease, status, head)
+        except StoreError:
+            self._leases.let_go(lease)
+            raise
+        self._leases.forget(lease.run_id, lease.token)
+
+    @_writes
+    def _release(self, db: Any, lease: Lease, status: str, head: str) -> None:
+        form = parse_object(head, "the head of a run")
+        error, usage = (json_text(form[name]) if form.get(name) is not None else None for name in ("error", "usage"))
+        now, (cancelled, _) = self._now(db), fence(db, lease, self._owner, self._LOCK)
+        db.execute(
+            "UPDATE runs SET owner = NULL, recoveries = 0, cancelled = FALSE, status = ?, head = ?, questions = ?, "
+            "error = ?, usage = ?, updated_at = ? WHERE id = ?",
+            (status, head, json_text(form["questions"]), error, usage, now, lease.run_id),
+        )
+        if status == "cancelled" or (cancelled and status == "waiting"):  # the latter: cancelled after its last step
+            cancel_at_rest(db, lease.run_id, now)
+        elif status == "queued" or (status == "waiting" and self._is_decided(db, lease.run_id)):  # decided while it went on
+            self._call_worker(db, lease.run_id)
+        elif ends := [asked["expires_at"] for asked in form["questions"] if asked.get("expires_at") is not None]:
+            self._call_worker(db, lease.run_id, after_s=max(min(ends) - now, 0))
+
+    def _is_decided(self, db: Any, run_id: str) -> bool:
+        return db.execute("SELECT 1 FROM decisions WHERE run_id = ? AND NOT taken", (run_id,)).fetchone() is not None
+
+    def _locked(self, db: Any, run_id: str, columns: str) -> Any:
+        return self._row(db, run_id, columns, self._LOCK)
+
+    def _row(self, db: Any, run_id: str, columns: str, lock: str = "") -> Any:
+        row = db.execute(f"SELECT {columns} FROM runs WHERE id = ?{lock}", (run_id,)).fetchone()  # noqa: S608  constants
+        if row is None:
+            raise StoreError(f"The store {self._name!r} has no run {run_id!r}.")
+        return row
+
+    def _stored(self, db: Any, run_id: str, after: int, status: str, lease: Lease | None = None) -> Stored:
+        head, no = self._row(db, run_id, "head, no")
+        places = (no * MOST_ENTRIES + after, (no + 1) * MOST_ENTRIES)
+        rows = db.execute("SELECT entry, written_at FROM entries WHERE place >= ? AND place < ? ORDER BY place", places).fetchall()
+        decided = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at", (run_id,)).fetchall()
+        return Stored(status, head, [row[0] for row in rows], [decision for (decision,) in decided], lease, [row[1] for row in rows])
+
+    @reading("A run in the store")
+    def load(self, run_id: str, *, after: int = 0) -> Stored:
+        """See `Store`."""
+        return self._read(lambda db: self._stored(db, run_id, after, self._row(db, run_id, "status")[0]))
+
+    @_writes
+    @reading("A run in the store")
+    def decide(self, db: Any, run_id: str, decision: Decision) -> None:
+        """See `Store`."""
+        refuse_malformed(decision)
+        decision = plain_decision(decision)
+        now, (status, questions) = self._now(db), self._locked(db, run_id, "status, questions")
+        waiting = {form["id"]: form for form in parse_json(questions)} if status in {"waiting", "running"} else {}
+        question_id = decision.question_id
+        row = db.execute("SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?", (run_id, question_id)).fetchone()
+        if row is not None:
+            check_second(read_decision(parse_object(row[0], "a decision")), decision)
+            return
+        if question_id not in waiting:
+            there = f"waiting are: {', '.join(waiting) or 'none'}" if status in {"waiting", "running"} else f"it is {status}"
+            raise DecisionError(f"No question {question_id!r} waits in the run {run_id!r}; {there}.")
+        made = accept(read_question(waiting[question_id]), decision, now=now)
+        db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)", (run_id, question_id, json_text(record_form(made)), now))
+        if status == "waiting":
+            self._call_worker(db, run_id)
+
+    @_writes
+    @reading("A run in the store")
+    def cancel(self, db: Any, run_id: str) -> None:
+        """See `Store`."""
+        now, (status, owner, until) = self._now(db), self._locked(db, run_id, f"status, owner, {self._UNTIL}")
+        if status in {"done", "failed"} and owner is None:
+            raise StoreError(f"The run {run_id!r} is {status} already.")
+        if owner is None or not (self._is_alive(owner, until, now) or self._settles_s()):
+            cancel_at_rest(db, run_id, now)
+        else:
+            db.execute("UPDATE runs SET cancelled = TRUE, updated_at = ? WHERE id = ?", (now, run_id))
+
+    @reading("A run in the store")
+    def list(
+        self, *, status: str | None = None, program: str | None = None, limit: int | None = 100, before: tuple[float, str] | None = None
+    ) -> list[Summary]:
+        """See `Store`."""
+        where, values = condition(status, program, before)
+        return self._read(lambda db: self._summaries(db, where, values, limit))
+
+    @reading("A run in the store")
+    def summary(self, run_id: str) -> Summary:
+        """See `Store`."""
+        found = self._read(lambda db: self._summaries(db, "WHERE id = ?", (run_id,), 1))
+        if not found:
+            raise StoreError(f"The store {self._name!r} has no run {run_id!r}.")
+        return found[0]
+
+    def _summaries(self, db: Any, where: str, values: tuple[Any, ...], limit: int | None) -> builtins.list[Summary]:
+        now = self._now(db)
+        return summaries(db, where, values, limit=limit, until=self._UNTIL, is_alive=lambda owner, until: self._is_alive(owner, until, now))
+
+    def delete(self, run_id: str) -> None:
+        """See `Store`."""
+        self._write(lambda db: (self._locked(db, run_id, "id"), self._forget(db, run_id)))
+        self._purge()
+
+    def redact(self, run_id: str) -> None:
+        """See `Store`."""
+        self._redact(run_id)
+        self._purge()
+
+    @_writes
+    def _redact(self, db: Any, run_id: str) -> None:
+        status, head = self._locked(db, run_id, "status, head")
+        if status in {"queued", "running", "waiting"}:
+            raise StoreError(f"The run {run_id!r} is {status}; cancel it before you redact it.")
+        form = parse_object(head, "the head of a run")
+        bare = json_text({**form, "args": [], "inputs": {}, "questions": [], "answers": [], "error": None, "notes": {}, "redacted": True})
+        self._empty(db, run_id)
+        db.execute("UPDATE runs SET head = ?, questions = '[]', error = NULL WHERE id = ?", (bare, run_id))
+
+    def prune(self, *, older_than_s: float, statuses: Iterable[str] = ("done", "failed", "cancelled")) -> int:
+        """See `Store`."""
+        count = self._prune(older_than_s, set(statuses))
+        if count:
+            self._purge()
+        return count
+
+    @_writes
+    def _prune(self, db: Any, older_than_s: float, statuses: set[str]) -> int:
+        before = self._now(db) - older_than_s
+        rows = db.execute(f"SELECT id, status FROM runs WHERE updated_at < ?{self._LOCK}", (before,)).fetchall()  # noqa: S608  constant
+        old = [run_id for run_id, status in rows if status in statuses]
+        for run_id in old:
+            self._forget(db, run_id)
+        return len(old)
+
+    def _forget(self, db: Any, run_id: str) -> None:
+        self._empty(db, run_id)
+        db.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+
+    @reading("A run in the store")
+    def _empty(self, db: Any, run_id: str) -> None:
+        (no,) = self._row(db, run_id, "no")
+        db.execute("DELETE FROM entries WHERE place >= ? AND place < ?", (no * MOST_ENTRIES, (no + 1) * MOST_ENTRIES))
+        db.execute("DELETE FROM decisions WHERE run_id = ?", (run_id,))

@@ -1,0 +1,22 @@
+"""The claims of docs/coming-from/langgraph.md."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+PAGE = "docs/coming-from/langgraph.md"
+
+
+def test_the_program_here_runs(execute) -> None:
+    execute(PAGE)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("langgraph") is None, reason="the other library is not among the pins for development")
+def test_the_program_there_runs(run_before) -> None:
+    run_before(PAGE)
+
+
+def test_no_link_of_the_page_is_broken(links) -> None:
+    assert links(PAGE) == []

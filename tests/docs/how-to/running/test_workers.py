@@ -1,0 +1,13 @@
+"""The claims of docs/how-to/running/workers.md. Those on several processes are proved in tests/integration/test_workers.py."""
+
+from __future__ import annotations
+
+
+def test_every_block_of_the_page_runs(execute) -> None:
+    """Style: a page's claims have a test."""
+    execute("docs/how-to/running/workers.md")
+
+
+def test_no_link_of_the_page_is_broken(links) -> None:
+    """Ours."""
+    assert links("docs/how-to/running/workers.md") == []

@@ -1,0 +1,64 @@
+"""The papers of the repository: what they name exists, and the workflow runs what a person runs."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import ferrule
+
+ROOT = Path(__file__).parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+TASKS = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE))
+
+
+@pytest.mark.parametrize("paper", ["CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "README.md"])
+def test_what_a_paper_names_exists(paper: str, links, execute) -> None:
+    text = (ROOT / paper).read_text(encoding="utf-8")
+    assert links(paper) == []
+    assert set(re.findall(r"`make ([a-z-]+)`", text)) <= TASKS
+    named = re.findall(r"`((?:src|tests|docs|conformance|requirements|site)/[\w./-]+)`", text)
+    assert [place for place in named if "NAME" not in place and not (ROOT / place).exists()] == []
+    execute(paper)
+
+
+@pytest.mark.parametrize("file", [".github/workflows/check.yml", ".github/workflows/release.yml", ".pre-commit-config.yaml"])
+def test_a_workflow_and_the_hooks_run_tasks_of_the_makefile(file: str) -> None:
+    tasks = re.findall(r"(?:run|entry): make (?:PYTHON=python )?([a-z-]+)$", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+    assert tasks
+    assert set(tasks) <= TASKS
+
+
+def test_the_workflow_checks_every_python_that_the_project_promises() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    promised = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "check.yml").read_text(encoding="utf-8")
+    assert re.findall(r'"(3\.\d+)"', workflow.partition("python: [")[2].partition("]")[0]) == promised
+    assert {"macos-latest", "windows-latest"} <= set(re.findall(r"[a-z]+-latest", workflow))
+
+
+def test_the_version_has_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert "version" in project["dynamic"]
+    assert "version" not in project
+    assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", ferrule.__version__)
+
+
+@pytest.mark.parametrize("dot", sorted((ROOT / "docs" / "images").glob("*.dot")), ids=lambda path: path.stem)
+def test_a_picture_was_drawn_from_its_text(dot: Path) -> None:
+    """`make pictures` draws it; every label of the text is in the picture."""
+    picture = (
+        dot.with_suffix(".svg")
+        .read_text(encoding="utf-8")
+        .replace("&#160;", " ")
+        .replace("&#39;", "'")
+        .replace("&quot;", '"')
+        .replace("&gt;", ">")
+    )
+    labels = re.findall(r'label="((?:[^"\\]|\\.)*)"', dot.read_text(encoding="utf-8"))
+    lines = [line.replace('\\"', '"').strip() for label in labels for line in label.split("\\n")]
+    drawn = " ".join(picture.split())
+    assert [line for line in lines if " ".join(line.split()) not in drawn] == []

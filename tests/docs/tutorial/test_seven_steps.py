@@ -1,0 +1,103 @@
+"""docs/tutorial/seven-steps.md, done as a reader does it: each file is saved, each command is run, each output is compared."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "tutorial" / "seven-steps.md"
+BLOCK = re.compile(r"^(?:<!-- (?P<note>[\w.]+) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^<!-- (\w+\.py) -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+pytestmark = pytest.mark.integration
+
+
+@contextmanager
+def served(command: str, folder: Path, env: dict[str, str]) -> Iterator[str]:
+    """A command that serves until it is ended, and the address that it prints."""
+    process = subprocess.Popen(shlex.split(command), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        lines = iter(process.stdout.readline, "")
+        yield next(found[0] for line in lines if (found := re.search(r"http://127\.0\.0\.1:\S+", line)))
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def wait_until_ready(address: str) -> int:
+    for _ in range(1200):
+        try:
+            return httpx2.get(address, follow_redirects=True).status_code
+        except httpx2.TransportError:
+            time.sleep(0.05)
+    pytest.fail(f"nothing answers at {address}")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the commands are for a POSIX shell")
+def test_a_reader_gets_what_the_page_says(tmp_path: Path) -> None:
+    with ExitStack() as servers:
+        read(tmp_path, servers)
+
+
+def read(tmp_path: Path, servers: ExitStack) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    page = PAGE.read_text(encoding="utf-8").replace("8000", str(port))
+    env = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": "",
+        "PYTHONUNBUFFERED": "1",
+        "COLUMNS": "200",
+        "BROWSER": "true",
+    }
+    env.pop("OPENAI_API_KEY", None)
+    output = ""
+    for block in BLOCK.finditer(page):
+        match block["kind"], block["note"]:
+            case "python", str(name):
+                (tmp_path / name).write_text(block["text"], encoding="utf-8")
+            case "sh", "install":
+                pass  # done: the tests run in a venv that has ferrule
+            case "sh", "serves" if "uvicorn" in block["text"]:
+                wait_until_ready(servers.enter_context(served(block["text"].strip(), tmp_path, env)))
+            case "sh", "serves":
+                with served(f"{block['text'].strip()} --no-open --port 0", tmp_path, env) as address:
+                    assert wait_until_ready(address) == 200
+            case "sh", note:
+                run = subprocess.run(["/bin/sh", "-c", block["text"]], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+                assert (run.returncode != 0) == (note == "fails"), run.stdout + run.stderr
+                output = run.stdout
+            case "text", _:
+                assert doctest.OutputChecker().check_output(
+                    block["text"], output if output.endswith("\n") else f"{output}\n", doctest.ELLIPSIS
+                ), output
+
+
+def test_every_block_of_the_page_that_is_no_file_runs(execute, tmp_path: Path) -> None:
+    """The files run above; what is left is the line for a real model."""
+    rest = tmp_path / "rest.md"
+    rest.write_text(FILE.sub("", PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    execute(str(rest))
+
+
+def test_no_link_of_the_page_is_broken(links) -> None:
+    assert links("docs/tutorial/seven-steps.md") == []
+
+
+def test_there_are_seven_steps() -> None:
+    assert re.findall(r"^## (\d)\.", PAGE.read_text(encoding="utf-8"), re.MULTILINE) == list("1234567")

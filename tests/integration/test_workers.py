@@ -1,0 +1,281 @@
+"""Runs that real worker processes carry on, over a real Postgres and DBOS: calls for work, deaths, restarts, limits, deployments."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import ferrule
+from ferrule import Run
+
+pytest.importorskip("dbos", reason="needs ferrule[dbos]")
+
+import worker_program
+from postgres_server import PASSWORD
+from worker_yard import TESTS, Yard
+
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
+
+pytestmark = pytest.mark.usefixtures("postgres")
+
+
+@pytest.fixture
+def yard(postgres: PostgresServer, schema: str, tmp_path: Path) -> Iterator[Yard]:
+    made = Yard(postgres, schema, tmp_path)
+    yield made
+    made.close()
+
+
+def test_runs_that_were_submitted_are_done_by_two_workers(yard: Yard) -> None:
+    """Q1, Q8, Q12, Q24: also those that were submitted before there was a worker; tickets are JSON with ids."""
+    yard.submit(*[f"pays {n}" for n in range(6)])
+    yard.worker()
+    yard.worker()
+    yard.submit(*[f"pays {n}" for n in range(6, 12)])
+    yard.until(yard.all_are("waiting"))
+    for each in yard.store.list():
+        yard.store.decide(each.id, each.questions[0].approve().signed("ann", "cli"))
+    yard.until(yard.all_are("done"))
+    assert yard.did() == Counter({f"{what} {n}": 1 for what in ("charge", "pay") for n in range(12)})
+    assert yard.tickets() == {"SUCCESS": 24}
+    inputs = yard.sql(
+        "SELECT w.workflow_uuid, i.inputs, w.serialization FROM dbos.workflow_status w JOIN dbos.workflow_input i USING (workflow_uuid)"
+    )
+    for ticket, kept, serialization in inputs:
+        assert (json.loads(kept)["positionalArgs"], serialization) == ([ticket.rpartition(":")[0]], "portable_json")
+    assert Run.load(yard.store, "pays-3", worker_program.agent).prediction.answer == "ok"
+
+
+def test_forty_presses_make_one_ticket(yard: Yard) -> None:
+    """Q12: the decision and its ticket commit together."""
+    yard.worker()
+    yard.submit("pays 1")
+    yard.until(yard.all_are("waiting"))
+    [line] = yard.store.list()
+    yard.workers[0].kill()
+    yard.workers[0].wait()
+    before = sum(yard.tickets().values())
+    decision = line.questions[0].approve().signed("ann", "cli")
+    threads = [threading.Thread(target=yard.store.decide, args=(line.id, decision)) for _ in range(40)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert sum(yard.tickets().values()) == before + 1
+    yard.worker()
+    yard.until(yard.all_are("done"))
+    assert yard.did()["pay 1"] == 1
+
+
+def test_the_runs_of_a_killed_worker_are_done_by_the_others(yard: Yard) -> None:
+    """Q10, Q14: and no ticket stays with the dead."""
+    victim = yard.worker(tool_s=0.3)
+    yard.worker(tool_s=0.3)
+    yard.worker(tool_s=0.3)
+    yard.submit(*[f"waits {n}" for n in range(24)])
+    yard.until(lambda: len(yard.did()) >= 6)
+    victim.kill()
+    victim.wait()
+    yard.until(yard.all_are("done"))
+    yard.until(lambda: set(yard.tickets()) <= {"SUCCESS", "CANCELLED"})
+
+
+def test_a_ticket_that_failed_or_was_lost_is_made_anew(yard: Yard) -> None:
+    """Q14: trap 2 of the specification. The failure counts as a recovery."""
+    first = yard.worker()
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(60) == 0
+    yard.submit("charges 1", "charges 2")
+    yard.sql("UPDATE dbos.workflow_status SET status = 'ERROR' WHERE workflow_uuid = 'charges-1:1'")
+    yard.sql("DELETE FROM dbos.workflow_status WHERE workflow_uuid = 'charges-2:1'")
+    yard.worker()
+    yard.until(yard.all_are("done"))
+    assert yard.did() == {"charge 1": 1, "charge 2": 1}
+
+
+def test_all_tickets_are_made_anew_after_the_queue_was_lost(yard: Yard) -> None:
+    """Q14: nothing of a run is lost with DBOS's tables."""
+    first = yard.worker()
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(60) == 0
+    yard.submit("charges 1", "charges 2")
+    yard.sql(f"DROP SCHEMA {yard.dbos} CASCADE")
+    yard.worker("--requeue")
+    yard.until(yard.all_are("done"))
+    assert yard.did() == {"charge 1": 1, "charge 2": 1}
+
+
+def test_a_pickled_ticket_is_not_read(yard: Yard) -> None:
+    """Q8."""
+    yard.worker()
+    pickled = "Y29zCnN5c3RlbQooUyd0b3VjaCAvdG1wL293bmVkJwp0Ui4="  # os.system("touch /tmp/owned")
+    yard.submit("charges 1")
+    yard.until(yard.all_are("done"))
+    yard.sql(
+        "INSERT INTO dbos.workflow_status (workflow_uuid, status, name, queue_name, application_version, created_at, updated_at, priority, "
+        "serialization, application_name) SELECT 'bad:1', 'ENQUEUED', name, queue_name, application_version, created_at, updated_at, 0, "
+        "'py_pickle', application_name FROM dbos.workflow_status LIMIT 1"
+    )
+    yard.sql("INSERT INTO dbos.workflow_input (workflow_uuid, inputs, retention_timestamp) VALUES ('bad:1', %s, 0)", pickled)
+    yard.until(lambda: yard.tickets()["ERROR"] == 1 or yard.tickets()["ENQUEUED"] == 0)
+    assert not Path("/tmp/owned").exists()
+    yard.submit("charges 2")
+    yard.until(yard.all_are("done"))
+
+
+@pytest.mark.parametrize("how", ["fast", "immediate"])
+def test_workers_outlive_a_restart_of_postgres(yard: Yard, postgres: PostgresServer, how: str) -> None:
+    """Q15."""
+    yard.worker(tool_s=0.1)
+    yard.worker(tool_s=0.1)
+    yard.submit(*[f"waits {n}" for n in range(16)])
+    yard.until(lambda: len(yard.did()) >= 4)
+    postgres.stop(how)
+    time.sleep(1.0)
+    postgres.start()
+    yard.until(yard.all_are("done"))
+    assert all(each.poll() is None for each in yard.workers)
+
+
+def test_limits_hold_and_a_waiting_run_counts_for_none(yard: Yard) -> None:
+    """Q16: of all workers, and of one key."""
+    yard.worker("--total", "2", tool_s=0.1)
+    yard.worker("--total", "2", tool_s=0.1)
+    yard.submit(*[f"pays {n}" for n in range(8)])
+    yard.until(yard.all_are("waiting"))
+    assert max(map(int, (yard.folder / "most").read_text().split())) <= 2
+
+
+def test_one_key_has_its_own_limit(yard: Yard) -> None:
+    """Q16."""
+    yard.worker("--per-key", "1", tool_s=0.1)
+    yard.submit(*[f"charges {n}" for n in range(5)], queue_key="ann")
+    yard.until(yard.all_are("done"))
+    assert set((yard.folder / "most").read_text().split()) == {"1"}
+
+
+def test_no_more_runs_begin_in_a_minute_than_the_limit(yard: Yard) -> None:
+    """Q16: a rate."""
+    yard.worker("--per-minute", "2")
+    yard.submit("charges 1", "charges 2", "charges 3")
+    yard.until(lambda: len(yard.did()) == 2)
+    time.sleep(1.0)  # ten looks at the queue
+    assert (len(yard.did()), yard.tickets()["ENQUEUED"]) == (2, 1)
+
+
+def test_a_worker_that_is_told_to_end_lets_runs_come_to_rest(yard: Yard) -> None:
+    """Q17."""
+    yard.worker(tool_s=1.0)
+    yard.submit(*[f"charges {n}" for n in range(4)])
+    yard.until(lambda: len(yard.did()) == 4)
+    yard.workers[0].send_signal(signal.SIGTERM)
+    assert yard.workers[0].wait(60) == 0
+    assert yard.all_are("done")()
+
+
+def test_runs_that_do_not_come_to_rest_in_time_go_on_elsewhere(yard: Yard) -> None:
+    """Q17: nothing is repeated that was done, nothing is lost."""
+    yard.worker("--drain-s", "0.1", tool_s=60.0)
+    yard.submit("waits 1", "waits 2")
+    yard.until(lambda: len(yard.did()) == 2)
+    yard.workers[0].send_signal(signal.SIGTERM)
+    assert yard.workers[0].wait(60) == 0
+    assert {(each.status, each.recoveries, each.error) for each in yard.store.list()} == {("queued", 0, None)}
+    yard.worker()
+    yard.until(yard.all_are("done"))
+    assert yard.did() == {"linger 1": 2, "linger 2": 2}  # a `read`, cut off in the middle
+
+
+def test_a_run_waits_for_the_worker_whose_program_fits(yard: Yard, tmp_path: Path) -> None:
+    """Q13, Q17, Q25: in a rolling deployment each worker takes what it fits."""
+    other = tmp_path / "newer.py"
+    other.write_text((TESTS / "worker_program.py").read_text().replace("[look, charge, pay, linger, soon, block]", "[charge]"))
+    yard.worker(program=other)
+    yard.submit("charges 1")
+    reason = yard.until(lambda: yard.store.summary("charges-1").error)
+    assert reason.startswith("No worker has this version of its program `ReAct`: ")
+    assert yard.store.summary("charges-1").status == "queued"
+    yard.worker()
+    yard.until(yard.all_are("done"))
+    assert yard.did() == {"charge 1": 1}
+
+
+def test_delays_and_expiries_are_kept_by_the_queue(yard: Yard) -> None:
+    """Q21."""
+    yard.worker()
+    yard.submit("expires 1")
+    yard.submit("charges 1", delay_s=3.0)
+    submitted = time.time()
+    yard.until(lambda: yard.store.summary("expires-1").status == "done")
+    yard.until(lambda: yard.store.summary("charges-1").status == "done")
+    begun = yard.store.load("charges-1").times[0]
+    assert begun is not None
+    assert begun > submitted + 2.0
+    assert yard.did() == {"charge 1": 1}
+
+
+def test_commands_of_other_processes_move_nothing_and_call_workers(yard: Yard) -> None:
+    """Q11, Q12, Q23: and no password is shown."""
+    yard.worker(tool_s=1.0)
+    yard.worker(tool_s=1.0)
+    yard.submit("pays 1", "waits 2")
+    yard.until(lambda: len(yard.did()) == 2)
+    before = yard.sql("SELECT workflow_uuid, executor_id FROM dbos.workflow_status ORDER BY 1")
+    assert {line["id"] for line in json.loads(yard.command("runs", "--json"))} == {"pays-1", "waits-2"}
+    assert yard.command("runs", "--stuck") == ""
+    assert yard.sql("SELECT workflow_uuid, executor_id FROM dbos.workflow_status ORDER BY 1") == before
+    yard.until(lambda: yard.store.summary("pays-1").status == "waiting")
+    assert PASSWORD not in yard.command("show", "pays-1") + yard.command("approve", "pays-1")
+    yard.until(yard.all_are("done"))
+    assert yard.did()["pay 1"] == 1
+    assert all(PASSWORD not in log.read_text() for log in yard.folder.glob("*.log"))
+
+
+def test_a_program_that_blocks_the_loop_keeps_its_lease(yard: Yard) -> None:
+    """Q19: longer than a silent worker counts as alive."""
+    yard.worker(tool_s=8.0)
+    yard.worker(tool_s=8.0)
+    yard.submit("blocks 1")
+    yard.until(yard.all_are("done"))
+    assert yard.did() == {"block 1": 1}
+    assert yard.store.summary("blocks-1").recoveries == 0
+
+
+def test_a_deleted_run_leaves_no_ticket(yard: Yard) -> None:
+    """Q25."""
+    yard.worker()
+    yard.submit("charges 1", "charges 2")
+    yard.until(yard.all_are("done"))
+    yard.store.delete("charges-1")
+    assert [row[0] for row in yard.sql("SELECT workflow_uuid FROM dbos.workflow_status")] == ["charges-2:1"]
+
+
+def test_a_task_of_celery_carries_a_run_on(tmp_path: Path) -> None:
+    """Q22: the engine in memory, the store a file; the task is what docs/workers.md shows."""
+    celery = pytest.importorskip("celery")
+    store = ferrule.SQLiteStore(tmp_path / "runs.db")
+    app = celery.Celery(broker="memory://", backend="cache+memory://")
+    app.conf.task_always_eager = True
+
+    @app.task(bind=True, max_retries=None)
+    def carry_on(self: Any, run_id: str) -> str:
+        status = ferrule.advance(store, run_id, [worker_program.agent])
+        if status == "taken":
+            raise self.retry(countdown=1)
+        return status
+
+    run_id = worker_program.agent.submit(store=store, task="pays 1")
+    assert carry_on.delay(run_id).get() == "waiting"
+    store.decide(run_id, store.summary(run_id).questions[0].approve())
+    assert carry_on.delay(run_id).get() == "done"
+    assert carry_on.delay(run_id).get() == "done"
+    store.close()

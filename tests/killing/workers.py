@@ -1,0 +1,134 @@
+"""`python -m killing.workers`: kill workers on Postgres at random moments, and look whether every run is done and no effect was made twice.
+
+`--kills N`: three workers and a stream of runs, until N workers were killed. `--rounds N`: N times 200 runs with an approval and two
+workers, of which one is killed every two seconds and replaced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from postgres_server import PostgresServer
+from worker_yard import Yard
+
+TOOL_S = 0.02
+AT_ONCE = 40
+PAUSE_S = 4.0
+"""Between two kills at most. The work of a dead worker is taken five seconds after its last heartbeat."""
+
+
+def main() -> int:
+    """Print a line for each part; 1 if anything was wrong."""
+    parser = argparse.ArgumentParser(prog="killing.workers", description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--runs", type=int, default=200, help="runs of a round")
+    parser.add_argument("--seed", type=int, default=4)
+    told = parser.parse_args()
+    random.seed(told.seed)
+    server, faults = PostgresServer(), 0
+    try:
+        if told.kills:
+            faults += stream(server, told.kills)
+        for number in range(told.rounds):
+            faults += round_of(server, number, told.runs)
+    finally:
+        server.close()
+    return min(faults, 1)
+
+
+def stream(server: PostgresServer, kills: int) -> int:
+    """Three workers, runs as long as there are kills to make."""
+    yard, folder = _yard(server, "stream")
+    began, submitted, killed = time.monotonic(), 0, 0
+    for _ in range(3):
+        yard.worker("--poll-s", "0.05", tool_s=TOOL_S)
+    while killed < kills:
+        open_ = _decide(yard)
+        if open_ < AT_ONCE:
+            yard.submit(*[f"pays {n}" for n in range(submitted, submitted + 10)])
+            submitted += 10
+        time.sleep(random.uniform(0.2, PAUSE_S))
+        ready = [k for k in range(3) if "Ready" in (folder / f"worker{k}.log").read_text()]
+        if not ready:
+            continue
+        which = random.choice(ready)
+        yard.workers[which].kill()
+        yard.workers[which].wait()
+        killed += 1
+        yard.start(which, "--poll-s", "0.05", tool_s=TOOL_S)
+        if killed % 50 == 0:
+            sys.stdout.write(f"{killed} kills, {submitted} runs, {time.monotonic() - began:.0f} s\n")
+            sys.stdout.flush()
+    return _judge(yard, folder, submitted, f"{killed} kills", began)
+
+
+def round_of(server: PostgresServer, number: int, runs: int) -> int:
+    """Two workers; one is killed every two seconds and replaced."""
+    yard, folder = _yard(server, f"round{number}")
+    began, killed = time.monotonic(), 0
+    for _ in range(2):
+        yard.worker(tool_s=TOOL_S)
+    yard.submit(*[f"pays {n}" for n in range(runs)])
+    next_kill = time.monotonic() + 2
+    while _decide(yard):
+        time.sleep(0.1)
+        if time.monotonic() > next_kill:
+            which = killed % 2
+            yard.workers[which].kill()
+            yard.workers[which].wait()
+            yard.start(which, tool_s=TOOL_S)
+            killed += 1
+            next_kill = time.monotonic() + 2
+    return _judge(yard, folder, runs, f"round {number}: {killed} kills", began)
+
+
+def _yard(server: PostgresServer, name: str) -> tuple[Yard, Path]:
+    folder = Path(tempfile.mkdtemp(prefix="ferrule-workers-"))
+    return Yard(server, name, folder), folder
+
+
+def _decide(yard: Yard) -> int:
+    """Answer all questions: what was cut off is reported as done, since its effect is at most once. Returns how many runs are not done."""
+    lines = yard.store.list(limit=None)
+    for line in lines:
+        for asked in line.questions:
+            if asked.id not in line.decided:
+                yard.store.decide(line.id, asked.reply("charged") if asked.kind == "unknown" else asked.approve())
+    return sum(line.status != "done" for line in lines)
+
+
+def _judge(yard: Yard, folder: Path, runs: int, what: str, began: float) -> int:
+    """Wait until all is done, and count what is wrong."""
+    ends = time.monotonic() + 180
+    while _decide(yard) and time.monotonic() < ends:
+        time.sleep(0.2)
+    while set(yard.tickets()) - {"SUCCESS", "CANCELLED", "ERROR"} and time.monotonic() < ends:
+        time.sleep(0.2)
+    lines: list[Any] = yard.store.list(limit=None)
+    wrong = [f"{line.id} is {line.status}: {line.error}" for line in lines if line.status != "done"]
+    wrong += [f"{effect} happened {count} times" for effect, count in yard.did().items() if count > 1]
+    wrong += [f"{runs} runs were submitted, {len(lines)} are there"] if len(lines) != runs else []
+    tickets = yard.tickets()
+    wrong += [f"tickets: {dict(tickets)}"] if set(tickets) - {"SUCCESS", "CANCELLED", "ERROR"} else []
+    never = 2 * runs - len(yard.did())
+    seconds = time.monotonic() - began
+    sys.stdout.write(
+        f"{what}, {runs} runs, {seconds:.0f} s: {len(wrong)} wrong; {never} effects were cut off before they happened; {dict(tickets)}\n"
+    )
+    sys.stdout.write("".join(f"  {each}\n" for each in wrong[:20]))
+    sys.stdout.flush()
+    yard.close()
+    shutil.rmtree(folder, ignore_errors=True)
+    return len(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

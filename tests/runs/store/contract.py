@@ -1,0 +1,577 @@
+"""What every store does: leases and fences, entries, decisions, lists, and what is forgotten. In memory, SQLite and Postgres alike."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+import ferrule.runs.store.sqlite as module
+from ferrule.errors import DecisionError, StoreError
+from ferrule.runs.journal.encode import record_form
+from ferrule.runs.protocols import Lease, Store
+from ferrule.runs.store import fencing
+from ferrule.runs.store.postgres.store import PostgresStore
+from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.confirmation.question import Decision, Question
+from ferrule.values.conversation.exchange import Usage
+from ferrule.values.run.forms import usage_form
+
+QUESTION = Question("confirm", "Sure?", ToolCall(name="pay", args={"euros": 3}), id="q1")
+
+
+class Kept(Protocol):
+    """A store, and what happens around it."""
+
+    store: Any
+    table: str
+    """A name for a table of tools."""
+
+    def pass_s(self, seconds: float) -> None:
+        """Time passes."""
+        ...
+
+    def age(self, at: float | None) -> int:
+        """How long ago something was, in whole thousands of seconds."""
+        ...
+
+    def as_another(self) -> AbstractContextManager[Any]:
+        """The store as another process has it, which then stands still."""
+        ...
+
+    def the_others_die(self) -> None:
+        """Those processes are killed."""
+        ...
+
+    def under_another_name(self) -> AbstractContextManager[None]:
+        """This process after a fork."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class InSQLite:
+    """A store of SQLite: time is its clock, and other processes are names."""
+
+    table = "paid"
+
+    def __init__(self, path: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now, self._patch, self._others = 1e9, monkeypatch, itertools.count(1)
+        self.store = MemoryStore(clock=self._clock) if path is None else SQLiteStore(path, clock=self._clock)
+
+    def _clock(self) -> float:
+        return self._now
+
+    def pass_s(self, seconds: float) -> None:
+        self._now += seconds
+
+    def age(self, at: float | None) -> int:
+        assert at is not None
+        return int(self._now - at) // 1000 * 1000
+
+    @contextmanager
+    def under_another_name(self) -> Iterator[None]:
+        name = f"elsewhere pid {next(self._others)}"
+        with self._patch.context() as patch:
+            for each in (module, fencing):
+                patch.setattr(each, "owner_name", lambda: name)
+            yield
+
+    @contextmanager
+    def as_another(self) -> Iterator[SQLiteStore]:
+        with self.under_another_name():
+            yield self.store
+        self.store._file.leases.clear()  # else this process would renew them
+
+    def the_others_die(self) -> None:
+        self._patch.setattr(module, "is_dead", lambda owner: owner.startswith("elsewhere"))
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class InPostgres:
+    """A store of Postgres: time passes as all that was moves into the past."""
+
+    def __init__(self, dsn: str, schema: str) -> None:
+        self._dsn, self._schema, self.table = dsn, schema, f"paid_{schema}"
+        self.store = PostgresStore(dsn, schema=schema)
+        self._others: list[PostgresStore] = []
+        self.store.setup()
+        self._settle()
+
+    def _settle(self) -> None:
+        self.store._server._since -= 1000
+
+    def pass_s(self, seconds: float) -> None:
+        columns = {"runs": ("created_at", "updated_at"), "entries": ("written_at",), "decisions": ("decided_at",), "owners": ("seen_at",)}
+
+        def work(db: Any) -> None:
+            for table, names in columns.items():
+                others = f" WHERE name <> '{self.store.owner}'" if table == "owners" else ""
+                db.execute(f"UPDATE {self._schema}.{table} SET {', '.join(f'{name} = {name} - {seconds}' for name in names)}{others}")
+
+        self.store.transaction(work)
+
+    def age(self, at: float | None) -> int:
+        assert at is not None
+        return (
+            int(self.store.transaction(lambda db: db.execute("SELECT extract(epoch FROM now())::float8").fetchone()[0]) - at) // 1000 * 1000
+        )
+
+    @contextmanager
+    def as_another(self) -> Iterator[PostgresStore]:
+        other = PostgresStore(self._dsn, schema=self._schema, lease_s=30 - 0.001 * (1 + len(self._others)))
+        other.setup()
+        other._server._since -= 1000
+        self._others.append(other)
+        yield other
+        other._presence._beat_or_drop = lambda: None
+        other._leases.clear()
+
+    def the_others_die(self) -> None:
+        for each in self._others:
+            each.close()  # the end of a session frees its lock
+        self.pass_s(6)
+        ends = time.monotonic() + 60
+        while self.store.live_owners() - {self.store.owner}:  # Postgres has not seen the end yet
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+
+    @contextmanager
+    def under_another_name(self) -> Iterator[None]:
+        presence = self.store._presence
+        before, presence._name = presence._name, "elsewhere pid 1"
+        yield
+        presence._name = before
+
+    def close(self) -> None:
+        for each in (self.store, *self._others):
+            each._leases.clear()
+            each.close()
+
+
+@pytest.fixture(params=["memory", "file", "postgres"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
+    if request.param == "postgres":
+        made: Kept = InPostgres(request.getfixturevalue("postgres").dsn, request.getfixturevalue("schema"))
+    else:
+        made = InSQLite(tmp_path / "runs.db" if request.param == "file" else None, monkeypatch)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(kept: Kept) -> Any:
+    return kept.store
+
+
+def head(*questions: Question, error: Any = None, **more: Any) -> str:
+    return json.dumps({"questions": [record_form(each) for each in questions], "error": error, "answers": [], **more})
+
+
+def waiting(store: Store, run_id: str = "r") -> None:
+    store.release(store.create(run_id, program="P", head=head()), status="waiting", head=head(QUESTION))
+
+
+def test_entries_come_back_in_order_and_from_where_one_wants(store: Store) -> None:
+    """A3: a run is its head and its entries."""
+    lease = store.create("r", program="P", head=head())
+    assert [store.append(lease, text) for text in "abc"] == [True] * 3
+    assert store.load("r").entries == ["a", "b", "c"]
+    store.release(lease, status="waiting", head=head())
+    assert store.take("r", after=2).entries == ["c"]
+
+
+def test_an_entry_has_the_time_at_which_it_was_written(kept: Kept, store: Store) -> None:
+    """W1: the times stand beside the entries, and an event loop's entries have them as well."""
+    lease = store.create("r", program="P", head=head())
+    for text in "ab":
+        store.append(lease, text)
+        kept.pass_s(1000)
+    asyncio.run(store.aappend(lease, "c"))
+    found = store.load("r")
+    assert (found.entries, list(map(kept.age, found.times))) == (["a", "b", "c"], [2000, 1000, 0])
+
+
+def test_a_reader_takes_the_entries_that_it_does_not_have_yet(store: Store) -> None:
+    """W1: reading does not take the lease, and the run goes on."""
+    lease = store.create("r", program="P", head=head())
+    for text in "abc":
+        store.append(lease, text)
+    found = store.load("r", after=2)
+    assert (found.entries, len(found.times)) == (["c"], 1)
+    assert store.load("r", after=3).entries == store.load("r", after=9).entries == []
+    store.append(lease, "d")
+    assert store.load("r", after=3).entries == ["d"]
+
+
+def test_the_head_of_a_run_that_executes_can_be_replaced(store: Store) -> None:
+    """O12: its state and its entries stay."""
+    lease = store.create("r", program="P", head=head())
+    store.append(lease, "a")
+    store.note(lease, head(notes={"by": "a"}))
+    found = store.load("r")
+    assert (found.status, found.head, found.entries) == ("running", head(notes={"by": "a"}), ["a"])
+
+
+def test_a_run_is_made_once(store: Store) -> None:
+    """A3: an id names one run."""
+    store.create("r", program="P", head=head())
+    with pytest.raises(StoreError, match="has a run 'r' already"):
+        store.create("r", program="P", head=head())
+
+
+def test_a_run_that_is_not_there_is_named(store: Store) -> None:
+    """A3."""
+    with pytest.raises(StoreError, match="has no run 'r'"):
+        store.load("r")
+
+
+def test_while_one_is_at_work_another_is_refused_until_the_lease_ends(kept: Kept, store: Store) -> None:
+    """A3: one writer a run; a run left by a process of which nothing is known is taken over when its lease is over."""
+    with kept.as_another() as other:
+        old = other.create("r", program="P", head=head())
+    with pytest.raises(StoreError, match=r"^Another process is at work on the run 'r' \(.* pid \d+.*its lease ends in \d+ s"):
+        store.take("r", after=0)
+    kept.pass_s(31)
+    assert store.take("r", after=0).lease == Lease("r", old.token + 1)
+    assert store.summary("r").recoveries == 1
+
+
+def test_the_run_of_a_process_that_is_dead_is_taken_over_at_once(kept: Kept, store: Store) -> None:
+    """A3: nobody waits for the lease of a process that is known to be gone."""
+    with kept.as_another() as other:
+        other.create("r", program="P", head=head())
+    assert store.summary("r").leased
+    kept.the_others_die()
+    assert not store.summary("r").leased
+    assert store.take("r", after=0).lease is not None
+
+
+def test_whoever_lost_the_lease_writes_nothing_any_more(kept: Kept, store: Store) -> None:
+    """Q4: a process that comes back finds its next write refused, each kind of it."""
+    with kept.as_another() as other:
+        old = other.create("r", program="P", head=head())
+        other.append(old, "in time")
+    kept.pass_s(31)
+    taken = store.take("r", after=0)
+    for write in (lambda: other.append(old, "late"), lambda: other.note(old, "{}"), lambda: other.release(old, status="done", head=head())):
+        with pytest.raises(StoreError, match="taken over by another process"):
+            write()
+    with pytest.raises(StoreError, match="taken over"):
+        other.transact(old, lambda db: pytest.fail(f"{db} is not for a lease that was lost"))
+    assert store.load("r").entries == taken.entries == ["in time"]
+
+
+def test_a_run_that_kills_its_process_again_and_again_is_parked(kept: Kept, store: Store) -> None:
+    """R14: after five recoveries it is failed, and stays so; one that came to a rest in between starts over."""
+
+    def take_in_another_process(*, rests: bool = False) -> None:
+        with kept.as_another() as other:
+            lease = other.take("r", after=0).lease
+            assert lease is not None
+            if rests:
+                other.release(lease, status="waiting", head=head())
+        kept.the_others_die()
+
+    store.release(store.create("r", program="P", head=head()), status="waiting", head=head())
+    for k in range(4):
+        take_in_another_process(rests=k == 3)
+    for _ in range(6):
+        take_in_another_process()
+    with pytest.raises(StoreError, match="crashed 6 times"):
+        store.take("r", after=0)
+    [found] = store.list()
+    assert (found.status, found.error, found.recoveries) == ("failed", "crashed 6 times, and was parked", 6)
+    assert json.loads(store.load("r").head)["error"]["text"] == found.error
+    with pytest.raises(StoreError, match="crashed 6 times"):
+        store.take("r", after=0)
+
+
+def test_whoever_works_on_a_run_that_was_deleted_does_not_write_to_the_next_one_of_its_id(store: Store) -> None:
+    """Q4: a lease is of one run, not of an id."""
+    old = store.create("r", program="P", head=head())
+    store.delete("r")
+    store.create("r", program="Q", head=head())
+    with pytest.raises(StoreError, match="nothing was written"):
+        store.append(old, "x")
+    with pytest.raises(StoreError, match="nothing was written"):
+        store.release(old, status="done", head=head())
+    assert (store.load("r").status, store.load("r").entries) == ("running", [])
+
+
+def test_a_process_that_has_the_lease_by_a_fork_alone_writes_nothing(kept: Kept, store: Store) -> None:
+    """Q4: both know the token; one took it."""
+    lease = store.create("r", program="P", head=head())
+    with kept.under_another_name():
+        for write in (lambda: store.append(lease, "x"), lambda: store.release(lease, status="done", head=head())):
+            with pytest.raises(StoreError, match="not to this process; nothing was written"):
+                write()
+        with pytest.raises(StoreError, match="at work"):
+            store.take("r", after=0)
+    assert store.load("r").entries == []
+
+
+def test_writes_of_many_tasks_are_all_there_and_a_lost_lease_hurts_nobody_else(store: Store) -> None:
+    """F5, Q4: commits of several runs go together; who may not write is told so alone."""
+    leases = [store.create(f"r{i}", program="P", head=head()) for i in range(5)]
+
+    async def write() -> list[Any]:
+        lost = store.aappend(Lease("r0", 9), "x")
+        return await asyncio.gather(*(store.aappend(lease, str(k)) for k in range(4) for lease in leases), lost, return_exceptions=True)
+
+    *good, bad = asyncio.run(write())
+    assert good == [True] * 20
+    assert isinstance(bad, StoreError)
+    assert [store.load(f"r{i}").entries for i in range(5)] == [["0", "1", "2", "3"]] * 5
+
+
+def test_what_is_written_in_a_transaction_is_there_with_its_entry_or_not_at_all(kept: Kept, store: Store) -> None:
+    """R6: a tool's rows and its result are one commit."""
+    lease = store.create("r", program="P", head=head())
+
+    def make(db: Any) -> None:
+        db.execute(f"CREATE TABLE {kept.table} (n INTEGER)")
+        store.append(lease, "result")
+
+    def fail(db: Any) -> None:
+        db.execute(f"INSERT INTO {kept.table} VALUES (1)")
+        store.append(lease, "never")
+        raise ZeroDivisionError
+
+    store.transact(lease, make)
+    with pytest.raises(ZeroDivisionError):
+        store.transact(lease, fail)
+    assert store.transact(lease, lambda db: db.execute(f"SELECT count(*) FROM {kept.table}").fetchone()) == (0,)
+    assert store.load("r").entries == ["result"]
+
+
+def test_cancelling_takes_effect_before_the_next_effect_is_begun(store: Store) -> None:
+    """R15: what was already done is still written; a tool is not begun."""
+    lease = store.create("r", program="P", head=head())
+    store.cancel("r")
+    assert store.append(lease, "result") is False
+    assert store.append(lease, "begun", starts=True) is False
+    assert store.load("r").entries == ["result"]
+
+
+def test_a_run_at_rest_is_cancelled_at_once(store: Store) -> None:
+    """R15."""
+    waiting(store)
+    store.cancel("r")
+    assert store.load("r").status == "cancelled"
+    assert store.take("r", after=0).status == "cancelled"
+
+
+def test_of_a_run_that_was_cancelled_at_rest_nothing_waits_any_more(store: Store) -> None:
+    """R15, A15: neither its questions nor what was decided on them."""
+    waiting(store)
+    store.decide("r", QUESTION.approve())
+    store.cancel("r")
+    [found] = store.list()
+    assert (found.questions, found.decided, store.load("r").decisions) == ((), (), [])
+    with pytest.raises(DecisionError, match="No question 'q1' waits in the run 'r'; it is cancelled"):
+        store.decide("r", QUESTION.approve())
+
+
+def test_a_run_that_is_cancelled_just_before_it_waits_does_not_wait(store: Store) -> None:
+    """R15: between its last entry and its rest."""
+    lease = store.create("r", program="P", head=head())
+    store.cancel("r")
+    store.release(lease, status="waiting", head=head(QUESTION))
+    assert [(each.status, each.questions, each.leased) for each in store.list()] == [("cancelled", (), False)]
+
+
+def test_a_decision_that_comes_while_the_run_goes_on_waits_for_its_next_rest(store: Store) -> None:
+    """V5, Q12: nothing is shown as waiting meanwhile, but who decided just then is not refused."""
+    waiting(store)
+    store.take("r", after=0)
+    assert store.list()[0].questions == ()
+    store.decide("r", QUESTION.approve())
+    assert store.list()[0].decided == (QUESTION.id,)
+    with pytest.raises(DecisionError, match="No question 'other' waits"):
+        store.decide("r", Decision("other", "approve"))
+
+
+def test_a_run_that_ended_is_not_cancelled(store: Store) -> None:
+    """R15: what is done is done."""
+    store.release(store.create("r", program="P", head=head()), status="done", head=head())
+    with pytest.raises(StoreError, match="is done already"):
+        store.cancel("r")
+
+
+def test_a_decision_waits_in_the_store_until_an_entry_takes_it_up(store: Store) -> None:
+    """A8, V5: the decision and what goes on from it are one transaction."""
+    waiting(store)
+    store.decide("r", QUESTION.approve())
+    assert len(store.load("r").decisions) == 1
+    lease = store.take("r", after=0).lease
+    assert lease is not None
+    store.append(lease, "decision", consumes="q1")
+    assert store.load("r").decisions == []
+
+
+def test_deciding_twice_says_who_was_first_and_the_same_again_is_passed_over(store: Store) -> None:
+    """V5, U92: a double press is harmless, a second opinion is told of the first."""
+    waiting(store)
+    store.decide("r", QUESTION.approve().signed(by="ann"))
+    store.decide("r", QUESTION.approve().signed(by="ann"))
+    store.decide("r", QUESTION.approve())
+    for second in (QUESTION.deny("no").signed(by="bob"), QUESTION.approve().signed(by="bob"), QUESTION.deny("no").signed(by="ann")):
+        with pytest.raises(DecisionError, match=r"decided already by ann: approved at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\."):
+            store.decide("r", second)
+    assert '"by":"ann"' in store.load("r").decisions[0]
+
+
+@pytest.mark.parametrize(
+    ("decision", "said"),
+    [
+        pytest.param(Decision("q9", "approve"), "No question 'q9' waits in the run 'r'; waiting are: q1", id="unknown question"),
+        pytest.param(Decision("q1", "approve", shown="else"), "made on something else", id="something else shown"),
+        pytest.param(Decision("q1", "edit"), "An edit changes arguments", id="contradictory"),
+    ],
+)
+def test_a_decision_that_fits_no_question_is_refused_and_not_kept(store: Store, decision: Decision, said: str) -> None:
+    """A5, U90, U93, U94."""
+    waiting(store)
+    with pytest.raises(DecisionError, match=said):
+        store.decide("r", decision)
+    assert store.load("r").decisions == []
+
+
+def test_the_list_tells_what_waits_and_which_of_it_is_decided(kept: Kept, store: Store) -> None:
+    """R19: without executing or even loading anything."""
+    waiting(store)
+    kept.pass_s(1000)
+    lease = store.create("busy", program="P", head=head())
+    store.decide("r", QUESTION.approve())
+    busy, found = store.list()
+    assert (busy.id, busy.status, busy.leased, kept.age(busy.created_at)) == ("busy", "running", True, 0)
+    assert kept.age(found.created_at) == 1000
+    assert (found.id, found.program, found.questions, found.decided, found.leased) == ("r", "P", (QUESTION,), ("q1",), False)
+    assert [each.id for each in store.list(status="waiting")] == ["r"]
+    assert [each.id for each in store.list(limit=1)] == ["busy"]
+    del lease
+
+
+def test_a_page_of_the_list_begins_where_the_one_before_ended(kept: Kept, store: Store) -> None:
+    """W2: also for runs that changed at one time."""
+    for k in range(7):
+        kept.pass_s(k % 2)
+        store.release(store.create(f"r{k}", program="PQ"[k % 2], head=head()), status=("done", "waiting")[k % 3 == 0], head=head())
+    everything = store.list()
+    assert [each.id for each in everything] == ["r6", "r5", "r4", "r3", "r2", "r1", "r0"]
+    pages, before = list[str](), None
+    while page := store.list(limit=2, before=before):
+        pages += [each.id for each in page]
+        before = (page[-1].updated_at, page[-1].id)
+    assert pages == [each.id for each in everything]
+    assert [each.id for each in store.list(program="Q")] == ["r5", "r3", "r1"]
+    assert [each.id for each in store.list(program="P", status="waiting", before=(everything[0].updated_at, "r6"))] == ["r0"]
+
+
+def test_the_list_has_the_latest_hundred_runs_unless_another_limit_is_given(kept: Kept, store: Store) -> None:
+    """W2."""
+    for k in range(102):
+        kept.pass_s(1)
+        store.release(store.create(f"r{k}", program="P", head=head()), status="done", head=head())
+    assert [each.id for each in store.list()] == [f"r{k}" for k in range(101, 1, -1)]
+    assert len(store.list(limit=None)) == 102
+
+
+def test_a_line_has_tokens_and_cost_as_of_the_last_rest(store: Store) -> None:
+    """W2, O17."""
+    lease = store.create("r", program="P", head=head())
+    assert (store.summary("r").usage, store.summary("r").cost) == (Usage(), None)
+    spent = Usage(10, 5, 4, 2, 3, 1, 0.25, {"m": Usage(10, 5, 4, 2, 3, 1, 0.25)})
+    store.release(lease, status="waiting", head=head(usage=usage_form(spent)))
+    store.take("r", after=0)
+    [found] = store.list()
+    assert (found.usage, found.usage.by_model, found.cost) == (spent, spent.by_model, 0.25)
+
+
+def test_old_runs_that_ended_are_pruned(kept: Kept, store: Store) -> None:
+    """R18: those that wait stay, however long."""
+    waiting(store)
+    store.release(store.create("old", program="P", head=head()), status="done", head=head())
+    kept.pass_s(100)
+    store.release(store.create("new", program="P", head=head()), status="done", head=head())
+    assert store.prune(older_than_s=50) == 1
+    assert {each.id for each in store.list()} == {"r", "new"}
+    assert store.prune(older_than_s=50) == 0
+
+
+def test_runs_beside_one_another_keep_their_entries_apart(store: Store) -> None:
+    """A3: also where one between them is deleted."""
+    leases = [store.create(name, program="P", head=head()) for name in "abc"]
+    for at in range(3):
+        for lease in leases:
+            store.append(lease, f"{lease.run_id}{at}")
+    store.delete("b")
+    new = store.create("d", program="P", head=head())
+    store.append(new, "d0")
+    assert {name: store.load(name).entries for name in "acd"} == {"a": ["a0", "a1", "a2"], "c": ["c0", "c1", "c2"], "d": ["d0"]}
+
+
+def test_a_run_cancelled_at_work_leaves_no_decision_behind(store: Store) -> None:
+    """R15: as one that was cancelled at rest."""
+    waiting(store)
+    store.decide("r", QUESTION.approve())
+    taken = store.take("r", after=0)
+    assert taken.lease is not None
+    store.release(taken.lease, status="cancelled", head=head())
+    assert store.load("r").decisions == []
+
+
+def test_the_same_decision_twice_is_one_whatever_it_was_made_of(store: Store) -> None:
+    """U89: also where JSON has another word for what is in it."""
+    waiting(store)
+    for _ in range(2):
+        store.decide("r", QUESTION.approve(euros=(1, 2)))
+    assert len(store.load("r").decisions) == 1
+
+
+def test_a_lease_whose_holder_is_gone_is_taken_at_once_and_is_no_crash(store: Store) -> None:
+    """A15: an execution that was interrupted has no lease object any more."""
+    lease = store.create("r", program="P", head=head())
+    with pytest.raises(StoreError, match=r"^This process is at work on the run 'r' .*in another `Run`"):
+        store.take("r", after=0)
+    del lease
+    assert store.take("r", after=0).lease is not None
+    assert store.list()[0].recoveries == 0
+
+
+def test_one_run_is_summarised_as_in_the_list(store: Store) -> None:
+    """W10: a page of one run does not read the others."""
+    waiting(store, "a")
+    waiting(store, "b")
+    store.decide("b", QUESTION.approve())
+    assert [store.summary("b"), store.summary("a")] == sorted(store.list(), key=lambda each: each.id, reverse=True)
+    with pytest.raises(StoreError, match="has no run 'c'"):
+        store.summary("c")
+
+
+def test_a_change_by_any_connection_is_seen_as_another_number_and_reading_is_not(store: Store) -> None:
+    """W3: what a page polls."""
+    seen = [store.changes()]
+
+    def changed(change: Any) -> bool:
+        change()
+        seen.append(store.changes())
+        return seen[-1] != seen[-2]
+
+    assert changed(lambda: waiting(store))
+    assert any(not changed(store.list) for _ in range(50)), "a heartbeat may come in between"
+    assert any(not changed(lambda: store.load("r")) for _ in range(50))
+    assert changed(lambda: store.decide("r", QUESTION.approve()))
+    assert changed(lambda: store.cancel("r"))
+    assert any(not changed(lambda: None) for _ in range(50))

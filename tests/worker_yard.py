@@ -1,0 +1,117 @@
+"""A store on Postgres with its worker processes, for tests and for `python -m killing.workers`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import worker_program
+
+from ferrule import DBOSEngine, PostgresStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from postgres_server import PostgresServer
+
+TESTS = Path(__file__).parent
+WITHIN_S = 120.0
+
+
+class Yard:
+    """A store, its workers, and what their tools did."""
+
+    def __init__(self, server: PostgresServer, schema: str, folder: Path) -> None:
+        self.server, self.schema, self.folder = server, schema, folder
+        self.dbos = f"dbos_{schema}"
+        self.engine = DBOSEngine(schema=self.dbos)
+        self.store = PostgresStore(server.dsn, schema=schema, engine=self.engine)
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def worker(self, *options: str, program: Path | None = None, tool_s: float = 0.0) -> subprocess.Popen[bytes]:
+        """A worker process, once it is ready."""
+        made = self.start(None, *options, program=program, tool_s=tool_s)
+        log = self.folder / f"worker{len(self.workers) - 1}.log"
+        self.until(lambda: "Ready" in log.read_text() or made.poll() is not None)
+        assert made.poll() is None, log.read_text()
+        return made
+
+    def start(self, place: int | None, *options: str, program: Path | None = None, tool_s: float = 0.0) -> subprocess.Popen[bytes]:
+        """A worker process, in the place of another one."""
+        found = program or TESTS / "worker_program.py"
+        environment = {"EFFECTS": str(self.folder), "TOOL_S": str(tool_s)}
+        with (self.folder / f"worker{len(self.workers) if place is None else place}.log").open("w") as log:
+            made = subprocess.Popen(
+                [*self.ferrule, "worker", f"{found}:agent", *options], env={**self.environment, **environment}, stderr=log,
+            )  # fmt: skip
+        if place is None:
+            self.workers.append(made)
+        else:
+            self.workers[place] = made
+        return made
+
+    @property
+    def ferrule(self) -> list[str]:
+        """The command, for the schemas of this test."""
+        code = (
+            "import ferrule.cli.stores as s, ferrule.bridges.dbos as d\n"
+            f"s.postgres_store = lambda dsn, **o: __import__('ferrule').PostgresStore(dsn, schema={self.schema!r}, "
+            f"engine=d.DBOSEngine(schema={self.dbos!r}, **o))\n"
+            "import ferrule.cli.commands.worker as w; w.postgres_store = s.postgres_store\n"
+            "from ferrule.cli.main import process; process()"
+        )
+        return [sys.executable, "-c", code]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+        return {**os.environ, "FERRULE_STORE": self.server.dsn, "PYTHONPATH": path}
+
+    def command(self, *arguments: str) -> str:
+        """What a command prints."""
+        found = subprocess.run(
+            [*self.ferrule, *arguments], env=self.environment, capture_output=True, text=True, check=False, cwd=self.folder
+        )
+        assert found.returncode == 0, found.stderr
+        return found.stdout
+
+    def submit(self, *tasks: str, **options: Any) -> list[str]:
+        return [worker_program.agent.submit(store=self.store, run_id=task.replace(" ", "-"), task=task, **options) for task in tasks]
+
+    def until(self, is_so: Callable[[], Any]) -> Any:
+        ends = time.monotonic() + WITHIN_S
+        while not (found := is_so()):
+            assert time.monotonic() < ends, [(each.id, each.status, each.error, each.leased) for each in self.store.list(limit=None)]
+            time.sleep(0.05)
+        return found
+
+    def all_are(self, status: str) -> Callable[[], bool]:
+        return lambda: {each.status for each in self.store.list(limit=None)} == {status}
+
+    def did(self) -> Counter[str]:
+        file = self.folder / "effects"
+        return Counter(file.read_text().split("\n")[:-1] if file.exists() else [])
+
+    def sql(self, text: str, *values: Any) -> list[Any]:
+        """What a statement finds; `dbos.` is the schema of DBOS."""
+
+        def work(db: Any) -> list[Any]:
+            found = db.execute(text.replace("dbos.", f"{self.dbos}."), values)
+            return found.fetchall() if found.description is not None else []
+
+        return self.store.transaction(work)
+
+    def tickets(self) -> Counter[str]:
+        return Counter(row[0] for row in self.sql("SELECT status FROM dbos.workflow_status"))
+
+    def close(self) -> None:
+        for each in self.workers:
+            if each.poll() is None:
+                each.kill()
+            each.wait()
+        self.store.close()
