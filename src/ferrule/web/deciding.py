@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import RedirectResponse, Response
 
 from ferrule.errors import DecisionError, FerruleError, StoreError
-from ferrule.runs.journal.encode import parse_object
+from ferrule.runs.store.listing import stored_head
 from ferrule.values.confirmation.policy import Grant
 from ferrule.values.encoding.encode import json_text
 from ferrule.web import reading
@@ -78,7 +78,7 @@ class Deciding:
         if work is None or not (in_chat or run_id in work.known):
             return
         run = self._store.summary(run_id)
-        if run.leased or any(each.id not in run.decided for each in run.questions) or not work.fits(head_of(self._store, run_id)):
+        if run.leased or any(each.id not in run.decided for each in run.questions) or not work.fits(stored_head(self._store, run_id)):
             return
         try:
             work.resume(run_id)
@@ -98,7 +98,7 @@ class Deciding:
         """`/runs/ID/resume`. The run goes on in a thread here; its page follows the journal."""
         run_id, work = id_from_path(request.path_params["id"]), self._pages.work
         try:
-            if work is None or not work.fits(head_of(self._store, run_id)):
+            if work is None or not work.fits(stored_head(self._store, run_id)):
                 raise Refused(409, "The program of this page is not the one of the run. Resume it with `ferrule resume`.")
             work.resume(run_id)
         except FerruleError as error:
@@ -130,11 +130,6 @@ class Deciding:
         """The question again, with what was typed and what does not fit."""
         shown = self._pages.question(request, asked, form=form, sent=sent, problem=problem, back=sent.get("back", "run"))
         return self._pages.html(request, "question_page.html", status=422, each=shown)
-
-
-def head_of(store: Store, run_id: str) -> Mapping[str, Any]:
-    """The head of a run, without its journal."""
-    return parse_object(store.load(run_id, after=reading.NO_ENTRIES).head, "the head of a run")
 
 
 def _back(request: Request) -> Response:
@@ -218,14 +213,14 @@ class Chat:
         return self._pages.html(request, "chat.html", recent=(), earlier=earlier, **shown, **values)
 
     def _first_words(self, run_id: str) -> str:
-        text = reading.inputs_in(head_of(self._store, run_id)).get(self._work.message)
+        text = reading.inputs_in(stored_head(self._store, run_id)).get(self._work.message)
         return " ".join(text[:_MOST_WORDS].split()) if isinstance(text, str) else ""
 
     def _turn(self, run_id: str) -> dict[str, Any] | None:
         """An earlier turn: what was asked, and what came back."""
         if not _is_there(self._store, run_id):
             return None
-        run, head = self._store.summary(run_id), head_of(self._store, run_id)
+        run, head = self._store.summary(run_id), stored_head(self._store, run_id)
         answer = self._work.outputs(run_id) if run.status == "done" and self._work.fits(head) else None
         return {"run": run, "inputs": reading.inputs_in(head), "answer": answer}
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from ferrule.errors import StoreError
 from ferrule.runs.journal.encode import parse_object, read_decision, read_entry
 from ferrule.runs.state import RunStatus
+from ferrule.runs.store.listing import NO_ENTRIES
 from ferrule.runs.story import Story
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.record import Changing, Record, field
@@ -24,8 +25,6 @@ PAGE = 100
 """Runs on a page."""
 BEATS = 200
 """Beats on the first page of a run."""
-NO_ENTRIES = 1 << 31
-"""More than a journal has: reads a run without its entries."""
 
 
 class Runs(Record, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -186,6 +187,18 @@ def test_a_run_that_another_took_between_look_and_lease_is_taken(store: SQLiteSt
     _held = store.take("r", after=0)
     monkeypatch.setattr(store, "summary", lambda _: before)
     assert advance(store, "r", agent()) == "taken"
+
+
+@pytest.mark.parametrize("head", ['{"program": "ReA', "[]", "{}", '{"program": 3}'])
+def test_a_damaged_head_is_an_error_of_the_store(tmp_path: Path, head: str) -> None:
+    store = SQLiteStore(tmp_path / "runs.db")
+    agent().submit(store=store, task="x", run_id="r")
+    with sqlite3.connect(store.path) as db:
+        db.execute("UPDATE runs SET head = ?", (head,))
+    db.close()
+    with pytest.raises(StoreError, match="the head of a run"):
+        advance(store, "r", agent())
+    store.close()
 
 
 def test_without_a_fitting_program_a_run_stays_queued_with_the_reason(store: SQLiteStore) -> None:

@@ -5,14 +5,14 @@ It is idempotent: the store decides whether there is work, and which process doe
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-from ferrule.errors import ConfigurationError, ReplayMismatchError, RunError, RunTakenError
+from ferrule.errors import ConfigurationError, ReplayMismatchError, RunError, RunTakenError, StoreError, shown
 from ferrule.runs.run import Run
 from ferrule.runs.state import RunStatus
 from ferrule.runs.store.fingerprint import differences
+from ferrule.runs.store.listing import stored_head
 from ferrule.runs.store.stored_run import StoredRun
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 Advanced = RunStatus | Literal["taken"]
 
 _ENDED = ("done", "failed", "cancelled")
-_NO_ENTRIES = 1 << 31
-"""More than a journal has: reads a run without its entries."""
 
 
 def advance(store: Store, run_id: str, programs: Program | Iterable[Program], *, any_version: bool = False, deps: Any = None) -> Advanced:
@@ -82,7 +80,7 @@ def _ready(store: Store, run_id: str, programs: Program | Iterable[Program], any
         return None, "taken"
     if found.status in _ENDED or (found.status == "waiting" and not found.decided and not _is_expired(found)):
         return None, _status(found)
-    head = json.loads(store.load(run_id, after=_NO_ENTRIES).head)
+    head = stored_head(store, run_id)
     program, why = _choose(head, programs, any_version=any_version)
     try:
         run = Run.load(store, run_id, program, deps=deps) if program is not None else None
@@ -98,6 +96,8 @@ def _ready(store: Store, run_id: str, programs: Program | Iterable[Program], any
 
 def _choose(head: dict[str, Any], given: Any, *, any_version: bool) -> tuple[Program | None, str]:
     """The program of a run; or None, and why none fits."""
+    if not isinstance(head.get("program"), str):
+        raise StoreError(f"This is not the head of a run: found {shown(head)}.")
     programs: list[Program] = [*given] if hasattr(given, "__iter__") else [given]
     why = f"No worker has its program `{head['program']}`; there are: {', '.join(sorted({each.name for each in programs})) or 'none'}."
     named = [each for each in programs if each.name == head["program"]]

@@ -1,10 +1,10 @@
-"""Lines of a list of runs, read from a store in SQL."""
+"""What is read of runs without their journals: lines of a list, read from a store in SQL, and the head of one run."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.runs.journal.encode import read_question, read_usage
+from ferrule.runs.journal.encode import parse_object, read_question, read_usage
 from ferrule.runs.protocols import Summary
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.encoding.stored import parse_json
@@ -12,7 +12,16 @@ from ferrule.values.encoding.stored import parse_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ferrule.runs.protocols import Store
+
+NO_ENTRIES = 1 << 31
+"""More than a journal has: `Store.load(run_id, after=NO_ENTRIES)` reads a run without its entries."""
 _COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner"
+
+
+def stored_head(store: Store, run_id: str) -> dict[str, Any]:
+    """The head of a run in a store. Raises `StoreError` if there is none, or if it is damaged."""
+    return parse_object(store.load(run_id, after=NO_ENTRIES).head, "the head of a run")
 
 
 def condition(status: str | None, program: str | None, before: tuple[float, str] | None) -> tuple[str, tuple[Any, ...]]:
