@@ -9,31 +9,52 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from killing import mutants, system_calls
+from killing import mutants, stores, system_calls
 from killing.agents import EVERY, Scenario
 from killing.judging import CLASSES, Expected, faults, read
 from killing.processes import DONE, WAITS, judge_questions, work
 from killing.world import World
+
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
 
 TESTS = Path(__file__).parents[1]
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")]
 
 
-def test_nothing_is_lost_or_done_twice_wherever_the_process_is_killed() -> None:
-    """A10, R2-R7, R10: a few kills, races and Ctrl-C of each scenario; answers, effects, keys, rows and questions are compared."""
-    told = ["--kills", "17", "--races", "12", "--interrupts", "12"]
+def disturbed(*told: str) -> dict[str, int]:
+    """The figures of `python -m killing`, which finds no fault."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     found = subprocess.run([sys.executable, "-m", "killing", *told], env=environment, capture_output=True, text=True, check=False)
     figures = dict(re.findall(r"([\w-]+): (\d+)", found.stdout.strip().rpartition("\n")[2]))
     said = found.stdout + found.stderr
     assert found.returncode == 0, said
     assert {name: figures[name] for name in CLASSES} == dict.fromkeys(CLASSES, "0"), said
-    assert int(figures["kills"]) >= 17, said
-    assert int(figures["races"]) == 12, said
-    assert int(figures["Ctrl-C"]) >= 12, said
+    return {name: int(count) for name, count in figures.items()}
+
+
+def test_nothing_is_lost_or_done_twice_wherever_the_process_is_killed() -> None:
+    """A10, R2-R7, R10: a few kills, races and Ctrl-C of each scenario; answers, effects, keys, rows and questions are compared."""
+    figures = disturbed("--kills", "17", "--races", "12", "--interrupts", "12")
+    assert (figures["kills"] >= 17, figures["races"], figures["Ctrl-C"] >= 12) == (True, 12, True), figures
+
+
+@pytest.mark.usefixtures("postgres")
+def test_nothing_is_lost_or_done_twice_on_postgres_either() -> None:
+    """Q10: at the same points, and in the middle of what is sent and received; all scenarios, races and Ctrl-C: `make pg-kills`."""
+    figures = disturbed("--postgres", "--kills", "8", "--races", "0", "--interrupts", "0", "--only", "every effect")
+    assert figures["kills"] >= 8, figures
+
+
+@pytest.mark.usefixtures("postgres")
+def test_a_process_that_stops_for_longer_than_its_lease_is_fenced_on_postgres() -> None:
+    """Q4."""
+    figures = disturbed("--postgres", "--kills", "0", "--races", "2", "--interrupts", "0", "--only", "stopped")
+    assert figures["races"] == 2, figures
 
 
 ONE_AFTER_ANOTHER = Scenario("undisturbed", EVERY)
@@ -115,6 +136,26 @@ def test_a_question_about_a_call_that_nothing_cut_off_counts_as_wrong(tmp_path: 
     run[0].note("asked unknown pay 1")
     assert kinds(*run) == ["wrong"]
     assert kinds(*run, strikes=1) == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("DELETE FROM {schema}.orders WHERE n = 5", "lost"),
+        ("INSERT INTO {schema}.orders VALUES (5)", "duplicates"),
+        ("UPDATE {schema}.entries SET place = place + 1000 WHERE place & 255 = 7", "corrupt"),
+    ],
+)
+def test_what_a_run_left_in_postgres_is_judged_alike(
+    tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, sql: str, kind: str
+) -> None:
+    monkeypatch.setenv(stores.DSN, postgres.dsn)
+    world = World(tmp_path)
+    with stores.kept(world):
+        run = finished(tmp_path)
+        assert kinds(*run) == []
+        stores.run_sql(world, sql)
+        assert kind in kinds(*run)
 
 
 def test_a_damaged_store_counts_as_corrupt(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING
 from killing import interrupts, kills, races, system_calls
 from killing.agents import SCENARIOS, served
 from killing.judging import CLASSES
+from killing.stores import DSN
 from killing.tracing import FLAG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from killing.kills import Result
 PROGRESS_S = 10
@@ -40,11 +41,13 @@ def main() -> int:
     parser.add_argument("--interrupts", type=int, default=500, help="how many Ctrl-C")
     parser.add_argument("--only", default="", help="only scenarios and races whose name contains this")
     parser.add_argument("--seed", type=int, default=4, help="where chance begins")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=0, help="processes that do it; 2, or 8 where they mostly wait for leases to end")
     parser.add_argument("--until", choices=CLASSES, default="", help="stop at the first fault of this class")
     parser.add_argument("--otel", action="store_true", help="with OpenTelemetry's SDK on in every process, and the traces judged too")
+    parser.add_argument("--postgres", action="store_true", help="keep the runs in a Postgres of this system, which it starts")
     parser.add_argument("--share", type=int, help=argparse.SUPPRESS)  # set for a worker: which part is its own
     told = parser.parse_args()
+    told.workers = told.workers or (8 if told.postgres else 2)
     return lead(told) if told.share is None else follow(told)
 
 
@@ -52,9 +55,9 @@ def lead(told: argparse.Namespace) -> int:
     """Start the workers, and add up what they print."""
     began = time.monotonic()
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _server(told.postgres) as dsn:
         preload, reason = system_calls.build(Path(folder))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **preload, **({FLAG: "1"} if told.otel else {})}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **preload, **({FLAG: "1"} if told.otel else {}), **dsn}
         command = [sys.executable, "-m", "killing", *sys.argv[1:], "--share"]
         # In sessions of their own, so that their children end with them; in this folder they leave nothing.
         workers = [
@@ -75,6 +78,21 @@ def lead(told: argparse.Namespace) -> int:
         f"kills: {sums['kills']}, Ctrl-C: {sums['interrupts']}, races: {sums['races']}, {figures} ({time.monotonic() - began:.0f} s)\n"
     )
     return 1 if found or any(codes) else 0
+
+
+@contextmanager
+def _server(is_wanted: bool) -> Generator[dict[str, str]]:
+    """The Postgres, until the block ends: what tells the workers of it."""
+    if not is_wanted:
+        yield {}
+        return
+    from postgres_server import PostgresServer
+
+    server = PostgresServer()
+    try:
+        yield {DSN: server.dsn}
+    finally:
+        server.close()
 
 
 def _collect(workers: list[subprocess.Popen[str]], told: argparse.Namespace) -> tuple[Counter[str], Counter[str]]:

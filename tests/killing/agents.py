@@ -33,6 +33,7 @@ from ferrule import (
     module_callback,
 )
 from ferrule.testing import serve
+from killing import stores
 from killing.world import World
 
 if TYPE_CHECKING:
@@ -241,8 +242,7 @@ def _tools(world: World) -> tuple[dict[str, Tool], list[Tool]]:
 
     def order(n: int, ctx: Context) -> str:
         world.point("order")
-        ctx.db.execute("CREATE TABLE IF NOT EXISTS orders (n INTEGER)")
-        ctx.db.execute("INSERT INTO orders VALUES (?)", (n,))
+        stores.order(world, ctx.db, n)
         world.point("ordered")
         return f"order {n} done"
 

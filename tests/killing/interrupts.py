@@ -9,16 +9,13 @@ import os
 import random
 import select
 import signal
-import sqlite3
-import tempfile
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from ferrule import SQLiteStore
-from killing import system_calls
+from killing import stores, system_calls
 from killing.agents import Scenario
 from killing.judging import Expected, Fault, faults
 from killing.kills import Result, carry_on, tail, undisturbed, world_in
@@ -84,8 +81,8 @@ def plan(root: Path, count: int, only: str, chance: random.Random) -> Iterator[C
 def _run(root: Path, scenario: Scenario, known: tuple[Expected, float], seed: int, results: list[Result]) -> Result:
     """One process, interrupted again and again, and its run, carried to its end."""
     expected, span_s = known
-    with tempfile.TemporaryDirectory(dir=root) as folder:
-        talk = _Talk(world_in(folder, scenario), scenario, seed)
+    with world_in(root, scenario) as world:
+        talk = _Talk(world, scenario, seed)
         results.append(result := talk.result)
         for _ in range(MOST_ROUNDS):
             if not talk.go_on(span_s):
@@ -147,15 +144,9 @@ class _Talk:
 
 def _blocked(world: World, scenario: Scenario, *, elsewhere: bool) -> Iterator[Fault]:
     """What an interrupted process keeps others from doing, while it lives and rests."""
-    if not (world.place / "runs.db").exists():
+    if held := stores.is_held(world):
+        yield Fault("stuck", f"an interrupted process keeps the store: {held}")
         return
-    with closing(sqlite3.connect(world.place / "runs.db", timeout=15, isolation_level=None)) as db:
-        try:
-            db.execute("BEGIN IMMEDIATE")
-            db.execute("ROLLBACK")
-        except sqlite3.OperationalError as error:
-            yield Fault("stuck", f"an interrupted process keeps the store: {error}")
-            return
     if elsewhere:
         ended = Child(world, partial(work_when_free, scenario)).ended()
         if ended.code not in {DONE, WAITS}:
@@ -169,7 +160,7 @@ def _live(scenario: Scenario, seed: int, say: int, told: int, world: World) -> i
     """Work on the run until it is done. One Ctrl-C comes in each round, from the parent or at a system call."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chance = random.Random(seed)
-    store = SQLiteStore(world.place / "runs.db", full_sync=scenario.full_sync)
+    store = stores.plain(world, full_sync=scenario.full_sync)
     while True:
         by_itself, code = system_calls.is_loaded() and chance.random() < 0.4, -1
         try:

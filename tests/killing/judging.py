@@ -9,13 +9,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ferrule import SQLiteStore, StoreError
+from ferrule import StoreError
+from killing import stores
 from killing.tracing import untraced
 from killing.world import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from killing.agents import Scenario
     from killing.world import World
@@ -44,7 +44,7 @@ class Expected:
 def read(world: World) -> Expected:
     """What a run left behind."""
     answer = world.place / "answer"
-    return Expected(answer.read_text() if answer.exists() else "", tuple(sorted(_journal(world.place))))
+    return Expected(answer.read_text() if answer.exists() else "", tuple(sorted(_journal(world))))
 
 
 def faults(world: World, scenario: Scenario, expected: Expected, strikes: int) -> Iterator[Fault]:
@@ -72,7 +72,7 @@ def _faults(world: World, scenario: Scenario, expected: Expected, strikes: int) 
 
 def _effect(world: World, what: str, kind: str, count: int, strikes: int, *, is_told: bool) -> Iterator[Fault]:
     if kind == "transactional":
-        count = _orders(world.place).count(int(what.split()[1]))
+        count = stores.orders(world).count(int(what.split()[1]))
     keys = {key for done, key in world.noted() if done == what}
     if count == 0 and not (kind == "once or told" and is_told):
         yield Fault("lost", f"{what} was not done")
@@ -125,38 +125,26 @@ def _report(world: World, scenario: Scenario, expected: Expected, counts: Counte
 
 
 def _store(world: World) -> Iterator[Fault]:
-    """What the store says, read by its own interface, and by SQLite."""
-    with closing(sqlite3.connect(world.place / "runs.db")) as db:
-        (health,) = db.execute("PRAGMA integrity_check").fetchone()
-    if health != "ok":
-        yield Fault("corrupt", health)
-    twice = [place for place, count in Counter(_journal(world.place)).items() if count > 1]
+    """What the store says, read by its own interface, and by SQL."""
+    if damage := stores.damage(world):
+        yield Fault("corrupt", damage)
+    twice = [place for place, count in Counter(_journal(world)).items() if count > 1]
     if twice:
         yield Fault("corrupt", f"the journal has two entries at {twice}")
-    store = SQLiteStore(world.place / "runs.db")
-    [line] = store.list()
-    left = store.load(RUN).decisions
-    store.close()
+    with stores.opened(world) as store:
+        [line] = store.list()
+        left = store.load(RUN).decisions
     if line.status != "done" or line.leased:
         yield Fault("wrong", f"the run of a finished process is {line.status}, leased: {line.leased}")
     if line.decided or left:
         yield Fault("wrong", f"decisions that were used are offered again: {line.decided}")
 
 
-def _journal(place: Path) -> Iterator[tuple[str, str]]:
+def _journal(world: World) -> Iterator[tuple[str, str]]:
     """Place and kind of the entries, without those that a recovery adds."""
-    store = SQLiteStore(place / "runs.db")
-    entries = [json.loads(text) for text in store.load(RUN).entries]
-    store.close()
+    with stores.opened(world) as store:
+        entries = [json.loads(text) for text in store.load(RUN).entries]
     for entry in entries:
         slot, kind = entry["slot"], entry["kind"]
         if kind != "begun" and "?" not in slot:
             yield slot, kind
-
-
-def _orders(place: Path) -> list[int]:
-    with closing(sqlite3.connect(place / "runs.db")) as db:
-        try:
-            return [n for (n,) in db.execute("SELECT n FROM orders ORDER BY n")]
-        except sqlite3.OperationalError:  # no such table: nothing was ordered
-            return []

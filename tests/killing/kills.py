@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from killing import system_calls
+from killing import stores, system_calls
 from killing.judging import Expected, Fault, faults, forgotten, read
 from killing.processes import DONE, WAITS, Ended, run_role
 from killing.world import Target, World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from killing.agents import Scenario
 
@@ -59,6 +60,7 @@ def carry_on(
             return kills, ends, Fault("stuck", f"the {role} {k} did not come to an end")
         if ended.code is None:
             kills += 1
+            stores.wait_until_free(world)
         elif ended.code == DONE and (world.place / "answer").exists() and role == "worker":
             return kills, ends, None
         elif ended.code not in {DONE, WAITS}:
@@ -75,17 +77,20 @@ def tail(world: World) -> str:
 
 def undisturbed(root: Path, scenario: Scenario, server: str) -> tuple[Expected, list[Ended], Result]:
     """The run that nothing disturbs, which must be faultless: what it leaves behind, and its processes."""
-    with tempfile.TemporaryDirectory(dir=root) as folder:
-        world = world_in(folder, scenario)
+    with world_in(root, scenario) as world:
         _, ends, stuck = carry_on(world, scenario, server)
         expected = read(world) if not stuck else Expected("", ())
         found = [stuck, *forgotten(world)] if stuck else list(faults(world, scenario, expected, 0))
         return expected, ends, Result(f"{scenario.name}, undisturbed", faults=found)
 
 
-def world_in(folder: str, scenario: Scenario, slow_s: float = 0.0) -> World:
-    """The world of a scenario."""
-    return World(Path(folder), slow_s=slow_s, must_sync=scenario.full_sync)
+@contextmanager
+def world_in(root: Path, scenario: Scenario, slow_s: float = 0.0) -> Generator[World]:
+    """The world of a scenario, in a folder of its own, until the block ends."""
+    with tempfile.TemporaryDirectory(dir=root) as folder:
+        world = World(Path(folder), slow_s=slow_s, must_sync=scenario.full_sync)
+        with stores.kept(world):
+            yield world
 
 
 def plan(scenario: Scenario, ends: list[Ended], count: int, chance: random.Random) -> Iterator[Case]:
@@ -108,8 +113,7 @@ def plan(scenario: Scenario, ends: list[Ended], count: int, chance: random.Rando
 
 def kill(root: Path, case: Case, expected: Expected, server: str) -> Result:
     """One run, struck as told."""
-    with tempfile.TemporaryDirectory(dir=root) as folder:
-        world = world_in(folder, case.scenario)
+    with world_in(root, case.scenario) as world:
         kills, _, stuck = carry_on(world, case.scenario, server, case.targets)
         found = [stuck, *forgotten(world)] if stuck else list(faults(world, case.scenario, expected, kills))
         return Result(str(case), kills, faults=found)

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ferrule import Run, RunError, SQLiteStore, StoreError
+from ferrule import Run, RunError, StoreError
 from killing import system_calls
 from killing.agents import SCENARIOS, Scenario, agent_in, decide
 from killing.tracing import trace_into
@@ -47,7 +47,7 @@ class Ended:
 # -- what they do ------------------------------------------------------------------------------------------------
 
 
-def work(world: World, scenario: Scenario, server: str = "", *, store: SQLiteStore | None = None, **options: Any) -> int:
+def work(world: World, scenario: Scenario, server: str = "", *, store: Any = None, **options: Any) -> int:
     """Begin the run or go on with it, until it is done or waits."""
     store = store or world.store(full_sync=scenario.full_sync, **options)
     agent, tools = agent_in(world, scenario, server)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,8 +46,8 @@ def plan(root: Path, count: int, only: str, chance: random.Random) -> Iterator[C
 
 def _run(root: Path, named: tuple[str, Any], scenario: Scenario, expected: dict[str, Expected], moment: float) -> Result:
     """One race, then whatever processes the run needs to its end."""
-    with tempfile.TemporaryDirectory(dir=root) as folder:
-        world, (name, race) = world_in(folder, scenario, SLOW_S), named
+    name, race = named
+    with world_in(root, scenario, SLOW_S) as world:
         result = Result(f"{name}, {scenario.name}, at {moment:.3f}", races=1)
         scenario, strikes = race(world, scenario, moment, result)
         kills, _, stuck = carry_on(world, replace(scenario, roles=()), "")

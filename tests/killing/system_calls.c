@@ -1,14 +1,18 @@
-/* Strikes a process at one of its system calls on the files of a store. Preloaded (LD_PRELOAD); idle until `strike_at` is called.
+/* Strikes a process at one of its system calls on a store. Preloaded (LD_PRELOAD); idle until `strike_at` is called.
 
-   A call counts if the path of its file holds `strike_name`: writes, truncations, syncs and locks. A struck write can be half done. */
+   On a file a call counts if its path holds the name of `strike_at`: writes, truncations, syncs and locks. On a server, whose name is
+   ":PORT", what is sent to it and received from it. A struck write can be half done. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -30,7 +34,14 @@ void strike_at(const char *part, long at, int how) {
 long strike_passed(void) { return atomic_load(&passed); }
 long strike_unsynced(void) { return atomic_load(&dirty); }
 
+static int is_server(int fd, int port) {
+    struct sockaddr_in peer;
+    socklen_t size = sizeof peer;
+    return getpeername(fd, (struct sockaddr *)&peer, &size) == 0 && peer.sin_family == AF_INET && ntohs(peer.sin_port) == port;
+}
+
 static int holds(int fd, const char *part) {
+    if (part[0] == ':') return is_server(fd, atoi(part + 1));
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, path, sizeof path - 1);
@@ -77,6 +88,22 @@ ssize_t write(int fd, const void *bytes, size_t size) {
     ssize_t done = real(fd, bytes, struck && mode == HALF ? size / 2 : size);
     end(struck);
     wrote(fd);
+    return done;
+}
+
+ssize_t send(int fd, const void *bytes, size_t size, int flags) {
+    REAL(ssize_t, send, int, const void *, size_t, int);
+    int struck = is_struck(fd);
+    ssize_t done = real(fd, bytes, struck && mode == HALF ? size / 2 : size, flags);
+    end(struck);
+    return done;
+}
+
+ssize_t recv(int fd, void *bytes, size_t size, int flags) {
+    REAL(ssize_t, recv, int, void *, size_t, int);
+    int struck = is_struck(fd);
+    ssize_t done = real(fd, bytes, struck && mode == HALF ? size / 2 : size, flags);
+    end(struck);
     return done;
 }
 

@@ -14,9 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from killing import stores
+
 MODES = ("before", "half", "after", "interrupt")
 _LIBRARY = "FERRULE_KILLING_LIBRARY"
-_STORE = "/runs.db"
 
 
 def build(folder: Path) -> tuple[dict[str, str], str | None]:
@@ -39,10 +40,9 @@ def check(folder: Path) -> None:
     if not is_loaded():
         return
     arm(-1, "before")
-    with (folder / _STORE.strip("/")).open("wb", buffering=0) as file:
-        file.write(b"one call")
-    if passed() != 1:
-        msg = f"{os.environ[_LIBRARY]} is loaded, and counted {passed()} of 1 system calls"
+    stores.touch(folder)
+    if passed() == 0:
+        msg = f"{os.environ[_LIBRARY]} is loaded, and counted no system call on {stores.name()}"
         raise RuntimeError(msg)
 
 
@@ -58,9 +58,9 @@ def is_loaded() -> bool:
 
 
 def arm(at: int, how: str) -> None:
-    """Count the calls of this process on the store's files from here on; strike it at the `at`-th, or never (-1)."""
+    """Count the calls of this process on the store from here on; strike it at the `at`-th, or never (-1)."""
     if _library() is not None:
-        _library().strike_at(_STORE.encode(), ctypes.c_long(at), MODES.index(how))
+        _library().strike_at(stores.name().encode(), ctypes.c_long(at), MODES.index(how))
 
 
 def passed() -> int:

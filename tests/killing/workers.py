@@ -1,7 +1,7 @@
 """`python -m killing.workers`: kill workers on Postgres at random moments, and look whether every run is done and no effect was made twice.
 
 `--kills N`: three workers and a stream of runs, until N workers were killed. `--rounds N`: N times 200 runs with an approval and two
-workers, of which one is killed every two seconds and replaced.
+workers, of which one is killed every two seconds and replaced, while people use every command and the page.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 
 from postgres_server import PostgresServer
 from worker_yard import Yard
+
+from killing.people import FIRST, People
 
 TOOL_S = 0.02
 AT_ONCE = 40
@@ -56,7 +58,7 @@ def stream(server: PostgresServer, kills: int) -> int:
             yard.submit(*[f"pays {n}" for n in range(submitted, submitted + 10)])
             submitted += 10
         time.sleep(random.uniform(0.2, PAUSE_S))
-        ready = [k for k in range(3) if "Ready" in (folder / f"worker{k}.log").read_text()]
+        ready = [k for k in range(3) if _is_ready(folder, k)]
         if not ready:
             continue
         which = random.choice(ready)
@@ -67,27 +69,29 @@ def stream(server: PostgresServer, kills: int) -> int:
         if killed % 50 == 0:
             sys.stdout.write(f"{killed} kills, {submitted} runs, {time.monotonic() - began:.0f} s\n")
             sys.stdout.flush()
-    return _judge(yard, folder, submitted, f"{killed} kills", began)
+    return _judge(yard, submitted, f"{killed} kills", began)
 
 
 def round_of(server: PostgresServer, number: int, runs: int) -> int:
-    """Two workers; one is killed every two seconds and replaced."""
+    """Two workers; one is killed every two seconds and replaced. People look and decide meanwhile."""
     yard, folder = _yard(server, f"round{number}")
     began, killed = time.monotonic(), 0
     for _ in range(2):
         yard.worker(tool_s=TOOL_S)
     yard.submit(*[f"pays {n}" for n in range(runs)])
+    people = People(yard)
+    people.start()
     next_kill = time.monotonic() + 2
-    while _decide(yard):
+    while _decide(yard) or people.is_alive():
         time.sleep(0.1)
-        if time.monotonic() > next_kill:
-            which = killed % 2
+        which = killed % 2
+        if time.monotonic() > next_kill and _is_ready(folder, 1 - which):  # else, on a busy machine, none would ever get to work
             yard.workers[which].kill()
             yard.workers[which].wait()
             yard.start(which, tool_s=TOOL_S)
             killed += 1
             next_kill = time.monotonic() + 2
-    return _judge(yard, folder, runs, f"round {number}: {killed} kills", began)
+    return _judge(yard, runs, f"round {number}: {killed} kills", began, people)
 
 
 def _yard(server: PostgresServer, name: str) -> tuple[Yard, Path]:
@@ -95,18 +99,24 @@ def _yard(server: PostgresServer, name: str) -> tuple[Yard, Path]:
     return Yard(server, name, folder), folder
 
 
+def _is_ready(folder: Path, worker: int) -> bool:
+    return "Ready" in (folder / f"worker{worker}.log").read_text()
+
+
 def _decide(yard: Yard) -> int:
-    """Answer all questions: what was cut off is reported as done, since its effect is at most once. Returns how many runs are not done."""
+    """Answer the questions: what was cut off is reported as done, since its effect is at most once. Returns how many runs are not done."""
     lines = yard.store.list(limit=None)
     for line in lines:
+        is_ours = int(line.id.removeprefix("pays-")) < FIRST
         for asked in line.questions:
-            if asked.id not in line.decided:
+            if asked.id not in line.decided and (is_ours or asked.kind == "unknown"):
                 yard.store.decide(line.id, asked.reply("charged") if asked.kind == "unknown" else asked.approve())
     return sum(line.status != "done" for line in lines)
 
 
-def _judge(yard: Yard, folder: Path, runs: int, what: str, began: float) -> int:
+def _judge(yard: Yard, runs: int, what: str, began: float, people: People | None = None) -> int:
     """Wait until all is done, and count what is wrong."""
+    runs += len(people.runs) if people is not None else 0
     ends = time.monotonic() + 180
     while _decide(yard) and time.monotonic() < ends:
         time.sleep(0.2)
@@ -118,15 +128,18 @@ def _judge(yard: Yard, folder: Path, runs: int, what: str, began: float) -> int:
     wrong += [f"{runs} runs were submitted, {len(lines)} are there"] if len(lines) != runs else []
     tickets = yard.tickets()
     wrong += [f"tickets: {dict(tickets)}"] if set(tickets) - {"SUCCESS", "CANCELLED", "ERROR"} else []
-    never = 2 * runs - len(yard.did())
+    wrong += [f"stuck: {line}" for line in yard.command("runs", "--stuck").splitlines()]
+    wrong += people.judge() if people is not None else []
+    never = 2 * runs - len(yard.did()) - (len(people.refused) if people is not None else 0)
     seconds = time.monotonic() - began
     sys.stdout.write(
-        f"{what}, {runs} runs, {seconds:.0f} s: {len(wrong)} wrong; {never} effects were cut off before they happened; {dict(tickets)}\n"
+        f"{what}, {runs} runs, {seconds:.0f} s: {len(wrong)} wrong; {never} effects were cut off before they happened; {dict(tickets)}"
+        f"{f'; people used {people.did} commands and pages' if people is not None else ''}\n"
     )
     sys.stdout.write("".join(f"  {each}\n" for each in wrong[:20]))
     sys.stdout.flush()
     yard.close()
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(yard.folder, ignore_errors=True)
     return len(wrong)
 
 

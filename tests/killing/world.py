@@ -15,11 +15,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ferrule import SQLiteStore
-from killing import system_calls
+from killing import stores, system_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 RUN = "the-run"
@@ -102,9 +100,9 @@ class World:
             db.execute("CREATE TABLE IF NOT EXISTS deposits (key TEXT PRIMARY KEY, what TEXT)")
             db.execute("INSERT OR IGNORE INTO deposits VALUES (?, ?)", (key, what))
 
-    def store(self, **options: Any) -> WatchedStore:
-        """The store of the runs. Without `full_sync`, because a kill takes no power."""
-        return WatchedStore(self, **{"full_sync": False, **options})
+    def store(self, **options: Any) -> Any:
+        """The store of the runs, with points. Without `full_sync`, because a kill takes no power."""
+        return stores.watched(self, **{"full_sync": False, **options})
 
 
 def _synced() -> bool:
@@ -114,48 +112,3 @@ def _synced() -> bool:
             return True
         time.sleep(0.005)
     return False
-
-
-class WatchedStore(SQLiteStore):
-    """A store with a point before and after everything that it does, and before each commit of a tool's transaction."""
-
-    def __init__(self, world: World, **options: Any) -> None:
-        super().__init__(world.place / "runs.db", **options)
-        self._world = world
-        self.inside = ""
-        """Added to the labels of points inside a tool's transaction: a process that is stopped there holds the database."""
-
-    async def aappend(self, *given: Any, **named: Any) -> bool:
-        self._world.point("aappend")
-        going_on = await super().aappend(*given, **named)
-        self._world.point("aappended")
-        return going_on
-
-    def transact(self, lease: Any, work: Callable[[Any], Any]) -> Any:
-        def inside(db: Any) -> Any:
-            self.inside = " inside"
-            try:
-                return work(db)
-            finally:
-                self.inside = ""
-
-        self._world.point("transaction")
-        found = super().transact(lease, inside)
-        self._world.point("transaction done")
-        return found
-
-
-def _watched(name: str) -> Any:
-    inner = getattr(SQLiteStore, name)
-
-    def method(self: WatchedStore, *given: Any, **named: Any) -> Any:
-        self._world.point(name + self.inside)
-        found = inner(self, *given, **named)
-        self._world.point(f"{name} done")
-        return found
-
-    return method
-
-
-for _name in ("create", "take", "append", "release", "load", "decide", "cancel"):
-    setattr(WatchedStore, _name, _watched(_name))
