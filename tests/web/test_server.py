@@ -26,7 +26,7 @@ def started(store: SQLiteStore, *options: str) -> tuple[subprocess.Popen[str], d
     assert process.stdout is not None
     links: dict[str, str] = {}
     for line in process.stdout:
-        found = re.match(r"(.*?): (http://\S+)", line)
+        found = re.match(r"Open(?: as (.*?))?: (http://\S+)", line)
         if found is None:
             assert line.startswith("Each link is as good as a password."), line
             break

@@ -48,6 +48,7 @@ _OPTIONS = {
     r"load the run with `migrate=\"restart_turn\"`": "add `--migrate restart-turn`",
     r"`base_url=[^`]*`": "`--base-url`",
     r"Pass them: .* Context\(deps=\.\.\.\)\.": "Add `--deps module:factory`.",
+    r"open the store with `max_recoveries=(\d+)` or more": r"add `--max-recoveries \1`",
     r"`(deps|lm)=[^`]*`": r"`--\1`",
 }
 """What errors advise in Python, and what to do on a command line instead."""

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from markupsafe import Markup, escape
 
+from ferrule.values.confirmation.question import DECIDED
 from ferrule.values.content.parts import Image, content_text
 from ferrule.values.encoding.safe_text import reveal
 
@@ -73,7 +74,7 @@ TITLES = {
     "input": "A server asks",
 }
 """What a question is about, by its kind."""
-WORDS = {"approve": "Approved", "edit": "Approved with changes", "deny": "Denied", "reply": "Answered"}
+WORDS = {kind: word.capitalize() for kind, word in DECIDED.items()}
 """What a person decided."""
 
 

@@ -151,7 +151,7 @@ def test_a_denial_is_told_to_the_model_with_its_reason_and_its_author(here: Path
     monkeypatch.setattr("ferrule.cli.commands.runs.user_name", lambda: "ann")
     waiting("r")
     said(capsys, "deny", "r", "--why", "too dear")
-    assert "decided already by ann: rejected" in said(capsys, "approve", "r", code=1)
+    assert "decided already by ann: denied" in said(capsys, "approve", "r", code=1)
     said(capsys, "resume", "r", "--program", "billing:agent")
     [decision] = [each["value"] for each in json.loads(said(capsys, "show", "r", "--json"))["journal"] if each["kind"] == "decision"]
     assert (decision["kind"], decision["text"], decision["by"], decision["via"]) == ("deny", "too dear", "ann", "cli")
@@ -390,3 +390,58 @@ def test_a_run_that_nobody_takes_up_is_listed_as_stuck_with_the_reason(here: Pat
     assert [line.split()[0] for line in lines] == ["unfit", "old"]
     assert "No worker has its program `ReAct`; there are: Predict." in lines[0]
     assert "It is queued, and no worker has taken it up for 36" in lines[1]
+
+
+def test_a_run_whose_process_died_is_listed_as_interrupted(here: Path, capsys: Any, monkeypatch: Any) -> None:
+    """Its status is still `running`; the JSON says it with `leased`."""
+    with closing(SQLiteStore()) as store:
+        lease = store.create("r", program="ReAct", head='{"inputs": {}, "args": []}')
+        assert "r  running " in (listed := said(capsys, "runs"))
+        assert "interrupted" not in listed
+        monkeypatch.setattr("ferrule.runs.store.sqlite.is_dead", lambda owner: True)
+        for command in (("runs",), ("show", "r")):
+            assert "ReAct  (interrupted: no process executes it; `ferrule resume` continues it)" in said(capsys, *command)
+        [line] = json.loads(said(capsys, "runs", "--json"))
+        assert (line["id"], line["status"], line["leased"], line["error"]) == (lease.run_id, "running", False, None)
+
+
+def test_a_journal_is_shown_in_words_with_a_legend(here: Path, capsys: Any) -> None:
+    waiting("r")
+    said(capsys, "deny", "r", "--why", "too dear")
+    shown = said(capsys, "show", "r")
+    assert re.search(r"^  1p +policy   ask pay$", shown, re.MULTILINE)
+    assert "4.0 is the first call of act 4" in shown
+
+
+def test_a_decision_is_named_as_the_pages_name_it(here: Path, capsys: Any) -> None:
+    waiting("a", "b", "c", "d")
+    assert "approved. " in said(capsys, "approve", "a")
+    assert "approved with changes. " in said(capsys, "approve", "b", "--edit", "euros=4")
+    assert "denied. " in said(capsys, "deny", "c")
+    assert "answered. " in said(capsys, "reply", "d", "paid on Monday")
+
+
+def test_an_edit_that_does_not_fit_is_shown_line_by_line(here: Path, capsys: Any) -> None:
+    """No line of a question can pass for a line of the list."""
+    waiting("r")
+    said(capsys, "approve", "r", "--edit", "euros=many")
+    for command, code in ((("resume", "r", "--program", "billing:agent"), 3), (("runs",), 0), (("show", "r"), 0)):
+        shown = said(capsys, *command, code=code)
+        assert "\\n" not in shown
+        assert "\n      | - euros: expected an integer" in shown
+        assert "\n      | Confirm execution of pay" in shown
+
+
+def test_a_parked_run_goes_on_with_the_option_that_the_message_names(here: Path, capsys: Any, monkeypatch: Any) -> None:
+    waiting("r")
+    said(capsys, "approve", "r")
+    with closing(SQLiteStore(max_recoveries=0)) as store:
+        taken = store.take("r", after=0)
+        monkeypatch.setattr("ferrule.runs.store.sqlite.is_dead", lambda owner: True)
+        monkeypatch.setattr("ferrule.runs.store.sql_store.is_held", lambda run_id, token: None)
+        resume = ("resume", "r", "--program", "billing:agent")
+        message = said(capsys, *resume, "--max-recoveries", "0", code=1)
+        assert "crashed 1 times, and was parked as failed" in message
+        assert "to go on all the same, add `--max-recoveries 1`." in message
+        assert said(capsys, *resume, "--max-recoveries", "1").startswith("r: done")
+        del taken  # until here nothing gave its lease back

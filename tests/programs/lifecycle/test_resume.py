@@ -323,6 +323,17 @@ def test_the_helper_loop_asks_each_question_and_returns_the_prediction() -> None
     assert RAN == ["a", "d"]
 
 
+@pytest.mark.parametrize("empty", ["", " \n"])
+def test_after_an_empty_line_the_question_is_asked_again(empty: str) -> None:
+    """A person who presses Enter has decided nothing: no empty result reaches the model."""
+    said = iter([empty, empty, "yes"])
+    with context(lm=ScriptedLM([call("a"), DONE])):
+        found = run_until_done(react(), {"task": "x"}, decide=lambda _: next(said))
+    assert (found.trajectory["observation_0"], RAN, list(said)) == ("removed a", ["a"], [])
+    with context(lm=ScriptedLM([call("a"), DONE])), pytest.raises(ConfirmationRequired):
+        run_until_done(react(), {"task": "x"}, decide=lambda _: empty, max_confirmations=3)
+
+
 def test_the_helper_loop_stops_after_so_many_questions_or_where_nobody_answers() -> None:
     """U116: what is left can be gone on with."""
     lm = ScriptedLM([call("a"), call("b"), call("c"), DONE])

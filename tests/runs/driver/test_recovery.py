@@ -247,7 +247,7 @@ class TestOnce:
         """O18."""
         run = carry(again(left), driver)
         [record] = caplog.records
-        assert (record.name, record.levelname, record.getMessage()) == ("ferrule.tools", "WARNING", "It is not known whether t ran")
+        assert (record.name, record.levelname, record.getMessage()) == ("ferrule.tools", "WARNING", "It is not known whether t ran.")
         run.answer(run.pending[0].reply("done"))
         carry(run, driver)
         assert caplog.records == [record]

@@ -22,6 +22,7 @@ from ferrule.cli.screen import call_text, in_options, say, usage_document, usage
 from ferrule.cli.stores import DEFAULT_STORE, StorePlace, open_store
 from ferrule.errors import ConfigurationError, StoreError
 from ferrule.runs.state import RunStatus
+from ferrule.values.confirmation.question import DECIDED
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.encoding.safe_text import one_line, printable, reveal
 from ferrule.values.record import replace
@@ -36,6 +37,9 @@ _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, or 
 _QuestionId = Annotated[str | None, typer.Argument(metavar="[QUESTION]", help="The id of the question, or its beginning, if several wait.")]
 
 
+_LEGEND = (
+    "(4.0 is the first call of act 4; p: what the policy says of its calls; ?: asked or recorded during a call, or after it was cut off)"
+)
 _LONG_S = 60.0
 """After so long, a run that has work counts as stuck."""
 
@@ -57,7 +61,7 @@ def list_runs(
         _print(json_text(list(map(_line_document, runs))))
         return ExitCode.DONE
     for each in runs:
-        _print(f"{each.id}  {each.status:<9}  {_time(each.updated_at)}  {each.program}{f'  ({each.error})' if each.error else ''}")
+        _print(f"{each.id}  {each.status:<9}  {_time(each.updated_at)}  {each.program}{_note(each)}")
         for question in each.questions:
             _print(f"    {_question_line(each, question)}")
     return ExitCode.DONE
@@ -84,14 +88,17 @@ def show_run(
         entries = [{**_shown_entry(entry), "at": at} for entry, at in zip(journal, stored.times, strict=True)]
         _print(json_text({**_line_document(found), "args": head["args"], "inputs": inputs, "journal": entries}))
         return ExitCode.DONE
-    _print(f"{found.id}  {found.status}  {found.program}{f'  ({found.error})' if found.error else ''}")
+    _print(f"{found.id}  {found.status}  {found.program}{_note(found)}")
     _print(f"  started {_time(found.created_at)}, last change {_time(found.updated_at)}")
     if found.usage.calls:
         _print(f"  {usage_text(found.usage)}")
     for name, value in inputs.items():
         _print(f"  {name} = {_cut(json_text(value))}")
     for entry in journal:
-        _print(f"  {entry['slot']:<8} {entry['kind']:<8} {_cut(_entry_text(entry))}")
+        kind, text = _entry_words(entry)
+        _print(f"  {entry['slot']:<8} {kind:<8} {_cut(text)}")
+    if journal:
+        _print(f"  {_LEGEND}")
     for question in found.questions:
         _print(f"  {_question_line(found, question)}")
     return ExitCode.DONE
@@ -154,6 +161,9 @@ def resume_run(  # noqa: PLR0917  one parameter an option
         str | None,
         typer.Option(help="restart-turn: if the program takes other steps than the run did, drop the recorded steps from there on."),
     ] = None,
+    max_recoveries: Annotated[
+        int | None, typer.Option(help="How often the run may have killed its process before it is parked as failed. Default: 5.")
+    ] = None,
 ) -> int:
     """Resume a run until it ends or waits. Exit status: 0 done, 1 failed, 3 a person must decide."""
     from ferrule.models.hosted import LM
@@ -162,6 +172,7 @@ def resume_run(  # noqa: PLR0917  one parameter an option
     if migrate not in {None, "restart-turn"}:
         raise ConfigurationError(f"`--migrate` is restart-turn; found {migrate!r}.")
     with open_store(store) as opened:
+        opened.max_recoveries = opened.max_recoveries if max_recoveries is None else max_recoveries
         found, loads = _find_run(opened, run).id, find_program(program)
         given = None if deps is None else make_deps(deps)
         loaded = Run.load(opened, found, loads, migrate="restart_turn" if migrate else False, deps=given)
@@ -189,6 +200,13 @@ def _stuck(run: Summary) -> Summary | None:
     return run if run.error is not None else replace(run, error=f"{what}, and no worker has taken it up for {since_s:.0f} s.")
 
 
+def _note(run: Summary) -> str:
+    """What a status alone does not say: the error, or that the process of a run is gone."""
+    is_interrupted = run.status == "running" and not run.leased and run.error is None
+    note = "interrupted: no process executes it; `ferrule resume` continues it" if is_interrupted else run.error
+    return f"  ({note})" if note else ""
+
+
 def _find_run(store: Store, run_id: str) -> Summary:
     return _choose_one(run_id, {each.id: each for each in store.list(limit=None)}, "run")
 
@@ -210,7 +228,7 @@ def _decide(path: str, run: str, question: str | None, decide: Callable[[Questio
         asked = _choose_one(question, {each.id: each for each in found.questions}, "question")
         decision = decide(asked).signed(user_name(), "cli")
         store.decide(found.id, decision)
-    _print(f"{found.id} {asked.id}: {decision.status}. It takes effect when the run is resumed.")
+    _print(f"{found.id} {asked.id}: {DECIDED[decision.kind]}. It takes effect when the run is resumed.")
     return ExitCode.DONE
 
 
@@ -229,9 +247,18 @@ def _shown_entry(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry, "value": value}
 
 
-def _entry_text(entry: Mapping[str, Any]) -> str:
-    value: Any = entry["value"]
-    match entry["kind"]:
+def _entry_words(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """The kind of an entry, and what it holds."""
+    value, kind, digest = entry["value"], entry["kind"], str(entry["digest"])
+    if kind == "once" and digest.startswith("policy "):
+        calls = json.loads(digest.removeprefix("policy "))
+        ruled = [(each[0], call[0], each[1]) for call, each in zip(calls, value, strict=False) if each is not None]
+        return "policy", "; ".join(f"{verdict} {name}{f': {reason}' if reason else ''}" for verdict, name, reason in ruled)
+    return kind, _entry_text(kind, value, digest)
+
+
+def _entry_text(kind: str, value: Any, digest: str) -> str:
+    match kind:
         case "model":
             calls = [call_text(call["name"], call["args"]) for call in value.get("tool_calls", ())]
             return " ".join([value.get("text") or "", *calls]).strip()
@@ -240,7 +267,7 @@ def _entry_text(entry: Mapping[str, Any]) -> str:
         case "limit":
             return f"the limit {value['name']} = {value['limit']} is reached"
         case "begun":
-            return str(entry["digest"])
+            return digest
         case "result":
             content = value["content"] if isinstance(value["content"], str) else json_text(value["content"])
             return f"{value['name']} {'failed' if value.get('is_error') else 'returned'}: {content}"
@@ -250,7 +277,7 @@ def _entry_text(entry: Mapping[str, Any]) -> str:
             when = f"at {_time(value['at'])}" if value["at"] else ""
             return " ".join(filter(None, (value["kind"], changed, value["text"], who, way, when)))
         case "once":
-            return f"{str(entry['digest']).partition(' ')[0]} = {json_text(value)}"
+            return f"{digest.partition(' ')[0]} = {json_text(value)}"
         case _:
             return json_text(value)
 
@@ -265,7 +292,8 @@ def _question_line(run: Summary, question: Question) -> str:
 
 def _question_text(question: Question) -> str:
     # A person decides on exactly this text, so it shows invisible characters by their numbers.
-    return reveal(question.text).replace("\n", "\\n")
+    # A bar before each further line: none of them looks like a line of the list.
+    return reveal(question.text).replace("\n", "\n      | ")
 
 
 def _cut(text: str) -> str:

@@ -64,7 +64,7 @@ def show_page(  # noqa: PLR0917  one parameter an option
 
     def tell(links: dict[str, str]) -> None:
         for name, link in links.items():
-            print(f"{name or 'Open'}: {link}", flush=True)
+            print(f"Open{f' as {name}' if name else ''}: {link}", flush=True)
         say("Each link is as good as a password. Ctrl-C ends the page, and the links with it.")
         if not no_open:
             import webbrowser

@@ -159,7 +159,8 @@ def run_until_done(
     """Run a program to its end and return the prediction; `decide` is called with each question.
 
     It returns a decision (`question.approve()`) or a person's words ("yes", "no", changed arguments, text); with None the run stays
-    waiting. Raises `ConfirmationRequired`, which carries the run, for a question without a decision or after `max_confirmations`.
+    waiting. After an empty line, a question about a call is asked again. Raises `ConfirmationRequired`, which carries the run, for a
+    question without a decision or after `max_confirmations`.
     """
     run = program.bind(**(inputs or {})).start(deps=deps)
     asked = 0
@@ -195,4 +196,6 @@ def _answer(run: Run, question: Question, said: Said | None, asked: int, most: i
     if said is None:
         context = {"confirmations": asked - 1, "max_confirmations": most}
         raise ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=question.call, run=run, context=context)
+    if isinstance(said, str) and not said.strip() and question.kind not in {"clarify", "input"}:
+        return  # Enter alone decides nothing
     run.answer(question.decide(said).signed(via="run_until_done"))

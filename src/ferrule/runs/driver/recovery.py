@@ -111,7 +111,7 @@ def _log_unknown(frame: Frame, left: CutOff) -> None:
     import logging  # late: few calls are cut off
 
     fields = {"run_id": frame.run.id, "tool": left.checked.tool.name, "path": left.slot}
-    logging.getLogger("ferrule.tools").warning("It is not known whether %s ran", left.checked.tool.name, extra=fields)
+    logging.getLogger("ferrule.tools").warning("It is not known whether %s ran.", left.checked.tool.name, extra=fields)
 
 
 def _is(value: Any, kind: type) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Form = Mapping[str, Any] | None
 """The JSON Schema of an object with plain fields."""
 DecisionStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
+DECIDED = {"approve": "approved", "edit": "approved with changes", "deny": "denied", "reply": "answered", "revoke": "revoked"}
+"""What a person did, by the kind of the decision."""
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 _NUMBERED = r"[0-9]+\.[0-9]+|gather#[0-9.]+"
 """Parts of a path that name a place instead of a program."""
@@ -262,7 +264,7 @@ def check_second(first: Decision, again: Decision) -> None:
         return
     who = f" by {first.by}" if first.by else ""
     when = f" at {datetime.fromtimestamp(first.at, UTC):%Y-%m-%d %H:%M:%S} UTC" if first.at is not None else ""
-    raise DecisionError(f"Question {first.question_id!r} is decided already{who}: {first.status}{when}.")
+    raise DecisionError(f"Question {first.question_id!r} is decided already{who}: {DECIDED[first.kind]}{when}.")
 
 
 def fill_form(form: Form, content: Mapping[str, Any]) -> dict[str, Any]:
