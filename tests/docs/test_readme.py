@@ -28,7 +28,7 @@ def test_the_page_opens_with_the_two_commands_and_one_whole_program() -> None:
 def test_the_page_names_every_extra_and_every_example() -> None:
     """Ours."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert [extra for extra in extras if f"pip install 'ferrule[{extra}]'" not in README] == []
+    assert [extra for extra in extras if f"pip install '.[{extra}]'" not in README] == []
     assert [path.name for path in (ROOT / "examples").glob("[0-9]*.py") if f"| [{path.name}](examples/{path.name}) |" not in README] == []
 
 

@@ -87,6 +87,45 @@ def read(tmp_path: Path, servers: ExitStack) -> None:
                     block["text"], output if output.endswith("\n") else f"{output}\n", doctest.ELLIPSIS
                 ), output
 
+    tickets = f"http://127.0.0.1:{port}/tickets"
+    assert httpx2.post(f"{tickets}/ticket-2", json={"ticket": "Again."}).status_code == 409
+    assert httpx2.get(f"{tickets}/unknown").status_code == 404
+
+
+def saved(folder: Path, *, version: int) -> None:
+    """The stand-in for the model, and the program as it is after so many listings."""
+    files = FILE.findall(PAGE.read_text(encoding="utf-8"))
+    (folder / "model.py").write_text(files[0][1], encoding="utf-8")
+    (folder / "desk.py").write_text([text for name, text in files if name == "desk.py"][version - 1], encoding="utf-8")
+
+
+def test_in_step_3_enter_alone_asks_again(tmp_path: Path) -> None:
+    saved(tmp_path, version=3)
+    run = subprocess.run([sys.executable, "desk.py"], cwd=tmp_path, input="\n\nyes\n", capture_output=True, text=True, check=True)
+    assert run.stdout.count("(yes/no)") == 3
+    assert run.stdout.endswith("We refunded 80 euros.\n")
+
+
+def test_in_step_5_a_tool_without_an_effect_makes_a_person_answer_whether_it_happened(tmp_path: Path) -> None:
+    saved(tmp_path, version=4)
+    desk = (tmp_path / "desk.py").read_text(encoding="utf-8")
+    plain = re.sub(r"    ctx\.db.*\n", "", desk.replace('effect="transactional", ', ""))
+    (tmp_path / "desk.py").write_text(plain, encoding="utf-8")
+    resume = ["resume", "ticket-1", "--program", "desk:agent"]
+
+    def ferrule(*words: str, **env: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "ferrule", *words] if words else [sys.executable, "desk.py"]
+        run = subprocess.run(command, cwd=tmp_path, env={**os.environ, **env}, capture_output=True, text=True, check=False)
+        return run.returncode, run.stdout
+
+    assert ferrule() == (0, "ticket-1 is waiting\n")
+    assert ferrule("approve", "ticket-1")[0] == 0
+    assert ferrule(*resume, CRASH="1")[0] == 1
+    code, asked = ferrule(*resume)
+    assert (code, "refund may have run" in asked) == (3, True)
+    assert ferrule("reply", "ticket-1", "We refunded 80 euros.")[0] == 0
+    assert ferrule(*resume)[1].startswith("ticket-1: done\n")
+
 
 def test_every_block_of_the_page_that_is_no_file_runs(execute, tmp_path: Path) -> None:
     """The files run above; what is left is the line for a real model."""
