@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -126,10 +127,13 @@ def read_request(reader) -> tuple[dict[str, str], bytes] | None:
 
 
 @contextmanager
-def raw_server(*acts: Act) -> Iterator[RawServer]:
+def raw_server(*acts: Act, tls: ssl.SSLContext | None = None) -> Iterator[RawServer]:
     """One act for each request, the last for all that follow."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = RawServer(list(acts), listener, base_url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
+    address = f"127.0.0.1:{listener.getsockname()[1]}/v1"
+    if tls is not None:
+        listener = tls.wrap_socket(listener, server_side=True, do_handshake_on_connect=False)
+    server = RawServer(list(acts), listener, base_url=f"http{'s' if tls else ''}://{address}")
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

@@ -1,16 +1,23 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import ipaddress
 import os
 import signal
+import ssl
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from raw_server import raw_server, reply, say_nothing
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from raw_server import OK, hang_up, raw_server, reply, say_nothing
 
 from ferrule import LM
-from ferrule.errors import ConfigurationError
+from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError
 from ferrule.values.conversation.exchange import Request
 from ferrule.values.conversation.message import Message, Messages
 
@@ -184,3 +191,82 @@ def test_a_model_works_once_the_variable_is_mended(monkeypatch):
         monkeypatch.delenv("ALL_PROXY")
         for ask in WAYS.values():
             assert ask(lm)
+
+
+# -- what a request keeps, whatever connection carries it -----------------------------------------------------------
+
+
+@ways
+def test_a_request_goes_to_the_proxy_of_the_environment(ask, monkeypatch):
+    """Ours."""
+    with raw_server(reply()) as proxy:
+        monkeypatch.setenv("ALL_PROXY", proxy.base_url.removesuffix("/v1"))
+        assert ask(LM("http://model.example/v1", model="m", api_key="x", max_retries=0))
+        assert [headers["host"] for headers, _ in proxy.requests] == ["model.example"]
+
+
+@ways
+def test_a_host_that_no_proxy_names_is_asked_itself(ask, monkeypatch):
+    """Ours."""
+    with raw_server(reply()) as server:
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+        monkeypatch.setenv("NO_PROXY", "localhost,127.0.0.0/8")
+        assert ask(LM(server.base_url, model="m", max_retries=0))
+
+
+def test_a_connection_to_a_proxy_that_closes_under_a_request_is_replaced(monkeypatch):
+    """Ours: as a connection to the server itself."""
+
+    async def main(lm):
+        return [(await lm.acomplete(ASKED)).text for _ in range(2)]
+
+    with raw_server(reply(), hang_up, reply(), reply(), hang_up, reply()) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.base_url.removesuffix("/v1"))
+        lm = LM("http://model.example/v1", model="m", max_retries=0)
+        assert [lm.complete(ASKED).text for _ in range(2)] == ["hello", "hello"]
+        lm.close()
+        assert asyncio.run(main(LM("http://model.example/v1", model="m", max_retries=0))) == ["hello", "hello"]
+
+
+@ways
+def test_a_compressed_answer_is_read(ask):
+    """Ours."""
+    with raw_server(reply(gzip.compress(OK), content_encoding="gzip")) as server:
+        assert "hello" in str(ask(LM(server.base_url, model="m", max_retries=0)))
+
+
+@ways
+def test_a_redirect_is_not_followed(ask):
+    """Ours: the key would go to another server."""
+    with raw_server(reply()) as other, raw_server(reply("", "307 Elsewhere", location=other.base_url)) as server:
+        with pytest.raises(BadRequestError):
+            ask(LM(server.base_url, model="m", api_key="x", max_retries=0))
+        assert other.accepted == 0
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory):
+    """The TLS of a server whose certificate is its own authority, and the file of that certificate."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ours")])
+    now, place = datetime.now(UTC), x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(1), now + timedelta(9))
+    certificate = made.add_extension(place, critical=False).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    form, raw = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    path.write_bytes(certificate.sign(key, hashes.SHA256()).public_bytes(form) + key.private_bytes(form, raw, serialization.NoEncryption()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context, path
+
+
+@ways
+def test_a_server_of_a_private_authority_is_asked_once_its_certificate_is_named(ask, monkeypatch, private):
+    """Ours."""
+    context, path = private
+    with raw_server(reply(), tls=context) as server:
+        with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+            ask(LM(server.base_url, model="m", max_retries=0))
+        monkeypatch.setenv("SSL_CERT_FILE", str(path))
+        lm = LM(server.base_url, model="m", max_retries=0)
+        assert ask(lm)
+        assert ask(lm)

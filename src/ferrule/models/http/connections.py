@@ -1,4 +1,4 @@
-"""HTTP clients of one provider: one for all threads, one for each connection of an event loop, new ones after a fork.
+"""HTTP connections of one provider: a client for all threads, single connections for each event loop, new ones after a fork.
 
 `httpx2` is imported with the first connection. It reads proxies and certificates from the environment, and its errors do not name the
 variable: those raised here do.
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
     import httpx2
+
+    from ferrule.models.http.loop_connection import DirectConnection, ProxiedConnection
 
 T = TypeVar("T")
 
@@ -56,25 +58,25 @@ class Timeouts(Record):
         return min(limits, default=None)
 
 
-class _LoopClients:
-    """The clients of one event loop. Each has one connection: a client looks at all its connections, twice for every request."""
+class _LoopConnections:
+    """The connections of one event loop, without a pool: a pool looks at all its connections, twice for every request."""
 
     __slots__ = ("all", "free", "places")
 
     def __init__(self) -> None:
         from asyncio import Semaphore
 
-        self.all: set[httpx2.AsyncClient] = set()
-        self.free: deque[tuple[httpx2.AsyncClient, float]] = deque()
-        """Those that carry no request, and since when; the one used last is the next: its connection is the least likely to be closed."""
+        self.all: set[DirectConnection | ProxiedConnection] = set()
+        self.free: deque[tuple[DirectConnection | ProxiedConnection, float]] = deque()
+        """Those that carry no request, and since when; the one used last is the next: it is the least likely to be closed."""
         self.places = Semaphore(_MAX_CONNECTIONS)
 
     async def close_idle(self) -> None:
-        """Close the client that has been idle for longest, if that is too long: after a crowd of requests each later one closes one."""
+        """Close the one that has been idle for longest, if that is too long: after a crowd of requests each later one closes one."""
         if self.free and self.free[0][1] < time.monotonic() - _LONGEST_IDLE_S:
-            client, _ = self.free.popleft()
-            self.all.discard(client)
-            await client.aclose()
+            connection, _ = self.free.popleft()
+            self.all.discard(connection)
+            await connection.aclose()
 
 
 class Clients:
@@ -88,7 +90,7 @@ class Clients:
     def _reset(self) -> None:
         self._process = os.getpid()
         self._client: httpx2.Client | None = None
-        self._of_loops: dict[asyncio.AbstractEventLoop, tuple[_LoopClients, AsyncGenerator[None]]] = {}
+        self._of_loops: dict[asyncio.AbstractEventLoop, tuple[_LoopConnections, AsyncGenerator[None]]] = {}
         self._tls: ssl.SSLContext | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -113,26 +115,26 @@ class Clients:
         return client
 
     @asynccontextmanager
-    async def of_loop(self) -> AsyncGenerator[httpx2.AsyncClient]:
-        """A client of the running loop, for one request. Raises `TimeoutError` if all are in use for as long as an attempt may take."""
+    async def of_loop(self) -> AsyncGenerator[DirectConnection | ProxiedConnection]:
+        """A connection of the running loop, for one request. Raises `TimeoutError` if all are in use for as long as an attempt may take."""
         from asyncio import get_running_loop, timeout
 
         found = self._of_loops.get(get_running_loop())
-        clients = found[0] if found is not None else await self._open_loop()
-        if clients.places.locked():
+        mine = found[0] if found is not None else await self._open_loop()
+        if mine.places.locked():
             async with timeout(self._timeouts.total_s):
-                await clients.places.acquire()
+                await mine.places.acquire()
         else:
-            await clients.places.acquire()  # does not wait
-        client = None
+            await mine.places.acquire()  # does not wait
+        connection = None
         try:
-            client = clients.free.pop()[0] if clients.free else self._loop_client(clients)
-            await clients.close_idle()
-            yield client
+            connection = mine.free.pop()[0] if mine.free else self._loop_connection(mine)
+            await mine.close_idle()
+            yield connection
         finally:
-            clients.places.release()
-            if client is not None:
-                clients.free.append((client, time.monotonic()))
+            mine.places.release()
+            if connection is not None:
+                mine.free.append((connection, time.monotonic()))
 
     def close(self) -> None:
         """Close the connections of sync code."""
@@ -150,25 +152,30 @@ class Clients:
         if found is not None:
             await found[1].aclose()
 
-    async def _open_loop(self) -> _LoopClients:
+    async def _open_loop(self) -> _LoopConnections:
         from asyncio import get_running_loop
 
-        clients = _LoopClients()
-        closer = _closer(clients)
+        connections = _LoopConnections()
+        closer = _closer(connections)
         await anext(closer)  # runs to its `yield` without waiting: no other task of this loop runs in between
         with self._lock:
             self._of_loops = {loop: entry for loop, entry in self._of_loops.items() if not loop.is_closed()}
-            self._of_loops[get_running_loop()] = (clients, closer)
-        return clients
+            self._of_loops[get_running_loop()] = (connections, closer)
+        return connections
 
-    def _loop_client(self, clients: _LoopClients) -> httpx2.AsyncClient:
+    def _loop_connection(self, connections: _LoopConnections) -> DirectConnection | ProxiedConnection:
         import httpx2
 
-        limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1)
-        context = self._certificates()
-        client = _with_proxies(lambda: httpx2.AsyncClient(timeout=self._limits(), limits=limits, verify=context))
-        clients.all.add(client)
-        return client
+        from ferrule.models.http.loop_connection import DirectConnection, ProxiedConnection
+
+        context, timeout = self._certificates(), self._limits()
+        if _proxies():
+            limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1)
+            connection = ProxiedConnection(_with_proxies(lambda: httpx2.AsyncClient(timeout=timeout, limits=limits, verify=context)))
+        else:
+            connection = DirectConnection(context, timeout)
+        connections.all.add(connection)
+        return connection
 
     def _limits(self) -> httpx2.Timeout:
         import httpx2
@@ -185,12 +192,12 @@ class Clients:
         return self._tls
 
 
-async def _closer(clients: _LoopClients) -> AsyncGenerator[None]:
-    """Closes the clients of a loop that shuts down: `asyncio.run` closes the async generators of its loop, and this is one."""
+async def _closer(connections: _LoopConnections) -> AsyncGenerator[None]:
+    """Closes the connections of a loop that shuts down: `asyncio.run` closes the async generators of its loop, and this is one."""
     try:
         yield
     finally:
-        for each in clients.all:
+        for each in connections.all:
             await each.aclose()
 
 
@@ -226,16 +233,18 @@ def _naming_certificates() -> Generator[None]:
         raise ConfigurationError(msg) from error
 
 
-def _proxy_error() -> ConfigurationError | None:
+def _proxies() -> dict[str, str]:
+    """The proxies of the environment by kind, as `httpx2` reads them; on macOS and Windows, also those of the system's settings."""
     from urllib.request import getproxies
 
+    found = getproxies()
+    return {kind: found[kind] for kind in ("http", "https", "all") if found.get(kind)}
+
+
+def _proxy_error() -> ConfigurationError | None:
     import httpx2
 
-    proxies = getproxies()  # as `httpx2` does; on macOS and Windows the system's own settings are among them
-    for kind in ("http", "https", "all"):
-        value = proxies.get(kind)
-        if not value:
-            continue
+    for kind, value in _proxies().items():
         variable = _proxy_variable(kind)
         source = f"`{variable}`" if variable else "the network settings of this system"
         remedy = f"remove `{variable}` from the environment" if variable else "change them"

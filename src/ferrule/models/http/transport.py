@@ -93,8 +93,12 @@ class HTTPTransport:
             if self._pace is not None:
                 await self._pace.await_()
             with self._translated(key):
-                async with timeout(self.timeouts.total_s), self._clients.of_loop() as client:
-                    response = await self._asend(client, body, auth, stream=False)
+                async with timeout(self.timeouts.total_s), self._clients.of_loop() as connection:
+                    response = await connection.send(self._request(body, auth, stream=False))
+                    try:
+                        await response.aread()
+                    finally:
+                        await response.aclose()
             self._check(response, response.content, key)
             return response.content, response.headers
 
@@ -132,7 +136,7 @@ class HTTPTransport:
 
         async with self._aslot(), AsyncExitStack() as held:
             with self._translated(key, may_retry=False):
-                client = await held.enter_async_context(self._clients.of_loop())
+                connection = await held.enter_async_context(self._clients.of_loop())
 
             async def attempt() -> tuple[httpx2.Response, float]:
                 if self._pace is not None:
@@ -140,7 +144,7 @@ class HTTPTransport:
                 with self._translated(key):
                     deadline = self._deadline()
                     async with timeout(self.timeouts.total_s):
-                        response = await self._asend(client, body, auth, stream=True)
+                        response = await connection.send(self._request(body, auth, stream=True))
                         if not response.is_success:
                             try:
                                 self._check(response, await response.aread(), key)
@@ -201,30 +205,18 @@ class HTTPTransport:
 
         client, trace = self._clients.of_threads(), _Trace()
         try:
-            return client.send(self._request(body, auth, trace.of_thread, stream=stream), stream=True)
+            return client.send(self._request(body, auth, trace, stream=stream), stream=True)
         except (NetworkError, RemoteProtocolError):
             if not trace.is_stale:
                 raise
-        return client.send(self._request(body, auth, trace.of_thread, stream=stream), stream=True)
+        return client.send(self._request(body, auth, trace, stream=stream), stream=True)
 
-    async def _asend(self, client: httpx2.AsyncClient, body: bytes, auth: Mapping[str, str], *, stream: bool) -> httpx2.Response:
-        """`_send` without blocking the loop; the body is to come only if `stream`."""
-        from httpx2 import NetworkError, RemoteProtocolError
-
-        trace = _Trace()
-        try:
-            return await client.send(self._request(body, auth, trace.of_loop, stream=stream), stream=stream)
-        except (NetworkError, RemoteProtocolError):
-            if not trace.is_stale:
-                raise
-        return await client.send(self._request(body, auth, trace.of_loop, stream=stream), stream=stream)
-
-    def _request(self, body: bytes, auth: Mapping[str, str], trace: Callable[..., Any], *, stream: bool) -> httpx2.Request:
+    def _request(self, body: bytes, auth: Mapping[str, str], trace: _Trace | None = None, *, stream: bool) -> httpx2.Request:
         from httpx2 import URL, Request
 
         address = self.stream_url if stream else self.url
         url = self._urls.get(address) or self._urls.setdefault(address, URL(address))
-        return Request("POST", url, headers={**auth, **self._headers}, content=body, extensions={"trace": trace})
+        return Request("POST", url, headers={**auth, **self._headers}, content=body, extensions={"trace": trace} if trace else None)
 
     def _deadline(self) -> float:
         return _NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s
@@ -290,7 +282,7 @@ class HTTPTransport:
 
 
 class _Trace:
-    """The `trace` of one request: whether it may be sent again; and until when sync code reads.
+    """The `trace` of one request of sync code: whether it may be sent again, and until when it reads.
 
     `httpx2` bounds the wait for each read, not the number of reads. So each new connection learns from the request that opened it to
     wait no longer than until the deadline of the thread that reads. Async code has `asyncio.timeout`.
@@ -302,17 +294,12 @@ class _Trace:
         self.is_stale = True
         """Whether a request that failed used an open connection and got no answer: the server had closed that connection."""
 
-    def of_thread(self, event: str, info: Mapping[str, Any]) -> None:
-        """For sync code."""
+    def __call__(self, event: str, info: Mapping[str, Any]) -> None:
+        """Of what httpcore2 tells, what concerns the connection."""
         if event.endswith(_NEW_STREAM):
             stream = info["return_value"]
             stream.read = partial(_read, stream.read)
         elif event.endswith(_NOT_STALE):
-            self.is_stale = False
-
-    async def of_loop(self, event: str, _: Mapping[str, Any]) -> None:
-        """For async code."""
-        if event.endswith(_NOT_STALE):
             self.is_stale = False
 
 
