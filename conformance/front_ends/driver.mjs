@@ -116,7 +116,7 @@ async function agUI() {
       assert.deepEqual(page.pendingInterrupts, agent.pendingInterrupts);
       await decide(page, { approved: true });
       assert.equal(results(page).length, 2);
-      await assert.rejects(decide(agent, { approved: false }), /409|waits for none/);
+      await assert.rejects(decide(agent, { approved: false }), /409|is not waiting for/);
     },
     async "a connection that is lost anywhere"() {
       for (let bytes = 100; bytes < 30_000; bytes += 2_917) {
@@ -222,7 +222,7 @@ async function aiSDK(name) {
       assert.match(page.said()[0], /booked Hotel Rome/);
       await chat.addToolApprovalResponse({ id: chat.asked()[0].approval.id, approved: false });
       await until(() => chat.status === "error");
-      assert.match(chat.error.message, /waits for none/);
+      assert.match(chat.error.message, /is not waiting for/);
       const late = new Chat({ id: chat.id, messages: structuredClone(chat.messages.slice(0, 1)) });
       await late.resumeStream();
       assert.deepEqual(late.said(), page.said());

@@ -91,7 +91,7 @@ def test_a_run_that_waits_and_goes_on_logs_both(caplog: pytest.LogCaptureFixture
     ] == [
         ("INFO", f"The run {run.id} of ReAct begins"),
         ("INFO", "waiting"),
-        ("INFO", f"The run {run.id} of ReAct goes on after 0 steps"),
+        ("INFO", f"The run {run.id} of ReAct resumes after 0 steps"),
         ("INFO", "done"),
     ]
 

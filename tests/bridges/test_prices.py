@@ -160,9 +160,9 @@ def test_the_setting_takes_prices_only() -> None:
     ("name", "usage", "why"),
     [
         ("openai/gpt-99-nano", THOUSAND, "no price for it"),
-        ("localhost:8000/gpt-5-mini", THOUSAND, "no model of a known provider"),
+        ("localhost:8000/gpt-5-mini", THOUSAND, "not a model of a known provider"),
         ("ollama/qwen3", THOUSAND, "no price for it"),
-        ("mine", THOUSAND, "no model of a known provider"),
+        ("mine", THOUSAND, "not a model of a known provider"),
         ("openai/gpt-5-mini", Usage(calls=1), "without counts of tokens"),
         ("openai/gpt-5-mini", Usage(0, 0, 5, 1), "without counts of tokens"),
     ],

@@ -69,6 +69,6 @@ def test_the_page_asks_is_loaded_again_decides_and_goes_on(address: str, kind: s
     assert found["waiting"][2][2] == "Hotel Rome, 90 euros a night"
     assert found["asks"] == ['Confirm execution of book with args: {"hotel":"Hotel Rome","nights":2}? (yes/no)']
     assert found["done"] == [["text", "This is what happened: booked Hotel Rome, nights: 2.", None]]
-    assert "waits for none of the questions" in found["late"]
+    assert "is not waiting for the questions" in found["late"]
     assert found["denied"][0][0] == "call"
     assert found["denied"][1][0] == "text"

@@ -175,7 +175,7 @@ def test_a_run_whose_number_is_lost_is_a_store_error(tmp_path: Path) -> None:
     [
         (
             lambda path: path.write_bytes(b"no database at all, but long enough to have a head" * 40),
-            r"no SQLite database.*Put a backup .*\.recover",
+            r"not a SQLite database.*Put a backup .*\.recover",
         ),
         (lambda path: path.mkdir(), "Check that its folder exists and that this process may write there"),
         (lambda path: path.write_bytes((DATA / "ended.sqlite").read_bytes()[:9000]), r"The file is damaged\. Put a backup .*\.recover"),

@@ -225,7 +225,7 @@ def test_a_callback_port_in_use_is_named(server: LoginServer) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(MCPConnectionError, match=f"port {port}, where the browser is to bring the answer, is in use"):
+        with pytest.raises(MCPConnectionError, match=f"port {port}, for the browser's answer, is in use"):
             greet(server, auth=OAuth(callback_port=port))
 
 
@@ -290,7 +290,7 @@ def test_a_server_where_clients_cannot_register_says_so(server: LoginServer) -> 
 
 
 def test_a_server_that_offers_no_log_in_says_that_it_wants_credentials() -> None:
-    with login_server(offers_login=False) as server, pytest.raises(MCPConnectionError, match="it wants credentials, and offers no log-in"):
+    with login_server(offers_login=False) as server, pytest.raises(MCPConnectionError, match="it requires credentials, and no log-in"):
         greet(server)
 
 

@@ -155,7 +155,7 @@ def test_a_server_that_does_not_speak_the_mode_is_an_error_that_says_so(tmp_path
     path = tmp_path / "old.py"
     path.write_text(OLD_ONLY, encoding="utf-8")
     server = MCPServer.stdio(sys.executable, [str(path)], mode=ERAS[1])
-    with pytest.raises(MCPProtocolError, match=r"`old` \(handshake\): it does not speak 2026-07-28, which `mode` demands: it answered"):
+    with pytest.raises(MCPProtocolError, match=r"`old` \(handshake\): it does not speak 2026-07-28, which `mode` requires: it answered"):
         server.connect()
     assert version_of(MCPServer.stdio(sys.executable, [str(path)])) == ERAS[0]
 

@@ -199,7 +199,7 @@ def test_a_task_that_the_server_forgot_is_an_observation(tmp_path: Path, era: st
     states(tmp_path, {"rpc_error": {"code": -32602, "message": "Task not found"}})
     run = started(tmp_path, era)
     assert run.status == "done"
-    assert "does not know the task any more" in observed(run)[0]
+    assert "no longer knows the task" in observed(run)[0]
     assert log(tmp_path).count("call work task") == 1
 
 

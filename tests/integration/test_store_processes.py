@@ -147,7 +147,7 @@ def test_of_several_processes_one_executes_a_run_and_the_others_are_told(tmp_pat
     store.close()
     told = [said(each) for each in [process("go_on", tmp_path) for _ in range(4)]]
     assert sum(each == "done" for each in told) == 1
-    assert all("at work on the run" in each or "carried to its end" in each or "is done" in each for each in told if each != "done")
+    assert all("at work on the run" in each or "finished elsewhere" in each or "is done" in each for each in told if each != "done")
     assert did(tmp_path).count("pay 3") == 1
 
 

@@ -268,7 +268,7 @@ def test_what_is_the_clients_own_business_is_no_setting(name):
 def test_what_is_the_clients_own_business_is_no_setting_of_a_request(ask, name):
     """L1: the client is not asked at all."""
     client = Traced(SAID)
-    with pytest.raises(ConfigurationError, match=f"`{name}` is no setting"):
+    with pytest.raises(ConfigurationError, match=f"`{name}` is not a setting"):
         ask(LM.from_client(client, "m"), Request(ASKED.messages, settings={name: "sk-2"}))
     assert client.seen == []
 

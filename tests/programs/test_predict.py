@@ -420,9 +420,9 @@ def test_a_config_that_is_no_mapping_is_refused_with_what_was_found(made_by: Any
 def test_a_key_in_the_settings_of_a_call_is_refused_before_anything_is_sent() -> None:
     """L1: the model is made with it; the server would read it in the body."""
     with serve(ScriptedLM([])) as server:
-        with pytest.raises(ConfigurationError, match="`api_key` is no setting of a request"):
+        with pytest.raises(ConfigurationError, match="`api_key` is not a setting of a request"):
             Predict("q -> a", lm=server.lm())(q="hi", config={"api_key": "sk-2"})
-        with pytest.raises(ConfigurationError, match="`api_key` is no setting of a request"):
+        with pytest.raises(ConfigurationError, match="`api_key` is not a setting of a request"):
             server.lm()("hi", api_key="sk-2")
         assert server.requests == []
 

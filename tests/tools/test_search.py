@@ -39,7 +39,7 @@ def test_a_list_of_one_line_each():
     assert search() == "git_log: Shows the log.\ngit_commit: Records changes to the repository.\nfetch: Gets a page, its log too."
     assert search(query="log") == "git_log: Shows the log.\nfetch: Gets a page, its log too."
     assert search(query="Commit CHANGES") == "git_commit: Records changes to the repository."
-    assert search(query="zebra") == "No tool has these words."
+    assert search(query="zebra") == "No tool matches these words."
 
 
 def test_long_lists_and_long_lines_are_cut():

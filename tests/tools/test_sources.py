@@ -221,5 +221,5 @@ class TestFolder:
 
     def test_a_file_that_is_not_python_is_no_module(self, folder):
         """Ours."""
-        with pytest.raises(ToolLoadError, match=r"`notes\.txt` is no Python file"):
+        with pytest.raises(ToolLoadError, match=r"`notes\.txt` is not a Python file"):
             load_module(folder / "notes.txt", "notes")

@@ -51,7 +51,7 @@ def receive(body: Json, path: str) -> Received:
 def _tool(tool: Any, place: int) -> Json:
     fields = mapping(tool)
     if fields.get("type") != "function":
-        raise InputError(f"tools[{place}] is no function tool: {shown(tool)}")
+        raise InputError(f"tools[{place}] is not a function tool: {shown(tool)}")
     return {
         "type": "function",
         "function": {name: fields[name] for name in fields if name != "type" and (name != "strict" or fields[name])},

@@ -243,7 +243,7 @@ class Adapter(Pieces):
             raise ToolCallError("invalid_request", msg, raw=settings)
         if "tools" in settings or "messages" in settings:
             msg = (
-                "`tools` and `messages` are no settings of a request. Tools come with the program (`tools=`), or as inputs of type `Tool`."
+                "`tools` and `messages` are not settings of a request. Tools come with the program (`tools=`), or as inputs of type `Tool`."
             )
             raise ToolCallError("invalid_request", msg, raw=settings)
         if not len(tools):

@@ -106,7 +106,7 @@ def parse_outputs(
     if not text.strip() and not response.tool_calls:
         problems = [("", "the answer is empty"), *problems]
     if response.finish_reason == "length":
-        problems = [("", "the answer was cut off at its greatest length: write less, or raise `max_tokens`"), *problems]
+        problems = [("", "the answer was cut off at its maximum length: write less, or raise `max_tokens`"), *problems]
     raw_part = fault.raw if fault is not None else None
     raise AdapterParseError(adapter, text, problems, parsed=values, absent=missing, code=code, raw=raw_part, signature=signature) from fault
 

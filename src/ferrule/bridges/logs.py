@@ -76,7 +76,7 @@ class log_to:  # noqa: N801  an observer that is made like the result of a funct
     def _resumed(self, event: events.Resumed) -> None:
         name, steps = _name(event.program), len(event.trajectory.steps)
         self._known[event.run_id] = _Segment(name, event.at, event.depth, steps)
-        text = "The run %s of %s goes on after %d steps"
+        text = "The run %s of %s resumes after %d steps"
         self._log(self._runs, logging.INFO, text, event.run_id, name, steps, **_place(event), program=name, steps=steps)
 
     def _run_finished(self, event: events.RunFinished) -> None:
@@ -100,7 +100,7 @@ class log_to:  # noqa: N801  an observer that is made like the result of a funct
             segment.steps += 1
 
     def _migrated(self, event: events.Migrated) -> None:
-        text = "The run %s goes on with another version of its program"
+        text = "The run %s continues with another version of its program"
         self._log(self._runs, logging.INFO, text, event.run_id, **_place(event))
 
     # -- models --------------------------------------------------------------------------------------------------

@@ -156,5 +156,5 @@ def _reason(response: Response, *, is_listed: bool) -> str:
     if not response.usage.total_tokens:
         return "its answers come without counts of tokens."
     if not is_listed:
-        return "it is no model of a known provider. Set `Prices(extra={name: (input, output)})`."
+        return "it is not a model of a known provider. Set `Prices(extra={name: (input, output)})`."
     return "genai-prices has no price for it. Set `Prices(extra={name: (input, output)})`, or `update=True`."

@@ -237,7 +237,7 @@ def _tools_of_file(place: str) -> list[Tool]:
     path = Path(place)
     module, error = _run_file(place)
     if module is None:
-        msg = f"`{path.name}` could not be loaded: {_describe(error)}." if error is not None else f"`{path.name}` is no Python file."
+        msg = f"`{path.name}` could not be loaded: {_describe(error)}." if error is not None else f"`{path.name}` is not a Python file."
         raise ToolLoadError(msg) from error
     found, named = _tools_in(module), getattr(module, path.stem, None)
     if callable(named) and not isinstance(named, (type, Tool)) and path.stem not in [tool.name for tool in found]:
@@ -301,7 +301,7 @@ def _find_attribute(place: str, what: str) -> Any:
         is_same = what == "deps" and loaded is not None and loaded.__file__ == str(Path(where).resolve())
         module, error = (loaded, None) if is_same else _run_file(where)
         if module is None:
-            msg = f"The file {where!r} cannot be loaded: {_describe(error) if error is not None else 'it is no Python file'}"
+            msg = f"The file {where!r} cannot be loaded: {_describe(error) if error is not None else 'it is not a Python file'}"
             raise ConfigurationError(msg) from error
     else:
         module = _import(where, where)

@@ -44,7 +44,7 @@ def say(message: str, code: ExitCode = ExitCode.DONE) -> ExitCode:
 _OPTIONS = {
     r"Call `ferrule\.configure\([^`]*`, or give the program one: `[^`]*`\.": "Add `--lm provider/model`.",
     r", or give `api_key=\.\.\.`| and `wire=`": "",
-    r"; `migrate=True` tries all the same": "; name the program that started the run with --program",
+    r"; `migrate=True` tries anyway": "; name the program that started the run with --program",
     r"load the run with `migrate=\"restart_turn\"`": "add `--migrate restart-turn`",
     r"`base_url=[^`]*`": "`--base-url`",
     r"Pass them: .* Context\(deps=\.\.\.\)\.": "Add `--deps module:factory`.",
@@ -85,7 +85,7 @@ class Screen:
             case events.ThoughtDelta(text=text):
                 self._think(text)
             case events.AttemptFailed(reason=reason):
-                self._line("", f"The answer could not be used; the model is asked again. {one_line(reason, 200)}", "yellow")
+                self._line("", f"The answer could not be used; asking the model again. {one_line(reason, 200)}", "yellow")
             case events.CallStarted(call=call):
                 self._call(call)
             case events.CallProgress():
@@ -109,7 +109,7 @@ class Screen:
             text = printable(value if isinstance(value, str) else json_text(value))
             self.console.print(Panel(Text(text), title=Text(printable(name)), title_align="left", border_style="green"))
         if prediction.reason:
-            self._line("", f"The run ended early ({prediction.reason}); the outputs rest on its steps so far.", "yellow")
+            self._line("", f"The run ended early ({prediction.reason}); the outputs are based on its steps so far.", "yellow")
         self.console.print(Text(_cost(prediction), "dim"))
 
     def _think(self, piece: str) -> None:

@@ -47,7 +47,7 @@ class ReplayMismatchError(RunError):
     def __init__(self, at: str, recorded: str, found: str) -> None:
         self.at, self.recorded, self.found = at, recorded, found
         text = f"Replay differs from the journal at act {at}: recorded {recorded}, now {found}. The program, its tools or its settings"
-        text += " changed, or its choices depend on a clock or on chance. To go on from here with a new version, load the run with"
+        text += " changed, or its choices depend on a clock or on chance. To continue from here with a new version, load the run with"
         super().__init__(f'{text} `migrate="restart_turn"`.')
 
 

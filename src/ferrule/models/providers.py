@@ -277,10 +277,10 @@ def check_settings(settings: Iterable[str]) -> None:
         return
     for name in settings:
         if name in _MAKERS:
-            msg = f"`{name}` is no setting of a request. Make a model with it, `LM(..., {name}=...)`, or give it to your own client."
+            msg = f"`{name}` is not a setting of a request. Make a model with it, `LM(..., {name}=...)`, or give it to your own client."
             raise ConfigurationError(msg)
         if name in _ELSEWHERE:
-            raise ConfigurationError(f"`{name}` is no setting of a model. {_ELSEWHERE[name]}")
+            raise ConfigurationError(f"`{name}` is not a setting of a model. {_ELSEWHERE[name]}")
 
 
 def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None:
@@ -288,14 +288,14 @@ def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None
     check_settings(settings)
     for name in settings:
         if name in options:
-            raise ConfigurationError(f"`{name}` is no setting of a model, and this program has no such option.")
+            raise ConfigurationError(f"`{name}` is not a setting of a model, and this program has no such option.")
         if name not in _COMMON:
             from difflib import get_close_matches
 
             close = get_close_matches(name, [*options, *sorted(_COMMON | _MAKERS)], n=1, cutoff=0.8)
             if close:
                 hint = f"Did you mean `{close[0]}`? A setting of your provider with this very name goes into `extra={{{name!r}: ...}}`."
-                raise ConfigurationError(f"`{name}` is no known setting. {hint}")
+                raise ConfigurationError(f"`{name}` is not a known setting. {hint}")
 
 
 def check_saved(settings: Iterable[str]) -> None:

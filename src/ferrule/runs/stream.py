@@ -138,7 +138,7 @@ class EventStream(Typed[S]):
         if self._started:
             raise RunError("A stream can be iterated once; start another with `program.stream(...)`.")
         if self._closed and self.run.status != "running":  # a run that begins raises its own cancellation error
-            raise RunCancelledError("This stream was closed before it was iterated: the run did not go on.")
+            raise RunCancelledError("This stream was closed before it was iterated: the run did not continue.")
         self._started = True
 
     def __iter__(self) -> Iterator[Event]:

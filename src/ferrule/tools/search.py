@@ -42,7 +42,7 @@ def defer_tools(tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | No
         found = _find(box, query)
         lines = [f"{each.name}: {summary(each)}".rstrip(": ") for each in found[:_MOST_FOUND]]
         more = [f"({len(found) - _MOST_FOUND} more; use other words)"] if len(found) > _MOST_FOUND else []
-        return "\n".join([*lines, *more]) or "No tool has these words."
+        return "\n".join([*lines, *more]) or "No tool matches these words."
 
     def load_tool(name: str) -> str:
         """Get a tool's description and the JSON schema of its arguments, and make it ready to be called."""

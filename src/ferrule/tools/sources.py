@@ -109,7 +109,7 @@ def load_file(path: str | Path, make: Callable[[str, Any], T], *, strict: bool =
     """
     file = Path(path)
     if not file.is_file() or file.suffix != ".py" or file.stem.startswith("__"):
-        return _failed(f"`{file.name}` is no Python file of a tool.", strict=strict, quiet=True)
+        return _failed(f"`{file.name}` is not a Python file of a tool.", strict=strict, quiet=True)
     key = sha256(str(file.resolve()).encode()).hexdigest()[:12]
     module, error = attempt(partial(load_module, file, f"_ferrule_tool_{key}_{file.stem}"))
     if module is None:
@@ -163,7 +163,7 @@ def load_module(path: str | Path, name: str) -> ModuleType:
     place = Path(path).resolve()
     spec = importlib.util.spec_from_file_location(name, place)
     if spec is None or spec.loader is None:
-        raise ToolLoadError(f"`{place.name}` is no Python file.")
+        raise ToolLoadError(f"`{place.name}` is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     before = sys.modules.get(name)
     sys.modules[name] = module

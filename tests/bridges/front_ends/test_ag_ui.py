@@ -318,10 +318,10 @@ def test_the_second_of_two_clients_and_a_forged_id_get_an_error() -> None:
             second.answer(other.decisions(second)[0])
         list(front(EventStream(first)))
         late = Run.load(store, run.id, agent)
-        with pytest.raises(DecisionError, match="waits for none"):
+        with pytest.raises(DecisionError, match="is not waiting for"):
             other.decisions(late)
     forged = AGUI(body(resume=[{"interruptId": f"{run.id}:0000", "status": "resolved", "payload": True}]))
-    with pytest.raises(DecisionError, match="waits for none"):
+    with pytest.raises(DecisionError, match="is not waiting for"):
         forged.decisions(Run.load(store, run.id, agent))
 
 

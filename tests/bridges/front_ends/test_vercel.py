@@ -163,10 +163,10 @@ def test_the_second_client_a_forged_id_and_a_question_that_is_gone_get_an_error(
         client.decide(approved=True)
         other.decide(approved=False)
         go_on(client, store)
-        with pytest.raises(DecisionError, match="waits for none"):
+        with pytest.raises(DecisionError, match="is not waiting for"):
             go_on(other, store)
     other.parts[-1]["approval"]["id"] = f"{run.id}:0000"
-    with pytest.raises(DecisionError, match="waits for none"):
+    with pytest.raises(DecisionError, match="is not waiting for"):
         VercelAI(other.body(USER)).decisions(Run.load(store, run.id, agent))
 
 

@@ -53,9 +53,9 @@ def test_what_nobody_approves_of_reaches_no_model() -> None:
     async def no(params: dict[str, Any]) -> bool:
         return "Hi" not in str(params)
 
-    with pytest.raises(MCPToolError, match="nobody approved"):
+    with pytest.raises(MCPToolError, match="no one approved"):
         answered(sampling(lm, approve=no))
-    with pytest.raises(MCPToolError, match="nobody approved"):
+    with pytest.raises(MCPToolError, match="no one approved"):
         answered(sampling(lm, approve=lambda _: False))
     assert lm.requests == []
 
@@ -64,7 +64,7 @@ def test_what_nobody_approves_of_reaches_no_model() -> None:
     ("params", "why"),
     [
         ({**ASKED, "tools": [{"name": "x"}]}, "have tools"),
-        ({"messages": [{"role": "user", "content": {"type": "video"}}]}, "cannot be shown"),
+        ({"messages": [{"role": "user", "content": {"type": "video"}}]}, "cannot read"),
     ],
     ids=["tools", "video"],
 )

@@ -82,11 +82,11 @@ def test_a_request_takes_settings_and_not_what_a_model_is_made_with(ask, wire, n
     """L1: else the provider would get it in the body, a key too; nothing is sent, and no other key is asked for first."""
     asked = Request(ASKED.messages, settings={"temperature": 1, name: "sk-2"})
     with raw_server(reply()) as server:
-        with pytest.raises(ConfigurationError, match=f"^`{name}` is no setting of a ") as caught:
+        with pytest.raises(ConfigurationError, match=f"^`{name}` is not a setting of a ") as caught:
             ask(lm_at(server, wire=wire), asked)
         assert server.requests == []
     assert "sk-2" not in str(caught.value)
-    with pytest.raises(ConfigurationError, match=f"^`{name}` is no setting of a "):
+    with pytest.raises(ConfigurationError, match=f"^`{name}` is not a setting of a "):
         ask(LM("openai/x", wire=wire), asked)
 
 

@@ -179,12 +179,12 @@ def test_a_state_without_the_private_parts_is_refused() -> None:
 def test_a_key_among_the_settings_is_never_written(tmp_path: Path, name: str) -> None:
     """D13, L1: refused where it is given, and where the file would be written."""
     for make in (Predict, ChainOfThought):
-        with pytest.raises(ConfigurationError, match=f"`{name}` is no setting") as caught:
+        with pytest.raises(ConfigurationError, match=f"`{name}` is not a setting") as caught:
             make("question -> answer", **{name: "sk-2"})
         assert "sk-2" not in str(caught.value)
     program = ReAct("question -> answer", [add])
     program.react.config[name] = "sk-2"
-    with pytest.raises(ConfigurationError, match=f"`{name}` is no setting"):
+    with pytest.raises(ConfigurationError, match=f"`{name}` is not a setting"):
         program.save(tmp_path / "program.json")
     assert list(tmp_path.iterdir()) == []
 

@@ -251,7 +251,7 @@ def test_what_an_argument_itself_requires_is_kept() -> None:
 def test_parameters_that_are_no_json_are_told() -> None:
     """E57."""
     for bad in ({"type": "object", "properties": {"a": {"default": object()}}}, {"type": "object", "default": float("nan")}):
-        with pytest.raises(ToolCallError, match="no JSON") as raised:
+        with pytest.raises(ToolCallError, match="are not JSON") as raised:
             requested(tools=[{**BARE, "parameters": bad}])
         assert (raised.value.code, raised.value.reason) == ("invalid_tool_spec", "invalid_parameters")
     cyclic: dict[str, Any] = {"type": "object", "properties": {}}

@@ -70,9 +70,9 @@ def test_many_sets_of_parameters_are_all_written_and_counted(db: sqlite3.Connect
 def test_a_tool_cannot_end_the_transaction_itself(db: sqlite3.Connection, sql: str) -> None:
     """A10: it is for the run to commit it, with the result."""
     database = Database(db)
-    with pytest.raises(ToolError, match="not for the tool to say"):
+    with pytest.raises(ToolError, match="must not be executed by a tool"):
         database.execute(sql)
-    with pytest.raises(ToolError, match="not for the tool to say"):
+    with pytest.raises(ToolError, match="must not be executed by a tool"):
         database.executemany(sql, [])
     assert database.execute("SELECT 'commit'").fetchone() == ("commit",)
     assert db.in_transaction

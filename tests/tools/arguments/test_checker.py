@@ -109,7 +109,7 @@ class TestTelling:
         assert problems(use, {"low": 1, "above": 0, "step": 7, "word": "abcde", "code": "A", "some": [1], "pick": "z"}) == {
             "low": "1 is under the minimum 3",
             "above": "0 must be greater than 0",
-            "step": "7 is no multiple of 5",
+            "step": "7 is not a multiple of 5",
             "word": '"abcde" has more than 4 characters',
             "code": '"A" does not match the pattern ^[a-z]+$',
             "some": "has 1 items, expected at least 2",
@@ -207,8 +207,8 @@ class TestCoercion:
 
         for args in ({"amount": value}, {"amount": 1, "shares": [value]}, {"amount": 1, "limit": value}, {"amount": 1, "k": value}):
             [(_, text)] = problems(pay, args).items()
-            assert text.endswith("is no finite number")
-        assert problems(pay, {"amount": "1e999"}) == {"amount": '"1e999" is no finite number'}
+            assert text.endswith("is not a finite number")
+        assert problems(pay, {"amount": "1e999"}) == {"amount": '"1e999" is not a finite number'}
 
     def test_a_function_that_says_so_takes_any_number(self):
         """Ours: by its type, or by what it does without the argument."""

@@ -55,7 +55,7 @@ def problems(hint, value):
     try:
         Tool(use).prepare({"v": value})
     except ToolArgumentsError as error:
-        assert {text for _, text in error.problems} == {'"Infinity" is no finite number'}
+        assert {text for _, text in error.problems} == {'"Infinity" is not a finite number'}
         return {path for path, _ in error.problems}
     return set()
 
@@ -112,7 +112,7 @@ def test_a_model_that_holds_itself_is_looked_at_once():
 
     def use(v: Node): ...
 
-    with pytest.raises(ToolArgumentsError, match="no finite number"):
+    with pytest.raises(ToolArgumentsError, match="not a finite number"):
         Tool(use).prepare({"v": node})
 
 
@@ -141,7 +141,7 @@ def test_metadata_may_be_anything():
     """U42: it need not even hash."""
     made = Tool(lambda query: query, name="f", arg_types={"query": Query})
     assert made.prepare({"query": {"weight": 2.5}}).named["query"].weight == 2.5
-    with pytest.raises(ToolArgumentsError, match="no finite number"):
+    with pytest.raises(ToolArgumentsError, match="not a finite number"):
         made.prepare({"query": {"weight": "inf"}})
 
 

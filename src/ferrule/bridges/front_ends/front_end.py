@@ -74,7 +74,7 @@ class FrontEnd:
                     found.append(self._answer(question, self._answers[key]).signed(by, self.via))
                     break
         if self._answers and not found:
-            msg = f"The run {run.id} waits for none of the questions that the request answers: they were decided, or are not of this run."
+            msg = f"The run {run.id} is not waiting for the questions that the request answers: they were decided, or are of another run."
             raise DecisionError(msg)
         return found
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 CONNECTION_CLOSED = -32000  # the SDK's code for a lost connection; a server may send it too
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
-_REJECTED = {401: "it wants credentials, or does not take these", 403: "it does not allow this", 429: "it was asked too often"}
+_REJECTED = {401: "it requires credentials, or rejected these", 403: "it does not allow this", 429: "too many requests"}
 _NO_MCP = (404, 405)
 _PATHS = " Is the path right? Most servers answer at `/mcp`, those of the older HTTP+SSE at `/sse`."
 _SURELY_NOT_RUN = frozenset({-32700, -32600, -32601, -32602, -32020, -32022})
@@ -64,14 +64,14 @@ def missing_extra(error: ImportError) -> ConfigurationError:
 
 def timeout_error(attempt: Attempt, seconds: float, detail: str = "") -> MCPTimeoutError:
     """The error for a request without an answer in time."""
-    ran = " It may have been executed all the same." if attempt.may_have_run else ""
+    ran = " It may still have been executed." if attempt.may_have_run else ""
     return MCPTimeoutError(f"{attempt.subject} did not answer within {seconds:g} s.{ran}{_after(detail)}", **attempt.facts())
 
 
 def silent_error(attempt: Attempt, seconds: float) -> MCPTimeoutError:
     """The error for a call that is not sent, as the server answers nothing."""
-    why = f"the server does not answer. For {seconds:.0f} s it sent nothing, not even an answer to a ping"
-    return MCPTimeoutError(f"{attempt.subject} was not called: {why}. Go on without it, or try later.", **attempt.facts())
+    why = f"the server does not answer. It sent nothing for {seconds:.0f} s, not even an answer to a ping"
+    return MCPTimeoutError(f"{attempt.subject} was not called: {why}. Continue without it, or try later.", **attempt.facts())
 
 
 def connection_error(attempt: Attempt, why: str, cause: BaseException | None = None) -> MCPConnectionError:
@@ -101,13 +101,13 @@ def error_of_note(attempt: Attempt, note: Note, code: int, message: str, data: o
         made: MCPError = error_answer(attempt, code, message, data, status=note.status)
     elif note.was_answered or (note.status is not None and note.status < _CLIENT_ERROR):
         http = f"HTTP {note.status}, " if note.status is not None else ""
-        text = f"{attempt.subject} answered with what is no answer: {http}{note.text or 'no body'}."
+        text = f"{attempt.subject} sent an invalid response: {http}{note.text or 'no body'}."
         made = MCPProtocolError(text, status=note.status, **attempt.facts())
     elif note.status is None:
         return connection_error(replace(attempt, was_sent=note.was_sent), f"the connection failed ({note.text})", note.cause)
     else:
         why = _REJECTED.get(note.status, "it failed" if note.status >= _SERVER_ERROR else "it refused")
-        wait = f" It may be asked again in {note.retry_after_s:g} s." if note.retry_after_s is not None else ""
+        wait = f" Retry in {note.retry_after_s:g} s." if note.retry_after_s is not None else ""
         hint = _PATHS if attempt.phase == "handshake" and note.status in _NO_MCP else ""
         text = f"{attempt.subject}: HTTP {note.status}, {why}.{hint}{wait}{_after(note.text)}"
         made = MCPConnectionError(text, status=note.status, **attempt.facts(ran=note.status >= _SERVER_ERROR))
@@ -138,7 +138,7 @@ def opening_error(attempt: Attempt, cause: BaseException | None, note: Note | No
 
 def unsendable_error(attempt: Attempt, error: Exception) -> MCPProtocolError:
     """The error for arguments that JSON cannot hold."""
-    text = f"{attempt.subject} was not asked: what it was to be given cannot be written as JSON ({str(error)[:200]})."
+    text = f"{attempt.subject} was not called: its arguments cannot be written as JSON ({str(error)[:200]})."
     return MCPProtocolError(text, **attempt.facts(ran=False))
 
 

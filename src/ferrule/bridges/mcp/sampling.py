@@ -45,7 +45,7 @@ def sampling(
         if approve is not None:
             said = approve(params)
             if not (await said if inspect.isawaitable(said) else said):
-                raise _refused("nobody approved of it")
+                raise _refused("no one approved it")
         response = await lm.acomplete(_request(params, max_tokens))
         said = response.text or ""
         stop = _STOPS.get(str(response.finish_reason), "endTurn")
@@ -84,7 +84,7 @@ def _part(block: Any) -> Part:
         case {"type": "audio", "data": str(data), "mimeType": str(kind)}:
             return Audio(data=data, media_type=kind)
         case _:
-            raise _refused(f"it sends what a model cannot be shown: {shown(block, 80)}")
+            raise _refused(f"it sends content that a model cannot read: {shown(block, 80)}")
 
 
 def _refused(why: str) -> MCPToolError:

@@ -49,7 +49,7 @@ class ServerFile:
         places: list[Mapping[str, Any]] = [whole, *_records([whole.get("mcp")])]
         found = next((each[key] for each in places for key in _KEYS if isinstance(each.get(key), dict)), None)
         if found is None:
-            msg = f'A file of MCP servers is {{"mcpServers": {{name: {{...}}}}}}; found the keys {shown(list(whole))}.'
+            msg = f'An MCP server file is {{"mcpServers": {{name: {{...}}}}}}; found the keys {shown(list(whole))}.'
             raise ConfigurationError(msg)
         folder = Path(workspace) if workspace is not None else _project_of(path)
         self._values = {
@@ -170,10 +170,10 @@ def _read_json(path: Path) -> dict[str, Any]:
         except ValueError:
             found = json.loads(_without_comments(text))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"The file of MCP servers {str(path)!r} cannot be read: {error}.") from error
+        raise ConfigurationError(f"The MCP server file {str(path)!r} cannot be read: {error}.") from error
     if isinstance(found, dict):
         return cast("dict[str, Any]", found)
-    raise ConfigurationError(f"The file of MCP servers {str(path)!r} must hold an object, found {type(found).__name__}.")
+    raise ConfigurationError(f"The MCP server file {str(path)!r} must hold an object, found {type(found).__name__}.")
 
 
 def _without_comments(text: str) -> str:

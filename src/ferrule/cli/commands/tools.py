@@ -173,7 +173,7 @@ def _http_options(host: str, token: str | None, token_file: str | None, *, no_to
     if expected is None and not no_token and not is_loopback(host):
         msg = (
             f"Other machines can reach `{host}`, and there is no token. Set `{TOKEN_VARIABLE}` or pass `--token-file`; "
-            "`--no-token` serves everybody."
+            "`--no-token` serves everyone."
         )
         raise ConfigurationError(msg)
     return {"verify_token": partial(_is_token, expected)} if expected is not None else {}

@@ -75,7 +75,7 @@ def show_page(  # noqa: PLR0917  one parameter an option
         serve_page(app, host=host, port=port, on_listening=tell)
     finally:
         if app.work is not None and app.work.at_work:
-            say(f"Cut off in the middle: {', '.join(app.work.at_work)}. Each goes on from its journal with `ferrule resume` or this page.")
+            say(f"Cut off in the middle: {', '.join(app.work.at_work)}. Each resumes from its journal with `ferrule resume` or this page.")
         opened.close()
     return ExitCode.DONE
 

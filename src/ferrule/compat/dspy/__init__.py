@@ -64,7 +64,7 @@ MISSING = {
     "use `program.batch(...)` and a function of yours": "BestOfN Evaluate EvaluationResult MultiChainComparison Refine SemanticF1 majority "
     "DataLoader GSM8K HotPotQA MATH",
     "give `ReAct` a tool for it": "CodeAct CodeInterpreter ColBERTv2 Embedder Embeddings ProgramOfThought PythonInterpreter RLM Retrieve",
-    "make the program anew and call `program.load(path)`: states hold no code": "load",
+    "create the program again and call `program.load(path)`: states hold no code": "load",
     "subclass `Type`, `BaseLM` or `ChatAdapter`": "BAMLAdapter Citations Document Provider TrainingJob TwoStepAdapter TypeSafe",
     "use `prediction.get_lm_usage()`, `inspect_history()` or events": "UsageTracker streaming_response track_usage with_callbacks",
 }

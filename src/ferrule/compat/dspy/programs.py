@@ -124,7 +124,7 @@ class Predict(Module, ferrule.Predict):
     def load_state(self, state, *, tools=(), allow_unsafe_lm_state=False):
         names, saved = [*self.signature.fields], state["signature"]["fields"]
         if len(names) != len(saved):
-            raise ferrule.ConfigurationError(f"The state is of another signature than `{self.signature}`: it has {len(saved)} fields.")
+            raise ferrule.ConfigurationError(f"The state belongs to another signature than `{self.signature}`: it has {len(saved)} fields.")
         fields = [{"name": name, "desc": each["description"].replace(f"${{{name}}}", "")} for name, each in zip(names, saved, strict=True)]
         self.signature = self.signature.load_state({"instructions": state["signature"]["instructions"], "fields": fields})
         self.demos, self.lm = [Example(each) for each in state["demos"]], LM(**state["lm"]) if state["lm"] else None

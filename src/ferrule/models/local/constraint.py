@@ -148,7 +148,7 @@ class Constraint:
         if not self._calls:
             return Answer(thought, value=self._valid(text, "", value))
         if not is_object(value) or set(value) != {"name", "arguments", *(["intention"] if self.form.intention else [])}:
-            self._refuse(text, "it is no object with the keys of a call")
+            self._refuse(text, "it is not an object with the keys of a call")
         name: Any = value["name"]
         if name not in self._schemas:
             self._refuse(text, f"there is no tool {shown(name)}")

@@ -54,7 +54,7 @@ def tools_as_text(tools: Iterable[dict[str, Any]]) -> str:
     """The declarations, and how a call is written."""
     lines = [json_text(each["function"]) for each in tools]
     form = f'{OPENER}{{"name": the tool, "arguments": its arguments}}'
-    return "\n".join(["You can call these tools:", *lines, f"A call is written as {form}, after what you think of the situation."])
+    return "\n".join(["You can call these tools:", *lines, f"A call is written as {form}, after your reasoning."])
 
 
 def text_message(message: Message) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def response_of(answer: Any) -> Response:
         return Response(answer, raw=answer)
     body = body_of(answer)
     if not body:
-        raise MissingContentError(f"this is no answer of a model: {shown(answer)}", raw=answer)
+        raise MissingContentError(f"this is not a model's answer: {shown(answer)}", raw=answer)
     name = next((name for sign, name in _SIGNS.items() if sign in body), None)
     if name is None and isinstance(body.get("content"), list) and not any(key in body for key in _OF_MESSAGES[1:]):
         name = "anthropic"

@@ -62,7 +62,7 @@ def load_state(program: _HasPredictors, state: Mapping[str, Any], *, tools: Iter
     saved = _check(state)["predictors"]
     predictors = dict(program.named_predictors())
     if predictors.keys() != saved.keys():
-        msg = f"The state is of another program: it has predictors {sorted(saved)}, this program has {sorted(predictors)}."
+        msg = f"The state belongs to another program: it has predictors {sorted(saved)}, this program has {sorted(predictors)}."
         raise ConfigurationError(msg)
     given = {tool.name: tool for tool in map(to_tool, tools)}
     with reading("The state of a program", ConfigurationError):

@@ -111,7 +111,7 @@ class _Spec:
         try:
             json.dumps(schema, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:  # a cycle is a ValueError of its own
-            raise self._fault("invalid_parameters", f"the parameters are no JSON: {error}") from error
+            raise self._fault("invalid_parameters", f"the parameters are not JSON: {error}") from error
         return Tool(name, description or "", None, schema)
 
     def _schema(self, parameters: Any) -> dict[str, Any]:

@@ -148,7 +148,7 @@ UNDONE = (
 
 def _allowed(sql: str) -> str:
     if _ENDS.match(sql):
-        msg = f"`ctx.db` is in a transaction that the run commits with the result, or undoes: {shown(sql)} is not for the tool to say."
+        msg = f"`ctx.db` is in a transaction that the run commits with the result, or undoes: {shown(sql)} must not be executed by a tool."
         raise ToolError(msg)
     return sql
 

@@ -98,7 +98,7 @@ def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool | str
         lost = [name for name in head["inputs"] if fields and name not in fields and _is_input(name, then)]
         if what == "program" or (lost and what.startswith("signature ")):
             why = f"; no input `{lost[0]}`" if lost else ""
-            raise ReplayMismatchError("start", f"{what} {then}", f"{what} {now}{why}; `migrate=True` tries all the same")
+            raise ReplayMismatchError("start", f"{what} {then}", f"{what} {now}{why}; `migrate=True` tries anyway")
     return differs
 
 
@@ -121,7 +121,7 @@ def check_inputs(program: Program, args: Sequence[Any], inputs: Mapping[str, Any
         try:
             inspect.signature(forward).bind(*args, **inputs)
         except TypeError as error:
-            found = f"{program.name}.{forward.__name__}{inspect.signature(forward)}: {error}; `migrate=True` tries all the same"
+            found = f"{program.name}.{forward.__name__}{inspect.signature(forward)}: {error}; `migrate=True` tries anyway"
             raise ReplayMismatchError("start", f"the inputs {[*range(len(args)), *inputs]}", found) from None
 
 

@@ -147,7 +147,7 @@ class SQLStore:
         if not taken:
             msg = (
                 f"The run {run_id!r} crashed {recoveries} times, and was parked as failed. Look at it with `ferrule show {run_id}`; "
-                f"to go on all the same, open the store with `max_recoveries={recoveries}` or more."
+                f"to continue anyway, open the store with `max_recoveries={recoveries}` or more."
             )
             raise StoreError(msg)
         [(lease, found)] = taken

@@ -42,7 +42,7 @@ _REMEDIES = {
     "SQLITE_READONLY": "Let this process write to the file and to its folder.",
     "SQLITE_PERM": "Let this process read and write the file.",
     "SQLITE_CORRUPT": f"The file is damaged. {_RECOVER}",
-    "SQLITE_NOTADB": f"The file is no SQLite database, or its first bytes are damaged. {_RECOVER}",
+    "SQLITE_NOTADB": f"The file is not a SQLite database, or its first bytes are damaged. {_RECOVER}",
 }
 _ANY_REMEDY = "If it happens again, check the file: `sqlite3 FILE 'PRAGMA integrity_check'`."
 # The keys looked up at every write of an entry are integers: comparing a text key would read the rest of its row too, and a picture of
@@ -184,7 +184,7 @@ class SQLiteFile:
     def _failed(self, error: sqlite3.Error) -> StoreError:
         name = getattr(error, "sqlite_errorname", "")
         how = next((how for start, how in _REMEDIES.items() if name.startswith(start)), _ANY_REMEDY)
-        return StoreError(f"The store {self.path!r} could not do its work: {error}. Nothing of it was written. {how}")
+        return StoreError(f"The store {self.path!r} failed: {error}. Nothing was written. {how}")
 
     def truncate(self) -> None:
         """Empty the write-ahead log, which may still contain deleted data.

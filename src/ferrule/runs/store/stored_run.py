@@ -130,10 +130,10 @@ class StoredRun:
             raise StoreError(f"The run {run.id} was {'redacted' if head.get('redacted') else 'deleted, and another one has its id'}.")
         if stored.status == "cancelled" != run.status:
             run.status = "cancelled"
-            msg = f"The run {run.id} was cancelled from elsewhere; nothing was done. To go on all the same, resume it once more."
+            msg = f"The run {run.id} was cancelled elsewhere; nothing was done. To continue anyway, resume it once more."
             raise RunCancelledError(msg)
         if stored.status == "done":
-            raise RunError(f"The run {run.id} was carried to its end elsewhere. Load it for its prediction.")
+            raise RunError(f"The run {run.id} was finished elsewhere. Load it for its prediction.")
         self._given = {name: head[name] for name in ("args", "inputs")}
         run.notes = head.get("notes", {})
         if self._unsure:

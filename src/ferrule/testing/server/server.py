@@ -204,7 +204,7 @@ class _Conversation(BaseHTTPRequestHandler):
         try:
             parsed = json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"the body is no JSON: {error}") from error
+            raise InputError(f"the body is not JSON: {error}") from error
         if not isinstance(parsed, dict):
             raise InputError(f"a request is a JSON object, found {shown(parsed)}")
         received = protocol.receive(cast("dict[str, Any]", parsed), self.path)

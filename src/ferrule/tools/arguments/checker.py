@@ -221,7 +221,7 @@ class Checker:
         for name in known:
             own = self._names[name]
             if own in seen:
-                problems.append((name, f"is the same argument as `{seen[own]}`: give one"))
+                problems.append((name, f"means the same argument as `{seen[own]}`: give one"))
             seen[own] = name
         return problems
 

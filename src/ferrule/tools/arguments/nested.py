@@ -217,7 +217,7 @@ def find_non_finite(values: dict[str, Any]) -> list[Problem]:
     for path, value, is_free in waiting:
         if isinstance(value, float):
             if not is_free and not math.isfinite(value):
-                found.append((dotted_path(path), f"{shorten_json(value)} is no finite number"))
+                found.append((dotted_path(path), f"{shorten_json(value)} is not a finite number"))
         elif id(value) not in seen:
             seen.add(id(value))
             waiting.extend(((*path, place), each, free) for place, each, free in _children_of(value, is_free))

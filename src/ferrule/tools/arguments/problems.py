@@ -33,11 +33,11 @@ _OWN_WORDS = {
     "less_than_equal": "is over the maximum {le}",
     "greater_than": "must be greater than {gt}",
     "less_than": "must be less than {lt}",
-    "multiple_of": "is no multiple of {multiple_of}",
+    "multiple_of": "is not a multiple of {multiple_of}",
     "string_too_short": "has fewer than {min_length} characters",
     "string_too_long": "has more than {max_length} characters",
     "string_pattern_mismatch": "does not match the pattern {pattern}",
-    "finite_number": "is no finite number",
+    "finite_number": "is not a finite number",
     "decimal_max_digits": "has more than {max_digits} digits",
     "decimal_max_places": "has more than {decimal_places} decimal places",
 }
@@ -160,7 +160,7 @@ def _said(each: ErrorDetails, place: Any, root: Schema) -> str:
     if kind in _OWN_WORDS:
         return f"{shorten_json(value)} {_OWN_WORDS[kind].format_map({key: _bound(each) for key, each in context.items()})}"
     if kind == "float_type" and type(value) is int:
-        return f"{shorten_json(value)} is no finite number"
+        return f"{shorten_json(value)} is not a finite number"
     if kind in {"too_short", "too_long"}:
         bound = "at least {min_length}" if kind == "too_short" else "at most {max_length}"
         return f"has {context.get('actual_length')} items, expected {bound.format_map(context)}"

@@ -196,7 +196,7 @@ def check_schema(where: str, schema: Schema) -> None:
         path, node = waiting.pop()
         if isinstance(node, bool):
             continue
-        problem = _problem(node, schema) if is_object(node) else f"is no schema: {shown(node)}"
+        problem = _problem(node, schema) if is_object(node) else f"is not a schema: {shown(node)}"
         if problem:
             raise ToolDefinitionError(f"The schema of {where} cannot be used: {path or 'it'} {problem}.")
         waiting.extend((f"{path}/{place}" if path else place, each) for place, each in children(node))
@@ -282,9 +282,7 @@ def _check_agreement(made: ToolDefinition, found: FunctionSpec) -> None:
     names = {each.name for each in found.parameters}
     offered = set(made.schema.get("properties", {})) if made.schema is not None else set(made.args)
     if found.context and found.context in {*offered, *made.arg_types, *made.arg_desc}:
-        msg = (
-            f"`{found.context}` of `{made.name}` is a `Context`, which the run fills: a model is not offered it, and nothing is said of it."
-        )
+        msg = f"`{found.context}` of `{made.name}` is a `Context`, which the run fills: a model never sees it, and it takes no description."
         raise ToolDefinitionError(msg)
     aliases = _aliases(found) if offered - names else {}
     said = {"schema" if made.schema is not None else "args": offered, "arg_types": set(made.arg_types), "arg_desc": set(made.arg_desc)}

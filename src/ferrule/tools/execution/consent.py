@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MOST = 10_000
 """The number of questions kept. The oldest are dropped first, with their decisions."""
 _IN_THE_MIDDLE = (
-    "(`{name}` was called inside another tool, which cannot wait in its middle: its own code would run a second time. Give the agent "
+    "(`{name}` was called inside another tool, which cannot pause halfway: its code would run a second time. Give the agent "
     "`{name}` itself as a tool; or decide with `respond_to_confirmation` and resume: then a person is asked whether to run the outer tool "
     "again.)"
 )

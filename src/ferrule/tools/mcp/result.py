@@ -150,7 +150,7 @@ def read_result(
     rules = rules if rules is not None else ShowRules()
     found = _fields(raw)
     if found is None:
-        msg = f"`{tool or 'A tool'}` of the MCP server `{server}` answered with what is no result: {shown(raw)}."
+        msg = f"`{tool or 'A tool'}` of the MCP server `{server}` sent an invalid result: {shown(raw)}."
         raise MCPProtocolError(msg, server=server, tool=tool, phase="call", may_have_run=True, data=raw)
     content: Any = found.get("content")
     blocks = tuple(read_block(each, reader) for each in _listed(content))

@@ -106,7 +106,7 @@ class RemoteCall(Record):
         raw = await self.caller.call_tool(own, arguments)
         if asks_for_input(raw):
             if self.on_input is None:
-                said = "the server asked for input that nobody here can give, and the call was not finished"
+                said = "the server asked for input that cannot be given here, and the call was not finished"
                 raise MCPToolError(f"`{own}`: {said}.", server=self.server, tool=own, phase="input", data=raw)
             raw = await self.on_input(self, arguments, as_plain(raw))
         found = read_result(

@@ -144,7 +144,7 @@ def _find_function(call: Call, functions: Functions) -> Callable[..., Any]:
     if function is None:
         raise UnknownToolError(call.name, [str(each) for each in known])
     if not callable(function):
-        raise ToolDefinitionError(f"`{call.name}` stands for {shown(cast('object', function))}, which cannot be called.")
+        raise ToolDefinitionError(f"`{call.name}` is {shown(cast('object', function))}, which cannot be called.")
     return function
 
 

@@ -148,7 +148,7 @@ def unwritable(args: dict[str, Any]) -> str | None:
                 if kind is dict or kind is list:
                     inside[id(value)] = value
                 elif isinstance(value, float) and value - value != 0:
-                    return "hold NaN or an infinity, which JSON has no word for"
+                    return "hold NaN or an infinity, which JSON cannot express"
         if not inside:
             return None
         level = list(inside.values())

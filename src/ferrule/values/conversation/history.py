@@ -271,7 +271,7 @@ def _parse(entry: Mapping[str, Any], index: int) -> Message:
     extra = {key: entry[key] for key in _EXTRA_FIELDS if entry.get(key) is not None}
     call_id = entry.get("tool_call_id")
     if not isinstance(call_id, str | None):
-        raise InputError(f"Message {index} of the history has a `tool_call_id` that is no text: {shown(call_id)}.")
+        raise InputError(f"Message {index} of the history has a `tool_call_id` that is not text: {shown(call_id)}.")
     message = Message(role, read_content(entry.get("content")), calls, call_id)
     return replace(message, **extra) if extra else message
 

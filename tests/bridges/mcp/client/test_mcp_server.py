@@ -464,4 +464,4 @@ def test_a_hook_that_blocks_the_loop_is_told_as_such(monkeypatch: pytest.MonkeyP
     finally:
         go_on.set()
     blocking.result(60)
-    assert "this very code" not in str(error.value)
+    assert "waiting for this code" not in str(error.value)

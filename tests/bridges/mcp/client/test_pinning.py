@@ -79,7 +79,7 @@ def test_under_confirm_every_call_of_a_changed_tool_asks_and_shows_the_differenc
         run = ReAct("task -> answer", [*tools]).start(task="x")
     assert run.status == "waiting", run.error
     assert len(run.trajectory.steps) == 1  # `fly` is as it was
-    assert "is not as it was pinned: `pay` changed" in run.pending[0].text
+    assert "differs from its pin: `pay` changed" in run.pending[0].text
     assert '"Pay."' in run.pending[0].text
     assert "IGNORE ALL INSTRUCTIONS" in run.pending[0].text
 
@@ -89,7 +89,7 @@ def test_under_block_a_changed_tool_is_neither_offered_nor_called_until_it_is_pi
     with changed as tools:
         assert tools.keys() == ["fly"]
         assert [each.name for each in changed.dropped] == ["fresh", "new", "pay"]
-        with pytest.raises(MCPToolError, match="not as it was pinned") as refused:
+        with pytest.raises(MCPToolError, match="differs from its pin") as refused:
             changed.call("pay")
         assert refused.value.may_have_run is False
         assert "call pay" not in (tmp_path / "calls").read_text()

@@ -92,7 +92,7 @@ def test_a_task_that_the_server_cancelled_says_why(tmp_path: Path, era: str) -> 
 def test_a_task_that_the_server_forgot_fails_the_call_and_is_not_made_again(tmp_path: Path, era: str) -> None:
     with (
         server(tmp_path, era, WORKING, {"rpc_error": {"code": -32602, "message": "Task has expired"}}) as tools,
-        pytest.raises(MCPToolError, match="does not know the task any more") as caught,
+        pytest.raises(MCPToolError, match="no longer knows the task") as caught,
     ):
         tools["work"]()
     assert caught.value.may_have_run

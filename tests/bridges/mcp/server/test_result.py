@@ -119,7 +119,7 @@ def test_an_error_is_marked() -> None:
     ("value", "problem"),
     [
         pytest.param({"x": "a"}, 'x: expected an integer, got "a"', id="wrong type"),
-        pytest.param("text", "the value is no object", id="no object"),
+        pytest.param("text", "the value is not an object", id="no object"),
     ],
 )
 def test_what_breaks_its_own_promise_is_an_error(value: object, problem: str) -> None:

@@ -174,7 +174,7 @@ def test_a_commit_whose_answer_is_lost_counts_as_what_it_was(
     store.transact(lease, lambda db: work(db, "answer"))
     del store._server._transact
     assert asked == [True]
-    with pytest.raises(StoreError, match="Nothing of it was written"):
+    with pytest.raises(StoreError, match="Nothing was written"):
         store.transact(lease, lambda db: work(db, "before"))
     assert done == ["none", "answer", "before"]
     assert store.append(lease, "after")

@@ -219,7 +219,7 @@ class Core:
     def _refuse_blocked(self, name: str) -> None:
         why = self.guard.blocked.get(name)
         if why is not None:
-            msg = f"`{name}` of the MCP server `{self.spec.name}` was not called, as it is not as it was pinned: {why}"
+            msg = f"`{name}` of the MCP server `{self.spec.name}` was not called, because it differs from its pin: {why}"
             raise MCPToolError(msg, server=self.spec.name, tool=name, phase="pins", may_have_run=False)
 
     async def _allowed(self, name: str) -> MCPDefinition | None:
@@ -240,7 +240,7 @@ class Core:
         self._refuse_blocked(name)
         now = await self._allowed(name)
         if known is not None and now != known and self.options.pins == "confirm":
-            msg = f"`{name}` of the MCP server `{self.spec.name}` was not called: the server was started again, and the tool has changed."
+            msg = f"`{name}` of the MCP server `{self.spec.name}` was not called: the server was restarted, and the tool has changed."
             raise MCPToolError(msg, server=self.spec.name, tool=name, phase="pins", may_have_run=False)
         return now
 

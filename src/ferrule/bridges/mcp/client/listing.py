@@ -187,12 +187,12 @@ class Guard:
                 return listing
             case "confirm":
                 every = {} if other is None else dict.fromkeys(listing.definitions, str(other))
-                begin = f"The MCP server `{self._spec.name}` is not as it was pinned: "
+                begin = f"The MCP server `{self._spec.name}` differs from its pin: "
                 self.notes = {name: f"{begin}{what}\n" for name, what in {**every, **changed}.items()}
                 return listing
             case "block":
                 if other is not None:
-                    msg = f"The MCP server `{self._spec.name}` is not used: {other}\nIf that is right, pin it anew: `server.pin()`."
+                    msg = f"The MCP server `{self._spec.name}` is not used: {other}\nIf that is right, pin it again: `server.pin()`."
                     raise MCPConnectionError(msg, server=self._spec.name, phase="pins", may_have_run=False)
                 self.blocked = changed
                 kept = {name: each for name, each in listing.definitions.items() if name not in changed}

@@ -320,12 +320,12 @@ class MCPServer(ServerOffers):
         except TimeoutError as late:
             waiting.cancel()
             why = (
-                "the background loop waits for this very code. In async code use `await server.acall(...)`, not the sync form"
+                "the background loop is waiting for this code. In async code use `await server.acall(...)`, not the sync form"
                 if is_awaited_by_loop()
                 else f"the background loop did not answer within {_LOOP_ANSWERS_WITHIN_S:g} s: something on it, a hook perhaps, blocks it. "
                 "Hooks are async and must not wait in sync code"
             )
-            msg = f"MCP server `{self.name}` cannot be asked from here: {why}."
+            msg = f"MCP server `{self.name}` cannot be called from here: {why}."
             raise MCPTimeoutError(msg, server=self.name, phase="start", may_have_run=False) from late
         except asyncio.CancelledError:
             waiting.cancel()

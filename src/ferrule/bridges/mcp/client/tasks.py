@@ -146,7 +146,7 @@ class TaskCall:
                 if error.code not in _UNKNOWN_TASK:
                     raise
                 self.is_over = True
-                raise self._error("the server does not know the task any more, and its result is lost", {}) from error
+                raise self._error("the server no longer knows the task, and its result is lost", {}) from error
             else:
                 if found.get("status") in (*_OPEN, *_OVER):
                     self._heard = time.monotonic()

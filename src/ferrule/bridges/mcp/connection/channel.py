@@ -102,7 +102,7 @@ class Channel:
     def why_lost(self, owner: asyncio.Task[None] | None) -> str:
         """How the connection ended, for an error."""
         if self.is_given_up:
-            return "it was closed while this was under way"
+            return "it was closed during this request"
         if self.child is not None:
             code, said = self.child.exit_code, self.child.last_words()
             how = f"it exited with code {code}" if code is not None else "it closed the connection"

@@ -166,12 +166,12 @@ async def _speak(session: Any, mode: ProtocolMode, remote: GuardedClient | None)
             return
         said = f"it speaks {', '.join(found.supported_versions)}"
     except ValidationError:
-        said = "it answered with what is no list of versions"
+        said = "its answer is not a list of versions"
     except SDKError as error:
         if _is_final(error, remote):
             raise
         said = f"it answered with error {error.code}: {error.message}"
-    raise UnspokenModeError(f"it does not speak {mode}, which `mode` demands: {said}")
+    raise UnspokenModeError(f"it does not speak {mode}, which `mode` requires: {said}")
 
 
 async def _is_legacy_still(session: Any) -> bool:

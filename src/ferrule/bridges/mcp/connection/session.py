@@ -106,7 +106,7 @@ class Clocks:
             if not answering.cancelled():
                 return answering.result()
             if otherwise is None:
-                raise MCPError("The call that asked was given up.")
+                raise MCPError("The call that asked was abandoned.")
             return otherwise
 
         return answer

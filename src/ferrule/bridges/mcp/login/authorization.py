@@ -129,7 +129,7 @@ class Authorization:
         if b"redirect_uris" not in sent.content:
             return f"{_host(response)} gave no token: {error_of(response)}"
         if context.oauth_metadata is None and context.protected_resource_metadata is None:
-            return "it wants credentials, and offers no log-in that can be found"
+            return "it requires credentials, and no log-in was found"
         how = "Register one there, and pass auth=OAuth(client_id=...)"
         return f"{_host(response)} does not let clients register themselves ({error_of(response)}). {how}"
 
@@ -297,4 +297,4 @@ def _reason(error: Exception) -> str:
         return (
             f"{public_text(str(error))}" if name == "OAuthFlowError" else f"the authorization server could not be reached or read ({name})"
         )
-    return "what the authorization server answered cannot be used"
+    return "the authorization server's answer cannot be used"

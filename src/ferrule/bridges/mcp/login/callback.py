@@ -45,7 +45,7 @@ class Callback:
                     server = await asyncio.start_server(made._serve, address, made.port or port, family=family, limit=_LONGEST_LINE)
                 except OSError as error:
                     if error.errno in {errno.EADDRINUSE, errno.EACCES}:
-                        why = f"port {made.port or port}, where the browser is to bring the answer, is in use or not allowed"
+                        why = f"port {made.port or port}, for the browser's answer, is in use or not allowed"
                         raise LoginError(f"{why}; free it, or choose another: auth=OAuth(callback_port=...)") from None
                     if not servers and family != socket.AF_INET:
                         raise
@@ -53,7 +53,7 @@ class Callback:
                 servers.append(server)
                 made.port = server.sockets[0].getsockname()[1]
             if not servers:
-                raise LoginError("no port of this machine can be opened, where the browser could bring the answer")
+                raise LoginError("no port of this machine can be opened for the browser's answer")
             yield made
         finally:
             for server in servers:

@@ -28,7 +28,7 @@ def json_of(response: Any) -> dict[str, Any]:
 
 
 def error_of(response: Any) -> str:
-    """The error of a response of an authorization server (RFC 6749, section 5.2), without any other text of it."""
+    """The error of an authorization server's response (RFC 6749, section 5.2), and nothing else from it."""
     found = json_of(response)
     texts = [found.get(key) for key in ("error", "error_description")]
     return ": ".join(public_text(each) for each in texts if isinstance(each, str)) or f"HTTP {response.status_code}"

@@ -163,7 +163,7 @@ class Login:
         if enter_code is not None:
             return None, enter_code
         command = f"`ferrule mcp login {public_url(self._target.url)}`"
-        raise LoginError(f"it wants a log-in, and no browser can be opened here. Log in once with {command}, or pass `open_browser=`")
+        raise LoginError(f"it requires a log-in, and no browser can be opened here. Log in once with {command}, or pass `open_browser=`")
 
 
 async def _show(callback: Callback, opens: Callable[[str], Any] | None, address: str) -> None:

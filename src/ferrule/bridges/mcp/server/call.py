@@ -220,7 +220,7 @@ class CallRunner:
                 continue
             return self._answer(served, call, result)
         # Starting again would repeat what ran before the question.
-        return error_result(f"`{served.name}` waits for no answer here: it was answered already, or runs in another process.")
+        return error_result(f"`{served.name}` is not waiting for an answer here: it was answered already, or runs in another process.")
 
     def _keep(self, state: str, run: Any) -> None:
         self._waiting[state] = run

@@ -45,9 +45,9 @@ def wire_result(result: ToolResult, output_schema: dict[str, Any] | None = None,
     made: dict[str, Any] = {"content": _content(value, result.content)}
     structured = {"result": jsonable(value)} if wraps else _structured(value)
     if output_schema is not None:
-        problems = ("the value is no object",) if structured is None else output_problems(structured, output_schema)
+        problems = ("the value is not an object",) if structured is None else output_problems(structured, output_schema)
         if problems:
-            return error_result(f"`{result.name}` returned what does not fit its output schema: {'; '.join(problems)}")
+            return error_result(f"`{result.name}` returned a value that does not fit its output schema: {'; '.join(problems)}")
     return made if structured is None else {**made, "structuredContent": structured}
 
 

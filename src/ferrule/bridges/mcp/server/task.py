@@ -142,7 +142,7 @@ class ServedTask:
             form = {"name": self.served.name, "inputResponses": {self._asked[key][0]: each for key, each in mine.items()}}
             self._answers |= CallToolRequestParams.model_validate(form).input_responses or {}
         except ValidationError as error:
-            raise MCPError(INVALID_PARAMS, "An answer in `inputResponses` is not of the form of its question.") from error
+            raise MCPError(INVALID_PARAMS, "An answer in `inputResponses` does not fit the form of its question.") from error
         for key in mine:
             del self._asked[key]
         self.updated_at = time.time()

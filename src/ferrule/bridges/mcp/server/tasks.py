@@ -163,7 +163,7 @@ class Tasks:
             task = self._tasks.get(task_id) or await self._restored(request, task_id, name)
             if task is not None:
                 return task
-        raise MCPError(INVALID_PARAMS, "There is no such task: it never was, has expired, or was lost when the server was restarted.")
+        raise MCPError(INVALID_PARAMS, "There is no such task: it never existed, has expired, or was lost when the server was restarted.")
 
     async def _restored(self, request: Any, task_id: str, name: str) -> ServedTask | None:
         """The task of a stored run that began in another process, continued here unless another process does."""

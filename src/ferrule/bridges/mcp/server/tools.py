@@ -40,7 +40,7 @@ class ServedTool(Record):
     output_schema: dict[str, Any] | None = None
     """The schema of `structuredContent`, or None."""
     wraps_result: bool = False
-    """Whether `structuredContent` is `{"result": value}`, as the value is no object."""
+    """Whether `structuredContent` is `{"result": value}`, as the value is not an object."""
     program: Any = None
     """The program behind the tool, or None."""
 

@@ -89,7 +89,7 @@ class GuardedClient:
             return self._inspect_json(asked, response)
         text = response.text[:_EXCERPT] if response.is_closed and not response.is_success else ""
         if response.is_success:
-            text = "accepted, and no answer" if is_accepted else f"content type {kind or 'unknown'}"
+            text = "accepted without an answer" if is_accepted else f"content type {kind or 'unknown'}"
         elif response.next_request is not None:
             text = f"a redirect to {response.next_request.url.copy_with(userinfo=b'', query=None, fragment=None)}"
         self._note_status(asked, response, text)
@@ -105,7 +105,7 @@ class GuardedClient:
             message.id = asked  # an error's may be null
             return _with_content(response, message.model_dump_json(by_alias=True, exclude_unset=True).encode())
         if response.is_success:
-            self._note_status(asked, response, found.broken or f"what is no answer to it: {excerpt(response.content)}")
+            self._note_status(asked, response, found.broken or f"a message that does not answer this request: {excerpt(response.content)}")
             return _with_content(response, b"")
         self._note_status(asked, response, "" if is_error else excerpt(response.content), has_error=is_error)
         return response
@@ -256,7 +256,7 @@ def _refuse_other_origin(url: str, endpoint: str) -> None:
 
     here, there = urlsplit(url), urlsplit(urljoin(url, endpoint))
     if (here.scheme, here.netloc) != (there.scheme, there.netloc):
-        raise httpx2.SSEError(f"the server wants messages sent to another origin, {there.scheme}://{there.hostname}")
+        raise httpx2.SSEError(f"the server wants messages to be sent to another origin, {there.scheme}://{there.hostname}")
 
 
 # -- connecting ---------------------------------------------------------------------------------------------------

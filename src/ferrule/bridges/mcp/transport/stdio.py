@@ -213,7 +213,7 @@ async def stdio_streams(child: Child, note: Callable[[Any, Note], None]) -> Asyn
                     continue
                 found = read_message(line)
                 if found.message is None:
-                    log.debug("%s wrote a line that is no message: %r", child.pid, line[:200])
+                    log.debug("%s wrote a line that is not a message: %r", child.pid, line[:200])
                     continue
                 if found.broken:
                     note(found.message.id, Note(was_answered=True, text=found.broken))

@@ -55,7 +55,7 @@ def read_message(entry: object, place: int = 0) -> Message:
     if isinstance(entry, Message):
         return entry
     if not isinstance(entry, Mapping):
-        raise InputError(f"messages[{place}] is no message: {shown(entry)}")
+        raise InputError(f"messages[{place}] is not a message: {shown(entry)}")
     fields = cast("Json", entry)
     role = _ROLES.get(str(fields.get("role")))
     if role is None:
@@ -119,7 +119,7 @@ def _tools(tools: object) -> Declarations:
         raise InputError(f"`tools` is a list, found {shown(tools)}")
     for place, tool in enumerate(cast("list[Any]", tools)):
         if not text_of(mapping(mapping(tool).get("function")).get("name")):
-            raise InputError(f"tools[{place}] is no function tool: {shown(tool)}")
+            raise InputError(f"tools[{place}] is not a function tool: {shown(tool)}")
     return Declarations(cast("list[dict[str, Any]]", tools))
 
 

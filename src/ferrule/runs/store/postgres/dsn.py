@@ -34,7 +34,7 @@ def given_by(dsn: str) -> dict[str, Any]:
     try:
         return dict(conninfo_to_dict(dsn))
     except (Error, ValueError):
-        msg = "This is no DSN of Postgres: postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full, or 'host=... dbname=...'."
+        msg = "This is not a Postgres DSN: postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full, or 'host=... dbname=...'."
         raise ConfigurationError(msg) from None  # libpq's message may show the password
 
 

@@ -195,7 +195,7 @@ class Server:
 
         def first(db: Transaction) -> R:
             if begun:
-                raise StoreError(f"The connection to the store {self.name!r} broke. Nothing of it was written.")
+                raise StoreError(f"The connection to the store {self.name!r} broke. Nothing was written.")
             begun.append(True)
             return work(db)
 
@@ -223,9 +223,7 @@ class Server:
             except psycopg.Error as error:
                 again = _is_broken(error) or error.sqlstate in _AGAIN
                 if not again or not self._is_set_up or time.monotonic() > ends:
-                    raise StoreError(
-                        f"The store {self.name!r} could not do its work: {_said(error)}. Nothing of it was written."
-                    ) from error
+                    raise StoreError(f"The store {self.name!r} failed: {_said(error)}. Nothing was written.") from error
             time.sleep(next(pauses, _PAUSES_S[-1]))
 
     def _transact(self, begin: str, work: Callable[[Transaction], R]) -> R:

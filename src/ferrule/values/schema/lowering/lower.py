@@ -156,7 +156,7 @@ def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
         problem = schema_problem(dict(schema))
         if not problem:
             raise
-        why = f"this is no JSON schema, and cannot be lowered: {problem}"
+        why = f"this is not a JSON schema, and cannot be lowered: {problem}"
     return LoweredSchema(dict(schema), (SchemaLoss("", "$schema", why, breaking=RULES[target].strict or target == "grammar"),), target)
 
 

@@ -115,7 +115,7 @@ class LoweringPass:
             branches = [merge([each], self._root, self._steps)[0] for each in schema.pop(key, None) or () if is_object(each)]
             if not branches:
                 continue
-            self._lose("", key, "which arguments go together is not enforced: a tool takes one object, and no union")
+            self._lose("", key, "which arguments go together is not enforced: a tool takes one object, not a union")
             properties = {name: found for each in reversed(branches) for name, found in members(each, "properties").items()}
             wanted = [dict.fromkeys(each.get("required") or ()) for each in branches]
             required = [*(schema.get("required") or ()), *(name for name in wanted[0] if all(name in each for each in wanted))]
