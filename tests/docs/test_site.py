@@ -1,8 +1,12 @@
-"""What site/build.py makes of the pages. That the site builds strictly is shown by `make docs`."""
+"""What site/build.py makes of the pages, and what makes the site fail to build."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import os
+import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -73,3 +77,64 @@ def test_a_notebook_is_a_page_of_its_cells_and_outputs(site) -> None:
     assert page.startswith("# A first agent\n")
     assert "```python\nfrom ferrule import" in page
     assert "<table>" in page
+
+
+NOT_RUN = {
+    "coming-from/langgraph.md": 1,  # the other library's program
+    "coming-from/openai-agents.md": 1,
+    "coming-from/pydantic-ai.md": 1,
+    "how-to/agents/testing.md": 1,  # asks a real model
+    "how-to/agents/types.md": 2,  # what a type checker rejects: tests/typing
+    "how-to/mcp/mcp-login.md": 1,  # a person logs in
+    "how-to/mcp/mcp-server.md": 2,  # serve until they are stopped
+    "how-to/mcp/mcp.md": 2,  # an npm package; a signal handler
+    "how-to/models/local-models.md": 2,  # load a model
+    "how-to/models/local-servers.md": 1,  # needs a server that takes grammars
+    "how-to/running/runs.md": 1,  # Postgres
+    "how-to/running/services.md": 1,  # names of the example
+    "how-to/running/workers.md": 2,  # Postgres
+}
+"""How many blocks of Python of a page neither run nor are the text of an example. A new one needs its reason here."""
+
+
+def is_python(code: str) -> bool:
+    """Whether a block that is not marked as Python is code, not a command, an output or a name."""
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return False
+    return any(isinstance(node, ast.Import | ast.ImportFrom | ast.Call | ast.Assign | ast.FunctionDef) for node in ast.walk(tree))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_block_of_python_runs_or_has_a_reason_not_to(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^(<!-- [^\n]* -->\n)?```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    not_run = [code for marker, kind, code in blocks if not marker and (kind == "py" or (kind in {"", "text"} and is_python(code)))]
+    assert len(not_run) == NOT_RUN.get(page, 0), "\n".join(not_run)
+
+
+ZENSICAL = ROOT / ".venv-docs" / ("Scripts" if os.name == "nt" else "bin") / "zensical"
+
+
+@pytest.mark.skipif(not ZENSICAL.exists(), reason="needs the site's venv: `make docs` makes it")
+@pytest.mark.parametrize(
+    ("text", "builds"),
+    [
+        ("A page.", True),
+        ("[a dead link](nowhere.md)", False),
+        ("[a heading that is not there](index.md#nowhere)", False),
+        ("::: ferrule.settings.nowhere", False),
+        ("[an unknown name][ferrule.nowhere]", False),
+    ],
+    ids=["a page", "a dead link", "a dead anchor", "a missing object", "a missing reference"],
+)
+def test_the_site_builds_only_without_dead_links_and_missing_references(tmp_path: Path, text: str, *, builds: bool) -> None:
+    config = (ROOT / "site" / "zensical.toml").read_text(encoding="utf-8").replace("{root}", ROOT.as_posix())
+    config = re.sub(r"^nav = \[\n.*?^\]\n", 'nav = ["index.md"]\n', config, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "ferrule.css").touch()
+    (tmp_path / "docs" / "index.md").write_text(f"# A page\n\n{text}\n", encoding="utf-8")
+    (tmp_path / "zensical.toml").write_text(config, encoding="utf-8")
+    done = subprocess.run([ZENSICAL, "build", "--strict"], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode == 0) is builds, done.stdout + done.stderr
