@@ -123,7 +123,7 @@ def test_a_call_with_what_is_no_answer_may_have_run(status: int, body: bytes, ki
     """M21, M24: the SDK gives these the codes of what surely did not run."""
     with talking() as (talk, server):
         talk.status, talk.body, talk.kind = status, body, kind
-        with pytest.raises(MCPProtocolError, match="no answer") as error:
+        with pytest.raises(MCPProtocolError, match="sent an invalid response") as error:
             server.call("look")
         assert (error.value.may_have_run, error.value.code, talk.calls) == (True, "mcp_protocol", 1)
         talk.body = None

@@ -432,7 +432,7 @@ def test_closing_ends_what_is_under_way_also_what_could_be_sent_again() -> None:
     server.close()
     first.join(60)
     second.join(60)
-    assert sorted("under way" in each for each in failed) == [False, True]
+    assert sorted("during this request" in each for each in failed) == [False, True]
     assert sorted("closed meanwhile" in each for each in failed) == [False, True]
     assert (len(remote.calls), server.core.link.starts, server.is_connected) == (1, 1, False)
 

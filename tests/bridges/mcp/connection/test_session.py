@@ -91,7 +91,7 @@ def test_a_hook_ends_with_the_last_call_that_may_have_asked(given_up: dict | Non
                 pass
             assert not task.done()
         if given_up is None:
-            with pytest.raises(MCPError, match="given up"):
+            with pytest.raises(MCPError, match="abandoned"):
                 await task
         else:
             assert await task == given_up

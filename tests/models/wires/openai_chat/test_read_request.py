@@ -65,8 +65,8 @@ def test_roles_of_old_and_new_are_known():
         ({"role": "assistant", "tool_calls": [{}]}, "name"),
         ({"role": "assistant", "tool_calls": {"a": 1}}, "list"),
         ({"role": "tool", "content": "x"}, "tool_call_id"),
-        ("hi", "no message"),
-        (None, "no message"),
+        ("hi", "not a message"),
+        (None, "not a message"),
     ],
     ids=range(13),
 )
