@@ -266,7 +266,7 @@ def test_a_damaged_file_is_one_of_ferrules_errors(name: str, data: st.DataObject
 def test_a_recording_whose_first_line_is_no_object_is_no_recording(tmp_path: Path, first: str) -> None:
     path = tmp_path / "recording.jsonl"
     path.write_text(f"{first}\n{{}}\n")
-    with pytest.raises(ConfigurationError, match=r"recording\.jsonl is no recording of an MCP server"):
+    with pytest.raises(ConfigurationError, match=r"recording\.jsonl is not a recording of an MCP server"):
         ReplayLink(path)
     with pytest.raises(ConfigurationError, match="is not a recording"):
         ReplayLM(path)

@@ -207,7 +207,7 @@ def test_ctrl_c_ends_the_page_while_a_chat_hangs_and_names_the_run(tmp_path: Pat
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("nowhere.py:agent", "cannot be loaded"), ("broken.py:agent", "NameError"), ("fine.py:missing", "missing"), ("fine.py:x", "is no program"),
+        ("nowhere.py:agent", "cannot be loaded"), ("broken.py:agent", "NameError"), ("fine.py:missing", "missing"), ("fine.py:x", "is not a program"),
         ("agent", "file.py:attribute"),
     ],
 )  # fmt: skip

@@ -265,7 +265,7 @@ def find_program(place: str) -> Module:
     """The program at `module:attribute` or `file.py:attribute`."""
     found = _find_attribute(place, "program")
     if not isinstance(found, Module):
-        raise ConfigurationError(f"{place!r} is no program: found {shown(found)}.")
+        raise ConfigurationError(f"{place!r} is not a program: found {shown(found)}.")
     return cast("Module", found)
 
 
@@ -324,7 +324,7 @@ def _named(module: ModuleType, name: str, place: str) -> list[Tool]:
     found = list(cast("Mapping[Any, Any]", named).values()) if isinstance(named, Mapping) else named
     things: list[Any] = list(cast("Sequence[Any]", found)) if isinstance(found, (list, tuple)) else [found]
     if not things or not all(callable(thing) for thing in things):
-        msg = f"{place!r} is no tool: `{name}` must be a function, a `Tool`, or a list of these; found {shown(cast('object', named))}."
+        msg = f"{place!r} is not a tool: `{name}` must be a function, a `Tool`, or a list of these; found {shown(cast('object', named))}."
         raise ToolLoadError(msg)
     return [thing if isinstance(thing, Tool) else Tool(thing) for thing in things]
 

@@ -237,7 +237,7 @@ def test_what_a_model_wrote_cannot_steer_the_terminal(here: Path, capsys: Any) -
         pytest.param(("show", "r"), 1, "Several runs of the id 'r'", id="two runs"),
         pytest.param(("approve", "r1", "--edit", "euros"), 1, "cannot be read at 'euros'", id="no edit"),
         pytest.param(("resume", "r1", "--program", "billing"), 2, "module:attribute", id="no attribute"),
-        pytest.param(("resume", "r1", "--program", "billing:no_program"), 2, "is no program: found 7", id="no program"),
+        pytest.param(("resume", "r1", "--program", "billing:no_program"), 2, "is not a program: found 7", id="no program"),
         pytest.param(("resume", "r1", "--program", "absent.py:agent"), 2, "cannot be loaded", id="no file of a program"),
         pytest.param(("resume", "r1", "--program", "absent_module:agent"), 2, "absent_module", id="no module"),
     ],

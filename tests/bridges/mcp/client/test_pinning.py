@@ -160,7 +160,7 @@ def test_a_tool_that_speaks_of_another_servers_is_told_when_both_are_given(tmp_p
 )
 def test_a_file_that_is_no_lock_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "ferrule.lock").write_text(text)
-    with pytest.raises(ConfigurationError, match="no lock file"), server(tmp_path):
+    with pytest.raises(ConfigurationError, match="not a lock file"), server(tmp_path):
         pass
 
 

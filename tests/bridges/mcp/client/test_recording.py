@@ -59,5 +59,5 @@ def test_what_was_not_recorded_or_is_asked_too_often_is_said(tape: Path) -> None
 @pytest.mark.parametrize("text", ["", "no json", json.dumps({"ferrule_mcp": 2})], ids=["empty", "text", "version"])
 def test_what_is_no_recording_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "tape").write_text(text)
-    with pytest.raises(ConfigurationError, match="no recording"):
+    with pytest.raises(ConfigurationError, match="not a recording"):
         MCPServer.replay(tmp_path / "tape")

@@ -134,7 +134,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _no_lock(path: str | os.PathLike[str], found: str) -> ConfigurationError:
-    return ConfigurationError(f"{Path(path).name} is no lock file of version {_VERSION}: found {found}. Remove it, and pin again.")
+    return ConfigurationError(f"{Path(path).name} is not a lock file of version {_VERSION}: found {found}. Remove it, and pin again.")
 
 
 def _nameless(pinned: Mapping[str, Any]) -> str:

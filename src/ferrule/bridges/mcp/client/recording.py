@@ -130,7 +130,7 @@ def _read(path: str | PathLike[str]) -> list[dict[str, Any]]:
     try:
         lines = [parse_json(line) for line in Path(path).read_bytes().splitlines()]
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{Path(path).name} is no recording of an MCP server: {error}.") from error
+        raise ConfigurationError(f"{Path(path).name} is not a recording of an MCP server: {error}.") from error
     if not lines or not all(isinstance(each, dict) for each in lines) or lines[0].get("ferrule_mcp") != _VERSION:
-        raise ConfigurationError(f"{Path(path).name} is no recording of an MCP server of version {_VERSION}: found {shown(lines[:1])}.")
+        raise ConfigurationError(f"{Path(path).name} is not a recording of an MCP server of version {_VERSION}: found {shown(lines[:1])}.")
     return lines

@@ -167,7 +167,7 @@ class CallRunner:
         text = confirmation_text(served.name, shown)
         answer = await self._ask(place, _Query(served.name, shown, text, state, only_host=only_host))
         if state == given and isinstance(answer, PersonAnswer) and not self._tickets.use(state.removeprefix(about)):
-            return _not_run(served.name, "the answer that came with it was used before. Call again to ask anew")
+            return _not_run(served.name, "the answer that came with it was used before. Call again for a new question")
         return _refusal_for(served.name, answer)
 
     def _rule(self, served: ServedTool, shown: dict[str, Any]) -> Rule | None:
