@@ -13,6 +13,7 @@ import pytest
 
 from ferrule import MCPApp, MemoryStore, Module, ReAct, Run, ScriptedLM, context, progress, tool
 from ferrule.bridges.mcp.client.mcp_server import MCPServer
+from ferrule.bridges.mcp.server.task import ServedTask
 from ferrule.concurrency.offload import run_async
 from ferrule.errors import ConfigurationError, MCPProtocolError
 
@@ -115,6 +116,23 @@ def test_a_call_that_takes_longer_than_a_moment_becomes_a_task(connected: Any, g
     assert (done["resultType"], text_of(done)) == ("complete", "done x")
     assert client.send("tasks/get", taskId=task["taskId"]) == done
     assert gate.calls == 1
+
+
+def test_a_task_that_is_over_does_not_change_again() -> None:
+    """A client that asks in the moment of the end got the time of the last change before it."""
+
+    async def seen_twice() -> list[dict[str, Any]]:
+        task = ServedTask("t", Any, None, None, ttl_s=60)
+        task.begin(asyncio.sleep(0.01, "done"))
+        while not task.work.done():
+            await asyncio.sleep(0)
+        first = task.as_json()
+        await asyncio.sleep(0.01)
+        return [first, task.as_json()]
+
+    first, second = asyncio.run(seen_twice())
+    assert first["status"] == "completed"
+    assert first == second
 
 
 def test_a_call_that_ends_at_once_is_answered_plainly_unless_it_must_be_a_task(connected: Any, gate: Gate) -> None:

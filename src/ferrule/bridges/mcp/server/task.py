@@ -54,13 +54,19 @@ class ServedTask:
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> None:
         """Start the work."""
-        self.work = asyncio.get_running_loop().create_task(work)
+        self.work = asyncio.get_running_loop().create_task(self._timed(work))
         self.work.add_done_callback(self._ended)
         _at_work.add(self.work)
 
+    async def _timed(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The outcome of the work. Its time is noted before the work is done: a client that sees the end sees its time."""
+        try:
+            return await work
+        finally:
+            self.updated_at = time.time()
+
     def _ended(self, work: asyncio.Task[Any]) -> None:
         _at_work.discard(work)
-        self.updated_at = time.time()
         if not work.cancelled():
             work.exception()  # read it, or asyncio logs that it was never retrieved
 
