@@ -32,7 +32,6 @@ def load_api() -> Any:
         attach=context.attach,
         get_current=context.get_current,
         create_key=context.create_key,
-        get_value=context.get_value,
         set_value=context.set_value,
         set_span_in_context=trace.set_span_in_context,
         without_baggage=baggage.clear,

@@ -40,7 +40,7 @@ def about_name(name: str) -> dict[str, Any]:
 def about_request(lm: Any, request: Request) -> dict[str, Any]:
     """The settings of a request: those of the call over those of the model."""
     own: Any = getattr(lm, "settings", None)
-    settings: Mapping[str, Any] = {**own, **request.settings} if isinstance(own, Mapping) else request.settings
+    settings: Mapping[str, Any] = {**own, **request.settings} if own and isinstance(own, Mapping) else request.settings
     found: dict[str, Any] = {names.OUTPUT_TYPE: "json"} if request.shape is not None else {}
     if settings:
         for key, (name, kind) in names.SETTINGS.items():
@@ -74,6 +74,8 @@ def about_answer(response: Response) -> dict[str, Any]:
     if response.cost is not None:
         found[names.COST] = response.cost
     raw = response.raw
+    if raw is None:
+        return found
     own_id = raw.get("id", raw.get("responseId")) if isinstance(raw, Mapping) else getattr(raw, "id", None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if isinstance(own_id, str):
         found[names.RESPONSE_ID] = own_id
@@ -94,17 +96,16 @@ def about_usage(spent: Sequence[float]) -> dict[str, Any]:
     return found
 
 
-def about_tool(name: str, tool: Any) -> dict[str, Any]:
-    """What is the same for all calls of a tool; the method, too, by which an MCP server is called."""
+def about_tool(name: str, tool: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is the same for all calls of a tool; the method, too, by which an MCP server is called. First what metrics have as well."""
     is_remote = getattr(tool, "mcp", None) is not None
-    found: dict[str, Any] = {
-        names.OPERATION: "execute_tool", names.TOOL_NAME: name, names.TOOL_TYPE: "extension" if is_remote else "function"
-    }  # fmt: skip
+    facts = {names.OPERATION: "execute_tool", names.TOOL_NAME: name, names.TOOL_TYPE: "extension" if is_remote else "function"}
+    found: dict[str, Any] = {**facts}
     if is_remote:
         found[names.MCP_METHOD] = "tools/call"
     if tool is not None:
         found[names.TOOL_DESCRIPTION], found[names.EFFECT] = tool.declaration["function"].get("description", ""), tool.effect
-    return found
+    return facts, found
 
 
 def about_session(tool: Any) -> dict[str, Any]:

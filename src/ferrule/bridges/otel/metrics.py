@@ -8,12 +8,8 @@ from ferrule.bridges.otel import names
 from ferrule.bridges.otel.attributes import about_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from ferrule.bridges.otel.spans import OpenSpan
     from ferrule.values.conversation.exchange import Response
-
-_OF_MODELS = (names.OPERATION, names.PROVIDER, names.REQUEST_MODEL, names.SERVER_ADDRESS, names.SERVER_PORT)
-_OF_TOOLS = (names.OPERATION, names.TOOL_NAME, names.TOOL_TYPE)
 
 
 class Metrics:
@@ -39,19 +35,17 @@ class Metrics:
         else:
             self._tokens = histogram(names.TOKEN_USAGE, "{token}", names.TOKEN_BUCKETS, "Tokens of model calls.")
 
-    def model(
-        self, seconds: float, first_chunk_s: float | None, facts: Mapping[str, Any], response: Response | None, error: str | None
-    ) -> None:
+    def model(self, opened: OpenSpan, response: Response | None, error: str | None) -> None:
         """A model call ended."""
-        common = {name: facts[name] for name in _OF_MODELS if name in facts}
+        common, context = opened.facts, opened.context
         if response is not None:
             if response.answered_by is not None:
-                common |= about_name(response.answered_by)
+                common = {**common, **about_name(response.answered_by)}
             if response.model is not None:
-                common[names.RESPONSE_MODEL] = response.model
-        self._models.record(seconds, common if error is None else {**common, names.ERROR_TYPE: error})
-        if first_chunk_s is not None:
-            self._first_chunk.record(first_chunk_s, common)
+                common = {**common, names.RESPONSE_MODEL: response.model}
+        self._models.record(opened.seconds, common if error is None else {**common, names.ERROR_TYPE: error}, context)
+        if opened.first_chunk_s is not None:
+            self._first_chunk.record(opened.first_chunk_s, common, context)
         if response is None or not response.usage.total_tokens:
             return
         usage = response.usage
@@ -61,20 +55,20 @@ class Metrics:
                 "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "cache_read.input_tokens": usage.cached_tokens
             }  # fmt: skip
             for kind, tokens in found.items():
-                self._usage[kind].add(tokens, counted)
+                self._usage[kind].add(tokens, counted, context)
             return
-        self._tokens.record(usage.input_tokens, {**common, names.TOKEN_TYPE: "input"})
-        self._tokens.record(usage.output_tokens, {**common, names.TOKEN_TYPE: "output"})
+        self._tokens.record(usage.input_tokens, {**common, names.TOKEN_TYPE: "input"}, context)
+        self._tokens.record(usage.output_tokens, {**common, names.TOKEN_TYPE: "output"}, context)
 
-    def tool(self, seconds: float, facts: Mapping[str, Any], error: str | None) -> None:
+    def tool(self, opened: OpenSpan, error: str | None) -> None:
         """A tool call ended."""
-        common = {name: facts[name] for name in _OF_TOOLS}
-        self._tools.record(seconds, common if error is None else {**common, names.ERROR_TYPE: error})
+        facts = opened.facts
+        self._tools.record(opened.seconds, facts if error is None else {**facts, names.ERROR_TYPE: error}, opened.context)
 
-    def program(self, seconds: float, name: str, error: str | None) -> None:
+    def program(self, opened: OpenSpan, error: str | None) -> None:
         """A program ended, or waits."""
-        common = {names.OPERATION: "invoke_agent", names.AGENT_NAME: name}
-        self._agents.record(seconds, common if error is None else {**common, names.ERROR_TYPE: error})
+        common = {names.OPERATION: "invoke_agent", names.AGENT_NAME: opened.name}
+        self._agents.record(opened.seconds, common if error is None else {**common, names.ERROR_TYPE: error}, opened.context)
 
     def waits(self, change: int) -> None:
         """A run began to wait for a person, or goes on."""

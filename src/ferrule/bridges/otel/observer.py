@@ -81,7 +81,7 @@ class OTel:
         self._metrics: Metrics | None = None
         self._setting_up = Lock()
         self._models = Known[dict[str, Any]]()
-        self._tools = Known[tuple[str, dict[str, Any]]]()
+        self._tools = Known[tuple[dict[str, Any], dict[str, Any]]]()
         self._programs = Known[dict[str, str]]()
         self._people = PersonEvents(self._content)
         self._on: dict[type[Event], Callable[[Spans, Any], None]] = {
@@ -91,6 +91,9 @@ class OTel:
             **self._people.receives,
             **dict.fromkeys((events.TextDelta, events.FieldDelta, events.ThoughtDelta, events.CallDelta), self._delta),
         }  # fmt: skip
+        self._needed = frozenset(self._on)
+        self._needed_muted = frozenset((events.RunFinished, events.CallStarted, events.CallFinished, *self._people.receives))
+        """Of a run that is not sampled, without metrics and without events with content. Calls of MCP servers have a context all the same."""
 
     wants_details = False
     """Events of an adapter's work are not needed, and not made for this observer."""
@@ -130,11 +133,11 @@ class OTel:
 
     # -- programs ------------------------------------------------------------------------------------------------
 
-    def open_run(self, event: events.RunStarted, notes: dict[str, str]) -> None:
-        """A run begins, or goes on: in a new span, linked to the first one and the last one of the run."""
+    def open_run(self, event: events.RunStarted, notes: dict[str, str]) -> frozenset[type[Event]]:
+        """A run begins, or goes on: in a new span, linked to the first one and the last one of the run. Returns the events that are needed."""
         spans = self._spans or self._set_up()
         if spans is None:
-            return
+            return self._needed
         segment = int(notes.get(_COUNT, "0")) + 1
         opened = self._open_program(spans, event, self._links(notes), {names.RUN_SEGMENT: segment})
         opened.notes = notes
@@ -148,6 +151,7 @@ class OTel:
             notes.update(found)
             notes.setdefault(_FIRST, found[_LAST])
             notes[_COUNT] = str(segment)
+        return self._needed_muted if opened.is_muted and self._metrics is None and self._details is None else self._needed
 
     def note_caller(self, notes: dict[str, str]) -> None:
         """A run is submitted: its first segment, in another process, is to be linked to the span that is current here."""
@@ -206,7 +210,7 @@ class OTel:
             if error is not None:
                 self._fail(span, error, event.error)
         if self._metrics is not None:
-            self._metrics.program(opened.seconds, opened.name, error)
+            self._metrics.program(opened, error)
             if is_waiting and not event.depth:
                 self._metrics.waits(1)
         if opened.around is not None and opened.spent:
@@ -216,7 +220,7 @@ class OTel:
     def _cut_off(self, opened: OpenSpan) -> None:
         """End what never told its end: a call that was cancelled, or waits inside."""
         if opened.kind == "tool" and self._metrics is not None:
-            self._metrics.tool(opened.seconds, opened.facts, None)
+            self._metrics.tool(opened, None)
 
     def _fail(self, span: Any, error: str, raised: BaseException | None, text: str = "") -> None:
         span.set_attribute(names.ERROR_TYPE, error)
@@ -282,7 +286,7 @@ class OTel:
         if told is not None and self._details is not None:
             self._details.emit(opened.context, told)
         if self._metrics is not None:
-            self._metrics.model(opened.seconds, opened.first_chunk_s, opened.facts, response, error)
+            self._metrics.model(opened, response, error)
         spans.close(opened)
 
     # -- tools ---------------------------------------------------------------------------------------------------
@@ -291,16 +295,17 @@ class OTel:
         around = spans.around(event)
         call, tool = event.call, event.tool
         found = self._tools.get(tool)
-        if found is None or found[0] != call.name:
-            found = self._tools.put(tool, (call.name, about_tool(call.name, tool)))
-        facts = found[1]
-        is_remote = names.MCP_METHOD in facts
+        if found is None or found[0][names.TOOL_NAME] != call.name:
+            found = self._tools.put(tool, about_tool(call.name, tool))
+        facts, about = found
+        is_remote = names.MCP_METHOD in about
         prepare = self._api.without_baggage if is_remote and not self._sends_baggage else None
         is_muted = around is not None and around.is_muted
         if is_muted and self._metrics is None and prepare is None:
             return
         opened = OpenSpan("tool", call.name, (event.run_id, ""), event.depth, around)
-        about = facts if is_muted else {**facts, names.TOOL_CALL_ID: call.id or "", names.SLOT: event.path.rpartition("/")[2]}
+        if not is_muted:
+            about = {**about, names.TOOL_CALL_ID: call.id or "", names.SLOT: event.path.rpartition("/")[2]}
         if is_remote:
             opened.tool = tool
         span = spans.open(opened, f"execute_tool {call.name}", about, is_current=True, prepare=prepare).span
@@ -322,5 +327,5 @@ class OTel:
             if error is not None:
                 self._fail(span, error, result.error, str(result.content))
         if self._metrics is not None:
-            self._metrics.tool(opened.seconds, opened.facts, error)
+            self._metrics.tool(opened, error)
         spans.close(opened)

@@ -22,12 +22,28 @@ _KEY_OF_CALL = re.compile(r":[0-9a-f]{12}#\d+$")
 
 
 class OpenSpan:
-    """A span that has not ended, with what its end needs."""
+    """A span that has not ended, with what its end needs. What most spans do not have is set on the class."""
 
-    __slots__ = (
-        "around", "asked", "before", "began", "context", "current", "depth", "facts", "first_chunk_s", "inside", "is_muted", "is_over",
-        "key", "kind", "name", "notes", "seen", "span", "spent", "told", "tool",
-    )  # fmt: skip
+    span: Any = None
+    context: Any = None
+    """The context with this span."""
+    before: Any = None
+    """The context to put in force again; None if this one was not put in force."""
+    is_muted = is_over = False
+    first_chunk_s: float | None = None
+    facts: Mapping[str, Any] = {}
+    """Its attributes that metrics have as well."""
+    told: dict[str, Any] | None = None
+    """Of a model call with an event: the attributes of its request, with content."""
+    tool: Any = None
+    """Of a call of an MCP server: its tool."""
+    spent: tuple[float, ...] = ()
+    """Input, output, cached tokens and cost, of a program; empty before its first answer."""
+    seen: tuple[int, Any] = (0, None)
+    """How many messages of a program's conversation were told, and the last of them."""
+    notes: dict[str, str]
+    asked: dict[str, float]
+    """Of a run: its questions that wait, and when each was asked."""
 
     def __init__(self, kind: str, name: str, key: tuple[str, str], depth: int, around: OpenSpan | None) -> None:
         self.kind = kind
@@ -38,29 +54,9 @@ class OpenSpan:
         self.around = around
         self.inside: dict[int, OpenSpan] = {}
         """Spans in it that have not ended."""
-        self.span: Any = None
-        self.context: Any = None
-        """The context with this span."""
-        self.current: Any = None
-        """The context that was put in force for it; None if none was."""
-        self.before: Any = None
-        """The context to put in force again."""
-        self.is_muted = self.is_over = False
         self.began = perf_counter()
-        self.first_chunk_s: float | None = None
-        self.facts: Mapping[str, Any] = {}
-        """Its attributes that metrics have as well."""
-        self.told: dict[str, Any] | None = None
-        """Of a model call with an event: the attributes of its request, with content."""
-        self.tool: Any = None
-        """Of a call of an MCP server: its tool."""
-        self.spent: list[float] = []
-        """Input, output, cached tokens and cost, of a program; empty before its first answer."""
-        self.seen: tuple[int, Any] = (0, None)
-        """How many messages of a program's conversation were told, and the last of them."""
-        self.notes: dict[str, str] = {}
-        self.asked: dict[str, float] = {}
-        """Of a run: its questions that wait, and when each was asked."""
+        if kind == "program":
+            self.notes, self.asked = {}, {}
 
     @property
     def program(self) -> OpenSpan:
@@ -73,8 +69,8 @@ class OpenSpan:
     def add(self, sent: float, received: float, cached: float, cost: float | None) -> None:
         """A program spent this; its cost is NaN once that of one answer is unknown."""
         if self.kind == "program":
-            spent, cost = self.spent or [0, 0, 0, 0.0], nan if cost is None else cost
-            self.spent = [spent[0] + sent, spent[1] + received, spent[2] + cached, spent[3] + cost]
+            spent, cost = self.spent or (0, 0, 0, 0.0), nan if cost is None else cost
+            self.spent = spent[0] + sent, spent[1] + received, spent[2] + cached, spent[3] + cost
 
     @property
     def seconds(self) -> float:
@@ -88,6 +84,7 @@ class Spans:
     def __init__(self, api: Any, tracer: Any) -> None:
         self._api = api
         self._tracer = tracer
+        self._get_current = api.get_current
         self._key = api.create_key("ferrule")
         self.programs: dict[tuple[str, str], OpenSpan] = {}
         """Programs that have not ended, by run and path."""
@@ -95,11 +92,11 @@ class Spans:
     @property
     def here(self) -> OpenSpan | None:
         """The innermost span that is open here."""
-        return self._api.get_value(self._key)
+        return self._get_current().get(self._key)
 
     def around(self, event: Event) -> OpenSpan | None:
         """The span in which something happens; None outside all. Opens the span of a program that goes on, which has no start event."""
-        found: OpenSpan | None = self._api.get_value(self._key)
+        found: OpenSpan | None = self._get_current().get(self._key)
         if found is not None and found.depth == event.depth:
             return found
         if found is None and not event.depth:
@@ -128,35 +125,36 @@ class Spans:
         prepare: Callable[[Any], Any] | None = None, is_current: bool = False,
     ) -> OpenSpan:  # fmt: skip
         """Start a span. `is_current`: put it in force here; `prepare` changes the context that is put in force."""
-        api, around = self._api, opened.around
+        api, around, here = self._api, opened.around, self._get_current()
         # The context here is that of the span around, except where a program was reopened: nothing put that in force.
-        context = around.context if around is not None and around.current is None else None
+        context = (around.context if around is not None and around.before is None else None) or here
         opened.facts = attributes
         if around is not None and around.is_muted:
             # By the samplers in use, spans in one that is not sampled are not sampled either: they are not even made.
             opened.is_muted, opened.span = True, around.span
-            opened.context = inside = context or api.get_current()
         else:
             kind = api.SpanKind.CLIENT if is_client else api.SpanKind.INTERNAL
             opened.span = span = self._tracer.start_span(name, context, kind, attributes, links)
-            opened.context = inside = api.set_span_in_context(span, context)
             opened.is_muted = not span.is_recording() and not span.get_span_context().trace_flags.sampled
+            context = api.set_span_in_context(span, context)
         if around is not None:
             around.inside[id(opened)] = opened
         if opened.kind == "program":
             self.programs[opened.key] = opened
         if is_current:
-            opened.before = api.get_current()
-            opened.current = api.set_value(self._key, opened, inside if prepare is None else prepare(inside))
-            api.attach(opened.current)
+            opened.before = here
+            context = api.set_value(self._key, opened, context if prepare is None else prepare(context))
+            api.attach(context)
+        opened.context = context
         return opened
 
     def close(self, opened: OpenSpan, end: Callable[[OpenSpan], None] | None = None) -> None:
         """End a span and put the context before it in force again. Spans in it that are still open end first, each by `end`."""
-        for each in reversed(tuple(opened.inside.values())):
-            if end is not None:
-                end(each)
-            self.close(each, end)
+        if opened.inside:
+            for each in reversed(tuple(opened.inside.values())):
+                if end is not None:
+                    end(each)
+                self.close(each, end)
         if opened.around is not None:
             opened.around.inside.pop(id(opened), None)
         if opened.kind == "program":
@@ -169,11 +167,11 @@ class Spans:
             self._leave(opened)
 
     def _leave(self, opened: OpenSpan) -> None:
-        current, before = opened.current, opened.before
-        opened.context = opened.current = opened.before = None  # it is in its own context: the memory is freed without the collector
+        context, before = opened.context, opened.before
+        opened.context = opened.before = None  # it is in its own context: the memory is freed without the collector
         # Where another context is in force, such as the garbage collector's, there is nothing to restore. Without `detach`, which logs an
         # error there.
-        if current is not None and self._api.get_current() is current:
+        if before is not None and self._get_current() is context:
             self._api.attach(before)
 
 

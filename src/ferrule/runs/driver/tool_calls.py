@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import CheckedCall, ToolCall
     from ferrule.values.run.act import CallTools
+    from ferrule.values.run.observers import Observers
 
     Live = tuple[int, str, str, CheckedCall]
     """Its place among the calls, its slot, its digest, and itself."""
@@ -102,7 +103,7 @@ async def _fill_in_tasks(
             # Raised by the tool itself: this call was not cancelled, but a task group would treat it as done.
             result = failure(checked.call, error)
             await frame.write(Entry(slot, "result", digest, result))
-            results[at] = _report(frame, slot, checked, result)
+            results[at] = _report(frame.tell and frame.tell.inside(slot), checked, result)
 
     async def one_by_one() -> None:
         for each in live:
@@ -187,7 +188,7 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
             if each.checked.misfit:
                 frame.run.journal.close_frame(f"{each.slot}/", unfinished=True)
             await frame.write(Entry(each.slot, "result", each.digest, answer))
-            results[at] = _report(frame, each.slot, each.checked, answer)
+            results[at] = _report(frame.tell and frame.tell.inside(each.slot), each.checked, answer)
         elif answer is None:
             live.append((at, each.slot, each.digest, each.checked))
         else:
@@ -205,22 +206,22 @@ async def _run(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> To
         from ferrule.runs.driver.elicitation import open_inputs  # imported late, like `Database` below: few tools need it
 
         inputs = await open_inputs(frame, slot, digest, checked)
-    journal, entry = frame.run.journal, _claim(frame, slot, digest, checked)
+    journal, entry, tell = frame.run.journal, _claim(frame, slot, digest, checked), frame.tell and frame.tell.inside(slot)
     if entry is not None:
         if inputs is None or inputs.task is None:  # a task began in an earlier execution, and goes on
             journal.add(entry) if frame.blocks else await journal.aadd(entry)
-        _report_start(frame, slot, checked)
-    result = await _perform(frame, slot, checked, inputs=inputs)
+        if tell is not None:
+            tell(events.CallStarted(_told(checked), checked.tool))
+    result = await _perform(frame, slot, checked, tell, inputs=inputs)
     frame.check_alive()  # in the thread of an abandoned call: its result is discarded
     entry = Entry(slot, "result", digest, result)
     journal.add(entry) if frame.blocks else await journal.aadd(entry)
-    return _report(frame, slot, checked, result)
+    return _report(tell, checked, result)
 
 
 async def _perform(
-    frame: Frame, slot: str, checked: CheckedCall, *, database: Database | None = None, inputs: Inputs | None = None
+    frame: Frame, slot: str, checked: CheckedCall, tell: Observers | None, *, database: Database | None = None, inputs: Inputs | None = None
 ) -> ToolResult:
-    tell = frame.tell.inside(slot) if frame.tell is not None else None
     place = CallPlace(tell, checked.call.id or slot, frame.run.id, frame, slot=slot, checked=checked, db=database, inputs=inputs)
     inside = frame.tool_frame(slot, checked.tool.name, place) if checked.tool.is_program else None
     blocks = frame.blocks or database is not None  # a transaction has its own thread
@@ -265,14 +266,15 @@ def _transact(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Too
     from ferrule.runs.driver.transaction import UNDONE, Database, transactions
 
     where = transactions(frame.run, checked.tool)
-    entry = _claim(frame, slot, digest, checked)
+    entry, tell = _claim(frame, slot, digest, checked), frame.tell and frame.tell.inside(slot)
     if entry is not None:
         frame.run.journal.add(entry)
-        _report_start(frame, slot, checked)
+        if tell is not None:
+            tell(events.CallStarted(_told(checked), checked.tool))
 
     def work(connection: Any) -> Entry:
         database = Database(connection)
-        result = offload.run_blocking(_perform(frame, slot, checked, database=database))
+        result = offload.run_blocking(_perform(frame, slot, checked, tell, database=database))
         if database.undone and not result.is_error:
             result = failure(checked.call, ToolError(UNDONE))
         if result.is_error:
@@ -290,7 +292,7 @@ def _transact(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Too
     else:
         frame.run.journal.entries.append(ended)
         result = ended.value
-    return _report(frame, slot, checked, result)
+    return _report(tell, checked, result)
 
 
 class _Undone(Exception):  # noqa: N818  leaves the transaction; never reaches the caller
@@ -330,19 +332,14 @@ def _claim(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry 
     return Entry(slot, "begun", digest, {"effect": tool.effect} if tool.effect != "once" else None)
 
 
-def _report_start(frame: Frame, slot: str, checked: CheckedCall) -> None:
-    if frame.tell is not None:
-        frame.tell.inside(slot)(events.CallStarted(_told(checked), checked.tool))
-
-
 def _told(checked: CheckedCall) -> ToolCall:
     """The call for observers: secrets masked, as in the journal."""
     return checked.call.changed(args=checked.arguments.shown) if checked.arguments.secrets else checked.call
 
 
-def _report(frame: Frame, slot: str, checked: CheckedCall, result: ToolResult) -> ToolResult:
-    if frame.tell is not None:
-        frame.tell.inside(slot)(events.CallFinished(_told(checked), result))
+def _report(tell: Observers | None, checked: CheckedCall, result: ToolResult) -> ToolResult:
+    if tell is not None:
+        tell(events.CallFinished(_told(checked), result))
     if result.error is not None:
         without_traces(result.error)
     return result

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ V = TypeVar("V")
 class Observers:
     """Sends events to every observer of a run, one at a time. Each frame and each call has its own, which puts its place into the event."""
 
-    __slots__ = ("depth", "each", "has_details", "lock", "numbers", "parent_id", "path", "prefix", "root_id", "run_id")
+    __slots__ = ("depth", "each", "has_details", "lock", "numbers", "parent_id", "path", "prefix", "root_id", "run_id", "wanted")
 
     def __init__(self, each: Iterable[Any], *, run_id: str, name: str = "", outer: Any = None, earlier: Observers | None = None) -> None:
         """`outer` is the tool call that started the run of the program `name`: the run's places are below the call's.
@@ -35,6 +35,8 @@ class Observers:
         self.each = tuple(_observer(one) for one in each)
         self.has_details = any(getattr(one, "wants_details", True) for one in self.each)
         """Whether an observer takes events of detail: all have them unless they have `wants_details = False`."""
+        self.wanted: Collection[type[events.Event]] | None = None
+        """The types of events that are sent; None for all."""
         self.lock = around.lock if around is not None else threading.RLock()  # tools of one turn report from several threads
         known = around or earlier
         self.numbers = known.numbers if known is not None else count()
@@ -48,7 +50,7 @@ class Observers:
     def inside(self, path: str, *, depth: int = 0, call_id: str | None = None) -> Observers:
         """The same observers for another place in the run: a frame, or a tool call. `depth` more programs are around it."""
         inner = object.__new__(Observers)
-        inner.each, inner.lock, inner.numbers, inner.prefix = self.each, self.lock, self.numbers, self.prefix
+        inner.each, inner.lock, inner.numbers, inner.prefix, inner.wanted = self.each, self.lock, self.numbers, self.prefix, self.wanted
         inner.path, inner.depth = (self.prefix + path).removesuffix("/"), self.depth + depth
         inner.run_id, inner.root_id = self.run_id, self.root_id
         inner.parent_id = self.parent_id if call_id is None else call_id
@@ -59,7 +61,10 @@ class Observers:
         self.path = self.prefix + slot
 
     def __call__(self, event: events.Event) -> None:
-        """Send one event to all observers."""
+        """Send one event to all observers; to none if no observer wants events of its type."""
+        wanted = self.wanted
+        if wanted is not None and type(event) not in wanted:
+            return
         event.run_id, event.root_id, event.parent_id = self.run_id, self.root_id, self.parent_id
         event.path, event.depth = self.path, self.depth
         with self.lock:
@@ -74,18 +79,22 @@ class Observers:
     def open_run(self, event: events.RunStarted, notes: Mapping[str, str]) -> dict[str, str]:
         """A run is about to execute, for the first time or again. Returns what observers keep with it in its store.
 
-        An observer with a method `open_run(event, notes)` reads and changes the `notes`. The event is not sent to the others.
+        An observer with a method `open_run(event, notes)` reads and changes the `notes`; the event is not sent to the others. It may return
+        the types of the events that it needs of this run: if every observer does, other events are not sent.
         """
         event.run_id, event.root_id, event.parent_id = self.run_id, self.root_id, self.parent_id
         event.path, event.depth, event.at = self.path, self.depth, time.time()
-        kept = dict(notes)
+        kept, wanted, wants_all = dict(notes), set[type[events.Event]](), False
         for observer in self.each:
             hook = getattr(observer, "open_run", None)
             try:
-                if hook is not None:
-                    hook(event, kept)
+                needed = hook(event, kept) if hook is not None else None
+                wants_all = wants_all or needed is None
+                wanted.update(needed or ())
             except Exception as error:  # noqa: BLE001  the wall, as above
                 warnings.warn(f"an observer failed at the start of a run and was passed over: {error!r}", RuntimeWarning, stacklevel=2)
+                wants_all = True
+        self.wanted = None if wants_all else wanted
         return kept
 
 
