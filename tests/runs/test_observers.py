@@ -141,3 +141,58 @@ def test_every_event_has_its_time_and_the_end_says_the_status() -> None:
             Predict("q -> a")(other="?")
     assert all(event.at > 1_700_000_000 for event in seen)
     assert [event.status for event in seen if isinstance(event, events.RunFinished)] == ["done", "failed"]
+
+
+class Choosy:
+    """An observer that names the events that it needs of a run."""
+
+    def __init__(self, *needed: type[events.Event]) -> None:
+        self.needed: Any = needed
+        self.seen: list[str] = []
+
+    def __call__(self, event: events.Event) -> None:
+        self.seen.append(event.type)
+
+    def open_run(self, _: events.RunStarted, notes: dict[str, str]) -> Any:
+        return self.needed
+
+
+def test_an_observer_receives_what_it_said_it_needs_of_a_run_and_what_others_need() -> None:
+    """O13."""
+    agent = ReAct("question -> answer: int", [add], native=True)
+    one, other = Choosy(events.CallStarted), Choosy(events.RunFinished)
+    with context(callbacks=[one, other]):
+        agent(question="q", lm=lm())
+    assert one.seen == other.seen == ["CallStarted", "RunFinished"]
+    with context(callbacks=[one, seen := Records()]):
+        agent(question="q", lm=lm())
+    assert len(seen.seen) == 8
+    assert {"ModelCalled", "StepFinished"} <= {*one.seen}
+
+
+def test_an_observer_whose_answer_cannot_be_used_receives_all_events() -> None:
+    """O19."""
+    observer = Choosy()
+    observer.needed = True
+    with context(callbacks=[observer]), pytest.warns(RuntimeWarning, match="at the start of a run and was passed over"):
+        ReAct("question -> answer: int", [add], native=True)(question="q", lm=lm())
+    assert {"ModelCalled", "StepFinished", "RunFinished"} <= {*observer.seen}
+
+
+def test_an_observer_that_needs_nothing_of_a_run_receives_that_of_a_run_in_its_tools() -> None:
+    """O13: each run asks for itself, with its own answer."""
+
+    class OnlyInside(Choosy):
+        def open_run(self, event: events.RunStarted, notes: dict[str, str]) -> Any:
+            return {events.RunFinished} if event.depth else set()
+
+    def ask() -> str:
+        """Ask another program."""
+        return Predict("question -> answer")(question="x", lm=ScriptedLM(["[[ ## answer ## ]]\nx"])).answer
+
+    observer = OnlyInside()
+    with context(callbacks=[observer]):
+        ReAct("question -> answer: int", [ask], native=True)(
+            question="q", lm=ScriptedLM([native_step("a", "ask", {}), native_step("e", "finish", {"answer": 2})])
+        )
+    assert observer.seen == ["RunFinished"]

@@ -75,17 +75,22 @@ def test_a_call_of_a_server_carries_the_trace(sent: Sent, driver: str, sends_bag
     assert ("baggage" in seen[0]) is sends_baggage
 
 
-def test_a_run_that_is_not_sampled_sends_no_baggage_either(sent: Sent) -> None:
+@pytest.mark.parametrize("is_inside", [False, True], ids=["run", "agent inside"])
+def test_a_run_that_is_not_sampled_sends_no_baggage_either(sent: Sent, is_inside: bool) -> None:
     """O11: no span is made of its calls, and their context is another all the same."""
     seen: list[Any] = []
+    outer = [{"name": "scout", "args": {"task": "x"}}] if is_inside else []
     observer = ferrule.OTel(tracer_provider=Sent(sampler=ALWAYS_OFF).provider, meter_provider=NoOpMeterProvider())
     token = otel_context.attach(baggage.set_baggage("user", "ann"))
     try:
         with (
             ferrule.MCPServer.in_memory(server(seen), name="calculator") as tools,
-            context(callbacks=[observer], lm=ScriptedLM([{"name": "add", "args": {"a": 1, "b": 2}}, DONE])),
+            context(callbacks=[observer], lm=ScriptedLM([*outer, {"name": "add", "args": {"a": 1, "b": 2}}, *[DONE] * 2])),
         ):
-            assert ReAct("task -> answer", [*tools], native=True)(task="x").answer == "yes"
+            agent = ReAct("task -> answer", [*tools], native=True)
+            if is_inside:
+                agent = ReAct("task -> answer", [agent.as_tool(name="scout")], native=True)
+            assert agent(task="x").answer == "yes"
             assert baggage.get_baggage("user") == "ann"
     finally:
         otel_context.detach(token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import re
 import subprocess
@@ -539,6 +540,28 @@ def test_a_run_that_is_not_sampled_costs_no_attributes(monkeypatch: pytest.Monke
         assert ReAct("task -> answer", [add], native=True)(task="x").answer == "yes"
     assert sent.spans == []
     assert sum(point.count for point in sent.points()["gen_ai.client.operation.duration"]) == 2
+
+
+def test_of_a_run_that_is_not_sampled_no_events_of_model_calls_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """O13: without metrics there is no use for them. What a later segment of the run needs is sent: since when a question waits."""
+    seen: list[str] = []
+    receive = OTel.__call__
+    monkeypatch.setattr(OTel, "__call__", lambda self, event: (seen.append(event.type), receive(self, event)))
+
+    @tool(require_confirmation=True)
+    def pay(euros: int) -> str:
+        """Pay."""
+        return "paid"
+
+    script = ScriptedLM([ADD, PAY, DONE])
+    with context(callbacks=[OTel(tracer_provider=TracerProvider(sampler=ALWAYS_OFF))], lm=script):
+        run = ReAct("task -> answer", [add, pay], native=True).start(task="x")
+        assert json.loads(run.notes["asked_at"]).keys() == {run.pending[0].id}
+        run.answer(run.pending[0].approve())
+        run.resume()
+    assert run.status == "done"
+    assert json.loads(run.notes["asked_at"]) == {}
+    assert seen == ["CallStarted", "CallFinished", "QuestionAsked", "RunFinished", "Decided", "CallStarted", "CallFinished", "RunFinished"]
 
 
 def test_without_an_sdk_runs_are_not_observed() -> None:

@@ -7,7 +7,7 @@ from weakref import ref
 
 V = TypeVar("V")
 _MOST = 1000
-"""After so many, what is known is found anew: of objects that are no more, too, something is kept."""
+"""At most this many values are kept, since those of objects that are gone stay too. Then all are dropped, and found again when needed."""
 
 
 class Known(Generic[V]):

@@ -48,9 +48,9 @@ class OTel:
         tracer_provider: By default the global one, as of the first run that starts with an SDK; the same for the other providers.
         meter_provider: Where the metrics go.
         logger_provider: Where events with content go.
-        content: Whether messages, arguments, results, reasons and the names of persons are sent: on spans (True, `"span_only"`), in an
-            event of each model call (`"event_only"`, which has messages alone), or both (`"span_and_event"`). None reads
-            `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`; without it, no.
+        content: Whether messages, arguments, results, reasons and people's names are sent: on spans (True, `"span_only"`), in an event
+            of each model call (`"event_only"`, which holds messages only), or both (`"span_and_event"`). None reads
+            `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`; if that is not set, nothing is sent.
         messages: With content: `"new"` for the messages that no earlier span of the run has, `"all"` for the whole request each time.
         redact: With content: called last with what a value is (its attribute) and a copy of the value, as JSON data; returns what is sent.
             If it raises, the value is left out.
@@ -93,7 +93,7 @@ class OTel:
         }  # fmt: skip
         self._needed = frozenset(self._on)
         self._needed_muted = frozenset((events.RunFinished, events.CallStarted, events.CallFinished, *self._people.receives))
-        """Of a run that is not sampled, without metrics and without events with content. Calls of MCP servers have a context all the same."""
+        """Of a run that is not sampled, without metrics and events of model calls. Calls to MCP servers have a context all the same."""
 
     wants_details = False
     """Events of an adapter's work are not needed, and not made for this observer."""
@@ -134,7 +134,7 @@ class OTel:
     # -- programs ------------------------------------------------------------------------------------------------
 
     def open_run(self, event: events.RunStarted, notes: dict[str, str]) -> frozenset[type[Event]]:
-        """A run begins, or goes on: in a new span, linked to the first one and the last one of the run. Returns the events that are needed."""
+        """A run begins, or goes on: in a new span, linked to its first and its last one. Returns which types of events are needed."""
         spans = self._spans or self._set_up()
         if spans is None:
             return self._needed

@@ -131,7 +131,7 @@ class Spans:
         opened.facts = attributes
         if around is not None and around.is_muted:
             # By the samplers in use, spans in one that is not sampled are not sampled either: they are not even made.
-            opened.is_muted, opened.span = True, around.span
+            opened.is_muted, opened.span, context = True, around.span, here
         else:
             kind = api.SpanKind.CLIENT if is_client else api.SpanKind.INTERNAL
             opened.span = span = self._tracer.start_span(name, context, kind, attributes, links)

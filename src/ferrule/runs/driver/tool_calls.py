@@ -20,7 +20,7 @@ from ferrule.runs.observers import CallPlace, without_traces
 from ferrule.tools.execution.run import arun_call, run_call
 from ferrule.values.calls.call import ToolResult, failure
 from ferrule.values.calls.context import key_of
-from ferrule.values.encoding.encode import json_text
+from ferrule.values.encoding.encode import is_masked, json_text
 from ferrule.values.record import replace
 from ferrule.values.run import event as events
 from ferrule.values.run.act import Suspended
@@ -103,7 +103,7 @@ async def _fill_in_tasks(
             # Raised by the tool itself: this call was not cancelled, but a task group would treat it as done.
             result = failure(checked.call, error)
             await frame.write(Entry(slot, "result", digest, result))
-            results[at] = _report(frame.tell and frame.tell.inside(slot), checked, result)
+            results[at] = _report(frame.tell and frame.tell.inside(slot), checked, digest, result)
 
     async def one_by_one() -> None:
         for each in live:
@@ -188,7 +188,7 @@ async def _settle(frame: Frame, left: list[tuple[int, CutOff]], results: list[To
             if each.checked.misfit:
                 frame.run.journal.close_frame(f"{each.slot}/", unfinished=True)
             await frame.write(Entry(each.slot, "result", each.digest, answer))
-            results[at] = _report(frame.tell and frame.tell.inside(each.slot), each.checked, answer)
+            results[at] = _report(frame.tell and frame.tell.inside(each.slot), each.checked, each.digest, answer)
         elif answer is None:
             live.append((at, each.slot, each.digest, each.checked))
         else:
@@ -211,12 +211,12 @@ async def _run(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> To
         if inputs is None or inputs.task is None:  # a task began in an earlier execution, and goes on
             journal.add(entry) if frame.blocks else await journal.aadd(entry)
         if tell is not None:
-            tell(events.CallStarted(_told(checked), checked.tool))
+            tell(events.CallStarted(_told(checked, digest), checked.tool))
     result = await _perform(frame, slot, checked, tell, inputs=inputs)
     frame.check_alive()  # in the thread of an abandoned call: its result is discarded
     entry = Entry(slot, "result", digest, result)
     journal.add(entry) if frame.blocks else await journal.aadd(entry)
-    return _report(tell, checked, result)
+    return _report(tell, checked, digest, result)
 
 
 async def _perform(
@@ -270,7 +270,7 @@ def _transact(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Too
     if entry is not None:
         frame.run.journal.add(entry)
         if tell is not None:
-            tell(events.CallStarted(_told(checked), checked.tool))
+            tell(events.CallStarted(_told(checked, digest), checked.tool))
 
     def work(connection: Any) -> Entry:
         database = Database(connection)
@@ -292,7 +292,7 @@ def _transact(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Too
     else:
         frame.run.journal.entries.append(ended)
         result = ended.value
-    return _report(tell, checked, result)
+    return _report(tell, checked, digest, result)
 
 
 class _Undone(Exception):  # noqa: N818  leaves the transaction; never reaches the caller
@@ -332,14 +332,14 @@ def _claim(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Entry 
     return Entry(slot, "begun", digest, {"effect": tool.effect} if tool.effect != "once" else None)
 
 
-def _told(checked: CheckedCall) -> ToolCall:
-    """The call for observers: secrets masked, as in the journal."""
-    return checked.call.changed(args=checked.arguments.shown) if checked.arguments.secrets else checked.call
+def _told(checked: CheckedCall, digest: str) -> ToolCall:
+    """The call for observers: secrets masked, as in the journal. The digest holds the JSON of all arguments, which is made already."""
+    return checked.call.changed(args=checked.arguments.shown) if is_masked(digest) and checked.arguments.secrets else checked.call
 
 
-def _report(tell: Observers | None, checked: CheckedCall, result: ToolResult) -> ToolResult:
+def _report(tell: Observers | None, checked: CheckedCall, digest: str, result: ToolResult) -> ToolResult:
     if tell is not None:
-        tell(events.CallFinished(_told(checked), result))
+        tell(events.CallFinished(_told(checked, digest), result))
     if result.error is not None:
         without_traces(result.error)
     return result

@@ -30,7 +30,6 @@ _LARGEST = 10**_MOST_DIGITS
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _STARS = "*" * 10
 _LEAVES = frozenset({str, int, float, bool, type(None), bytes})
-_NUMBERS = frozenset({int, float, bool, type(None)})
 
 
 def json_bytes(value: object) -> bytes:
@@ -85,8 +84,7 @@ def without_modules(text: str) -> str:
 
 def is_masked(value: object) -> bool:
     """Whether the JSON of a value holds the stars that pydantic writes for a `SecretStr`."""
-    kind = type(value)
-    return kind not in _NUMBERS and _STARS in (value if kind is str else json_text(value))  # pyright: ignore[reportOperatorIssue]
+    return _STARS in (value if isinstance(value, str) else json_text(value))
 
 
 def is_read_once(value: object) -> bool:

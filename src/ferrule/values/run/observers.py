@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import count
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -143,7 +144,14 @@ def _observers(here: Any, callbacks: Iterable[Any], own: str) -> Observers:
 
 
 def _observer(one: Any) -> Observer:
-    return _Hooks(one) if any(name.startswith("on_") for name in dir(one)) else one
+    kind = type(one)
+    own = getattr(one, "__dict__", ()) if kind.__dir__ is object.__dir__ else dir(one)  # `dir` of an object takes as long as half a step
+    return _Hooks(one) if _has_hooks(kind) or any(name.startswith("on_") for name in own) else one
+
+
+@lru_cache(maxsize=100)
+def _has_hooks(kind: type) -> bool:
+    return any(name.startswith("on_") for name in dir(kind))
 
 
 class _Hooks:
