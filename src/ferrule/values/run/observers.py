@@ -144,13 +144,13 @@ def _observers(here: Any, callbacks: Iterable[Any], own: str) -> Observers:
 
 
 def _observer(one: Any) -> Observer:
-    kind = type(one)
+    kind: type[Any] = type(one)
     own = getattr(one, "__dict__", ()) if kind.__dir__ is object.__dir__ else dir(one)  # `dir` of an object takes as long as half a step
     return _Hooks(one) if _has_hooks(kind) or any(name.startswith("on_") for name in own) else one
 
 
 @lru_cache(maxsize=100)
-def _has_hooks(kind: type) -> bool:
+def _has_hooks(kind: type[Any]) -> bool:
     return any(name.startswith("on_") for name in dir(kind))
 
 
