@@ -271,9 +271,7 @@ def _native_signature(base: type[Signature]) -> type[Signature]:
 
 
 def _without_outputs(base: type[Signature]) -> type[Signature]:
-    for name in base.output_fields:
-        base = base.delete(name)
-    return base
+    return base.delete(*base.output_fields)
 
 
 _CALLS = "tool_calls"

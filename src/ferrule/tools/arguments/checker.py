@@ -78,7 +78,8 @@ class Checker:
 
     def prepare(self, args: Any) -> CheckedArguments:
         """Arguments that fit. Raises `ToolArgumentsError`."""
-        self._refuse_surplus(args)
+        if type(args) is not dict or len(args) > _MOST_ARGUMENTS:  # pyright: ignore[reportUnknownArgumentType]
+            self._refuse_surplus(args)
         validate = self._validate
         if validate is None or not self._is_plain:
             return self._prepare_with_repairs(self._copy(args))
@@ -89,7 +90,7 @@ class Checker:
             values: dict[str, Any] = validate(own)
         except _REFUSALS:
             return self._prepare_with_repairs(self._copy(own))
-        has_lists = False
+        shown: dict[str, Any] = values
         for name, value in values.items():
             kind = type(value)  # pyright: ignore[reportUnknownVariableType]
             given = own.get(name, value)
@@ -100,17 +101,15 @@ class Checker:
                 if value - value == 0.0 and type(given) in _NUMBERS:
                     continue
             elif kind is list and type(given) is list:
-                has_lists = True
                 held = set(map(type, value))  # pyright: ignore[reportUnknownArgumentType]
                 if held <= _NO_BOOLEANS and held == set(map(type, given)):  # pyright: ignore[reportUnknownArgumentType]
+                    if shown is values:  # a tool may change a list among its arguments: the record gets copies
+                        shown = dict(values)
+                    shown[name] = list(value)  # pyright: ignore[reportUnknownArgumentType]
                     continue
             misplaced = fit_numbers(own, self.parameters.schema)[1] if self._wants_numbers else []
             found = self._accept(own, values, [], misplaced)
             return found if isinstance(found, CheckedArguments) else self._prepare_with_repairs(own)
-        # A tool may change a list among its arguments: the record gets copies.
-        shown: dict[str, Any] = values
-        if has_lists:
-            shown = {name: list(value) if type(value) is list else value for name, value in values.items()}  # pyright: ignore[reportUnknownArgumentType]
         return Coerced((), values, shown, (), own, values)  # pyright: ignore[reportUnknownArgumentType]
 
     def _copy(self, args: Any) -> Any:

@@ -40,6 +40,7 @@ MODELS = frozenset({"model", "dataclass"})
 _DEEPEST = 200
 _UNKNOWN = frozenset({Any, object, list, dict, tuple, set, frozenset})
 _SCALARS = frozenset({int, str, bool, float, type(None)})
+_CONTAINERS = frozenset({list, dict})
 _NOTHING_MORE = frozenset({"builtins", "itertools"})
 _Path = tuple[str | int, ...]
 
@@ -58,7 +59,9 @@ def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
 
 
 def _outermost(value: Any, name: str, takes_items: Callable[[str], bool]) -> Any:
-    return Reread(cast("Any", value)) if _is_read(value, name, takes_items) else _copied(value, name, takes_items)
+    # A list or a dict is no iterator, and asking an abstract class costs a tenth of a checked call.
+    is_read = type(value) not in _CONTAINERS and _is_read(value, name, takes_items)
+    return Reread(cast("Any", value)) if is_read else _copied(value, name, takes_items)
 
 
 def _is_read(value: Any, name: str, takes_items: Callable[[str], bool]) -> TypeGuard[Iterator[Any]]:
@@ -67,14 +70,13 @@ def _is_read(value: Any, name: str, takes_items: Callable[[str], bool]) -> TypeG
 
 
 def _copied(value: Any, name: str, takes_items: Callable[[str], bool]) -> Any:
-    kind = cast("Any", type(value))
+    kind: Any = type(value)
     if kind in _SCALARS:
         return value
     if kind is dict:
-        return {key: _copied(each, name, takes_items) for key, each in cast("dict[Any, Any]", value).items()}
+        return {key: _copied(each, name, takes_items) for key, each in value.items()}
     if kind is list:
-        items = cast("list[Any]", value)
-        return list(items) if _SCALARS.issuperset(map(type, items)) else [_copied(each, name, takes_items) for each in items]
+        return list(value) if _SCALARS.issuperset(map(type, value)) else [_copied(each, name, takes_items) for each in value]
     return [_copied(each, name, takes_items) for each in value] if _is_read(value, name, takes_items) else value
 
 
