@@ -95,7 +95,7 @@ class ScriptedLM(LocalLM):
             if self._record:
                 self.requests.append(request)
             answer = by(request)
-            if type(answer) is Response and not answer.tool_calls:
+            if type(answer) is Response and _has_ids(answer.tool_calls):
                 return answer
             return _respond(_prepare(answer, "what `by` returned", _numbers(request)), request)
         with self._place.lock:
@@ -168,13 +168,16 @@ def _numbers(request: Request) -> _Numbers:
     return _Numbers(f"call_{len(request.messages)}_")
 
 
+def _has_ids(calls: Sequence[ToolCall]) -> bool:
+    return all([call.id for call in calls]) if calls else True
+
+
 def _prepare(item: Any, where: str, numbers: _Numbers) -> Any:
     """An item of a script as a `Response`; exceptions and functions stay unchanged until they are used."""
     if type(item) is str:
         return Response(item, finish_reason="stop", usage=_ONE)
     if isinstance(item, Response):
-        calls = item.tool_calls
-        if not calls or (len(calls) == 1 and calls[0].id) or all(call.id for call in calls):
+        if _has_ids(item.tool_calls):
             return item
         return replace(item, tool_calls=tuple([numbers.add_id(call) for call in item.tool_calls]))
     from ferrule.values.calls.call import ToolCall, ToolCalls
