@@ -554,11 +554,28 @@ def test_a_file_that_was_deleted_and_made_anew_is_another_one(tmp_path: Path) ->
         path.unlink()
     second = SQLiteStore(tmp_path / "runs.db")
     second.release(second.create("r", program="P", head=head()), status="done", head=head())
-    assert first.list() == []
+    for use in (first.list, first.changes, lambda: first.create("s", program="P", head=head())):
+        with pytest.raises(StoreError, match="deleted, moved or replaced"):
+            use()
     assert (tmp_path / "runs.db").exists()
     assert [each.id for each in second.list()] == ["r"]
     first.close()
     second.close()
+
+
+def test_a_file_that_was_moved_works_again_once_it_is_back(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "runs.db")
+    store.release(store.create("r", program="P", head=head()), status="done", head=head())
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    for path in tmp_path.glob("runs.db*"):
+        path.rename(aside / path.name)
+    with pytest.raises(StoreError, match="Put the file back, or start this process again"):
+        store.summary("r")
+    for path in aside.iterdir():
+        path.rename(tmp_path / path.name)
+    assert store.summary("r").status == "done"
+    store.close()
 
 
 def test_a_file_that_was_never_used_is_closed_without_being_made(tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ class SQLiteFile:
                     with _connecting:
                         db = self._connect()
                     self._watching = db, weakref.finalize(self, _close, db)
+                self._check_place()
                 return self._watching[0].execute("PRAGMA data_version").fetchone()[0]
         except sqlite3.Error as error:
             raise self._failed(error) from error
@@ -166,6 +167,7 @@ class SQLiteFile:
                 db = self._connection or self._open()
                 if self._inside:  # of this thread, which has the lock
                     return work(db)
+                self._check_place()
                 db.rollback()  # a transaction still open here has no user
                 try:
                     with db:  # an exception from here on, Ctrl-C too, rolls back
@@ -180,6 +182,14 @@ class SQLiteFile:
                 return found
         except sqlite3.Error as error:
             raise self._failed(error) from error
+
+    def _check_place(self) -> None:
+        """Raise if the open file is no longer the one at the path: SQLite would read and write it, and all of it be lost."""
+        if not self.is_current():
+            raise StoreError(
+                f"The store {self.path!r} was deleted, moved or replaced after this process opened it. Nothing was read or written. "
+                "Put the file back, or start this process again."
+            )
 
     def _failed(self, error: sqlite3.Error) -> StoreError:
         name = getattr(error, "sqlite_errorname", "")
