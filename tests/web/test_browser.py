@@ -222,6 +222,25 @@ def test_a_run_is_followed_and_a_hidden_page_catches_up(tab: Any, store: SQLiteS
     expect(tab.locator("#head")).to_contain_text("done")
 
 
+def test_the_earlier_steps_of_a_long_run_are_folded_and_found(tab: Any, store: SQLiteStore) -> None:
+    """W11: they are in the page, hidden until a search finds them or a person wants them; nothing moves before."""
+    gate = threading.Semaphore(300)
+    slow_run(store, "order-3002", gate, turns=250).join(60)
+    tab.goto("/runs/order-3002")
+    folded = tab.locator("#beats > div")
+    expect(folded).to_have_attribute("hidden", "until-found")
+    expect(folded.locator(".beat")).to_have_count(200)
+    expect(tab.locator("#beats > .beat")).to_have_count(10)
+    tab.keyboard.press("j")
+    expect(tab.locator("#beats > .beat").first).to_be_focused()
+    tab.get_by_role("link", name="241 earlier steps").click()
+    expect(folded.locator(".beat").first).to_be_focused()
+    expect(folded.locator(".beat").first).to_have_attribute("aria-label", "Step 42")
+    expect(tab.get_by_role("link", name="41 earlier steps")).to_be_visible()
+    tab.get_by_role("link", name="41 earlier steps").click()
+    expect(tab.locator("#beats > .beat")).to_have_count(41)
+
+
 def test_the_page_outlives_its_server(chromium: Any, store: SQLiteStore) -> None:
     """W31: it says that the connection is lost, comes back, and has every step once."""
     gate = threading.Semaphore(0)

@@ -191,6 +191,8 @@ def test_ctrl_c_ends_the_page_while_a_chat_hangs_and_names_the_run(tmp_path: Pat
             page = ann.get("/chat").text
             ann.csrf = re.findall(r'name="csrf" value="(.*?)"', page)[0]
             assert ann.post("/chat", {"v:message": text}).status == 303
+            while text == "Hello?" and not store.list(status="done"):
+                assert process.poll() is None
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=30)
         [cut] = store.list(status="running")
@@ -217,6 +219,18 @@ def test_a_program_that_does_not_load_is_said_so_before_anything_is_served(tmp_p
     done = subprocess.run([*COMMAND, place], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
     assert done.returncode == 2
     assert said in done.stderr
+    assert "http://" not in done.stdout
+
+
+@pytest.mark.parametrize("options", [(), ("--read-only",)])
+def test_a_damaged_store_is_said_so_before_anything_is_served(tmp_path: Path, options: tuple[str, ...]) -> None:
+    (tmp_path / "runs.db").write_bytes(b"no database " * 2_000)
+    done = subprocess.run(
+        [*COMMAND, "--store", "runs.db", "--port", "0", *options], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
+    )
+    assert done.returncode != 0
+    assert "The file is no SQLite database, or its first bytes are damaged." in done.stderr
+    assert "Traceback" not in done.stderr
     assert "http://" not in done.stdout
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -15,6 +17,7 @@ from page_store import REFUND, TOOLS, answer, call, finish, look_up_order, start
 
 from ferrule import InputField, Module, OutputField, Predict, ReAct, ScriptedLM, Signature, SQLiteStore, context
 from ferrule.errors import ConfigurationError
+from ferrule.web import work
 from ferrule.web.ui import ui_app
 
 if TYPE_CHECKING:
@@ -336,3 +339,93 @@ def test_a_run_that_is_deleted_under_its_chat_is_said_so(empty: SQLiteStore) -> 
         assert ann.get(first).status == 404
         assert ann.post(first, {"v:message": "two"}).status == 404
         assert ann.get("/chat").status == 200
+
+
+def deleted(store: SQLiteStore) -> None:
+    for each in Path(store.path).parent.iterdir():
+        each.unlink()
+
+
+def replaced(store: SQLiteStore) -> None:
+    deleted(store)
+    other = SQLiteStore(store.path)
+    other.list()
+    other.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows deletes no open file")
+@pytest.mark.parametrize("lost", [deleted, replaced])
+def test_a_store_that_is_lost_under_open_pages_and_a_chat_is_said_so_everywhere(
+    empty: SQLiteStore, lost: Callable[[SQLiteStore], None]
+) -> None:
+    """SQLite itself would go on reading and writing the deleted file: each decision would look as if it was kept."""
+    with opened(empty, support(), ScriptedLM([REFUND, finish("Done.")])) as ann:
+        place = sent(ann, "It is broken.")
+        part = place.rpartition("/")[2]
+        until(lambda: rests(empty, place, "waiting"))
+        [question] = empty.summary(part).questions
+        streams = [Stream(ann, address) for address in ("/live", "/inbox/live", f"/runs/{part}/live?after=0&in=chat")]
+        for each in streams:
+            each.event()
+        lost(empty)
+        for each in streams:
+            assert "was deleted, moved or replaced" in each.event()
+            each.close()
+        for address in ("/", "/inbox", "/chat", place, f"/runs/{part}"):
+            got = ann.get(address)
+            assert got.status == 503, address
+            assert "The store cannot be used" in got.text
+            assert "Put the file back, or start this process again." in got.text
+        forms = {
+            f"/runs/{part}/questions/{question.id}": {"do": "approve", "digest": question.digest, "v:euros": "12", "v:order": "A-1042"},
+            f"/runs/{part}/cancel": {}, f"/runs/{part}/resume": {}, "/chat": {"v:message": "Hello?"}, place: {"v:message": "Hello?"},
+        }  # fmt: skip
+        for address, form in forms.items():
+            got = ann.post(address, form)
+            assert got.status in {409, 503}, address
+            assert "was deleted, moved or replaced" in got.text
+
+
+@pytest.mark.parametrize(
+    ("lock", "unlock", "said"),
+    [
+        ("PRAGMA query_only = 1", "PRAGMA query_only = 0", "Let this process write to the file"),
+        ("PRAGMA max_page_count = 1", "PRAGMA max_page_count = 100000", "Free space on its disk"),
+    ],
+    ids=["read-only", "disk full"],
+)
+def test_a_store_that_takes_no_more_writes_loses_no_decision(empty: SQLiteStore, lock: str, unlock: str, said: str) -> None:
+    """The pages still read; what is pressed says what to do, and the same form works once that is done."""
+    with opened(empty, support(), ScriptedLM([REFUND, finish("Done.")])) as ann:
+        place = sent(ann, "It is broken.")
+        part = place.rpartition("/")[2]
+        until(lambda: rests(empty, place, "waiting"))
+        [question] = empty.summary(part).questions
+        decide = f"/runs/{part}/questions/{question.id}", {"do": "deny", "digest": question.digest, "words": "no" * 20_000, "back": "chat"}
+        empty._file.read(lambda db: None)
+        connection: Any = empty._file._connection
+        connection.execute(lock)
+        got = ann.post(*decide)
+        assert (got.status, said in got.text) == (503, True)
+        got = ann.post("/chat", {"v:message": "long " * 20_000})
+        assert (got.status, said in got.text) == (422, True)
+        assert "long long" in got.text, "what was typed is still there"
+        for address in ("/", "/inbox", "/chat", place, f"/runs/{part}"):
+            assert ann.get(address).status == 200
+        assert empty.summary(part).decided == ()
+        connection.execute(unlock)
+        assert ann.post(*decide).status == 303
+        until(lambda: rests(empty, place, "done"))
+
+
+def test_what_is_known_of_runs_that_ended_is_forgotten_and_of_others_bounded(empty: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "_MOST_KNOWN", 2)
+    page = opened(empty, support(), ScriptedLM([finish("Done."), REFUND, REFUND, REFUND]))
+    with page as ann:
+        places = [sent(ann, "one")]
+        until(lambda: rests(empty, places[0], "done"))
+        until(lambda: not page.app.work.known)
+        for text in ("two", "three", "four"):
+            places.append(sent(ann, text))
+            until(lambda: rests(empty, places[-1], "waiting"))
+        assert [*page.app.work.known] == [each.rpartition("/")[2] for each in places[-2:]]

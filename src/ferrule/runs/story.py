@@ -99,19 +99,24 @@ class Beat(Changing, kw_only=True):
 
 
 class Story:
-    """The beats of one run, which grow with its journal."""
+    """The beats of one run, which grow with its journal: all of them, or those after so many `entries` and beats (`before`).
 
-    __slots__ = ("_calls", "_open", "_seen_at", "beats", "entries")
+    A story without its beginning starts where a beat of the run's own does. `at` is when the entry before it was written.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_calls", "_open", "_seen_at", "beats", "before", "entries")
+
+    def __init__(self, *, entries: int = 0, before: int = 0, at: float | None = None) -> None:
         self.beats: list[Beat] = []
-        self.entries = 0
-        """How many entries were added."""
+        self.before = before
+        """How many beats of the run are left out."""
+        self.entries = entries
+        """How many entries were added or left out."""
         self._calls: dict[str, tuple[Beat, CallBeat]] = {}
         """The calls that have a slot, each with its beat."""
         self._open: dict[str, Beat] = {}
         """The latest beat of each frame, by its path."""
-        self._seen_at: dict[str, float | None] = {}
+        self._seen_at: dict[str, float | None] = {"": at}
 
     def add(self, entry: Entry, at: float | None = None) -> Beat | None:
         """Add the next entry; returns the beat that it began or changed, None for one that tells a reader nothing."""
@@ -187,7 +192,8 @@ class Story:
         for call in before.calls if before is not None else ():
             call.is_past = True
         names = names_of_programs(path[len(around) :])
-        beat = Beat(slot=slot, first=self.entries - 1, number=len(beats), program="/".join(names[owner is not None :]), at=at)
+        number = len(beats) + (self.before if owner is None else 0)
+        beat = Beat(slot=slot, first=self.entries - 1, number=number, program="/".join(names[owner is not None :]), at=at)
         beat.begun_at = self._seen_at.get(path)
         if owner is not None:
             beat.owner = owner[1].key

@@ -16,7 +16,7 @@ from ferrule.values.encoding.encode import json_text
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
-from ferrule.web.pages import Pages, decided_text, question_form
+from ferrule.web.pages import Pages, decided_text, found_run, question_form
 from ferrule.web.render import id_from_path, id_in_path, time_of_day
 
 if TYPE_CHECKING:
@@ -107,10 +107,7 @@ class Deciding:
 
     def _find(self, run_id: str, question_id: str) -> reading.AskedQuestion | None:
         """The question, if it waits; decided or not, because the same decision twice is no fault."""
-        try:
-            run = self._store.summary(run_id)
-        except StoreError as error:
-            raise Refused(404, "This store has no such run.") from error
+        run = found_run(partial(self._store.summary, run_id))
         found = next((each for each in run.questions if each.id == question_id), None)
         return reading.AskedQuestion(run=run, question=found) if found is not None else None
 
@@ -245,8 +242,8 @@ def _earlier_ids(run_id: str, most: int) -> list[str]:
 
 def _is_there(store: Store, run_id: str) -> bool:
     try:
-        store.summary(run_id)
-    except StoreError:
+        found_run(partial(store.summary, run_id))
+    except Refused:
         return False
     return True
 

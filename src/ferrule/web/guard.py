@@ -135,7 +135,7 @@ class PageGuard:
         except HTTPException as error:
             await self._answer(sending, scope, Refused(error.status_code, error.detail))
         except StoreError as error:  # it says what is wrong with the file, and what to do
-            await self._answer(sending, scope, Refused(500, str(error)))
+            await self._answer(sending, scope, Refused(503, str(error)))
         except Exception:
             number = next(self._errors)
             log.exception("Error %d of the page, at %s %s", number, scope["method"], quote(scope["path"]))

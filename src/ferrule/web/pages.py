@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlencode
 
 from starlette.responses import HTMLResponse, Response
 
 from ferrule.errors import StoreError
-from ferrule.values.content.parts import Image, content_text
+from ferrule.values.content.parts import content_text
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
 from ferrule.web.live import live
-from ferrule.web.render import MOST_SHOWN, WORDS, beat_html, command_line, fill_template, id_from_path, pretty, version_of
+from ferrule.web.render import MOST_SHOWN, WORDS, beats_html, command_line, fill_template, id_from_path, picture_type, pretty, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from starlette.requests import Request
 
     from ferrule.runs.protocols import Store, Summary
+    from ferrule.runs.story import Beat
     from ferrule.values.confirmation.question import Decision
     from ferrule.web.live import PageEvent, Watch
     from ferrule.web.work import Work
 
-_PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif", b"GIF89a": "image/gif"}
+
+R = TypeVar("R")
 
 
 class Pages:
@@ -98,33 +99,32 @@ class Pages:
 
     def run_values(self, request: Request) -> dict[str, Any]:
         """What the page of a run shows."""
-        found, run = self._run(request), self._summary(request)
-        before = request.query_params.get("before", "")
+        before = _number(request.query_params.get("before", ""))
+        found, run = self._run(request, None if before is None else 0), self._summary(request)
         base = f"/runs/{request.path_params['id']}"
         with found.lock:
-            end = int(before) if before.isdecimal() and len(before) < 12 else len(found.story.beats)  # noqa: PLR2004
-            shown = found.shown
-            beats = [
-                shown.get(each.first) or shown.setdefault(each.first, beat_html(each, base))
-                for each in found.story.beats[max(0, end - reading.BEATS) : end]
-            ]
+            end = found.turns if before is None else min(before, found.turns)
+            most = reading.BEATS if before is not None else reading.FEW if found.turns <= reading.FEW else reading.LATEST
+            first = max(0, end - most)
+            beats = beats_html(found.turns_between(first, end), base, found.shown)
         place = f"{base}/live?after={found.story.entries}{'&in=chat' if _in_chat(request) else ''}"
         asked = [self.question(request, each) for each in reading.asked(self.store, run)]
         return {
-            "stream": place if end >= len(found.story.beats) else "", "run": run, "read": found, "beats": beats, "end": end, "asked": asked,
-            "actions": self._actions(request, run, found.head), "draft": None, "answer": self._answer(request, run, found.head),
+            "stream": place if end == found.turns else "", "run": run, "read": found, "base": base, "beats": beats, "first": first,
+            "end": end, "asked": asked, "draft": None, "actions": self._actions(request, run, found.head),
+            "answer": self._answer(request, run, found.head),
         }  # fmt: skip
 
     async def run_live(self, request: Request) -> Response:
         """`/runs/ID/live`."""
         after = request.headers.get("last-event-id") or request.query_params.get("after", "0")
-        seen = int(after) if after.isdecimal() and len(after) < 12 else 0  # noqa: PLR2004
+        seen = _number(after) or 0
         found: reading.Read | None = None
         sent, drafted = "", -1
 
         def read() -> Iterator[PageEvent]:
             nonlocal found
-            found = found or self._run(request)
+            found = found or self._run(request, seen)
             with found.lock:
                 found.more()
                 yield from news(found)
@@ -172,9 +172,7 @@ class Pages:
 
     def picture(self, request: Request) -> Response:
         """`/runs/ID/picture/FIRST/CALL/PART`."""
-        found = self._run(request)
-        with found.lock:
-            beat = found.beat(request.path_params["first"])
+        beat = self._beat(request)
         number, at = request.path_params["call"], request.path_params["part"]
         result: Any = cast("Any", beat.calls[number]).result if number < len(beat.calls) else None
         part: Any = result.content[at] if result is not None and not isinstance(result.content, str) and at < len(result.content) else None
@@ -184,9 +182,7 @@ class Pages:
         return Response(picture[1], media_type=picture[0])
 
     def _value(self, request: Request) -> str:
-        found = self._run(request)
-        with found.lock:
-            beat = found.beat(request.path_params["first"])
+        beat = self._beat(request)
         what = request.path_params["what"]
         if what in {"text", "reasoning", "error"}:
             return getattr(beat, what)
@@ -245,11 +241,17 @@ class Pages:
             "problem": "", "sent": {}, "version": version_of(question, asked.decision), **said,
         }  # fmt: skip
 
-    def _run(self, request: Request) -> reading.Read:
-        return _found(partial(self._readings.read, id_from_path(request.path_params["id"])))
+    def _run(self, request: Request, since: int | None = None) -> reading.Read:
+        return found_run(partial(self._readings.read, id_from_path(request.path_params["id"]), since))
+
+    def _beat(self, request: Request) -> Beat:
+        first = request.path_params["first"]
+        found = self._run(request, first)
+        with found.lock:
+            return found.beat(first)
 
     def _summary(self, request: Request) -> Summary:
-        return _found(partial(self.store.summary, id_from_path(request.path_params["id"])))
+        return found_run(partial(self.store.summary, id_from_path(request.path_params["id"])))
 
 
 def _in_chat(request: Request) -> bool:
@@ -268,15 +270,11 @@ def question_form(asked: reading.AskedQuestion) -> HTMLForm | None:
 
 def picture_of(part: Any) -> tuple[str, bytes] | None:
     """The type and the bytes of a picture that is safe to show, by its first bytes; None for anything else."""
-    if not isinstance(part, Image) or not part.data:
-        return None
+    kind = picture_type(part)
     try:
-        found = base64.b64decode(part.data, validate=True)
-    except (ValueError, binascii.Error):
+        return (kind, base64.b64decode(part.data, validate=True)) if kind else None
+    except ValueError:
         return None
-    if found[:4] == b"RIFF" and found[8:12] == b"WEBP":
-        return "image/webp", found
-    return next(((kind, found) for start, kind in _PICTURES.items() if found.startswith(start)), None)
 
 
 def decided_text(decision: Decision | None) -> str:
@@ -294,15 +292,20 @@ def _download(text: str, name: str) -> Response:
     return found
 
 
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < 12 else None  # noqa: PLR2004  more digits than any number here
+
+
 def _query(asked: Mapping[str, str], **more: Any) -> str:
     query = {key: value for key, value in {**asked, **more}.items() if value}
     return "/?" + urlencode(cast("dict[str, Any]", query)) if query else "/"
 
 
-def _found(read: Any) -> Any:
+def found_run(read: Callable[[], R]) -> R:
+    """What `read` finds of a run. Raises `Refused` if the store has no such run; a store that fails is another matter."""
     try:
         return read()
     except StoreError as error:
         if "has no run" in str(error):
-            raise Refused(404, "This store has no such run.") from error
+            raise Refused(404, "This store has no such run: it was deleted, or is in another store.") from error
         raise

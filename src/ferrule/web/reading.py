@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from ferrule.errors import StoreError
-from ferrule.runs.journal.encode import parse_object, read_decision, read_entry
+from ferrule.runs.journal.encode import parse_object, read_decision, read_entry, read_usage
 from ferrule.runs.state import RunStatus
 from ferrule.runs.store.listing import NO_ENTRIES
 from ferrule.runs.story import Story
@@ -14,7 +15,7 @@ from ferrule.values.conversation.exchange import Usage
 from ferrule.values.record import Changing, Record, field
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ferrule.runs.protocols import Store, Summary
     from ferrule.runs.story import Beat
@@ -24,7 +25,11 @@ STATUSES: tuple[str, ...] = get_args(RunStatus)
 PAGE = 100
 """Runs on a page."""
 BEATS = 200
-"""Beats on the first page of a run."""
+"""Earlier beats on one page of a run."""
+FEW, LATEST = 40, 10
+"""A run of at most `FEW` beats is shown as a whole, the first page of a longer one has its `LATEST`."""
+_ENTRY = re.compile(r'\{"v":1,"slot":"([0-9]+)[^"/\\]*","kind":"(?:(model|failure|limit|migrated)|[a-z]+)"')
+"""The beginning of an entry of the run's own, not of a program inside it. The second group is there if it begins a beat."""
 
 
 class Runs(Record, kw_only=True):
@@ -114,9 +119,13 @@ class Read(Changing):
 
     store: Store
     run_id: str
+    is_whole: bool = True
+    """Whether the beginning of a long run is read too."""
     story: Story = field(default_factory=Story)
+    start: int = 0
+    """The number of the first entry that was read."""
     changed: list[Beat | None] = field(default_factory=list["Beat | None"])
-    """The beat that each entry began or changed, by the entry's number."""
+    """The beat that each entry from `start` on began or changed."""
     head: Mapping[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = Usage()
     shown: dict[int, str] = field(default_factory=dict[int, str])
@@ -129,17 +138,36 @@ class Read(Changing):
         """What the run was started with."""
         return inputs_in(self.head)
 
+    @property
+    def turns(self) -> int:
+        """How many beats of its own the run has, those that were not read too."""
+        return self.story.before + len(self.story.beats)
+
+    def turns_between(self, first: int, end: int) -> list[Beat]:
+        """The run's own beats with these numbers."""
+        before = self.story.before
+        return self.story.beats[max(0, first - before) : max(0, end - before)]
+
     def more(self) -> None:
         """Read what was written since; all of it, if the run was deleted or redacted, and another one has its id."""
         stored = self.store.load(self.run_id, after=self.story.entries)
         if stored.head != self._head:
             head = parse_object(stored.head, "the head of a run")
             if self.head and (head.get("key"), head.get("redacted")) != (self.head.get("key"), self.head.get("redacted")):
-                self.story, self.changed, self.usage, self.shown = Story(), [], Usage(), {}
+                self.story, self.start, self.changed, self.usage, self.shown, self.is_whole = Story(), 0, [], Usage(), {}, True
                 stored = self.store.load(self.run_id)
             self._head, self.head = stored.head, head
         times = stored.times or [None] * len(stored.entries)
-        for text, at in zip(stored.entries, times, strict=True):
+        left_out = 0
+        if not self.story.entries:
+            # Of a run at rest, its head has the sum of all tokens.
+            is_at_rest = stored.status in {"done", "failed", "waiting"} and isinstance(self.head.get("usage"), dict)
+            left_out, before = _latest(stored.entries) if is_at_rest and not self.is_whole else (0, 0)
+            if left_out:
+                self.start, self.story = left_out, Story(entries=left_out, before=before, at=times[left_out - 1])
+                self.usage = read_usage(self.head["usage"])
+            self.is_whole = not left_out
+        for text, at in zip(stored.entries[left_out:], times[left_out:], strict=True):
             entry = read_entry(text)
             last = self.story.beats[-1:]
             beat = self.story.add(entry, at)
@@ -147,24 +175,24 @@ class Read(Changing):
             if beat is not None:
                 for each in (self._outermost(beat), *last):  # the last one too: its calls may be past now
                     self.shown.pop(each.first, None)
-            if entry.kind == "model":
+            if entry.kind == "model" and not left_out:
                 self.usage += entry.value.usage
 
     def _outermost(self, beat: Beat) -> Beat:
         while beat.owner:  # the key of the call around it, which begins with the number of that call's beat
-            outer = self.changed[int(beat.owner.partition(".")[0])]
+            outer = self.changed[int(beat.owner.partition(".")[0]) - self.start]
             assert outer is not None  # noqa: S101  a beat with calls was begun by its first entry
             beat = outer
         return beat
 
     def since(self, number: int) -> list[Beat]:
         """The beats that the entries from this number on began or changed, each once."""
-        beats = {each.first: each for each in self.changed[number:] if each is not None}
+        beats = {each.first: each for each in self.changed[max(0, number - self.start) :] if each is not None}
         return [beats[first] for first in sorted(beats)]
 
     def beat(self, first: int) -> Beat:
         """The beat of this first entry. Raises `StoreError` if there is none."""
-        found = self.changed[first] if 0 <= first < len(self.changed) else None
+        found = self.changed[first - self.start] if 0 <= first - self.start < len(self.changed) else None
         if found is None or found.first != first:
             raise StoreError(f"The run {self.run_id!r} has no such turn.")
         return found
@@ -179,10 +207,12 @@ class Readings:
         self._lock = Lock()
         self._found: dict[str, Read] = {}
 
-    def read(self, run_id: str) -> Read:
-        """A run, with its whole journal. Raises `StoreError` if there is none."""
+    def read(self, run_id: str, since: int | None = None) -> Read:
+        """A run, with its latest beats, and those since this entry. Raises `StoreError` if there is none."""
         with self._lock:
-            found = self._found.pop(run_id, None) or Read(self._store, run_id)
+            found = self._found.pop(run_id, None)
+            if found is None or (since is not None and since < found.start):
+                found = Read(self._store, run_id, is_whole=since is not None)
             self._found[run_id] = found
             while len(self._found) > self._most:
                 del self._found[next(iter(self._found))]
@@ -194,6 +224,24 @@ class Readings:
                 self._found.pop(run_id, None)
             raise
         return found
+
+
+def _latest(texts: Sequence[str]) -> tuple[int, int]:
+    """Where the latest beats of a long run begin, and how many are before them, without parsing it. (0, 0): read all of it.
+
+    A few beats cost as much to parse and to show as thousands cost to skip. What cannot be told apart by its beginning is not skipped: a
+    run with programs inside it, entries that another writer spelt.
+    """
+    found = list(map(_ENTRY.match, texts))
+    if not found or None in found:
+        return 0, 0
+    entries = cast("list[re.Match[str]]", found)
+    begins = [number for number, each in enumerate(entries) if each[2]]
+    if len(begins) <= FEW or begins[0] > 0:
+        return 0, 0
+    start = begins[-LATEST]
+    is_in_order = all(int(each[1]) >= int(entries[start][1]) for each in entries[start:])
+    return (start, len(begins) - LATEST) if is_in_order else (0, 0)
 
 
 def inputs_in(head: Mapping[str, Any]) -> dict[str, Any]:

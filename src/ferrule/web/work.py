@@ -33,6 +33,7 @@ _MOST_RUNS = 64
 _PATIENCE_S = 10.0
 """How long a page waits until a run stands in the store."""
 _MOST_OUTPUTS = 500
+_MOST_KNOWN = 10_000
 
 
 class AnswerDraft(Changing):
@@ -91,8 +92,8 @@ class Work:
     def __init__(self, store: Store, program: Any, *, deps: Any = None, place: str = "") -> None:
         self.program = program
         self.place = place
-        self.known: set[str] = set()
-        """The runs that were begun or resumed here."""
+        self.known: dict[str, None] = {}
+        """The runs that were begun or resumed here and have not ended, the oldest first."""
         self._store = store
         self._deps = deps
         self._context = copy_context()  # of where the page was made, with its settings
@@ -152,7 +153,9 @@ class Work:
             if len(self._going) >= _MOST_RUNS:
                 raise RunError(f"{_MOST_RUNS} runs are at work here; wait until one of them ends.")
             self._going[run.id] = going
-        self.known.add(run.id)
+        self.known[run.id] = None
+        for oldest in tuple(self.known)[:-_MOST_KNOWN]:  # its decisions are kept; somebody resumes it
+            self.known.pop(oldest, None)
         # A daemon: Ctrl-C does not wait for it. Its run goes on from its journal, like that of any process that ended.
         threading.Thread(target=self._context.copy().run, args=(self._execute, run, going), name="ferrule-ui-run", daemon=True).start()
         going.begun.wait(_PATIENCE_S)
@@ -170,6 +173,8 @@ class Work:
             with self._lock:
                 self._ended += 1 + going.draft.version
                 del self._going[run.id]
+            if run.status in {"done", "failed", "cancelled"}:
+                self.known.pop(run.id, None)
             going.begun.set()
 
     # -- inputs and outputs ------------------------------------------------------------------------------------------

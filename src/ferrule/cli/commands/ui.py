@@ -60,6 +60,7 @@ def show_page(  # noqa: PLR0917  one parameter an option
             app = ui_app(opened, loaded, deps=given, place=program, **options)
     if (program is None or read_only) and not is_dsn(store) and not Path(store).is_file():
         raise ConfigurationError(f"There is no file {store!r}. Name the store with --store FILE.")
+    opened.changes()  # a damaged store is said so here, not by every page
     from ferrule.web.app import serve_page
 
     def tell(links: dict[str, str]) -> None:

@@ -2,11 +2,9 @@
 const byId = (id) => document.getElementById(id)
 const body = document.body
 const FIELDS = 'input:not([type=hidden]):not([type=checkbox]), textarea, select'
-let source = null
-let last = ''
+let [source, last] = [null, '']
 
 // -- the stream: closed while the page is hidden, because a browser opens few connections to one server
-
 const tell = (text) => { byId('link').textContent = text; byId('link').hidden = !text }
 function connect () {
   if (!body.dataset.live || document.hidden || source) return
@@ -25,16 +23,12 @@ function connect () {
   }
 }
 
-function disconnect () {
-  if (source) source.close()
-  source = null
-}
+function disconnect () { source?.close(); source = null }
 
 document.addEventListener('visibilitychange', () => document.hidden ? disconnect() : connect())
 addEventListener('pagehide', disconnect)
 addEventListener('pageshow', connect)
 // -- merging: elements are known by their key, and stay as they are while their version does
-
 const isTyped = (element) => element.querySelector('form[data-typed]') ||
   (element.contains(document.activeElement) && document.activeElement.matches(FIELDS))
 
@@ -85,13 +79,22 @@ function update (old, element) {
 }
 
 function warn (element) {
-  if (!element.querySelector('.stale')) {
-    const note = document.createElement('p')
-    note.className = 'stale'
-    note.textContent = 'This changed elsewhere meanwhile. What you typed is still here; reload the page to see the change.'
-    element.prepend(note)
-  }
+  const note = 'This changed elsewhere meanwhile. What you typed is still here; reload the page to see the change.'
+  if (!element.querySelector('.stale')) element.insertAdjacentHTML('afterbegin', `<p class="stale">${note}</p>`)
   return element
+}
+
+// -- earlier steps: fetched at once, so that a search in the page finds them, and folded until they are wanted
+async function fold (older) {
+  const page = new DOMParser().parseFromString(await (await fetch(older.querySelector('a').href)).text(), 'text/html')
+  const box = document.createElement('div')
+  const show = () => { box.hidden = false; older.replaceWith(page.getElementById('older') || '') }
+  box.hidden = 'until-found'
+  box.append(...page.querySelectorAll('#beats > article')) // none, if the answer is an error: the link stays a link
+  if (!box.firstElementChild) return
+  byId('beats').prepend(box)
+  box.addEventListener('beforematch', show)
+  older.addEventListener('click', (event) => { event.preventDefault(); show(); box.firstElementChild.focus({ preventScroll: true }) })
 }
 
 // -- forms and times
@@ -102,33 +105,28 @@ body.addEventListener('input', (event) => {
   const button = form.querySelector('[data-changed]')
   if (button && event.target.name.startsWith('v:')) button.textContent = button.dataset.changed
 })
-
 addEventListener('dblclick', (event) => event.target.matches('input') && event.target.select()) // also beside the text
-const send = (event) => { event.preventDefault(); event.target.form.requestSubmit() }
-const UNITS = [[86400, 'd'], [3600, 'h'], [60, 'min'], [1, 's']]
-function span (seconds) {
-  const [size, unit] = UNITS.find(([size]) => seconds >= size) || [1, 's']
+const span = (seconds) => {
+  const [size, unit] = [[86400, 'd'], [3600, 'h'], [60, 'min']].find(([size]) => seconds >= size) || [1, 's']
   return `${Math.max(0, Math.round(seconds / size))} ${unit}`
 }
 
 function refresh () {
   const now = Date.now() / 1000
   for (const time of document.querySelectorAll('time[data-ago]')) time.textContent = `${span(now - time.dataset.ago)} ago`
-  for (const time of document.querySelectorAll('time[data-until]')) {
-    time.textContent = time.dataset.until > now ? `in ${span(time.dataset.until - now)}` : 'now'
-  }
+  const left = (until) => until > now ? `in ${span(until - now)}` : 'now'
+  for (const time of document.querySelectorAll('time[data-until]')) time.textContent = left(time.dataset.until)
 }
 setInterval(refresh, 5000)
 
 // -- keys: they move the focus; Enter alone decides
-
-const items = () => [...document.querySelectorAll('[data-item]')].filter((each) => each.offsetParent)
+const items = () => [...document.querySelectorAll('[data-item]')].filter((each) => each.checkVisibility())
 const here = () => document.activeElement.closest('[data-item]')
 
 function move (step) {
   const all = items()
   const next = all[all.indexOf(here()) + step] || (step > 0 && !here() ? all[0] : null)
-  if (next) (next.matches('tr') ? next.querySelector('a') : next).focus()
+  next?.matches('tr') ? next.querySelector('a').focus() : next?.focus()
 }
 
 const reach = (selector) => (here()?.querySelector(selector) || document.querySelector(selector))?.focus()
@@ -138,7 +136,8 @@ const KEYS = {
   g: () => { location.href = '/' }, i: () => { location.href = '/inbox' }, '?': () => byId('keys').showModal()
 }
 addEventListener('keydown', (event) => {
-  if ('send' in event.target.dataset && event.key === 'Enter' && !event.shiftKey && !event.isComposing) return send(event)
+  const sends = 'send' in event.target.dataset && event.key === 'Enter' && !event.shiftKey && !event.isComposing
+  if (sends) return event.preventDefault() || event.target.form.requestSubmit()
   if (event.key === 'Escape' && event.target.matches(FIELDS)) return event.target.closest('[data-item]')?.focus()
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches(FIELDS) || !KEYS[event.key]) return
   event.preventDefault()
@@ -146,5 +145,6 @@ addEventListener('keydown', (event) => {
 })
 for (const each of document.querySelectorAll('#help, .only-script')) each.hidden = false
 byId('help').addEventListener('click', KEYS['?'])
+if (body.dataset.live && byId('older')) fold(byId('older'))
 if (document.querySelector('.chat .beats')) byId('message')?.scrollIntoView({ block: 'end' })
 connect()
