@@ -138,7 +138,7 @@ def test_neither_the_end_of_the_runs_process_nor_of_the_server_loses_or_doubles_
         live.close()
         server, links = started(store, "--person", "ann", "--port", "0")
         again = client(links["ann"])
-        assert "at rest" in again.get("/runs/killed").text
+        assert "interrupted" in again.get("/runs/killed").text
         live = Stream(again, "/runs/killed/live?after=0", live.last_id)
         html = live.event()
         seen += steps_in(html)

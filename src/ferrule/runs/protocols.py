@@ -7,7 +7,7 @@ and two processes never write to one run.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.record import Record, field
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
+RunStatus = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
 
 
 class Lease(Record, weak=True):

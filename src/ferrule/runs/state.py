@@ -9,7 +9,7 @@ import hmac
 import secrets
 import threading
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import InputError, RunCancelledError, RunError, shown
 from ferrule.runs.journal.journal import Journal
@@ -29,14 +29,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ferrule.runs.journal.entry import Entry
-    from ferrule.runs.protocols import Persistence, Program
+    from ferrule.runs.protocols import Persistence, Program, RunStatus
     from ferrule.values.confirmation.question import Decision, Question
     from ferrule.values.conversation.message import Messages
     from ferrule.values.run.observers import Observers
 
 _BEGINNING = threading.RLock()
 """Reentrant: garbage collection while it is held may finalize an unreferenced stream, which cancels its run."""
-RunStatus = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
 
 
 class Frame(Changing):

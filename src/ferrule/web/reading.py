@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from ferrule.errors import StoreError
 from ferrule.runs.journal.encode import parse_object, read_decision, read_entry, read_usage
-from ferrule.runs.state import RunStatus
+from ferrule.runs.protocols import RunStatus
 from ferrule.runs.store.listing import NO_ENTRIES
 from ferrule.runs.story import Story
 from ferrule.values.conversation.exchange import Usage

@@ -96,8 +96,9 @@ def _escaped(text: str) -> str:
 @lru_cache(64)
 def state_html(status: str, leased: bool) -> Markup:
     """The state of a run."""
-    rest = '<span class="unseen">, </span><small> at rest</small>' if status == "running" and not leased else ""
-    return _marked(f'<span class="status s-{_escaped(status)}">{_escaped(status)}{rest}</span>')
+    if status == "running" and not leased:  # its process ended
+        return _marked('<span class="status s-interrupted"><span class="unseen">running, </span>interrupted</span>')
+    return _marked(f'<span class="status s-{_escaped(status)}">{_escaped(status)}</span>')
 
 
 def time_html(at: float, now: float) -> Markup:

@@ -21,7 +21,7 @@ from ferrule.cli.prompt import read_edits, user_name
 from ferrule.cli.screen import call_text, in_options, say, usage_document, usage_text
 from ferrule.cli.stores import DEFAULT_STORE, StorePlace, open_store
 from ferrule.errors import ConfigurationError, StoreError
-from ferrule.runs.state import RunStatus
+from ferrule.runs.protocols import RunStatus
 from ferrule.values.confirmation.question import DECIDED
 from ferrule.values.encoding.encode import json_text, jsonable
 from ferrule.values.encoding.safe_text import one_line, printable, reveal

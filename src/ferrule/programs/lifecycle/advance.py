@@ -9,8 +9,8 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.errors import ConfigurationError, ReplayMismatchError, RunError, RunTakenError, StoreError, shown
+from ferrule.runs.protocols import RunStatus
 from ferrule.runs.run import Run
-from ferrule.runs.state import RunStatus
 from ferrule.runs.store.fingerprint import differences
 from ferrule.runs.store.listing import stored_head
 from ferrule.runs.store.stored_run import StoredRun
