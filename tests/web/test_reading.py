@@ -11,8 +11,8 @@ from page_store import fill, support
 
 from ferrule import MemoryStore, ReAct, Response, Run, ScriptedLM, SQLiteStore, StoreError, ToolCall, Usage, context, tool
 from ferrule.web import reading
+from ferrule.web.markup import beats_html
 from ferrule.web.reading import Readings, read_run
-from ferrule.web.render import beats_html
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -229,7 +229,7 @@ def test_a_damaged_store_is_said_so_before_anything_is_served(tmp_path: Path, op
         [*COMMAND, "--store", "runs.db", "--port", "0", *options], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
     )
     assert done.returncode != 0
-    assert "The file is no SQLite database, or its first bytes are damaged." in done.stderr
+    assert "The file is not a SQLite database, or its first bytes are damaged." in done.stderr
     assert "Traceback" not in done.stderr
     assert "http://" not in done.stdout
 

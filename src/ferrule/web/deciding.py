@@ -16,8 +16,8 @@ from ferrule.values.encoding.encode import json_text
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
+from ferrule.web.markup import time_of_day
 from ferrule.web.pages import Pages, decided_text, found_run, question_form
-from ferrule.web.render import id_from_path, id_in_path, time_of_day
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ class Deciding:
 
     def decide(self, request: Request) -> Response:
         """`/runs/ID/questions/QUESTION`."""
-        run_id, question_id = id_from_path(request.path_params["id"]), request.path_params["question"]
+        run_id, question_id = reading.id_from_path(request.path_params["id"]), request.path_params["question"]
         sent: Mapping[str, str] = request.scope["ferrule.form"]
         mark = request.scope["ferrule.session"].person, dict(sent)
         asked = self._find(run_id, question_id)
@@ -87,7 +87,7 @@ class Deciding:
 
     def cancel(self, request: Request) -> Response:
         """`/runs/ID/cancel`."""
-        run_id = id_from_path(request.path_params["id"])
+        run_id = reading.id_from_path(request.path_params["id"])
         try:
             self._store.cancel(run_id)
         except StoreError as error:
@@ -96,7 +96,7 @@ class Deciding:
 
     def resume(self, request: Request) -> Response:
         """`/runs/ID/resume`. The run goes on in a thread here; its page follows the journal."""
-        run_id, work = id_from_path(request.path_params["id"]), self._pages.work
+        run_id, work = reading.id_from_path(request.path_params["id"]), self._pages.work
         try:
             if work is None or not work.fits(stored_head(self._store, run_id)):
                 raise Refused(409, "The program of this page is not the one of the run. Resume it with `ferrule resume`.")
@@ -161,10 +161,10 @@ class Chat:
         if values is None:
             return self._page(request, form, part, problem="Something in the form does not fit. Nothing was sent.")
         try:
-            run_id = self._next(id_from_path(part), self._work.typed(values))
+            run_id = self._next(reading.id_from_path(part), self._work.typed(values))
         except (FerruleError, ValueError) as error:
             return self._page(request, form, part, problem=str(error))
-        return RedirectResponse(f"/chat/{id_in_path(run_id)}", 303)
+        return RedirectResponse(f"/chat/{reading.id_in_path(run_id)}", 303)
 
     def _next(self, before: str, inputs: dict[str, Any]) -> str:
         """Begin the run that follows; returns its id."""

@@ -16,7 +16,8 @@ from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
 from ferrule.web.live import live
-from ferrule.web.render import MOST_SHOWN, WORDS, beats_html, command_line, fill_template, id_from_path, picture_type, pretty, version_of
+from ferrule.web.markup import MOST_SHOWN, WORDS, beats_html, picture_type, pretty, version_of
+from ferrule.web.render import fill_template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -155,7 +156,9 @@ class Pages:
         waits = any(each.id not in run.decided for each in run.questions)
         at_rest = run.status not in {"done", "queued"} and not run.leased and not is_here and not waits and not head.get("redacted")
         fits = at_rest and self.work is not None and self.work.fits(head)
-        command = command_line(run.id, self.work.place if self.work is not None else "", self._title) if at_rest and not fits else ""
+        command = (
+            reading.command_line(run.id, self.work.place if self.work is not None else "", self._title) if at_rest and not fits else ""
+        )
         can_resume = fits and not self.is_read_only
         made: dict[str, Any] = {"can_stop": run.status in {"queued", "running", "waiting"}, "can_resume": can_resume, "command": command}
         return {**made, "back": "chat" if _in_chat(request) else "run", "version": version_of(made)}
@@ -242,16 +245,19 @@ class Pages:
         }  # fmt: skip
 
     def _run(self, request: Request, since: int | None = None) -> reading.Read:
-        return found_run(partial(self._readings.read, id_from_path(request.path_params["id"]), since))
+        return found_run(partial(self._readings.read, reading.id_from_path(request.path_params["id"]), since))
 
     def _beat(self, request: Request) -> Beat:
         first = request.path_params["first"]
         found = self._run(request, first)
-        with found.lock:
-            return found.beat(first)
+        try:
+            with found.lock:
+                return found.beat(first)
+        except StoreError as error:
+            raise Refused(404, str(error)) from error
 
     def _summary(self, request: Request) -> Summary:
-        return found_run(partial(self.store.summary, id_from_path(request.path_params["id"])))
+        return found_run(partial(self.store.summary, reading.id_from_path(request.path_params["id"])))
 
 
 def _in_chat(request: Request) -> bool:

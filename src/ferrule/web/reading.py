@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import lru_cache
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, cast, get_args
+from urllib.parse import quote
 
 from ferrule.errors import StoreError
 from ferrule.runs.journal.encode import parse_object, read_decision, read_entry, read_usage
@@ -28,6 +32,7 @@ BEATS = 200
 """Earlier beats on one page of a run."""
 FEW, LATEST = 40, 10
 """A run of at most `FEW` beats is shown as a whole, the first page of a longer one has its `LATEST`."""
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ENTRY = re.compile(r'\{"v":1,"slot":"([0-9]+)[^"/\\]*","kind":"(?:(model|failure|limit|migrated)|[a-z]+)"')
 """The beginning of an entry of the run's own, not of a program inside it. The second group is there if it begins a beat."""
 
@@ -229,8 +234,8 @@ class Readings:
 def _latest(texts: Sequence[str]) -> tuple[int, int]:
     """Where the latest beats of a long run begin, and how many are before them, without parsing it. (0, 0): read all of it.
 
-    A few beats cost as much to parse and to show as thousands cost to skip. What cannot be told apart by its beginning is not skipped: a
-    run with programs inside it, entries that another writer spelt.
+    Parsing and showing a few beats costs as much as skipping thousands. A run with programs inside it, or with entries in another
+    writer's spelling, is read whole: the beginning of such an entry does not show its kind.
     """
     found = list(map(_ENTRY.match, texts))
     if not found or None in found:
@@ -256,3 +261,27 @@ def read_run(store: Store, run_id: str) -> Read:
     found = Read(store, run_id)
     found.more()
     return found
+
+
+@lru_cache(4096)
+def id_in_path(run_id: str) -> str:
+    """A run's id as one part of an address. Any text may be an id."""
+    if _PLAIN_ID.fullmatch(run_id):
+        return quote(run_id)
+    return "~" + urlsafe_b64encode(run_id.encode("utf-8", "surrogatepass")).decode().rstrip("=")
+
+
+def id_from_path(part: str) -> str:
+    """The run's id of `id_in_path`."""
+    if not part.startswith("~"):
+        return part
+    try:
+        coded = part[1:] + "=" * (-len(part[1:]) % 4)
+        return urlsafe_b64decode(coded).decode("utf-8", "surrogatepass")
+    except ValueError:
+        return ""
+
+
+def command_line(run_id: str, place: str, store: str) -> str:
+    """What resumes a run in a terminal."""
+    return f"ferrule resume {shlex.quote(run_id)} --program {shlex.quote(place or 'FILE.py:NAME')} --store {shlex.quote(store)}"

@@ -1,0 +1,349 @@
+"""HTML made by functions: a page has a hundred rows, or turns, and a template's macro for each costs many times as much.
+
+All text is escaped, and invisible characters are shown by their numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from datetime import UTC, datetime
+from functools import lru_cache
+from time import localtime, strftime
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from markupsafe import Markup, escape
+
+from ferrule.values.confirmation.question import DECIDED
+from ferrule.values.content.parts import Image, content_text
+from ferrule.values.encoding.safe_text import reveal
+from ferrule.web.reading import id_in_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ferrule.runs.protocols import Summary
+    from ferrule.runs.story import Beat, CallBeat
+    from ferrule.values.calls.call import ToolResult
+    from ferrule.values.confirmation.question import Decision
+    from ferrule.values.content.parts import Part
+
+MOST_SHOWN = 20_000
+"""Characters of one value on a page; the whole is a download."""
+WORDS = {kind: word.capitalize() for kind, word in DECIDED.items()}
+"""What a person decided."""
+_MOST_IN_A_ROW, _MOST_WORDS, _MOST_CHANGED = 300, 2_000, 500
+_PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif", b"GIF89a": "image/gif"}
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+
+
+@lru_cache(4096)
+def _escaped(text: str) -> str:
+    return str(escape(reveal(text)))
+
+
+@lru_cache(64)
+def state_html(status: str, leased: bool) -> Markup:
+    """The state of a run."""
+    if status == "running" and not leased:  # its process ended
+        return _marked('<span class="status s-interrupted"><span class="unseen">running, </span>interrupted</span>')
+    return _marked(f'<span class="status s-{_escaped(status)}">{_escaped(status)}</span>')
+
+
+def time_html(at: float, now: float) -> Markup:
+    """How long ago something was; the script of the page keeps it true."""
+    return _marked(_time(at, now))
+
+
+def _time(at: float, now: float) -> str:
+    text = iso(at)
+    return f'<time datetime="{text}" title="{text}" data-ago="{at!r}">{span(now - at)} ago</time>'
+
+
+def rows_html(runs: Iterable[Summary], now: float) -> Markup:
+    """The lines of a list of runs."""
+    return _marked("".join([_row(each, now) for each in runs]))
+
+
+def _row(run: Summary, now: float) -> str:
+    href, name = id_in_path(run.id), _escaped(run.id)
+    waiting = [each for each in run.questions if each.id not in run.decided]
+    chip = line = ""
+    if waiting:
+        chip = f'<a class="chip ask" href="/runs/{href}#asked">{len(waiting)} question{"s" if len(waiting) > 1 else ""}</a>'
+    elif run.questions:
+        chip = '<span class="chip">decided</span>'
+    if run.error:
+        line = f'<p class="error-line">{_escaped(run.error[:_MOST_IN_A_ROW])}</p>'
+    elif waiting:
+        first = waiting[0]
+        about = f"{first.call.name} {literal(first.call.args)[:_MOST_IN_A_ROW]}" if first.kind == "confirm" else first.text[:_MOST_IN_A_ROW]
+        line = f'<p class="ask-line">{_escaped(about)}</p>'
+    usage, cost = run.usage, run.cost
+    tokens = usage.total_tokens
+    return (
+        f'<tr data-item data-key="{name}" data-v="{version_of(run.updated_at, run.status, run.leased, run.decided)}">'
+        f'<td class="c-status">{state_html(run.status, run.leased)}</td>'
+        f'<td class="c-run"><a href="/runs/{href}">{name}</a>\n{chip}{line}</td>'
+        f'<td class="c-program">{_escaped(run.program)}</td>'
+        f'<td class="c-num">{usage.calls or ""}</td>'
+        f'<td class="c-num">{with_gaps(tokens) if tokens else ""}</td>'
+        f'<td class="c-num">{money(cost) if cost else ""}</td>'
+        f'<td class="c-time">{_time(run.created_at, now)}</td>'
+        f'<td class="c-time">{_time(run.updated_at, now)}</td></tr>\n'
+    )
+
+
+# -- one turn --------------------------------------------------------------------------------------------------------------------------
+
+
+def beat_html(beat: Beat, base: str, most: int = MOST_SHOWN) -> Markup:
+    """One beat of the run whose page is at `base`."""
+    return _marked(_beat(beat, _safe(base), most))
+
+
+def beats_html(beats: Iterable[Beat], base: str, shown: dict[int, str]) -> Markup:
+    """Beats of one run; `shown` keeps what was made of each, by its first entry, until it changes."""
+    href = _safe(base)
+    parts = [shown.get(each.first) or shown.setdefault(each.first, _beat(each, href, MOST_SHOWN)) for each in beats]
+    return _marked("".join(parts))
+
+
+def arguments_html(args: Mapping[str, Any] | None, changes: Mapping[str, tuple[Any, Any]], href: str, most: int = MOST_SHOWN) -> Markup:
+    """Arguments by name. `changes` has what the model wrote, and what was prepared."""
+    return _marked(_arguments(args, changes, _safe(href), most))
+
+
+def decided_html(decision: Decision) -> Markup:
+    """Who decided what."""
+    return _marked(_decided(decision))
+
+
+def long_html(text: str, href: str, tag: str, most: int = MOST_SHOWN) -> Markup:
+    """A text, cut if it is long; the whole is at `href`."""
+    return _marked(_long(text, _safe(href), tag, most))
+
+
+def _marked(html: str) -> Markup:
+    """HTML made here, in which every text is escaped."""
+    return Markup(html)  # noqa: S704
+
+
+def _safe(text: str) -> str:
+    return str(escape(reveal(text)))
+
+
+def _beat(beat: Beat, base: str, most: int) -> str:
+    href = f"{base}/text/{beat.first}"
+    owner = f" of call {_safe(beat.owner)}" if beat.owner else ""
+    said: list[str] = []
+    if beat.reasoning:
+        text = _long(beat.reasoning, f"{href}/reasoning", "div", most)
+        said.append(f'<details class="thought" open><summary>Thought</summary>{text}</details>')
+    if beat.text:
+        said.append(_long(beat.text, f"{href}/text", "div", most))
+    if beat.error:
+        said.append(f'<div class="result bad"><b>The model gave no answer</b> {_long(beat.error, f"{href}/error", "div", most)}</div>')
+    if beat.limit:
+        said.append(f'<div class="result bad">{_safe(beat.limit)}</div>')
+    if beat.changed is not None:
+        pairs = [
+            f"<p>{_safe(what)}: <del>{_safe(then[:_MOST_CHANGED])}</del> <ins>{_safe(now[:_MOST_CHANGED])}</ins></p>"
+            for what, (then, now) in beat.changed.items()
+        ]
+        said.append(f'<div class="result"><b>The program changed here</b>{"".join(pairs)}</div>')
+    said += [_call(each, beat, number, base, most) for number, each in enumerate(beat.calls)]
+    return (
+        f'<article class="beat{" bad" if beat.error or beat.limit else ""}" data-item data-key="b{beat.first}" tabindex="-1"'
+        f' aria-label="Step {beat.number + 1}{owner}">\n<p class="meta">{_meta(beat)}</p>\n'
+        f'<div class="said">\n{"".join(said)}</div></article>\n'
+    )
+
+
+def _meta(beat: Beat) -> str:
+    facts = [f'<b class="no">{beat.number + 1}</b>']
+    if beat.program:
+        facts.append(f"<span>{_safe(beat.program)}</span>")
+    if beat.at is not None:
+        written = iso(beat.at)
+        facts.append(f'<time datetime="{written}" title="{written}">{time_of_day(beat.at)}</time>')
+        if beat.begun_at is not None:
+            facts.append(f"<span>{span(beat.at - beat.begun_at)}</span>")
+    if beat.usage.total_tokens:
+        facts.append(f"<span>{with_gaps(beat.usage.total_tokens)} tokens</span>")
+    if beat.cost:
+        facts.append(f"<span>{money(beat.cost)}</span>")
+    if beat.model:
+        facts.append(f'<span class="model">{_safe(beat.model)}</span>')
+    return "\n".join(facts)
+
+
+def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
+    href = f"{base}/text/{beat.first}/{number}"
+    if call.name == "finish" and call.result is None and not call.begun:
+        args = _arguments(call.written, {}, f"{href}.written", most)
+        return f'<section class="call answer" aria-label="Answer"><h3>Answer</h3>{args}</section>\n'
+    state, name = _call_state(call), _safe(call.name)
+    kind = state.replace(" ", "-")
+    took = f" <small>{span(call.ended_at - call.begun_at)}</small>" if call.begun_at is not None and call.ended_at is not None else ""
+    args = _arguments(call.args if call.args is not None else call.written, call.changes, f"{href}.args", most)
+    parts = [f"<details><summary>Arguments</summary>{args}</details>" if state == "asked" else args, *map(_decided, call.decisions)]
+    if call.problem:
+        parts.insert(0, f'<p class="error-line">{_safe(call.problem[:_MOST_WORDS])}</p>')
+    if call.intention:
+        parts.insert(0, f'<p class="intention">{_safe(call.intention[:_MOST_WORDS])}</p>')
+    if call.begun:
+        inside = "".join([_beat(each, base, most) for each in call.inside])
+        parts.append(
+            '<details class="inside"><summary>What happened inside</summary>'
+            f'<div id="in-{_safe(call.key)}" data-noun="step">{inside}</div></details>'
+        )
+    if call.result is not None:
+        parts.append(_result(call.result, beat, number, base, most))
+    return (
+        f'<section class="call k-{kind}" aria-label="Call {_safe(call.key)} of {name}">'
+        f'<h3><code>{name}</code> <span class="chip c-{kind}">{state}</span>{took}</h3>{"".join(parts)}</section>\n'
+    )
+
+
+def _call_state(call: CallBeat) -> str:
+    if call.result is not None:
+        return "failed" if call.result.is_error else "done"
+    if call.is_refused:
+        return "denied"
+    if call.begun:
+        return "running"
+    if call.decisions:
+        return "approved"
+    return "not run" if call.is_past or call.problem else "asked"
+
+
+def _result(result: ToolResult, beat: Beat, number: int, base: str, most: int) -> str:
+    said, bad = ("Error", " bad") if result.is_error else ("Result", "")
+    parts = () if isinstance(result.content, str) else result.content
+    shows = bool(base) and not beat.owner
+    pictures = {at: part for at, part in enumerate(parts) if shows and picture_type(part)}
+    shown = [_figure(f"{base}/picture/{beat.first}/{number}/{at}", part, at + 1, result.name) for at, part in pictures.items()]
+    others = content_text(tuple(part for at, part in enumerate(parts) if at not in pictures) if pictures else result.content)
+    if others or not shown:
+        shown.insert(0, _long(others, f"{base}/text/{beat.first}/{number}.result", "pre", most))
+    return f'<div class="result{bad}"><span class="unseen">{said}: </span>{"".join(shown)}</div>'
+
+
+def _figure(address: str, part: Part, number: int, tool: str) -> str:
+    size = len(part.data or "") * 3 // 4 if isinstance(part, Image) else 0
+    return (
+        f'<figure><img src="{address}" alt="Picture {number} in the result of {_safe(tool)}" loading="lazy">'
+        f"<figcaption>{picture_type(part)}, {with_gaps(size)} bytes</figcaption></figure>"
+    )
+
+
+def picture_type(part: Part) -> str:
+    """The type of a picture that is safe to show, by its first bytes; empty for anything else."""
+    if not isinstance(part, Image) or not part.data:
+        return ""
+    try:
+        start = b64decode(part.data[:16])
+    except ValueError:
+        return ""
+    if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for first, kind in _PICTURES.items() if start.startswith(first)), "")
+
+
+def _long(text: str, href: str, tag: str, most: int) -> str:
+    start = ' tabindex="0">\n' if tag == "pre" else ">"  # a browser leaves out a line feed there, which may be one of the text
+    rest = ""
+    if len(text) > most:
+        rest = f'<p class="cut">{with_gaps(len(text))} characters. <a href="{href}" download>The whole text</a></p>'
+    return f'<{tag} class="text"{start}{_safe(text[:most])}</{tag}>{rest}'
+
+
+def _arguments(args: Mapping[str, Any] | None, changes: Mapping[str, tuple[Any, Any]], href: str, most: int) -> str:
+    if not args:
+        return '<p class="faint">no arguments</p>'
+    lines: list[str] = []
+    for name, value in args.items():
+        text = pretty(value)
+        shown = _safe(text[:most])
+        if name in changes:
+            written = changes[name][0]
+            before = "" if written is None else f'<del><span class="unseen">The model wrote </span>{_safe(pretty(written)[:most])}</del> '
+            shown = f'{before}<ins><span class="unseen">now </span>{shown}</ins>'
+        cut = f' <a class="cut" href="{href}" download>the whole</a>' if len(text) > most else ""
+        mark = ' class="changed"' if name in changes else ""
+        lines.append(f"<div{mark}><dt>{_safe(name)}</dt>\n<dd>{shown}{cut}</dd></div>")
+    return f'<dl class="args">{"".join(lines)}</dl>'
+
+
+def _decided(decision: Decision) -> str:
+    kind = _safe(decision.kind)
+    facts = [f"<b>{WORDS.get(decision.kind, kind)}</b>"]
+    if decision.by:
+        facts.append(f" by {_safe(decision.by)}")
+    if decision.via:
+        facts.append(f" via {_safe(decision.via)}")
+    if decision.at:
+        facts.append(f" at {time_of_day(decision.at)}")
+    if decision.text:
+        facts.append(f": <q>{_safe(decision.text[:_MOST_WORDS])}</q>")
+    if decision.args:
+        facts.append(f" <code>{_safe(pretty(decision.args)[:_MOST_WORDS])}</code>")
+    return f'<p class="decided d-{kind}">{"".join(facts)}</p>\n'
+
+
+# -- values as text --------------------------------------------------------------------------------------------------------------------
+
+
+def pretty(value: Any) -> str:
+    """A value as text for a reader: text unchanged, anything else as indented JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def literal(value: Any) -> str:
+    """A value as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def time_of_day(at: float | None) -> str:
+    """A time of day, of the server's time zone."""
+    return strftime("%H:%M:%S", localtime(at)) if at is not None else ""
+
+
+def iso(at: float) -> str:
+    """A time in UTC."""
+    return _iso(int(at))
+
+
+@lru_cache(4096)
+def _iso(at: int) -> str:
+    return f"{datetime.fromtimestamp(at, UTC).isoformat()[:19]}Z"
+
+
+def span(seconds: float | None) -> str:
+    """A duration, in the unit in which it is short."""
+    if seconds is None or seconds < 0:
+        return ""
+    if seconds >= _DAY:
+        return f"{seconds / _DAY:.0f} d"
+    if seconds >= _HOUR:
+        return f"{seconds / _HOUR:.0f} h"
+    if seconds >= _MINUTE:
+        return f"{seconds / _MINUTE:.0f} min"
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def with_gaps(value: int) -> str:
+    """A number with a thin gap between thousands."""
+    return f"{value:,}".replace(",", "\u2009")
+
+
+def money(value: float) -> str:
+    """US dollars."""
+    return f"${value:.2f}" if value >= 1 else f"${value:.4f}"
+
+
+def version_of(*values: Any) -> str:
+    """A short mark that differs if one of the values does."""
+    return f"{crc32(repr(values).encode('utf-8', 'replace')):08x}"
