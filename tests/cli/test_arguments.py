@@ -176,6 +176,21 @@ def test_a_signature_without_inputs_has_no_place_for_the_question() -> None:
         parse.parse_inputs(Signature("-> answer"), "What?", [])
 
 
+@pytest.mark.parametrize(
+    ("piped", "text"),
+    [
+        ("Grüße →\n".encode(), "Grüße →"),
+        ("\ufeffGrüße\r\nund mehr\r\n".encode(), "Grüße\nund mehr"),
+        ("Grüße\r\n".encode("cp1252"), "Grüße"),
+        (b"\x81 and more", "\ufffd and more"),
+    ],
+    ids=["utf-8", "of_powershell", "code_page", "no_text"],
+)
+def test_what_is_piped_in_is_utf_8_whatever_the_code_page(piped: bytes, text: str, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped), encoding="cp1252"))
+    assert parse.text_or_stdin("-") == text
+
+
 def test_a_dash_reads_standard_input_once(monkeypatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("What is\nthis?\n"))
     signature = Signature("question, context -> answer")

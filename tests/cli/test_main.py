@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from importlib.metadata import version
@@ -45,3 +46,16 @@ def test_the_version_is_shown_by_the_command_and_by_python_m_ferrule(capsys) -> 
     assert shown == f"ferrule {version('ferrule')}\n"
     run = subprocess.run([sys.executable, "-m", "ferrule", "--version"], capture_output=True, text=True, check=True)
     assert run.stdout == shown
+
+
+def test_a_file_or_a_pipe_gets_utf_8_also_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There Python writes a code page, which has no arrow, and with which JSON and HTML are broken."""
+    monkeypatch.delenv("PYTHONIOENCODING", raising=False)
+    for platform, written in (("linux", b"?\n"), ("win32", "\u2192\n".encode())):
+        out = io.TextIOWrapper(io.BytesIO(), encoding="cp1252", newline="\n")
+        with monkeypatch.context() as there:
+            there.setattr(sys, "platform", platform)
+            there.setattr(sys, "stdout", out)
+            assert run_loaded(lambda: lambda: sys.stdout.write("\u2192\n")) == 2
+        out.flush()
+        assert out.buffer.getvalue() == written  # type: ignore[attr-defined]

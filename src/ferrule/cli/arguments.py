@@ -14,7 +14,7 @@ from getpass import getpass
 from importlib import import_module
 from inspect import isawaitable, isfunction, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from ferrule.cli.logins import login_options
 from ferrule.cli.sample_tools import TOOLS
@@ -161,9 +161,22 @@ def text_or_stdin(text: str) -> str:
     """The text of an argument; for `-`, what standard input holds. Raises `ConfigurationError` if it holds no text, or was read before."""
     if text != "-":
         return text
-    if sys.stdin is None or not (found := sys.stdin.read().rstrip("\n")):
+    if sys.stdin is None or not (found := _read_all(sys.stdin).rstrip("\n")):
         raise ConfigurationError("`-` reads standard input, and nothing was there. Only one argument of a command can be `-`.")
     return found
+
+
+def _read_all(stream: TextIO) -> str:
+    """The text of a stream, in UTF-8 if its bytes are; Windows would read a code page."""
+    raw = getattr(stream, "buffer", None)
+    if raw is None:
+        return stream.read()
+    found: bytes = raw.read()
+    try:
+        text = found.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = found.decode(stream.encoding, "replace")
+    return text.replace("\r\n", "\n")
 
 
 def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from functools import partial
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO, cast
 
 from ferrule.cli.exit_code import ExitCode
 
@@ -64,7 +64,7 @@ def run_loaded(load: Callable[[], Callable[[], int]]) -> int:
     """Load a command and run it; returns its exit code. `load` imports the command, which may lack the extra."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # for terminals that lack a character
+            stream.reconfigure(encoding=_encoding(cast("TextIO", stream)), errors="replace")  # for terminals that lack a character
     try:
         command = load()
     except ModuleNotFoundError as error:
@@ -73,6 +73,12 @@ def run_loaded(load: Callable[[], Callable[[], int]]) -> int:
         print(MISSING_EXTRA, file=sys.stderr)
         return ExitCode.FAILED
     return command()
+
+
+def _encoding(stream: TextIO) -> str:
+    """How to write to a stream: a file or a pipe gets UTF-8 also on Windows, where Python takes a code page that lacks most characters."""
+    is_own = sys.platform == "win32" and not stream.isatty() and "PYTHONIOENCODING" not in os.environ
+    return "utf-8" if is_own else stream.encoding
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import shlex
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +88,10 @@ def _decision(question: Question, text: str) -> Decision:
 
 
 def _words(text: str) -> list[str]:
+    from ferrule.bridges.mcp.spec import split_words
+
     try:
-        return shlex.split(text)
+        return split_words(text)
     except ValueError as error:
         raise DecisionError(f"This edit cannot be read ({error}). Write: edit name=value other='two words'.") from error
 

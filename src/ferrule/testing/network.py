@@ -24,7 +24,8 @@ _real: dict[str, Any] = {}
 def block_network() -> Generator[None]:
     """For a `with` block, refuse all connections of the process except to loopback and Unix sockets.
 
-    It watches Python's `socket` module: an event loop written in C (uvloop) goes past it.
+    It watches Python's `socket` module: an event loop written in C (uvloop) goes past it, and that of Windows with an
+    address in numbers.
     """
     global _blocking  # noqa: PLW0603  blocks the whole process
     with _guards:

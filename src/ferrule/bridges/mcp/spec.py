@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import sys
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
@@ -214,6 +216,15 @@ def _unquoted(value: str) -> str:
         inside = value[1:end]
         return inside if value[0] == "'" else inside.replace("\\n", "\n")
     return re.split(r"\s#", value, maxsplit=1)[0].rstrip()
+
+
+def split_words(text: str) -> list[str]:
+    """A command line as words. On Windows a backslash belongs to a path, and escapes nothing."""
+    lexer = shlex.shlex(text, posix=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    if sys.platform == "win32":
+        lexer.escape = ""
+    return list(lexer)
 
 
 # -- names --------------------------------------------------------------------------------------------------------

@@ -66,8 +66,9 @@ def run_worker(  # noqa: PLR0917  one parameter an option
     def tell(*_: object) -> None:
         ends.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, tell)
+    for name in ("SIGTERM", "SIGINT", "SIGBREAK"):  # the last is what Windows sends instead of the first
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), tell)
     chosen = {"lm": LM(lm)} if lm is not None else {}
 
     async def advance(run_id: str) -> str:

@@ -52,6 +52,7 @@ _MCP_PACKAGES = ("mcp-server-calculator==0.2.1", "mcp<2")
 """A server of another project, and the version of the SDK that it needs. ferrule's own version stays separate."""
 _INSTALL_TIMEOUT_S = 40
 _STORE = Path("build") / "demo.db"
+_SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 """The runs of the demo, for `ferrule ui`. Only in a checkout."""
 
 
@@ -85,7 +86,9 @@ def run_tour() -> int:
     _print_summary(console, answers)
     if Path("Makefile").is_file():
         _leave_question()
-        console.print(f"In a browser:     .venv/bin/ferrule ui --store {_STORE}    (these runs, and a refund that waits for your approval)")
+        console.print(
+            f"In a browser:     .venv/{_SCRIPTS}/ferrule ui --store {_STORE}    (these runs, and a refund that waits for your approval)"
+        )
     return ExitCode.DONE if all(answer.is_right for answer in answers) else ExitCode.FAILED
 
 
@@ -152,7 +155,7 @@ def install_mcp_server() -> tuple[str, str]:
     if not Path("Makefile").is_file():
         return "", "the demo installs the server only in a checkout"
     folder = Path("build") / "demo-mcp"
-    command = folder / ("Scripts" if os.name == "nt" else "bin") / "mcp-server-calculator"
+    command = folder / _SCRIPTS / "mcp-server-calculator"
     installed = folder / "ready"
     if not installed.exists():
         venv.create(folder, clear=True, with_pip=False)
@@ -160,7 +163,7 @@ def install_mcp_server() -> tuple[str, str]:
         options = ["install", "-qq", "--disable-pip-version-check", "--retries=0", "--timeout=10"]
         try:
             done = subprocess.run(  # noqa: S603  constant arguments
-                [sys.executable, "-m", "pip", "--python", str(command.with_name("python")), *options, *_MCP_PACKAGES],
+                [sys.executable, "-m", "pip", "--python", str(folder), *options, *_MCP_PACKAGES],
                 capture_output=True,
                 check=False,
                 timeout=_INSTALL_TIMEOUT_S,
@@ -182,6 +185,6 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
     console.print(table)
     right = sum(answer.is_right for answer in answers)
     console.print(f"\n{right} of {len(answers)} answers are right: the agent chose a tool, called it, and used the result.")
-    console.print('\nTry it yourself:  .venv/bin/ferrule ask "How many days are there between 2026-01-01 and 2026-12-24?"')
+    console.print(f'\nTry it yourself:  .venv/{_SCRIPTS}/ferrule ask "How many days are there between 2026-01-01 and 2026-12-24?"')
     console.print("With a model:     add --lm openai/gpt-5-mini (or another; its key comes from the usual environment variable)")
     console.print("Read on:          docs/tutorial/getting-started.md, and the programs in examples/")

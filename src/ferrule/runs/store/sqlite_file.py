@@ -251,6 +251,7 @@ class SQLiteFile:
             return
         db.execute("PRAGMA journal_mode=WAL")
         db.execute(f"PRAGMA synchronous={'FULL' if self._full_sync else 'NORMAL'}")
+        db.execute(f"PRAGMA fullfsync={'ON' if self._full_sync else 'OFF'}")  # macOS: else its disk may still hold a commit in a cache
         db.execute("PRAGMA secure_delete=ON")  # deleted text is overwritten in the file, too
         version: int = db.execute("PRAGMA user_version").fetchone()[0]
         if version == SCHEMA:
@@ -280,7 +281,7 @@ def shared_file(path: str, *, full_sync: bool, read_only: bool = False) -> SQLit
     if path == ":memory:":
         return SQLiteFile(path, full_sync=full_sync)
     with _sharing:
-        key = (os.path.realpath(path), full_sync, read_only)
+        key = (os.path.normcase(os.path.realpath(path)), full_sync, read_only)
         file = _SHARED.get(key)
         if file is None or not file.is_current():
             _SHARED[key] = file = SQLiteFile(path, full_sync=full_sync, read_only=read_only)

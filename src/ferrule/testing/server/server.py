@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from contextlib import contextmanager, suppress
@@ -108,6 +109,7 @@ def serve(lm: Any, *, port: int = 0, protocols: Mapping[str, ServerProtocol] = _
 
 
 class _Server(ThreadingHTTPServer):
+    allow_reuse_address = os.name != "nt"  # on Windows it would share a port that another server has
     daemon_threads = True
     block_on_close = True
     request_queue_size = 512

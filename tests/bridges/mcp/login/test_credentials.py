@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from ferrule.bridges.mcp.login import credentials
 from ferrule.bridges.mcp.login.credentials import Credentials, CredentialStore, data_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 URL = "https://example.com/mcp"
 FOUND = Credentials(tokens={"access_token": "hunter2", "refresh_token": "hunter3"}, expires_at=1.0, client={"client_id": "x"})
@@ -110,6 +108,26 @@ def test_what_cannot_be_stored_is_told_and_lasts_with_the_process(
     asyncio.run(use())
     assert "The log-in cannot be stored, and ends with this process" in caplog.text
     assert "hunter" not in caplog.text
+
+
+def test_a_file_that_another_process_reads_is_replaced_when_it_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows an open file cannot be replaced; elsewhere the error is a real one."""
+    real, refused = Path.replace, iter([True, True])
+
+    def replace(draft: Path, path: Path) -> Path:
+        if next(refused, False):
+            raise PermissionError(13, "in use")
+        return real(draft, path)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    monkeypatch.setattr(credentials.time, "sleep", lambda _: None)
+    place = tmp_path / "x.json"
+    with pytest.raises(PermissionError):
+        credentials._replace(place, "a")
+    monkeypatch.setattr(sys, "platform", "win32")
+    credentials._replace(place, "b")
+    assert place.read_text() == "b"
+    assert [each.name for each in tmp_path.iterdir()] == ["x.json"]
 
 
 def test_credentials_show_nothing() -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
+from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ferrule.bridges.mcp.server import stdio
 from ferrule.bridges.mcp.server.stdio import StdinLines
 
 
@@ -48,6 +52,20 @@ def test_a_line_of_many_megabytes_comes_whole() -> None:
 def test_many_lines_wait_for_whoever_reads() -> None:
     """Ours: no more than some are read ahead."""
     assert lines_of([b"a\n" * 1000]) == ["a"] * 1000
+
+
+def test_on_windows_the_end_does_not_wait_for_a_client_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There `dup2` waits for a read of the same descriptor."""
+    copied: list[tuple[int, int]] = []
+    monkeypatch.setattr(stdio.os, "dup2", lambda *pair: copied.append(pair))
+    monkeypatch.setattr(stdio, "StdinLines", lambda _: SimpleNamespace(close=lambda: None))
+    counts: list[int] = []
+    for platform in ("linux", "win32"):
+        monkeypatch.setattr(sys, "platform", platform)
+        with stdio._own_input():
+            counts.append(len(copied))
+        counts.append(len(copied))
+    assert counts == [1, 2, 3, 3]
 
 
 def test_the_thread_ends_when_nobody_reads_any_more() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shlex
 import weakref
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
@@ -18,7 +17,7 @@ from ferrule.bridges.mcp.client.options import ServerOptions, check_option, opti
 from ferrule.bridges.mcp.client.pinning import Pins
 from ferrule.bridges.mcp.client.recording import ReplayLink
 from ferrule.bridges.mcp.server_files import ServerFile
-from ferrule.bridges.mcp.spec import ServerSpec, name_of_command, remote_spec, spec_from_state
+from ferrule.bridges.mcp.spec import ServerSpec, name_of_command, remote_spec, spec_from_state, split_words
 from ferrule.bridges.mcp.transport.open_connections import register_exit
 from ferrule.concurrency.offload import background_loop, is_awaited_by_loop, run_async
 from ferrule.errors import ConfigurationError, MCPTimeoutError
@@ -338,7 +337,7 @@ def mcp(where: str, args: Sequence[str] = (), **options: Any) -> MCPServer:
     text = where.strip()
     if text.startswith(("http://", "https://")):
         return MCPServer.http(text, **options)
-    words = [*shlex.split(text), *args]
+    words = [*split_words(text), *args]
     if not words:
         raise ConfigurationError("`mcp(...)` takes a command line or an address, found an empty text.")
     return MCPServer.stdio(words[0], words[1:], **options)

@@ -83,6 +83,9 @@ class Channel:
             return await Child.start(spec.name, spec.command, spec.args, env, spec.cwd)
         except FileNotFoundError as error:
             raise connection_error(Attempt(server=spec.name, phase="start", was_sent=False), _what_is_missing(spec), error) from error
+        except NotImplementedError as error:
+            why = "this event loop starts no processes; on Windows, a `ProactorEventLoop` does"
+            raise connection_error(Attempt(server=spec.name, phase="start", was_sent=False), why, error) from error
 
     async def _end_child(self, child: Child) -> None:
         await child.close(self.grace_s)

@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import sys
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -30,6 +31,7 @@ log = logging.getLogger("ferrule.mcp")
 _SERVICE = "ferrule-mcp"
 _IN_KEYRING = {"in": "keyring"}
 _POLL_S = 0.05
+_TRIES = 20
 _LONGEST_OF_WINDOWS = 1_200
 """Characters that an entry of the Windows Credential Manager holds."""
 
@@ -90,6 +92,7 @@ class CredentialStore:
                 await asyncio.sleep(_POLL_S)
             yield
         finally:
+            _unlock(lock)
             os.close(lock)
 
     def _read(self) -> Credentials:
@@ -142,7 +145,14 @@ def _replace(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
+        for left in range(_TRIES, -1, -1):
+            try:
+                draft.replace(path)
+                break
+            except PermissionError:  # on Windows while another process reads the file
+                if not left or sys.platform != "win32":
+                    raise
+                time.sleep(_POLL_S)
     finally:
         draft.unlink(missing_ok=True)
 
@@ -161,6 +171,15 @@ def _try_lock(lock: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _unlock(lock: int) -> None:
+    """Unlock it at once: Windows takes its time after a close."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        with contextlib.suppress(OSError):
+            msvcrt.locking(lock, msvcrt.LK_UNLCK, 1)
 
 
 def _keyring() -> Any:

@@ -57,7 +57,8 @@ def _own_input() -> Generator[Any]:
         yield lines
     finally:
         lines.close()
-        os.dup2(private, 0)  # stays open, as the thread may be reading it
+        if sys.platform != "win32":  # there it would wait for the thread's read to end
+            os.dup2(private, 0)  # stays open, as the thread may be reading it
 
 
 class StdinLines:

@@ -12,9 +12,12 @@ import contextlib
 import logging
 import math
 import os
+import shutil
 import signal
+import subprocess
 import sys
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule.bridges.mcp.transport.messages import LARGEST, Note, read_message
@@ -62,7 +65,13 @@ def child_environment(extra: Mapping[str, str] | None, inherit: Sequence[str] = 
     wanted = [name for each in inherit for name in GROUPS.get(each, ())]
     names = [*_INHERITED, *(each for each in wanted if each not in private_proxies()), *(each for each in inherit if each not in GROUPS)]
     found = {key: os.environ[key] for key in names if key in os.environ}
-    return {**{key: value for key, value in found.items() if not value.startswith("()")}, **(extra or {})}
+    own = {key.upper() if sys.platform == "win32" else key: value for key, value in (extra or {}).items()}  # there `Path` is `PATH`
+    return {**{key: value for key, value in found.items() if not value.startswith("()")}, **own}
+
+
+def find_command(command: str, env: Mapping[str, str]) -> str:
+    """The file that a command names. Windows finds `node.exe` by the name `node`, but not `npx.cmd` by the name `npx`."""
+    return shutil.which(command, path=env.get("PATH")) or command if sys.platform == "win32" else command
 
 
 def private_proxies() -> list[str]:
@@ -87,6 +96,7 @@ class Child:
         """Start a child in a process group of its own. Raises `OSError` if the command cannot be run."""
         pipe = asyncio.subprocess.PIPE
         group: dict[str, Any] = {"creationflags": 0x00000200} if sys.platform == "win32" else {"start_new_session": True}
+        command = find_command(command, env)
         process = await asyncio.create_subprocess_exec(command, *args, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=cwd, **group)
         child = cls(name, process)
         if is_leaving():  # the exit may not know it
@@ -167,6 +177,7 @@ class Child:
             if sys.platform != "win32":
                 os.killpg(self.pid, which)  # `start_new_session` made it the leader of its group
             elif self.exit_code is None:
+                end_tree(self.pid)
                 self._process.kill()
 
     async def _gone(self, within_s: float) -> bool:
@@ -193,6 +204,13 @@ class Child:
         text = line.decode("utf-8", "replace").rstrip()[:2000]
         self._stderr.append(text)
         log.debug("%s: %s", self._name, text)
+
+
+def end_tree(pid: int) -> None:
+    """On Windows, which knows no groups of processes: end a process and those it started, such as the node of an npx."""
+    taskkill = Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32" / "taskkill.exe"
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run([taskkill, "/F", "/T", "/PID", str(pid)], capture_output=True, timeout=_KILL_AFTER_S, check=False)  # noqa: S603  its own child
 
 
 @contextlib.asynccontextmanager
