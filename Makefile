@@ -77,8 +77,9 @@ ui-test: $(VENV)/.dev ## `ferrule ui` in the system's Chromium: two people, keys
 pg-test: $(VENV)/.dev ## the tests with a real Postgres, which they start; unlike in `make test`, none is an error (apt-get install postgresql pgbouncer)
 	@FERRULE_PG_TEST=1 $(BIN)/python -m pytest $(PYTEST_ARGS) tests/runs/store tests/integration/test_workers.py
 
-pg-kills: $(VENV)/.dev ## the kill test on Postgres; kill 1,000 workers, then one every two seconds in 20 rounds of 200 runs (POINTS=60 KILLS=60 ROUNDS=1: fewer)
+pg-kills: $(VENV)/.dev ## the kill test on Postgres; outages, cuts, a pooler, an upgrade; kill 1,000 workers, then one every two seconds in 20 rounds of 200 runs (POINTS=60 KILLS=60 ROUNDS=1: fewer)
 	@PYTHONPATH=tests $(BIN)/python -m killing --postgres --kills $(or $(POINTS),560)
+	@PYTHONPATH=tests $(BIN)/python -m killing.troubles
 	@PYTHONPATH=tests $(BIN)/python -m killing.workers --kills $(or $(KILLS),1000) --rounds $(or $(ROUNDS),20)
 
 pg-bench: $(VENV)/.dev ## what a run kept in Postgres costs, beside a bare INSERT and SQLite; then workers

@@ -134,3 +134,45 @@ class PostgresServer:
     def close(self) -> None:
         self.stop("immediate")
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def no_pooler_here() -> str | None:
+    """Why no PgBouncer can be started here; None if one can."""
+    return None if _pgbouncer() else "there is no PgBouncer on this machine (apt-get install pgbouncer)"
+
+
+def _pgbouncer() -> str | None:
+    return shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")
+
+
+class Pooler:
+    """A PgBouncer in transaction mode before a server."""
+
+    def __init__(self, server: PostgresServer, *, size: int = 3) -> None:
+        import psycopg
+
+        port, folder = free_port(), server.folder
+        self.dsn = server.dsn_at(port)
+        (folder / "users").write_text(f'"ferrule" "{PASSWORD}"\n')
+        (folder / "pgbouncer.ini").write_text(
+            f"[databases]\npostgres = host=127.0.0.1 port={server.port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
+            f"unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {folder}/users\npool_mode = transaction\ndefault_pool_size = {size}\n"
+        )
+        for each in ("users", "pgbouncer.ini"):
+            (folder / each).chmod(0o644)
+        self._process = subprocess.Popen(
+            [_pgbouncer() or "pgbouncer", "-q", str(folder / "pgbouncer.ini")],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **run_as(),
+        )  # fmt: skip
+        while True:
+            try:
+                psycopg.connect(self.dsn).close()
+            except psycopg.OperationalError:
+                assert self._process.poll() is None
+                time.sleep(0.05)
+            else:
+                return
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import worker_program
 
 from ferrule import DBOSEngine, PostgresStore
+from ferrule.cli.stores import read_dsn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,25 +27,29 @@ WITHIN_S = 120.0
 class Yard:
     """A store, its workers, and what their tools did."""
 
-    def __init__(self, server: PostgresServer, schema: str, folder: Path) -> None:
+    def __init__(self, server: PostgresServer, schema: str, folder: Path, *, pooler: str = "") -> None:
         self.server, self.schema, self.folder = server, schema, folder
+        self.dsn = f"{pooler}?liveness=heartbeat" if pooler else server.dsn
         self.dbos = f"dbos_{schema}"
         self.engine = DBOSEngine(schema=self.dbos)
-        self.store = PostgresStore(server.dsn, schema=schema, engine=self.engine)
+        dsn, liveness = read_dsn(self.dsn)
+        self.store = PostgresStore(dsn, schema=schema, liveness=liveness, engine=self.engine)
         self.workers: list[subprocess.Popen[bytes]] = []
 
-    def worker(self, *options: str, program: Path | None = None, tool_s: float = 0.0) -> subprocess.Popen[bytes]:
+    def worker(self, *options: str, program: Path | None = None, tool_s: float = 0.0, dsn: str = "") -> subprocess.Popen[bytes]:
         """A worker process, once it is ready."""
-        made = self.start(None, *options, program=program, tool_s=tool_s)
+        made = self.start(None, *options, program=program, tool_s=tool_s, dsn=dsn)
         log = self.folder / f"worker{len(self.workers) - 1}.log"
         self.until(lambda: "Ready" in log.read_text() or made.poll() is not None)
         assert made.poll() is None, log.read_text()
         return made
 
-    def start(self, place: int | None, *options: str, program: Path | None = None, tool_s: float = 0.0) -> subprocess.Popen[bytes]:
-        """A worker process, in the place of another one."""
+    def start(
+        self, place: int | None, *options: str, program: Path | None = None, tool_s: float = 0.0, dsn: str = ""
+    ) -> subprocess.Popen[bytes]:
+        """A worker process, in the place of another one; `dsn` is its own way to Postgres."""
         found = program or TESTS / "worker_program.py"
-        environment = {"EFFECTS": str(self.folder), "TOOL_S": str(tool_s)}
+        environment = {"EFFECTS": str(self.folder), "TOOL_S": str(tool_s), "FERRULE_STORE": dsn or self.dsn}
         with (self.folder / f"worker{len(self.workers) if place is None else place}.log").open("w") as log:
             made = subprocess.Popen(
                 [*self.ferrule, "worker", f"{found}:agent", *options], env={**self.environment, **environment}, stderr=log,
@@ -60,8 +65,8 @@ class Yard:
         """The command, for the schemas of this test."""
         code = (
             "import ferrule.cli.stores as s, ferrule.bridges.dbos as d\n"
-            f"s.postgres_store = lambda dsn, **o: __import__('ferrule').PostgresStore(dsn, schema={self.schema!r}, "
-            f"engine=d.DBOSEngine(schema={self.dbos!r}, **o))\n"
+            f"s.postgres_store = lambda dsn, **o: __import__('ferrule').PostgresStore(s.read_dsn(dsn)[0], schema={self.schema!r}, "
+            f"liveness=s.read_dsn(dsn)[1], engine=d.DBOSEngine(schema={self.dbos!r}, **o))\n"
             "import ferrule.cli.commands.worker as w; w.postgres_store = s.postgres_store\n"
             "from ferrule.cli.main import process; process()"
         )
@@ -70,7 +75,7 @@ class Yard:
     @property
     def environment(self) -> dict[str, str]:
         path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
-        return {**os.environ, "FERRULE_STORE": self.server.dsn, "PYTHONPATH": path}
+        return {**os.environ, "FERRULE_STORE": self.dsn, "PYTHONPATH": path}
 
     def command(self, *arguments: str) -> str:
         """What a command prints."""

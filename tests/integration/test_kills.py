@@ -26,10 +26,15 @@ TESTS = Path(__file__).parents[1]
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")]
 
 
+def said_by(*told: str) -> subprocess.CompletedProcess[str]:
+    """A part of the kill test."""
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    return subprocess.run([sys.executable, "-m", *told], env=environment, capture_output=True, text=True, check=False)
+
+
 def disturbed(*told: str) -> dict[str, int]:
     """The figures of `python -m killing`, which finds no fault."""
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    found = subprocess.run([sys.executable, "-m", "killing", *told], env=environment, capture_output=True, text=True, check=False)
+    found = said_by("killing", *told)
     figures = dict(re.findall(r"([\w-]+): (\d+)", found.stdout.strip().rpartition("\n")[2]))
     said = found.stdout + found.stderr
     assert found.returncode == 0, said
@@ -55,6 +60,14 @@ def test_a_process_that_stops_for_longer_than_its_lease_is_fenced_on_postgres() 
     """Q4."""
     figures = disturbed("--postgres", "--kills", "0", "--races", "2", "--interrupts", "0", "--only", "stopped")
     assert figures["races"] == 2, figures
+
+
+@pytest.mark.usefixtures("postgres")
+def test_workers_reach_postgres_through_a_pooler() -> None:
+    """Q6: by `--store 'postgresql://...?liveness=heartbeat'`; no ticket fails. Outages, cuts and upgrades: `make pg-kills`."""
+    pytest.importorskip("dbos", reason="needs ferrule[dbos]")
+    found = said_by("killing.troubles", "--only", "a pooler", "--runs", "6")
+    assert found.returncode == 0, found.stdout + found.stderr
 
 
 ONE_AFTER_ANOTHER = Scenario("undisturbed", EVERY)

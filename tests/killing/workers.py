@@ -22,6 +22,8 @@ from killing.people import FIRST, People
 
 TOOL_S = 0.02
 AT_ONCE = 40
+PEOPLE_EVERY = 5
+"""In every so many rounds there are people: they cost as much as the workers."""
 PAUSE_S = 4.0
 """Between two kills at most. The work of a dead worker is taken five seconds after its last heartbeat."""
 
@@ -40,7 +42,7 @@ def main() -> int:
         if told.kills:
             faults += stream(server, told.kills)
         for number in range(told.rounds):
-            faults += round_of(server, number, told.runs)
+            faults += round_of(server, number, told.runs, has_people=number % PEOPLE_EVERY == 0)
     finally:
         server.close()
     return min(faults, 1)
@@ -48,17 +50,17 @@ def main() -> int:
 
 def stream(server: PostgresServer, kills: int) -> int:
     """Three workers, runs as long as there are kills to make."""
-    yard, folder = _yard(server, "stream")
+    yard = new_yard(server, "stream")
     began, submitted, killed = time.monotonic(), 0, 0
     for _ in range(3):
         yard.worker("--poll-s", "0.05", tool_s=TOOL_S)
     while killed < kills:
-        open_ = _decide(yard)
+        open_ = decide(yard)
         if open_ < AT_ONCE:
             yard.submit(*[f"pays {n}" for n in range(submitted, submitted + 10)])
             submitted += 10
         time.sleep(random.uniform(0.2, PAUSE_S))
-        ready = [k for k in range(3) if _is_ready(folder, k)]
+        ready = [k for k in range(3) if _is_ready(yard, k)]
         if not ready:
             continue
         which = random.choice(ready)
@@ -69,56 +71,57 @@ def stream(server: PostgresServer, kills: int) -> int:
         if killed % 50 == 0:
             sys.stdout.write(f"{killed} kills, {submitted} runs, {time.monotonic() - began:.0f} s\n")
             sys.stdout.flush()
-    return _judge(yard, submitted, f"{killed} kills", began)
+    return judge(yard, submitted, f"{killed} kills", began)
 
 
-def round_of(server: PostgresServer, number: int, runs: int) -> int:
+def round_of(server: PostgresServer, number: int, runs: int, *, has_people: bool) -> int:
     """Two workers; one is killed every two seconds and replaced. People look and decide meanwhile."""
-    yard, folder = _yard(server, f"round{number}")
+    yard = new_yard(server, f"round{number}")
     began, killed = time.monotonic(), 0
     for _ in range(2):
         yard.worker(tool_s=TOOL_S)
     yard.submit(*[f"pays {n}" for n in range(runs)])
-    people = People(yard)
-    people.start()
+    people = People(yard) if has_people else None
+    if people is not None:
+        people.start()
     next_kill = time.monotonic() + 2
-    while _decide(yard) or people.is_alive():
+    while decide(yard) or (people is not None and people.is_alive()):
         time.sleep(0.1)
         which = killed % 2
-        if time.monotonic() > next_kill and _is_ready(folder, 1 - which):  # else, on a busy machine, none would ever get to work
+        if time.monotonic() > next_kill and _is_ready(yard, 1 - which):  # else, on a busy machine, none would ever get to work
             yard.workers[which].kill()
             yard.workers[which].wait()
             yard.start(which, tool_s=TOOL_S)
             killed += 1
             next_kill = time.monotonic() + 2
-    return _judge(yard, runs, f"round {number}: {killed} kills", began, people)
+    return judge(yard, runs, f"round {number}: {killed} kills", began, people)
 
 
-def _yard(server: PostgresServer, name: str) -> tuple[Yard, Path]:
-    folder = Path(tempfile.mkdtemp(prefix="ferrule-workers-"))
-    return Yard(server, name, folder), folder
+def new_yard(server: PostgresServer, name: str, **options: Any) -> Yard:
+    """A store in a schema of its own, and a folder for what its workers do; `judge` removes it."""
+    return Yard(server, name, Path(tempfile.mkdtemp(prefix="ferrule-workers-")), **options)
 
 
-def _is_ready(folder: Path, worker: int) -> bool:
-    return "Ready" in (folder / f"worker{worker}.log").read_text()
+def _is_ready(yard: Yard, worker: int) -> bool:
+    return "Ready" in (yard.folder / f"worker{worker}.log").read_text()
 
 
-def _decide(yard: Yard) -> int:
+def decide(yard: Yard, below: int = FIRST) -> int:
     """Answer the questions: what was cut off is reported as done, since its effect is at most once. Returns how many runs are not done."""
     lines = yard.store.list(limit=None)
     for line in lines:
-        is_ours = int(line.id.removeprefix("pays-")) < FIRST
+        is_ours = int(line.id.removeprefix("pays-")) < below
         for asked in line.questions:
             if asked.id not in line.decided and (is_ours or asked.kind == "unknown"):
                 yard.store.decide(line.id, asked.reply("charged") if asked.kind == "unknown" else asked.approve())
     return sum(line.status != "done" for line in lines)
 
 
-def _judge(yard: Yard, runs: int, what: str, began: float, people: People | None = None) -> int:
-    """Wait until all is done, and count what is wrong."""
+def judge(yard: Yard, runs: int, what: str, began: float, people: People | None = None, *, is_exact: bool = False) -> int:
+    """Wait until all is done, and count what is wrong. With `is_exact`, an effect that was cut off before it happened is wrong too."""
     runs += len(people.runs) if people is not None else 0
     ends = time.monotonic() + 180
-    while _decide(yard) and time.monotonic() < ends:
+    while decide(yard) and time.monotonic() < ends:
         time.sleep(0.2)
     while set(yard.tickets()) - {"SUCCESS", "CANCELLED", "ERROR"} and time.monotonic() < ends:
         time.sleep(0.2)
@@ -131,6 +134,7 @@ def _judge(yard: Yard, runs: int, what: str, began: float, people: People | None
     wrong += [f"stuck: {line}" for line in yard.command("runs", "--stuck").splitlines()]
     wrong += people.judge() if people is not None else []
     never = 2 * runs - len(yard.did()) - (len(people.refused) if people is not None else 0)
+    wrong += [f"{never} effects did not happen"] if is_exact and never else []
     seconds = time.monotonic() - began
     sys.stdout.write(
         f"{what}, {runs} runs, {seconds:.0f} s: {len(wrong)} wrong; {never} effects were cut off before they happened; {dict(tickets)}"

@@ -22,6 +22,7 @@ _NAME = "ferrule"
 _FUNCTION = "ferrule.advance"
 _NO_KEY = "-"
 _LIVE = "('ENQUEUED', 'DELAYED', 'PENDING')"
+_POOLED = {"db_engine_kwargs": {"connect_args": {"prepare_threshold": None}}, "sys_db_idle_transaction_timeout_sec": 0}
 _STRAY_S = 15.0
 """A ticket that this process claimed so long ago, and does not work on, was lost between DBOS's claim and its call."""
 
@@ -104,10 +105,11 @@ class DBOSEngine:
 
     # -- a worker ----------------------------------------------------------------------------------------------------
 
-    def start(self, dsn: str, name: str, work: Callable[[str], Awaitable[Any]]) -> None:
+    def start(self, dsn: str, name: str, work: Callable[[str], Awaitable[Any]], *, is_direct: bool = True) -> None:
         """Call `work` in this process with the arguments of tickets, on the event loop of DBOS, from now on.
 
-        Creates DBOS's tables if they are not there. `name` is unique among all processes, also over time. One engine a process.
+        Creates DBOS's tables if they are not there. `name` is unique among all processes, also over time. One engine a process. Without
+        `is_direct` a pooler shares sessions: nothing of a session is used, such as prepared statements.
         """
         dbos = _load()
         self.name = name
@@ -125,7 +127,7 @@ class DBOSEngine:
         dbos.DBOS(config={
             "name": _NAME, "system_database_url": _url(dsn), "dbos_system_schema": self.schema, "application_version": _NAME,
             "executor_id": name, "serializer": dbos.DBOSPortableJSONSerializer(), "use_listen_notify": False, "log_level": "WARNING",
-            "sys_db_pool_size": 3,
+            "sys_db_pool_size": 3, **({} if is_direct else _POOLED),
         })  # fmt: skip
         dbos.DBOS.workflow(name=_FUNCTION, max_recovery_attempts=None)(advance)
         dbos.DBOS.listen_queues([self.queue])

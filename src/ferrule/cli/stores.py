@@ -32,13 +32,24 @@ def is_dsn(place: str) -> bool:
     return _DSN.match(place) is not None and not Path(place).exists()
 
 
-def postgres_store(dsn: str, **engine: Any) -> PostgresStore:
+def read_dsn(place: str) -> tuple[str, Any]:
+    """The DSN of libpq, and its `liveness=`, which is ours: `?liveness=heartbeat` for a pooler that shares sessions."""
+    found = re.search(r"[?&\s]liveness\s*=\s*(\w*)", place)
+    if found is None:
+        return place, "session"
+    start, end = found.span()
+    is_first = place[start] == "?" and place[end : end + 1] == "&"
+    return place[:start] + (f"?{place[end + 1 :]}" if is_first else place[end:]), found[1]
+
+
+def postgres_store(place: str, **engine: Any) -> PostgresStore:
     """The store at a DSN, whose decisions call its workers. `engine` are options of `DBOSEngine`."""
     from ferrule.bridges.dbos import DBOSEngine
     from ferrule.runs.store.postgres.store import PostgresStore
 
     os.environ.pop(STORE_VARIABLE, None)  # processes of tools do not inherit it
-    return PostgresStore(dsn, engine=DBOSEngine(**engine))
+    dsn, liveness = read_dsn(place)
+    return PostgresStore(dsn, liveness=liveness, engine=DBOSEngine(**engine))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from ferrule.cli.arguments import find_program, make_deps
 from ferrule.cli.commands.tools import DEPS  # noqa: TC001  typer reads annotations at run time
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.screen import say
-from ferrule.cli.stores import DEFAULT_QUEUE, DEFAULT_STORE, QueueName, StorePlace, is_dsn, postgres_store
+from ferrule.cli.stores import DEFAULT_QUEUE, DEFAULT_STORE, QueueName, StorePlace, is_dsn, postgres_store, read_dsn
 from ferrule.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
@@ -87,10 +87,11 @@ def run_worker(  # noqa: PLR0917  one parameter an option
 
 
 @contextmanager
-def _joined(store: Any, dsn: str, advance: Callable[[str], Awaitable[str]], drain_s: float) -> Generator[Any]:
+def _joined(store: Any, place: str, advance: Callable[[str], Awaitable[str]], drain_s: float) -> Generator[Any]:
     """Be a worker of the store until the block ends; the engine."""
+    dsn, liveness = read_dsn(place)
     store.join()
-    store.engine.start(dsn, store.owner, advance)
+    store.engine.start(dsn, store.owner, advance, is_direct=liveness == "session")
     try:
         yield store.engine
     finally:

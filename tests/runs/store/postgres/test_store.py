@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 
 import pytest
 from cutting_proxy import CuttingProxy
-from postgres_server import INSISTS, PASSWORD, PostgresServer, free_port, run_as
+from postgres_server import INSISTS, PASSWORD, Pooler, PostgresServer, free_port, no_pooler_here
 
 from ferrule import Context, PostgresStore, ReAct, Run, ScriptedLM, context, tool
 from ferrule.errors import ConfigurationError, RunTakenError, StoreError
@@ -440,46 +439,25 @@ def test_a_server_that_may_lose_what_it_confirmed_is_refused(postgres: PostgresS
 
 
 @pytest.fixture
-def pooler(postgres: PostgresServer) -> Iterator[int]:
-    """The port of a PgBouncer in transaction mode."""
-    found = shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")
-    if found is None:
-        (pytest.fail if INSISTS else pytest.skip)("needs PgBouncer (apt-get install pgbouncer)")
-    port = free_port()
-    folder = postgres.folder
-    (folder / "users").write_text(f'"ferrule" "{PASSWORD}"\n')
-    (folder / "pgbouncer.ini").write_text(
-        f"[databases]\npostgres = host=127.0.0.1 port={postgres.port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
-        f"auth_type = scram-sha-256\nauth_file = {folder}/users\npool_mode = transaction\ndefault_pool_size = 3\n"
-    )
-    for each in ("users", "pgbouncer.ini"):
-        (folder / each).chmod(0o644)
-    child = subprocess.Popen([found, "-q", str(folder / "pgbouncer.ini")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **run_as())
-    yield port
-    child.kill()
-    child.wait()
+def pooler(postgres: PostgresServer) -> Iterator[Pooler]:
+    why = no_pooler_here()
+    if why is not None:
+        (pytest.fail if INSISTS else pytest.skip)(f"needs PgBouncer: {why}")
+    made = Pooler(postgres)
+    yield made
+    made.close()
 
 
-def test_a_store_works_through_a_pooler_that_shares_sessions(postgres: PostgresServer, pooler: int, schema: str, opened: Any) -> None:
+def test_a_store_works_through_a_pooler_that_shares_sessions(pooler: Pooler, schema: str, opened: Any) -> None:
     """Q6: no statement is prepared, no lock is a session's, and the heartbeat alone tells who is alive."""
-    import psycopg
-
-    def reached() -> bool:
-        try:
-            psycopg.connect(postgres.dsn_at(pooler)).close()
-        except psycopg.OperationalError:
-            return False
-        return True
-
-    until(reached)
-    store = settled(opened(postgres.dsn_at(pooler), schema=schema, liveness="heartbeat"))
+    store = settled(opened(pooler.dsn, schema=schema, liveness="heartbeat"))
     leases = [store.create(f"r{k}", program="P", head=HEAD) for k in range(6)]
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda lease: [store.append(lease, str(at)) for at in range(20)], leases))
     assert [len(store.load(f"r{k}").entries) for k in range(6)] == [20] * 6
     assert store.live_owners() == {store.owner}
     assert store.transact(leases[0], lambda db: db.execute("SELECT %s::int", (7,)).fetchone()) == (7,)
-    other = settled(opened(postgres.dsn_at(pooler), schema=schema, liveness="heartbeat", lease_s=29.0))
+    other = settled(opened(pooler.dsn, schema=schema, liveness="heartbeat", lease_s=29.0))
     with pytest.raises(RunTakenError):
         other.take("r0", after=0)
     store._presence._beat_or_drop = lambda: None  # it is stopped

@@ -1,0 +1,23 @@
+"""Where a command keeps its runs: a file, or a Postgres."""
+
+from __future__ import annotations
+
+import pytest
+
+from ferrule.cli.stores import read_dsn
+
+
+@pytest.mark.parametrize(
+    ("place", "dsn", "liveness"),
+    [
+        ("postgresql://u:p@h/db", "postgresql://u:p@h/db", "session"),
+        ("postgresql://h/db?liveness=heartbeat", "postgresql://h/db", "heartbeat"),
+        ("postgresql://h/db?liveness=heartbeat&sslmode=require", "postgresql://h/db?sslmode=require", "heartbeat"),
+        ("postgresql://h/db?sslmode=require&liveness=heartbeat&port=6", "postgresql://h/db?sslmode=require&port=6", "heartbeat"),
+        ("host=h liveness=heartbeat dbname=db", "host=h dbname=db", "heartbeat"),
+        ("host=h liveness = session", "host=h", "session"),
+    ],
+)
+def test_a_dsn_says_that_a_pooler_shares_sessions(place: str, dsn: str, liveness: str) -> None:
+    """Q6: the option is ferrule's, so libpq does not get it."""
+    assert read_dsn(place) == (dsn, liveness)
