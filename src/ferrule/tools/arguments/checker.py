@@ -78,13 +78,14 @@ class Checker:
 
     def prepare(self, args: Any) -> CheckedArguments:
         """Arguments that fit. Raises `ToolArgumentsError`."""
-        if type(args) is not dict or len(args) > _MOST_ARGUMENTS:  # pyright: ignore[reportUnknownArgumentType]
+        form: Any = type(args)  # pyright: ignore[reportUnknownVariableType]
+        if form is not dict or len(args) > _MOST_ARGUMENTS:
             self._refuse_surplus(args)
         validate = self._validate
         if validate is None or not self._is_plain:
             return self._prepare_with_repairs(self._copy(args))
         own = args
-        if not self._is_scalar and type(args) is dict and not _SCALARS.issuperset(map(type, args.values())):  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        if not self._is_scalar and form is dict and not _SCALARS.issuperset(map(type, args.values())):
             own = self._copy(args)
         try:
             values: dict[str, Any] = validate(own)
@@ -92,7 +93,7 @@ class Checker:
             return self._prepare_with_repairs(self._copy(own))
         shown: dict[str, Any] = values
         for name, value in values.items():
-            kind = type(value)  # pyright: ignore[reportUnknownVariableType]
+            kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
             given = own.get(name, value)
             if kind in _EXACT:
                 if type(given) is kind:

@@ -70,7 +70,7 @@ def _is_read(value: Any, name: str, takes_items: Callable[[str], bool]) -> TypeG
 
 
 def _copied(value: Any, name: str, takes_items: Callable[[str], bool]) -> Any:
-    kind: Any = type(value)
+    kind: Any = cast("Any", type)(value)
     if kind in _SCALARS:
         return value
     if kind is dict:

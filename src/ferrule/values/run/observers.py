@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 from ferrule.values.run import event as events
@@ -144,7 +144,7 @@ def _observers(here: Any, callbacks: Iterable[Any], own: str) -> Observers:
 
 
 def _observer(one: Any) -> Observer:
-    kind: type[Any] = type(one)
+    kind = cast("type[Any]", type(one))
     own = getattr(one, "__dict__", ()) if kind.__dir__ is object.__dir__ else dir(one)  # `dir` of an object takes as long as half a step
     return _Hooks(one) if _has_hooks(kind) or any(name.startswith("on_") for name in own) else one
 
