@@ -46,7 +46,7 @@ _LONG_S = 60.0
 
 def list_runs(
     status: Annotated[str | None, typer.Option(help="Only runs that are queued, running, waiting, done, failed or cancelled.")] = None,
-    stuck: Annotated[bool, typer.Option("--stuck", help="Only runs that have work and no worker, with the reason.")] = False,
+    stuck: Annotated[bool, typer.Option("--stuck", help="Only runs with work that no worker can take, with the reason.")] = False,
     store: StorePlace = DEFAULT_STORE,
     as_json: JSON = False,
 ) -> int:

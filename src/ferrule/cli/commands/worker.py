@@ -79,7 +79,7 @@ def run_worker(  # noqa: PLR0917  one parameter an option
 
     with _joined(opened, store, advance, drain_s) as engine:
         if requeue:
-            say(f"{sweep(opened, every=True)} runs are queued anew.")
+            say(f"{sweep(opened, every=True)} runs are queued again.")
         say(f"Ready: {', '.join(each.name for each in mine)}; {concurrency} at once.")
         _sweep_until(ends, opened)
         say(f"Told to end: {engine.working} runs are in work.")
@@ -111,4 +111,4 @@ def _sweep_until(ends: threading.Event, store: Any) -> None:
             _log.warning("The sweep failed: %s", error)
         else:
             if made:
-                _log.info("%d tickets were missing, and are made", made)
+                _log.info("%d tickets were missing, and are made again", made)

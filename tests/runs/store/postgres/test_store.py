@@ -188,6 +188,21 @@ def test_a_commit_whose_answer_is_lost_counts_as_what_it_was(
     assert store.load("r").entries == ["none 0", "answer 1", "after"]
 
 
+def test_a_connection_that_fails_before_it_is_used_is_closed(
+    postgres: PostgresServer, schema: str, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q6: also in the last question that a new one is asked."""
+    import psycopg
+
+    made: list[Any] = []
+    connect = psycopg.connect
+    monkeypatch.setattr(psycopg, "connect", lambda *given, **options: made.append(connect(*given, **options)) or made[-1])
+    monkeypatch.setattr("ferrule.runs.store.postgres.server._UPTIME", "SELECT no_such_function()")
+    with pytest.raises(StoreError, match="no_such_function"):
+        opened(postgres.dsn, schema=schema).list()
+    assert [each.closed for each in made] == [True]
+
+
 def test_an_idle_connection_that_ended_is_not_used(postgres: PostgresServer, schema: str, opened: Any) -> None:
     """Q6: a pooler or an administrator may end any."""
     store = opened(postgres.dsn, schema=schema)

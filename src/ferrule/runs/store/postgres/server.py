@@ -132,11 +132,11 @@ class Server:
         connection: Any = psycopg.connect(autocommit=True, prepare_threshold=5 if self._is_direct else None, **given)
         try:
             self._prepare(connection)
+            if self._since is None:
+                self._since = time.monotonic() - (0.0 if self._broke else connection.execute(_UPTIME).fetchone()[0])
         except BaseException:
             connection.close()
             raise
-        if self._since is None:
-            self._since = time.monotonic() - (0.0 if self._broke else connection.execute(_UPTIME).fetchone()[0])
         return connection
 
     def _prepare(self, connection: Any) -> None:

@@ -1,6 +1,6 @@
 """Tickets of an engine: "there is work on this run". They are made in the transaction that makes the work, and replaced when they are lost.
 
-The journal is the truth. A ticket only calls a worker, so one too many does no harm, and all of them can be made anew from the runs.
+The journal is the truth. A ticket only calls a worker, so one too many does no harm, and all of them can be made again from the runs.
 """
 
 from __future__ import annotations
