@@ -159,6 +159,10 @@ class Store(Protocol):
         """The line of one run."""
         ...
 
+    def now(self) -> float:
+        """The time by the store's clock, in seconds since 1970. Questions expire by it."""
+        ...
+
     def changes(self) -> int:
         """A number that differs from the one before whenever anybody wrote to the store in between, in any process.
 

@@ -5,7 +5,6 @@ It is idempotent: the store decides whether there is work, and which process doe
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.errors import ConfigurationError, ReplayMismatchError, RunError, RunTakenError, StoreError, shown
@@ -78,7 +77,7 @@ def _ready(store: Store, run_id: str, programs: Program | Iterable[Program], any
     found = store.summary(run_id)
     if found.leased:
         return None, "taken"
-    if found.status in _ENDED or (found.status == "waiting" and not found.decided and not _is_expired(found)):
+    if found.status in _ENDED or (found.status == "waiting" and not found.decided and not _is_expired(store, found)):
         return None, _status(found)
     head = stored_head(store, run_id)
     program, why = _choose(head, programs, any_version=any_version)
@@ -124,8 +123,9 @@ def _refused(store: Store, run_id: str, error: Exception) -> Advanced:
     return _status(found)
 
 
-def _is_expired(found: Summary) -> bool:
-    return any(each.expires_at is not None and each.expires_at < time.time() for each in found.questions)
+def _is_expired(store: Store, found: Summary) -> bool:
+    ends = [each.expires_at for each in found.questions if each.expires_at is not None]
+    return bool(ends) and min(ends) < store.now()
 
 
 def _status(found: Summary) -> Any:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from ferrule.errors import MCPProtocolError
 from ferrule.runs.confirmation.decisions import register
+from ferrule.runs.driver.questions import now
 from ferrule.runs.journal.entry import Entry
 from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.mcp.safety import scrub
@@ -166,7 +167,7 @@ class Inputs:
             run.tally.note(run.decisions, entry.value)  # after a crash, when only the journal is left
             return entry.value
         decision, ends = run.decision(question.id), question.expires_at
-        if ends is not None and ((decision.at if decision is not None else None) or time()) > ends:
+        if ends is not None and ((decision.at if decision is not None else None) or await now(self._frame)) > ends:
             decision = Decision(question.id, "deny", "Nobody answered in time.", shown=question.digest, via="expiry", at=time())
         if decision is None:
             return None

@@ -47,7 +47,7 @@ async def decide(frame: Frame, act: AskPerson) -> list[Decision]:
         question = replace(bare, id=run.question_id(f"{at} {bare.digest}"), path=frame.path)
         if bare.expires_s is not None or asked is not None:
             if asked is None:
-                asked = Entry(f"{at}?", "once", digest, time() + (bare.expires_s or 0))
+                asked = Entry(f"{at}?", "once", digest, await now(frame) + (bare.expires_s or 0))
                 await frame.write(asked)
             with reading(f"The time at {at} of the journal"):
                 question = check_fields(replace(question, expires_at=asked.value))
@@ -70,7 +70,7 @@ async def _decision(frame: Frame, question: Question, at: str, digest: str, deni
     run = frame.run
     decision = run.decision(question.id)
     ends = question.expires_at
-    if ends is not None and ((decision.at if decision is not None else None) or time()) > ends:
+    if ends is not None and ((decision.at if decision is not None else None) or await now(frame)) > ends:
         decision = Decision(question.id, "deny", "Nobody decided in time.", shown=question.digest, via="expiry", at=time())
     if decision is not None and decision.shown and decision.shown != question.digest:
         decision = None  # made on another question
@@ -85,6 +85,14 @@ async def _decision(frame: Frame, question: Question, at: str, digest: str, deni
     if decision is not None and frame.tell is not None:
         frame.tell.inside(at)(events.Decided(question, decision))
     return decision
+
+
+async def now(frame: Frame) -> float:
+    """The time by the clock of the run's store, on which all machines agree; by that of this one if the run is not stored."""
+    if frame.run.persistence is None:
+        return time()
+    clock = frame.run.persistence.store.now
+    return clock() if frame.blocks else await offload.run_or_cancel(clock)
 
 
 def _use_grant(run: RunState, question: Question, at: str, digest: str) -> Decision | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import FerruleError, StoreError
@@ -127,7 +128,8 @@ def give_back(db: Any, *, owner: str, run_id: str, token: int, status: str) -> N
 def park(db: Any, run_id: str, head: str, times: int) -> None:
     """Store a run that crashed its process too often as failed."""
     error = {"type": "StoreError", "text": f"crashed {times} times, and was parked"}
-    head = json_text({**parse_object(head, "the head of a run"), "error": error})
+    with suppress(StoreError):  # a head that cannot be read may be why
+        head = json_text({**parse_object(head, "the head of a run"), "error": error})
     db.execute(
         "UPDATE runs SET status = 'failed', head = ?, error = ?, recoveries = ?, owner = NULL WHERE id = ?",
         (head, json_text(error), times, run_id),

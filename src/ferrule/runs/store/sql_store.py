@@ -53,6 +53,8 @@ class SQLStore:
     """The place of the store, for messages."""
     _LOCK = ""
     """What the dialect adds to a SELECT so that the row stays as read until the transaction ends."""
+    _ALSO_AT_REST = ""
+    """What the dialect sets as well in the row of a run that comes to rest."""
     _UNTIL = "until"
     """When the lease of a row of `runs` ends, as an expression."""
 
@@ -209,8 +211,8 @@ class SQLStore:
         error, usage = (json_text(form[name]) if form.get(name) is not None else None for name in ("error", "usage"))
         now, (cancelled, _) = self._now(db), fence(db, lease, self._owner, self._LOCK)
         db.execute(
-            "UPDATE runs SET owner = NULL, recoveries = 0, cancelled = FALSE, status = ?, head = ?, questions = ?, "
-            "error = ?, usage = ?, updated_at = ? WHERE id = ?",
+            "UPDATE runs SET owner = NULL, recoveries = 0, cancelled = FALSE, status = ?, head = ?, questions = ?, "  # noqa: S608  constants
+            f"error = ?, usage = ?, updated_at = ?{self._ALSO_AT_REST} WHERE id = ?",
             (status, head, json_text(form["questions"]), error, usage, now, lease.run_id),
         )
         if status == "cancelled" or (cancelled and status == "waiting"):  # the latter: cancelled after its last step
@@ -292,6 +294,10 @@ class SQLStore:
         if not found:
             raise StoreError(f"The store {self._name!r} has no run {run_id!r}.")
         return found[0]
+
+    def now(self) -> float:
+        """See `Store`."""
+        return self._read(self._now)
 
     def _summaries(self, db: Any, where: str, values: tuple[Any, ...], limit: int | None) -> builtins.list[Summary]:
         now = self._now(db)

@@ -36,22 +36,6 @@ def proxy(postgres: PostgresServer) -> Iterator[CuttingProxy]:
     made.close()
 
 
-@pytest.fixture
-def opened() -> Iterator[Callable[..., PostgresStore]]:
-    """Makes stores, and closes them."""
-    stores: list[PostgresStore] = []
-
-    def make(*given: Any, **options: Any) -> PostgresStore:
-        store = PostgresStore(*given, **options)
-        stores.append(store)
-        return store
-
-    yield make
-    for each in stores:
-        each._leases.clear()
-        each.close()
-
-
 def settled(store: PostgresStore) -> PostgresStore:
     """A store that has been connected for long."""
     store.setup()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ferrule.errors import ConfigurationError, shown
 from ferrule.runs.protocols import Order
-from ferrule.runs.store.fencing import fence
+from ferrule.runs.store.fencing import fence, park
 from ferrule.runs.store.postgres.liveness import shared_presence
 from ferrule.runs.store.postgres.tables import APPEND, APPEND_AND_TAKE, LEASE_ENDS, check_schema_name, dialect
 from ferrule.runs.store.postgres.tickets import call_worker, forget_tickets
@@ -40,6 +40,7 @@ class PostgresStore(SQLStore):
     """
 
     _LOCK = " FOR UPDATE"
+    _ALSO_AT_REST = ", expires_at = NULL"
     _UNTIL = LEASE_ENDS
 
     def __init__(
@@ -90,6 +91,12 @@ class PostgresStore(SQLStore):
     def transaction(self, work: Callable[[Any], R]) -> R:
         """Call `work` with a connection of psycopg in a transaction: committed when it returns. Again, if the connection breaks before."""
         return self._server.write(lambda db: work(db.connection))
+
+    def park(self, connection: Any, run_id: str) -> None:
+        """Store a run that was recovered too often as failed, in a transaction of this connection."""
+        db = _Qualified(connection, self.schema)
+        head, recoveries = self._row(db, run_id, "head, recoveries")
+        park(db, run_id, head, recoveries)
 
     # -- entries ---------------------------------------------------------------------------------------------------
 
@@ -211,7 +218,7 @@ class _Qualified:
         self._connection = connection
         self._schema = schema
 
-    def execute(self, sql: str, parameters: Any) -> Any:
+    def execute(self, sql: str, parameters: Any = ()) -> Any:
         return self._connection.execute(dialect(sql, self._schema), parameters)
 
 

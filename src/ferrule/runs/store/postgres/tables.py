@@ -25,11 +25,12 @@ CREATE TABLE "{schema}".runs (
     created_at float8 NOT NULL, updated_at float8 NOT NULL,
     owner text, token bigint NOT NULL DEFAULT 0, written bigint NOT NULL DEFAULT 0,
     recoveries integer NOT NULL DEFAULT 0, cancelled boolean NOT NULL DEFAULT FALSE,
-    segment bigint NOT NULL DEFAULT 0, priority integer, queue_key text,
+    segment bigint NOT NULL DEFAULT 0, priority integer, queue_key text, expires_at float8,
     usage text, error text, questions text NOT NULL, head text NOT NULL
 ) WITH (fillfactor = 70);
 CREATE INDEX runs_by_change ON "{schema}".runs (updated_at, id);
 CREATE INDEX runs_queued ON "{schema}".runs (updated_at) WHERE status = 'queued';
+CREATE INDEX runs_expiring ON "{schema}".runs (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX runs_by_owner ON "{schema}".runs (owner) WHERE owner IS NOT NULL;
 CREATE TABLE "{schema}".entries (place bigint PRIMARY KEY, written_at float8, entry text NOT NULL);
 CREATE TABLE "{schema}".decisions (
@@ -75,6 +76,11 @@ def check_schema_name(schema: str) -> None:
         raise ConfigurationError(msg)
 
 
+def lock_key(name: str) -> int:
+    """The key of an advisory lock."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
+
+
 @lru_cache(maxsize=1024)
 def dialect(sql: str, schema: str) -> bytes:
     """A statement of the shared rules for Postgres: tables with their schema, `%s` for each `?`."""
@@ -86,9 +92,8 @@ def set_up(connection: Any, schema: str, name: str) -> None:
     """Make the tables unless they are there. Raises `StoreError` for those of a newer ferrule."""
     found = _version(connection, schema)
     if found is None:
-        lock = int.from_bytes(blake2b(f"ferrule {schema}".encode(), digest_size=8).digest(), signed=True)
         connection.execute("BEGIN")
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(f"ferrule {schema}"),))
         found = _version(connection, schema)
         if found is None:
             connection.execute(_TABLES.format(schema=schema, version=_VERSION))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ferrule.errors import StoreError
 from ferrule.runs.protocols import Order
+from ferrule.runs.store.postgres.tables import lock_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -51,6 +52,7 @@ class Sweepable(Protocol):
 
     schema: str
     engine: Any
+    max_recoveries: int
 
     def live_owners(self) -> set[str]:
         """The owners that are alive."""
@@ -60,9 +62,15 @@ class Sweepable(Protocol):
         """Call `work` with a connection of psycopg in a transaction."""
         ...
 
+    def park(self, connection: Any, run_id: str) -> None:
+        """Store a run that was recovered too often as failed."""
+        ...
+
 
 def call_worker(db: Any, engine: Engine, run_id: str, order: Order, *, after_s: float | None = None) -> None:
-    """Enqueue the next segment of a run, in the transaction that gave it work; for later, if a question expires `after_s` seconds."""
+    """Enqueue the next segment of a run, in the transaction that gave it work; for later, if a question expires in `after_s` seconds."""
+    if after_s is not None:
+        db.execute("UPDATE runs SET expires_at = ? WHERE id = ?", (db.now + after_s, run_id))
     if not engine.is_set_up(db.connection):
         if order.delay_s is not None:
             raise StoreError("`delay_s` needs the queue of the engine, which the first worker creates: start `ferrule worker` once before.")
@@ -99,31 +107,38 @@ def sweep(store: Sweepable, *, every: bool = False) -> int:
 
 
 def _loose(connection: Any, store: Sweepable, live: list[str], *, every: bool) -> list[tuple[str, int, str | None]]:
-    """Runs that have work and no live ticket: id, segment, and the state of the last ticket."""
+    """Runs that have work and no live ticket: id, segment, and the state of the last ticket. None while another process looks for them."""
     engine: Engine = store.engine
     engine.drop_dead(connection, live)
+    wait, key = "" if every else "try_", lock_key(f"ferrule sweep {store.schema}")
+    if connection.execute(f"SELECT pg_{wait}advisory_xact_lock(%s)", (key,)).fetchone()[0] is False:
+        return []
     runs, decisions = f'"{store.schema}".runs', f'"{store.schema}".decisions'
     state = engine.state_of("r.id || ':' || r.segment")
     missing = "" if every else f" AND ({state}) IS DISTINCT FROM 'live'"
     decided = f"r.status = 'waiting' AND r.id IN (SELECT run_id FROM {decisions} WHERE NOT taken)"  # noqa: S608  as below
+    expired = "r.status = 'waiting' AND r.expires_at < extract(epoch FROM clock_timestamp())"
     sql = f"""
         SELECT r.id, r.segment, ({state}) FROM {runs} r WHERE (
-            (r.owner IS NULL AND (r.status = 'queued' OR ({decided}))
+            (r.owner IS NULL AND (r.status = 'queued' OR ({decided}) OR ({expired}))
                 AND (r.error IS NULL OR r.updated_at < extract(epoch FROM clock_timestamp()) - %s))
             OR (r.status = 'running' AND r.owner IS NOT NULL AND NOT r.owner = ANY(%s))
-        ){missing} LIMIT {AT_ONCE}
+        ){missing} ORDER BY coalesce(r.priority, 0), r.no LIMIT {AT_ONCE}
     """  # noqa: S608  the name of the schema was checked
     return connection.execute(sql, (0.0 if every else _AGAIN_AFTER_S, live)).fetchall()
 
 
 def _again(connection: Any, store: Sweepable, engine: Engine, at: tuple[str, int], *, failed: bool) -> int:
-    """Make the next ticket of a run, unless another process did."""
+    """Make the next ticket of a run, unless another process did. A run whose tickets fail again and again is parked instead."""
     row = connection.execute(
         f'UPDATE "{store.schema}".runs SET segment = segment + 1, recoveries = recoveries + %s '  # noqa: S608  the name was checked
-        "WHERE id = %s AND segment = %s RETURNING segment, priority, queue_key",
+        "WHERE id = %s AND segment = %s RETURNING segment, priority, queue_key, recoveries, owner",
         (int(failed), *at),
     ).fetchone()
     if row is None:
+        return 0
+    if failed and row[3] > store.max_recoveries and row[4] is None:
+        store.park(connection, at[0])
         return 0
     engine.enqueue(connection, f"{at[0]}:{row[0]}", at[0], Order(priority=row[1], queue_key=row[2]))
     return 1
