@@ -139,7 +139,7 @@ class OTel:
         if spans is None:
             return self._needed
         segment = int(notes.get(_COUNT, "0")) + 1
-        opened = self._open_program(spans, event, self._links(notes), {names.RUN_SEGMENT: segment})
+        opened = self._open_program(spans, event, self._links(notes) + self._deciders(notes), {names.RUN_SEGMENT: segment})
         opened.notes = notes
         opened.asked = json.loads(notes.get(ASKED, "{}"))
         if opened.asked and self._metrics is not None:
@@ -154,7 +154,7 @@ class OTel:
         return self._needed_muted if opened.is_muted and self._metrics is None and self._details is None else self._needed
 
     def note_caller(self, notes: dict[str, str]) -> None:
-        """A run is submitted: its first segment, in another process, is to be linked to the span that is current here."""
+        """A run is submitted, or a question decided: the next segment, in another process, is linked to the span that is current here."""
         if (self._spans or self._set_up()) is not None:
             self._api.inject(notes)
 
@@ -164,6 +164,11 @@ class OTel:
             carrier = {"traceparent": parent, **({_STATE: notes[_STATE]} if parent == notes.get(_LAST) and _STATE in notes else {})}
             made.append(self._api.Link(self._api.span_context(carrier)))
         return made
+
+    def _deciders(self, notes: dict[str, str]) -> list[Any]:
+        """Links to the spans in which the questions of the last rest were decided; their notes hold for one segment."""
+        found = json.loads(notes.pop("deciders", "[]"))
+        return [self._api.Link(self._api.span_context(each)) for each in found if "traceparent" in each]
 
     def _program_started(self, spans: Spans, event: events.RunStarted) -> None:
         if (event.run_id, event.span_id) not in spans.programs:  # else `open_run` opened it

@@ -152,8 +152,8 @@ def read_usage(form: Mapping[str, Any]) -> Usage:
 
 
 def read_decision(form: Mapping[str, Any]) -> Decision:
-    """Read a decision from `record_form`."""
-    decision: Decision = check_fields(Decision(**form))
+    """Read a decision from `record_form`; a store adds the `caller`, where observers noted one."""
+    decision: Decision = check_fields(Decision(**{name: value for name, value in form.items() if name != "caller"}))
     if decision.grant is not None:
         check_fields(decision.grant)
     return decision

@@ -17,6 +17,7 @@ from ferrule.runs.protocols import Lease, Order, Stored
 from ferrule.runs.store.fencing import MOST_ENTRIES, cancel_at_rest, fence, give_back, insert, park
 from ferrule.runs.store.lease import is_held
 from ferrule.runs.store.listing import condition, summaries
+from ferrule.runs.store.stored_run import caller_notes
 from ferrule.values.confirmation.question import check_second
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.stored import parse_json, reading
@@ -262,8 +263,9 @@ class SQLStore:
         if question_id not in waiting:
             there = f"waiting are: {', '.join(waiting) or 'none'}" if status in {"waiting", "running"} else f"it is {status}"
             raise DecisionError(f"No question {question_id!r} waits in the run {run_id!r}; {there}.")
-        made = accept(read_question(waiting[question_id]), decision, now=now)
-        db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)", (run_id, question_id, json_text(record_form(made)), now))
+        form, caller = record_form(accept(read_question(waiting[question_id]), decision, now=now)), caller_notes()
+        made = json_text({**form, "caller": caller} if caller else form)
+        db.execute("INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)", (run_id, question_id, made, now))
         if status == "waiting":
             self._call_worker(db, run_id)
 

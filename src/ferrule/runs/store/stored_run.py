@@ -35,12 +35,17 @@ _SOON_S = 0.001
 def submit_run(run: RunState, store: Store, order: Order) -> None:
     """Keep a new run for workers to begin. Raises `RunError` if an input cannot be kept, `StoreError` if the store cannot do it."""
     run.status = "queued"
+    run.notes = caller_notes()
+    store.submit(run.id, program=run.program.name, head=json_text(head_form(run, inputs_form(run))), order=order)
+
+
+def caller_notes() -> dict[str, str]:
+    """What the observers note of the caller who submits a run or decides a question, for the segment in another process."""
     notes: dict[str, str] = {}
     for observer in settings.current().callbacks:
         if (hook := getattr(observer, "note_caller", None)) is not None:
             hook(notes)
-    run.notes = notes
-    store.submit(run.id, program=run.program.name, head=json_text(head_form(run, inputs_form(run))), order=order)
+    return notes
 
 
 class StoredRun:
@@ -140,10 +145,15 @@ class StoredRun:
             run.journal.entries.clear()
             self._unsure = False
         run.journal.entries.extend(map(read_entry, stored.entries))
-        for decision in map(read_decision, map(_decision_form, stored.decisions)):
+        callers: list[Any] = []
+        for form in map(_decision_form, stored.decisions):
+            decision = read_decision(form)
+            callers += [form["caller"]] if "caller" in form else []
             if decision.question_id not in run.answers:
                 run.answers[decision.question_id] = decision
                 run.decisions.append(decision)
+        if callers:
+            run.notes["deciders"] = json_text(callers)
 
     def note(self) -> None:
         """Store the run's notes at once; the rest of its head stays as it was when this execution began."""
