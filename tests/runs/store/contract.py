@@ -499,6 +499,13 @@ def test_a_line_has_tokens_and_cost_as_of_the_last_rest(store: Store) -> None:
     assert (found.usage, found.usage.by_model, found.cost) == (spent, spent.by_model, 0.25)
 
 
+def test_a_store_tells_the_time_by_the_clock_of_its_runs(store: Store) -> None:
+    """Q5: questions expire by it."""
+    before = store.now()
+    waiting(store)
+    assert before <= store.summary("r").updated_at <= store.now()
+
+
 def test_old_runs_that_ended_are_pruned(kept: Kept, store: Store) -> None:
     """R18: those that wait stay, however long."""
     waiting(store)

@@ -297,10 +297,6 @@ class SQLStore:
             raise StoreError(f"The store {self._name!r} has no run {run_id!r}.")
         return found[0]
 
-    def now(self) -> float:
-        """See `Store`."""
-        return self._read(self._now)
-
     def _summaries(self, db: Any, where: str, values: tuple[Any, ...], limit: int | None) -> builtins.list[Summary]:
         now = self._now(db)
         return summaries(db, where, values, limit=limit, until=self._UNTIL, is_alive=lambda owner, until: self._is_alive(owner, until, now))

@@ -131,6 +131,10 @@ class SQLiteStore(SQLStore):
 
         return self._file.write(fenced)
 
+    def now(self) -> float:
+        """See `Store`."""
+        return self._clock()
+
     def changes(self) -> int:
         """See `Store`."""
         return self._file.changes()

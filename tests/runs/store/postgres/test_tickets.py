@@ -33,7 +33,9 @@ agent = ReAct("task -> answer", [pay])
 class Table:
     """An engine whose tickets are rows: as long as nothing works on them, they stay as they are."""
 
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, queue: str = "ferrule") -> None:
+        self.queue = queue
+        self.queues: list[str] = []
         self.table = f"{schema}_tickets"
         self.has_tables = True
         self.orders: list[tuple[str, Any]] = []
@@ -43,9 +45,10 @@ class Table:
             connection.execute(f"CREATE TABLE IF NOT EXISTS {self.table} (id text PRIMARY KEY, state text)")
         return self.has_tables
 
-    def enqueue(self, connection: Any, ticket: str, argument: str, order: Any) -> None:
+    def enqueue(self, connection: Any, ticket: str, argument: str, order: Any, queue: str) -> None:
         assert ticket.startswith(f"{argument}:")
         self.orders.append((ticket, order))
+        self.queues.append(queue)
         connection.execute(f"INSERT INTO {self.table} VALUES (%s, 'live') ON CONFLICT DO NOTHING", (ticket,))
 
     def forget(self, connection: Any, tickets: Collection[str]) -> None:
@@ -163,6 +166,22 @@ def test_a_run_that_came_to_rest_in_between_starts_over(store: PostgresStore) ->
     with context(lm=ScriptedLM([ASKED])):
         assert advance(store, "r", agent) == "waiting"
     assert store.summary("r").recoveries == 0
+
+
+@pytest.mark.parametrize("how", ["submitted", "started"])
+def test_a_run_stays_in_its_queue_whoever_decides(store: PostgresStore, postgres: Any, opened: Any, how: str) -> None:
+    """Q12, Q14: a command, or a sweeper of another queue, does not know it."""
+    store.engine.queue = "slow"
+    if how == "submitted":
+        agent.submit(store=store, task="x", run_id="r")
+    with context(lm=ScriptedLM([ASKED])):
+        assert advance(store, "r", agent) if how == "submitted" else agent.start(store=store, task="x", run_id="r")
+    command = opened(postgres.dsn, schema=store.schema, engine=Table(store.schema), lease_s=29.0)
+    command.decide("r", command.summary("r").questions[0].approve())
+    assert command.engine.queues == ["slow"]
+    sql(store, "DELETE FROM tickets")
+    assert sweep(command) == 1
+    assert {*store.engine.queues, *command.engine.queues} == {"slow"}
 
 
 def test_one_process_sweeps_at_a_time(store: PostgresStore, postgres: Any) -> None:

@@ -162,6 +162,10 @@ class PostgresStore(SQLStore):
 
         return self._server.once(fenced)
 
+    def now(self) -> float:
+        """See `Store`."""
+        return self._read(self._now)
+
     def changes(self) -> int:
         """See `Store`. Other databases of the server count as well, and the heartbeats of processes at work."""
         text = self._server.persist(partial(self._server.on_connection, lambda db: db.execute(_SNAPSHOT).fetchone()[0]))
@@ -189,6 +193,8 @@ class PostgresStore(SQLStore):
     def _renew(self, db: Transaction, lease: Lease, now: float) -> None:  # noqa: ARG002
         self._presence.show()
         self._presence.hold(lease)
+        if self.engine is not None:  # for who decides by another queue's name, such as a command
+            db.execute("UPDATE runs SET queue = coalesce(queue, ?) WHERE id = ?", (self.engine.queue, lease.run_id))
 
     def _watch(self) -> None:
         self._presence.start()

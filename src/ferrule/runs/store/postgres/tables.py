@@ -25,7 +25,7 @@ CREATE TABLE "{schema}".runs (
     created_at float8 NOT NULL, updated_at float8 NOT NULL,
     owner text, token bigint NOT NULL DEFAULT 0, written bigint NOT NULL DEFAULT 0,
     recoveries integer NOT NULL DEFAULT 0, cancelled boolean NOT NULL DEFAULT FALSE,
-    segment bigint NOT NULL DEFAULT 0, priority integer, queue_key text, expires_at float8,
+    segment bigint NOT NULL DEFAULT 0, queue text, priority integer, queue_key text, expires_at float8,
     usage text, error text, questions text NOT NULL, head text NOT NULL
 ) WITH (fillfactor = 70);
 CREATE INDEX runs_by_change ON "{schema}".runs (updated_at, id);

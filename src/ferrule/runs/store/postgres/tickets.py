@@ -26,12 +26,15 @@ _AGAIN_AFTER_S = 5.0
 class Engine(Protocol):
     """Carries tickets to workers. It knows ids, no runs. Each method works in the transaction of a connection of psycopg."""
 
+    queue: str
+    """The queue of the runs that are submitted here."""
+
     def is_set_up(self, connection: Any) -> bool:
         """Whether the engine has its tables. If not, there was no worker yet, and the first one makes the tickets."""
         ...
 
-    def enqueue(self, connection: Any, ticket: str, argument: str, order: Order) -> None:
-        """Have a worker called with the argument. A ticket with a used id changes nothing."""
+    def enqueue(self, connection: Any, ticket: str, argument: str, order: Order, queue: str) -> None:
+        """Have a worker of the queue called with the argument. A ticket with a used id changes nothing."""
         ...
 
     def forget(self, connection: Any, tickets: Collection[str]) -> None:
@@ -74,15 +77,16 @@ def call_worker(db: Any, engine: Engine, run_id: str, order: Order, *, after_s: 
     if not engine.is_set_up(db.connection):
         if order.delay_s is not None:
             raise StoreError("`delay_s` needs the queue of the engine, which the first worker creates: start `ferrule worker` once before.")
-        db.execute("UPDATE runs SET priority = ?, queue_key = ? WHERE id = ?", (order.priority, order.queue_key, run_id))
+        values = order.priority, order.queue_key, engine.queue, run_id
+        db.execute("UPDATE runs SET priority = ?, queue_key = ?, queue = coalesce(queue, ?) WHERE id = ?", values)
         return
-    segment, priority, queue_key = db.execute(
-        "UPDATE runs SET segment = segment + 1, priority = coalesce(?, priority), queue_key = coalesce(?, queue_key) WHERE id = ? "
-        "RETURNING segment, priority, queue_key",
-        (order.priority, order.queue_key, run_id),
+    segment, priority, queue_key, queue = db.execute(
+        "UPDATE runs SET segment = segment + 1, priority = coalesce(?, priority), queue_key = coalesce(?, queue_key), "
+        "queue = coalesce(queue, ?) WHERE id = ? RETURNING segment, priority, queue_key, queue",
+        (order.priority, order.queue_key, engine.queue, run_id),
     ).fetchone()
     kept = Order(priority=priority, queue_key=queue_key, delay_s=order.delay_s if after_s is None else after_s)
-    engine.enqueue(db.connection, f"{run_id}:{segment}", run_id, kept)
+    engine.enqueue(db.connection, f"{run_id}:{segment}", run_id, kept, queue)
 
 
 def forget_tickets(db: Any, engine: Engine, run_id: str) -> None:
@@ -131,14 +135,15 @@ def _loose(connection: Any, store: Sweepable, live: list[str], *, every: bool) -
 def _again(connection: Any, store: Sweepable, engine: Engine, at: tuple[str, int], *, failed: bool) -> int:
     """Make the next ticket of a run, unless another process did. A run whose tickets fail again and again is parked instead."""
     row = connection.execute(
-        f'UPDATE "{store.schema}".runs SET segment = segment + 1, recoveries = recoveries + %s '  # noqa: S608  the name was checked
-        "WHERE id = %s AND segment = %s RETURNING segment, priority, queue_key, recoveries, owner",
-        (int(failed), *at),
+        f'UPDATE "{store.schema}".runs SET segment = segment + 1, recoveries = recoveries + %s, '  # noqa: S608  the name was checked
+        "queue = coalesce(queue, %s) WHERE id = %s AND segment = %s RETURNING segment, priority, queue_key, queue, recoveries, owner",
+        (int(failed), engine.queue, *at),
     ).fetchone()
     if row is None:
         return 0
-    if failed and row[3] > store.max_recoveries and row[4] is None:
+    segment, priority, queue_key, queue, recoveries, owner = row
+    if failed and recoveries > store.max_recoveries and owner is None:
         store.park(connection, at[0])
         return 0
-    engine.enqueue(connection, f"{at[0]}:{row[0]}", at[0], Order(priority=row[1], queue_key=row[2]))
+    engine.enqueue(connection, f"{at[0]}:{segment}", at[0], Order(priority=priority, queue_key=queue_key), queue)
     return 1
