@@ -153,7 +153,7 @@ class StoredRun:
                 run.answers[decision.question_id] = decision
                 run.decisions.append(decision)
         if callers:
-            run.notes["deciders"] = json_text(callers)
+            run.notes = {**run.notes, "deciders": json_text(callers)}
 
     def note(self) -> None:
         """Store the run's notes at once; the rest of its head stays as it was when this execution began."""
