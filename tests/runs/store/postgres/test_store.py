@@ -437,6 +437,52 @@ def test_a_server_that_may_lose_what_it_confirmed_is_refused(postgres: PostgresS
     assert opened(dsn, schema=schema, full_sync=False).list() == []
 
 
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_cannot_hold_any_text_is_refused(postgres: PostgresServer, schema: str, opened: Any, encoding: str) -> None:
+    """Q1: before a run is lost in it."""
+    import psycopg
+
+    name = f"{schema}_{encoding.lower()}"
+    with psycopg.connect(postgres.dsn, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+    with pytest.raises(StoreError, match=f"has the encoding {encoding}.*ENCODING 'UTF8'"):
+        opened(postgres.dsn.replace("/postgres", f"/{name}")).setup()
+
+
+def test_text_of_every_kind_comes_back_whatever_the_client_is_set_to(postgres: PostgresServer, schema: str, opened: Any) -> None:
+    """Q1: NUL, a lone surrogate and many megabytes too."""
+    store = opened(f"{postgres.dsn}?client_encoding=latin1", schema=schema)
+    texts = ["€ 日本", "a\0b", "a\ud800b", "x" * 20_000_000]
+
+    @tool(effect="read")
+    def look(at: int) -> str:
+        """Look."""
+        return texts[at]
+
+    script = [*({"name": "look", "args": {"at": at}} for at in range(len(texts))), {"name": "finish", "args": {"answer": "x"}}]
+    agent = ReAct("task -> answer", [look])
+    with context(lm=ScriptedLM(script)):
+        assert agent.start(task="t", store=store, run_id="r").status == "done"
+        again = Run.load(store, "r", agent)
+    assert [again.trajectory[f"observation_{at}"] for at in range(len(texts))] == texts
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_role_without_permission_is_told_what_it_lacks(postgres: PostgresServer, schema: str, opened: Any, exists: bool) -> None:
+    """Q7: to make the tables, or to use them."""
+    if exists:
+        opened(postgres.dsn, schema=schema).setup()
+    import psycopg
+
+    role = f"poor_{schema}"
+    with psycopg.connect(postgres.dsn) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
+        if exists:
+            admin.execute(f'GRANT USAGE ON SCHEMA "{schema}" TO {role}')
+    with pytest.raises(StoreError, match=f"permission denied for {'table version' if exists else 'database postgres'}"):
+        opened(postgres.dsn.replace("//ferrule:", f"//{role}:"), schema=schema).list()
+
+
 @pytest.fixture
 def pooler(postgres: PostgresServer) -> Iterator[Pooler]:
     why = no_pooler_here()

@@ -128,7 +128,7 @@ class Server:
         """A new connection in autocommit. Raises psycopg's errors; `StoreError` where Postgres would confirm what it may lose."""
         import psycopg
 
-        given = {**KEEPALIVE, **given_by(self._dsn)}
+        given = {**KEEPALIVE, **given_by(self._dsn), "client_encoding": "utf8"}
         connection: Any = psycopg.connect(autocommit=True, prepare_threshold=5 if self._is_direct else None, **given)
         try:
             self._prepare(connection)
@@ -140,6 +140,10 @@ class Server:
         return connection
 
     def _prepare(self, connection: Any) -> None:
+        encoding = connection.info.parameter_status("server_encoding") or "UTF8"
+        if encoding != "UTF8":
+            msg = f"The database of the store {self.name!r} has the encoding {encoding}, and runs hold any text: create one with ENCODING 'UTF8'."
+            raise StoreError(msg)
         if self._full_sync and connection.execute("SHOW synchronous_commit").fetchone()[0] == "off":
             msg = (
                 f"The store {self.name!r} has `synchronous_commit = off`: a crash of Postgres could lose what it confirmed. Turn it on, "
@@ -288,7 +292,7 @@ def _is_broken(error: Any) -> bool:
 
 
 def _said(error: Any) -> str:
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return " ".join(str(error).split()).rstrip(".?") or type(error).__name__
 
 
 def _last_row(cursor: Any) -> Any:
