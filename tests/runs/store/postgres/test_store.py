@@ -445,7 +445,7 @@ def test_a_database_that_cannot_hold_any_text_is_refused(postgres: PostgresServe
     name = f"{schema}_{encoding.lower()}"
     with psycopg.connect(postgres.dsn, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
-    with pytest.raises(StoreError, match=f"has the encoding {encoding}.*ENCODING 'UTF8'"):
+    with pytest.raises(StoreError, match=f"is encoded in {encoding}.*ENCODING 'UTF8'"):
         opened(postgres.dsn.replace("/postgres", f"/{name}")).setup()
 
 
@@ -464,7 +464,7 @@ def test_text_of_every_kind_comes_back_whatever_the_client_is_set_to(postgres: P
     with context(lm=ScriptedLM(script)):
         assert agent.start(task="t", store=store, run_id="r").status == "done"
         again = Run.load(store, "r", agent)
-    assert [again.trajectory[f"observation_{at}"] for at in range(len(texts))] == texts
+        assert [again.trajectory[f"observation_{at}"] for at in range(len(texts))] == texts
 
 
 @pytest.mark.parametrize("exists", [False, True])

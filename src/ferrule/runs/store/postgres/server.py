@@ -128,7 +128,7 @@ class Server:
         """A new connection in autocommit. Raises psycopg's errors; `StoreError` where Postgres would confirm what it may lose."""
         import psycopg
 
-        given = {**KEEPALIVE, **given_by(self._dsn), "client_encoding": "utf8"}
+        given: Any = {**KEEPALIVE, **given_by(self._dsn), "client_encoding": "utf8"}
         connection: Any = psycopg.connect(autocommit=True, prepare_threshold=5 if self._is_direct else None, **given)
         try:
             self._prepare(connection)
@@ -142,7 +142,7 @@ class Server:
     def _prepare(self, connection: Any) -> None:
         encoding = connection.info.parameter_status("server_encoding") or "UTF8"
         if encoding != "UTF8":
-            msg = f"The database of the store {self.name!r} has the encoding {encoding}, and runs hold any text: create one with ENCODING 'UTF8'."
+            msg = f"The database of {self.name!r} is encoded in {encoding}, but runs hold any text. Create one with ENCODING 'UTF8'."
             raise StoreError(msg)
         if self._full_sync and connection.execute("SHOW synchronous_commit").fetchone()[0] == "off":
             msg = (
