@@ -19,6 +19,7 @@ import pytest
 GOLDEN = Path(__file__).parents[2] / "golden" / "trace.txt"
 PROGRAM = '''
 import asyncio, os, signal, sys
+from mcp.server import CacheHint
 from mcp.server.mcpserver import MCPServer as Server
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -56,7 +57,7 @@ def pay(euros: int) -> str:
     """Pay an amount."""
     return f"paid {euros}"
 
-server = Server("calculator")
+server = Server("calculator", cache_hints={"tools/list": CacheHint(ttl_ms=3_600_000)})  # a slow run would list them again
 
 @server.tool()
 def multiply(a: int, b: int) -> int:
