@@ -27,7 +27,8 @@ WITHIN_S = 120.0
 class Yard:
     """A store, its workers, and what their tools did."""
 
-    def __init__(self, server: PostgresServer, schema: str, folder: Path, *, pooler: str = "") -> None:
+    def __init__(self, server: PostgresServer, schema: str, folder: Path, *, pooler: str = "", max_recoveries: int = 5) -> None:
+        self.max_recoveries = max_recoveries
         self.server, self.schema, self.folder = server, schema, folder
         self.dsn = f"{pooler}?liveness=heartbeat" if pooler else server.dsn
         self.dbos = f"dbos_{schema}"
@@ -66,7 +67,7 @@ class Yard:
         code = (
             "import ferrule.cli.stores as s, ferrule.bridges.dbos as d\n"
             f"s.postgres_store = lambda dsn, **o: __import__('ferrule').PostgresStore(s.read_dsn(dsn)[0], schema={self.schema!r}, "
-            f"liveness=s.read_dsn(dsn)[1], engine=d.DBOSEngine(schema={self.dbos!r}, **o))\n"
+            f"liveness=s.read_dsn(dsn)[1], max_recoveries={self.max_recoveries}, engine=d.DBOSEngine(schema={self.dbos!r}, **o))\n"
             "import ferrule.cli.commands.worker as w; w.postgres_store = s.postgres_store\n"
             "from ferrule.cli.main import process; process()"
         )

@@ -50,7 +50,7 @@ def main() -> int:
 
 def stream(server: PostgresServer, kills: int) -> int:
     """Three workers, runs as long as there are kills to make."""
-    yard = new_yard(server, "stream")
+    yard = new_yard(server, "stream", max_recoveries=kills)  # of a thousand kills, six may hit one run
     began, submitted, killed = time.monotonic(), 0, 0
     for _ in range(3):
         yard.worker("--poll-s", "0.05", tool_s=TOOL_S)
