@@ -34,7 +34,6 @@ from ferrule import (
     tool,
 )
 from ferrule.runs.confirmation import decisions as confirm
-from ferrule.runs.driver import questions as ask_person
 from ferrule.runs.store.sqlite import SQLiteStore
 
 PEOPLE = ("ada", "bob", "cleo", "dan", "eve")
@@ -162,7 +161,7 @@ def _decide(folder: Path, store: SQLiteStore, run_id: str, question: Any) -> Non
 
 def go_on(folder: Path, store: SQLiteStore, runs: dict[str, Run] | None = None) -> None:
     """Resume every run in its form, when eve's hour is over."""
-    ask_person.time = later
+    store._clock = later  # questions expire by it
     try:
         for run_id in RUNS:
             form, shape, _ = run_id.split()
@@ -176,7 +175,7 @@ def go_on(folder: Path, store: SQLiteStore, runs: dict[str, Run] | None = None) 
                 _streamed(form, EventStream(run))
             assert run.status == "done", (run_id, run.error)
     finally:
-        ask_person.time = time.time
+        store._clock = time.time
 
 
 def later() -> float:

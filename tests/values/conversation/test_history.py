@@ -333,5 +333,5 @@ def test_an_entry_whose_role_is_no_text_is_a_turn(role: Any) -> None:
 @pytest.mark.parametrize("call_id", [[], {}, 5])
 def test_the_id_of_a_result_must_be_text(call_id: Any) -> None:
     """Ours."""
-    with pytest.raises(InputError, match="Message 0 of the history has a `tool_call_id` that is no text"):
+    with pytest.raises(InputError, match="Message 0 of the history has a `tool_call_id` that is not text"):
         History([{"role": "tool", "tool_call_id": call_id, "content": "x"}]).as_messages(no_turns)
