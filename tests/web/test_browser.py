@@ -361,6 +361,7 @@ def test_a_conversation_in_the_browser(chromium: Any, tmp_path: Any, scheme: str
     store, app = desk(by, tmp_path)
     with served(app) as address, person(chromium, address, app, "ann", color_scheme=scheme) as tab:
         tab.get_by_role("link", name="Chat").click()
+        expect(tab.get_by_text("Enter sends")).to_be_visible()  # before the script is there, Enter begins a line
         tab.get_by_label("message", exact=True).fill("One of the kettles is broken.\nWhat now?")
         tab.keyboard.press("Enter")
         question = tab.locator(".question", has_text="refund")
