@@ -1,7 +1,7 @@
 """One connection of an event loop to a model's server. Imported with the first connection: it imports `httpx2`.
 
 A client of httpx2 prepares each request for redirects, cookies, hooks and log-ins, none of which a model's server gets, and its pool looks
-for a connection. That was a quarter of all that a request of an agent costs. `DirectConnection` uses the connection below them.
+for a connection. That was a fifth of all that a request of an agent costs. `DirectConnection` uses the connection below them.
 """
 
 from __future__ import annotations
