@@ -156,9 +156,8 @@ class Pages:
         waits = any(each.id not in run.decided for each in run.questions)
         at_rest = run.status not in {"done", "queued"} and not run.leased and not is_here and not waits and not head.get("redacted")
         fits = at_rest and self.work is not None and self.work.fits(head)
-        command = (
-            reading.command_line(run.id, self.work.place if self.work is not None else "", self._title) if at_rest and not fits else ""
-        )
+        place = self.work.place if self.work is not None else ""
+        command = reading.command_line(run.id, place, self._title) if at_rest and not fits else ""
         can_resume = fits and not self.is_read_only
         made: dict[str, Any] = {"can_stop": run.status in {"queued", "running", "waiting"}, "can_resume": can_resume, "command": command}
         return {**made, "back": "chat" if _in_chat(request) else "run", "version": version_of(made)}

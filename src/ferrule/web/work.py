@@ -235,6 +235,6 @@ class Work:
 
 
 def check_program(program: Any) -> None:
-    """Raise `ConfigurationError` for what is no program."""
+    """Raise `ConfigurationError` if it is not a program."""
     if not all(hasattr(program, name) for name in ("is_flow", "flow", "forward", "name")):
         raise ConfigurationError(f"The page takes a program, such as `ReAct(...)`; found {program!r}.")

@@ -93,7 +93,7 @@ class OTel:
         }  # fmt: skip
         self._needed = frozenset(self._on)
         self._needed_muted = frozenset((events.RunFinished, events.CallStarted, events.CallFinished, *self._people.receives))
-        """Of a run that is not sampled, without metrics and events of model calls. Calls to MCP servers have a context all the same."""
+        """Of a run that is not sampled, without metrics and events of model calls. Calls to MCP servers have a context anyway."""
 
     wants_details = False
     """Events of an adapter's work are not needed, and not made for this observer."""

@@ -52,8 +52,8 @@ _MCP_PACKAGES = ("mcp-server-calculator==0.2.1", "mcp<2")
 """A server of another project, and the version of the SDK that it needs. ferrule's own version stays separate."""
 _INSTALL_TIMEOUT_S = 40
 _STORE = Path("build") / "demo.db"
-_SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 """The runs of the demo, for `ferrule ui`. Only in a checkout."""
+_SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 
 
 @dataclass(frozen=True, slots=True)

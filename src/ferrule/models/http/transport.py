@@ -295,7 +295,7 @@ class _Trace:
         """Whether a request that failed used an open connection and got no answer: the server had closed that connection."""
 
     def __call__(self, event: str, info: Mapping[str, Any]) -> None:
-        """Of what httpcore2 tells, what concerns the connection."""
+        """Note what httpcore2 reports of the connection."""
         if event.endswith(_NEW_STREAM):
             stream = info["return_value"]
             stream.read = partial(_read, stream.read)

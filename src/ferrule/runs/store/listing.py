@@ -1,4 +1,4 @@
-"""What is read of runs without their journals: lines of a list, read from a store in SQL, and the head of one run."""
+"""Runs read without their journals: the lines of a list, in SQL, and the head of one run."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class SQLiteFile:
             raise self._failed(error) from error
 
     def _check_place(self) -> None:
-        """Raise if the open file is no longer the one at the path: SQLite would read and write it, and all of it be lost."""
+        """Raise if the open file is no longer the one at the path: SQLite would go on with it, and what it writes would be lost."""
         if not self.is_current():
             raise StoreError(
                 f"The store {self.path!r} was deleted, moved or replaced after this process opened it. Nothing was read or written. "

@@ -59,7 +59,7 @@ def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
 
 
 def _outermost(value: Any, name: str, takes_items: Callable[[str], bool]) -> Any:
-    # A list or a dict is no iterator, and asking an abstract class costs a tenth of a checked call.
+    # A list or a dict is not an iterator, and asking an abstract class costs a tenth of a checked call.
     is_read = type(value) not in _CONTAINERS and _is_read(value, name, takes_items)
     return Reread(cast("Any", value)) if is_read else _copied(value, name, takes_items)
 

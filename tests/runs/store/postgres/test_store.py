@@ -57,8 +57,8 @@ def until(is_so: Callable[[], Any]) -> None:
 def test_an_append_is_one_round_trip(postgres: PostgresServer, proxy: CuttingProxy, schema: str, opened: Any) -> None:
     """Q2: fence, number, entry and decision are one statement."""
     store = opened(postgres.dsn_at(proxy.port), schema=schema)
+    store._presence._beat_or_drop = lambda: None  # before its thread begins: a beat under way would be counted
     lease = store.create("r", program="P", head=HEAD)
-    store._presence._beat_or_drop = lambda: None
     store.append(lease, "first")  # asks for its number
     before = proxy.requests
     for k in range(4):

@@ -11,7 +11,7 @@ from ferrule.models.http.loopback import is_loopback
 
 
 def check_dsn(dsn: str) -> None:
-    """Warn of a DSN that may send passwords and runs in the clear. Raises `ConfigurationError` for what is no DSN."""
+    """Warn of a DSN that may send passwords and runs in the clear. Raises `ConfigurationError` if it is not a DSN."""
     given = given_by(dsn)
     hosts = (given.get("host") or os.environ.get("PGHOST") or "").split(",")
     mode = given.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer"
@@ -25,7 +25,7 @@ def check_dsn(dsn: str) -> None:
 
 
 def given_by(dsn: str) -> dict[str, Any]:
-    """The parts of a DSN by libpq's names. Raises `ConfigurationError` for what is no DSN, without showing it."""
+    """The parts of a DSN by libpq's names. Raises `ConfigurationError` if it is not one, without showing it."""
     try:
         from psycopg import Error
         from psycopg.conninfo import conninfo_to_dict

@@ -24,7 +24,7 @@ _AGAIN_AFTER_S = 5.0
 
 
 class Engine(Protocol):
-    """Carries tickets to workers. It knows ids, no runs. Each method works in the transaction of a connection of psycopg."""
+    """Carries tickets to workers. It knows ids, not runs. Each method works in the transaction of a connection of psycopg."""
 
     queue: str
     """The queue of the runs that are submitted here."""
