@@ -22,7 +22,7 @@ TYPING_TESTS = $(wildcard tests/typing)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test matrix lint check kill-test mutants fuzz real-servers bench constrained walk ui-test pg-test pg-kills pg-bench page-bench screenshots conformance mcp-clients front-ends traces docs docs-serve \
-	pictures coverage format lock release clean
+	pictures coverage format lock release release-notes clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -136,7 +136,7 @@ lock: $(VENV)/.dev ## update every pin in requirements/
 	$(COMPILE) requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 	$(COMPILE) requirements/release.in -c requirements/dev.txt -o requirements/release.txt
 
-release: $(RELEASE)/.release ## build a wheel and an sdist into dist/, check them, run the demo from the wheel in an empty venv, write the bill of materials
+release: release-notes $(RELEASE)/.release ## build a wheel and an sdist into dist/, check them, run the demo from the wheel in an empty venv, write the bill of materials (SIGN=KEY: sign all with gpg)
 	@rm -rf dist build/release
 	@$(RELEASE)/$(SCRIPTS)/python -m hatchling build
 	@$(RELEASE)/$(SCRIPTS)/twine check --strict dist/*
@@ -145,10 +145,17 @@ release: $(RELEASE)/.release ## build a wheel and an sdist into dist/, check the
 	@rm -f build/release/lib/python*/site-packages/ferrule-*.dist-info/direct_url.json  # else the bill of materials names this folder
 	@cd build && release/$(SCRIPTS)/python -m ferrule.cli.demo > release/demo.txt && tail -n 5 release/demo.txt
 	@$(RELEASE)/$(SCRIPTS)/cyclonedx-py environment build/release/$(SCRIPTS)/python --output-reproducible --output-file dist/ferrule.cdx.json
-	@version=$$($(RELEASE)/$(SCRIPTS)/python -m hatchling version); \
-	awk -v heading="## [$$version]" 'index($$0, "## [") == 1 { inside = index($$0, heading) == 1; next } inside' CHANGELOG.md > dist/NOTES.md; \
-	test -s dist/NOTES.md || { echo "CHANGELOG.md has no section [$$version]: rename [Unreleased]" >&2; exit 1; }
+	@$(if $(SIGN),for file in dist/*; do gpg --batch --yes --local-user '$(SIGN)' --armor --detach-sign "$$file" || exit 1; done,echo "Not signed: no SIGN=KEY was given. The workflow signs with sigstore.")
+	@cp build/NOTES.md dist
 	@ls dist
+
+# Comes first: a release without notes ends before anything is built.
+release-notes: VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/ferrule/__init__.py)
+release-notes:
+	@mkdir -p build
+	@awk -v heading='## [$(VERSION)]' 'index($$0, "## [") == 1 { inside = index($$0, heading) == 1; next } inside' CHANGELOG.md > build/NOTES.md
+	@grep -q '[^[:space:]]' build/NOTES.md || { echo "A release takes its notes from the section [$(VERSION)] of CHANGELOG.md, and there is none, or it is empty. \
+	Rename [Unreleased] to '[$(VERSION)] - $$(date +%Y-%m-%d)', put a new empty '## [Unreleased]' above it, and run make release again." >&2; exit 1; }
 
 clean: ## remove the venvs and all caches
 	rm -rf $(VENV) $(BENCH) $(BENCH)-dspy $(SITE) $(RELEASE) .venv-3.* build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* htmlcov

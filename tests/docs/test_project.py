@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -38,6 +40,36 @@ def test_the_workflow_checks_every_python_that_the_project_promises() -> None:
     workflow = (ROOT / ".github" / "workflows" / "check.yml").read_text(encoding="utf-8")
     assert re.findall(r'"(3\.\d+)"', workflow.partition("python: [")[2].partition("]")[0]) == promised
     assert {"macos-latest", "windows-latest"} <= set(re.findall(r"[a-z]+-latest", workflow))
+
+
+def test_an_action_has_one_version_in_all_workflows_and_a_commit_names_the_version_beside_it() -> None:
+    workflows = "".join(each.read_text(encoding="utf-8") for each in (ROOT / ".github" / "workflows").glob("*.yml"))
+    used = re.findall(r"uses: (.*)", workflows)
+    versions = r"v\d+(?:\.\d+\.\d+)?|release/v\d+|[0-9a-f]{40} # v\d+\.\d+\.\d+"
+    pins = {match.groups() for each in used if (match := re.fullmatch(rf"([\w-]+/[\w-]+)@({versions})", each))}
+    assert used
+    assert {name for name, _ in pins} == {each.partition("@")[0] for each in used}
+    assert len(pins) == len({name for name, _ in pins})
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_a_release_takes_its_notes_from_the_changelog_or_says_what_to_do(tmp_path: Path) -> None:
+    """The rest of `make release` builds and installs: it is run by hand, and by the workflow."""
+
+    def notes(changelog: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "CHANGELOG.md").write_text(changelog, encoding="utf-8")
+        command = ["make", "-f", str(ROOT / "Makefile"), "release-notes"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    (tmp_path / "src" / "ferrule").mkdir(parents=True)
+    (tmp_path / "src" / "ferrule" / "__init__.py").write_text('__version__ = "1.2.3"\n', encoding="utf-8")
+    for changelog in ("## [Unreleased]\n- New.\n", "## [1.2.3]\n\n## [1.2.2]\n- Old.\n", "## [1.2.30]\n- Other.\n"):
+        refused = notes(changelog)
+        assert refused.returncode != 0
+        assert "the section [1.2.3] of CHANGELOG.md, and there is none, or it is empty" in refused.stderr
+        assert "Rename [Unreleased] to '[1.2.3] - 2" in refused.stderr
+    assert notes("## [Unreleased]\n\n## [1.2.3] - 2026-12-31\n\n- New.\n\n## [1.2.2]\n- Old.\n").returncode == 0
+    assert (tmp_path / "build" / "NOTES.md").read_text(encoding="utf-8").split() == ["-", "New."]
 
 
 def test_the_version_has_one_place() -> None:
