@@ -23,7 +23,7 @@ from ferrule.runs.store.fencing import give_back
 from ferrule.runs.store.lease import Leases
 from ferrule.runs.store.postgres.dsn import check_dsn
 from ferrule.runs.store.postgres.server import Server, close_connections
-from ferrule.runs.store.postgres.tables import LEASE_ENDS, SEEN, SILENT_S, dialect
+from ferrule.runs.store.postgres.tables import LEASE_ENDS, NOW, SEEN, SILENT_S, dialect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _EVERY_S = 2.0
-_FORGET_AFTER_S = 86_400.0
+_FORGET_AFTER_S = 3600.0
+"""Longer than any `lease_s` an owner may be silent: its row changes nothing any more, but each look at who is alive would read it."""
+_FORGET = f"DELETE FROM owners WHERE seen_at + lease_s < {NOW} - {_FORGET_AFTER_S}"  # noqa: S608  constants
 _LIVE = f"SELECT owner FROM (SELECT name AS owner FROM owners) AS known WHERE {LEASE_ENDS} > ?"  # noqa: S608
 
 
@@ -89,6 +91,9 @@ class Presence:
         self._has_lock = False
         self._seen_at: float | None = None
         self._joined = 0
+        self._queue: str | None = None
+        """What this process works on, while it has joined."""
+        self._forgets_at = 0.0
         self._changing = threading.Lock()
         self._beating = threading.Lock()
         self._wake = threading.Event()
@@ -121,9 +126,10 @@ class Presence:
 
     # -- the heartbeat ---------------------------------------------------------------------------------------------
 
-    def join(self) -> None:
-        """Be alive also without leases, until `leave`."""
+    def join(self, queue: str | None) -> None:
+        """Be alive also without leases, until `leave`; as a worker of a queue, if one is named."""
         self._joined += 1
+        self._queue = queue
         self.show()
         self.start()
 
@@ -199,17 +205,24 @@ class Presence:
 
     def _beat(self) -> None:
         """Write the heartbeat, then take the lock if it is not held; after a break the old session may hold it for a while."""
-        seen = partial(_see, schema=self.server.schema, values=(self._name, self._key if self._is_direct else None, self._lease_s))
         if not self._is_direct:
-            self.server.on_connection(seen)
+            self.server.on_connection(self._see)
         else:
             if not self._sessions:
                 self._sessions.append(self.server.connect())
             [session] = self._sessions
-            seen(session)
+            self._see(session)
             if not self._has_lock:
                 self._has_lock = session.execute("SELECT pg_try_advisory_lock(%s)", (self._key,)).fetchone()[0]
         self._seen_at = time.monotonic()
+
+    def _see(self, connection: Any) -> None:
+        queue = self._queue if self._joined else None
+        values = self._name, self._key if self._is_direct else None, self._lease_s, queue
+        connection.execute(dialect(SEEN, self.server.schema), values)
+        if self._joined and time.monotonic() > self._forgets_at and self.settles_s() == 0:
+            connection.execute(dialect(_FORGET, self.server.schema))
+            self._forgets_at = time.monotonic() + _FORGET_AFTER_S
 
 
 def shared_presence(dsn: str, *, schema: str, full_sync: bool, is_direct: bool, lease_s: float) -> Presence:
@@ -222,10 +235,6 @@ def shared_presence(dsn: str, *, schema: str, full_sync: bool, is_direct: bool, 
             server = Server(dsn, schema=schema, full_sync=full_sync, is_direct=is_direct, patience_s=lease_s)
             _SHARED[key] = found = Presence(server, lease_s=lease_s, is_direct=is_direct)
         return found
-
-
-def _see(connection: Any, *, schema: str, values: tuple[Any, ...]) -> None:
-    connection.execute(dialect(SEEN, schema), values)
 
 
 def _keep(presence: ref[Presence]) -> None:

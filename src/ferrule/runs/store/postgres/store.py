@@ -78,7 +78,7 @@ class PostgresStore(SQLStore):
 
     def join(self) -> None:
         """Count as alive also while no run executes, until `leave`: for a worker that waits for work."""
-        self._presence.join()
+        self._presence.join(self.engine.queue if self.engine is not None else None)
 
     def leave(self) -> None:
         """End a `join`."""

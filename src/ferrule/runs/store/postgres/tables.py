@@ -13,7 +13,7 @@ from typing import Any
 
 from ferrule.errors import ConfigurationError, StoreError
 
-_VERSION = 1
+_VERSION = 2
 NOW = "extract(epoch FROM clock_timestamp())::float8"
 SILENT_S = 5.0
 """After so long without a heartbeat, an owner is dead if its lock is free. As long, a new connection takes the run of no other process."""
@@ -38,10 +38,20 @@ CREATE TABLE "{schema}".decisions (
     taken boolean NOT NULL DEFAULT FALSE, PRIMARY KEY (run_id, question_id)
 );
 CREATE INDEX decisions_not_taken ON "{schema}".decisions (run_id) WHERE NOT taken;
-CREATE TABLE "{schema}".owners (name text COLLATE "C" PRIMARY KEY, lock_key bigint, seen_at float8 NOT NULL, lease_s float8 NOT NULL);
+CREATE TABLE "{schema}".owners (
+    name text COLLATE "C" PRIMARY KEY, lock_key bigint, seen_at float8 NOT NULL, lease_s float8 NOT NULL, queue text
+);
 CREATE TABLE "{schema}".version (number integer NOT NULL);
 INSERT INTO "{schema}".version VALUES ({version});
 """
+
+_FROM_1 = """
+ALTER TABLE "{schema}".runs ADD COLUMN IF NOT EXISTS queue text, ADD COLUMN IF NOT EXISTS expires_at float8;
+CREATE INDEX IF NOT EXISTS runs_expiring ON "{schema}".runs (expires_at) WHERE expires_at IS NOT NULL;
+ALTER TABLE "{schema}".owners ADD COLUMN IF NOT EXISTS queue text;
+UPDATE "{schema}".version SET number = {version};
+"""
+"""What the tables of version 1 may lack. Processes with an older ferrule, which are at work, go on with them."""
 
 LEASE_ENDS = (
     f"(SELECT CASE WHEN seen_at < {NOW} - {SILENT_S} AND pg_try_advisory_xact_lock_shared(lock_key) THEN 0 "  # noqa: S608  constants
@@ -52,8 +62,8 @@ LEASE_ENDS = (
 it at once would take each other for a living owner. Without a lock (NULL) the heartbeat alone counts."""
 
 SEEN = (
-    f"INSERT INTO owners VALUES (?, ?, {NOW}, ?) "  # noqa: S608  constants
-    f"ON CONFLICT (name) DO UPDATE SET seen_at = {NOW}, lock_key = excluded.lock_key, lease_s = excluded.lease_s"
+    f"INSERT INTO owners (name, lock_key, seen_at, lease_s, queue) VALUES (?, ?, {NOW}, ?, ?) "  # noqa: S608  constants
+    f"ON CONFLICT (name) DO UPDATE SET seen_at = {NOW}, lock_key = excluded.lock_key, lease_s = excluded.lease_s, queue = excluded.queue"
 )
 
 _APPEND = (
@@ -89,14 +99,14 @@ def dialect(sql: str, schema: str) -> bytes:
 
 
 def set_up(connection: Any, schema: str, name: str) -> None:
-    """Make the tables unless they are there. Raises `StoreError` for those of a newer ferrule."""
+    """Make the tables unless they are there, or what older ones lack. Raises `StoreError` for those of a newer ferrule."""
     found = _version(connection, schema)
-    if found is None:
+    if found is None or found < _VERSION:
         connection.execute("BEGIN")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(f"ferrule {schema}"),))
         found = _version(connection, schema)
-        if found is None:
-            connection.execute(_TABLES.format(schema=schema, version=_VERSION))
+        if found is None or found < _VERSION:
+            connection.execute((_TABLES if found is None else _FROM_1).format(schema=schema, version=_VERSION))
         connection.execute("COMMIT")
     if found is not None and found > _VERSION:
         raise StoreError(f"The store {name!r} has schema {found}; this ferrule knows schemas up to {_VERSION}. Use a newer ferrule.")
