@@ -392,6 +392,16 @@ def test_a_run_that_nobody_takes_up_is_listed_as_stuck_with_the_reason(here: Pat
     assert "It is queued, and no worker has taken it up for 36" in lines[1]
 
 
+def test_whether_a_run_is_stuck_goes_by_the_clock_of_its_store(here: Path, capsys: Any, monkeypatch: Any) -> None:
+    """Q5, Q13: not by that of the machine where a person looks."""
+    with closing(SQLiteStore()) as store:
+        agent().submit(store=store, task="x", run_id="new")
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600)
+    assert main(["runs", "--stuck"]) == 0
+    assert capsys.readouterr().out == ""
+
+
 def test_a_run_whose_process_died_is_listed_as_interrupted(here: Path, capsys: Any, monkeypatch: Any) -> None:
     """Its status is still `running`; the JSON says it with `leased`."""
     with closing(SQLiteStore()) as store:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
@@ -19,7 +18,7 @@ from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001  typer reads an
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
 from ferrule.cli.screen import call_text, in_options, say, usage_document, usage_text
-from ferrule.cli.stores import DEFAULT_STORE, StorePlace, open_store
+from ferrule.cli.stores import DEFAULT_STORE, StorePlace, is_dsn, open_store
 from ferrule.errors import ConfigurationError, StoreError
 from ferrule.runs.protocols import RunStatus
 from ferrule.values.confirmation.question import DECIDED
@@ -55,8 +54,8 @@ def list_runs(
         raise ConfigurationError(f"`--status` is one of {', '.join(get_args(RunStatus))}; found {status!r}.")
     with open_store(store) as opened:
         runs = opened.list(status=status, limit=None)
-    if stuck:
-        runs = [found for each in runs if (found := _stuck(each)) is not None]
+        if stuck:
+            runs = _stuck_runs(runs, opened, has_workers=is_dsn(store))
     if as_json:
         _print(json_text(list(map(_line_document, runs))))
         return ExitCode.DONE
@@ -189,15 +188,23 @@ def resume_run(  # noqa: PLR0917  one parameter an option
     return ExitCode.WAITING if loaded.status == "waiting" else ExitCode.FAILED
 
 
-def _stuck(run: Summary) -> Summary | None:
-    """The line of a run that has work and no process, with the reason in `error`; None if it is not so, or only just."""
+def _stuck_runs(runs: list[Summary], store: Any, *, has_workers: bool) -> list[Summary]:
+    """The runs that have work and no process, with the reason in `error`; without those that only just have it, or wait for their turn."""
+    from ferrule.runs.store.postgres.tickets import in_turn
+
+    now, comes = store.now(), in_turn(store) if has_workers else set[str]()
+    return [found for each in runs if (found := _stuck(each, now - each.updated_at, comes)) is not None]
+
+
+def _stuck(run: Summary, since_s: float, in_turn: set[str]) -> Summary | None:
     if run.leased or not (run.status in {"queued", "running"} or (run.status == "waiting" and run.decided)):
         return None
-    since_s = time.time() - run.updated_at
-    if run.error is None and since_s < _LONG_S:
+    if run.error is not None:
+        return run
+    if since_s < _LONG_S or run.id in in_turn:
         return None
     what = {"running": "Its process died", "waiting": "Its question is decided"}.get(run.status, "It is queued")
-    return run if run.error is not None else replace(run, error=f"{what}, and no worker has taken it up for {since_s:.0f} s.")
+    return replace(run, error=f"{what}, and no worker has taken it up for {since_s:.0f} s.")
 
 
 def _note(run: Summary) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -13,7 +14,7 @@ from agent_script import native_step
 from ferrule import PostgresStore, ReAct, Run, ScriptedLM, advance, ask, context, tool
 from ferrule.errors import StoreError
 from ferrule.runs.store.postgres.tables import lock_key
-from ferrule.runs.store.postgres.tickets import sweep
+from ferrule.runs.store.postgres.tickets import in_turn, sweep
 
 DONE = native_step("done", "finish", {"answer": "ok"})
 ASKED = native_step("pay", "pay", {"euros": 3})
@@ -182,6 +183,42 @@ def test_a_run_stays_in_its_queue_whoever_decides(store: PostgresStore, postgres
     sql(store, "DELETE FROM tickets")
     assert sweep(command) == 1
     assert {*store.engine.queues, *command.engine.queues} == {"slow"}
+
+
+@pytest.mark.parametrize("lacks", ["", "a ticket", "a live ticket", "a worker", "a worker of its queue", "the queue"])
+def test_a_run_waits_for_its_turn_only_if_a_worker_will_find_its_ticket(
+    store: PostgresStore, postgres: Any, opened: Callable[..., PostgresStore], lacks: str
+) -> None:
+    """Q14."""
+    agent.submit(store=store, task="x", run_id="r")
+    if lacks != "a worker":
+        worker = opened(postgres.dsn, schema=store.schema, engine=Table(store.schema, "slow" if "queue" in lacks else "ferrule"))
+        worker.join()
+    match lacks:
+        case "a ticket":
+            sql(store, "DELETE FROM tickets")
+        case "a live ticket":
+            sql(store, "UPDATE tickets SET state = 'ERROR'")
+        case "the queue":
+            store.engine.has_tables = False
+        case _:
+            pass
+    assert in_turn(store) == ({"r"} if lacks == "" else set())
+    store.leave()
+
+
+def test_runs_that_wait_or_are_queued_leave_nothing_in_a_process(store: PostgresStore) -> None:
+    """Q18: whatever their number."""
+    with context(lm=ScriptedLM([ASKED] * 20)):
+        for n in range(20):
+            agent.submit(store=store, task="x", run_id=f"many-{n}")
+            assert advance(store, f"many-{n}", agent) == "waiting"
+            agent.submit(store=store, task="x", run_id=f"many-queued-{n}")
+    assert sweep(store) == 0
+    store._presence.tend()
+    gc.collect()
+    left = [each for each in gc.get_objects() if isinstance(each, Run) and each.id.startswith("many-")]
+    assert (left, store._presence._lines, bool(store._leases)) == ([], {}, False)
 
 
 def test_one_process_sweeps_at_a_time(store: PostgresStore, postgres: Any) -> None:

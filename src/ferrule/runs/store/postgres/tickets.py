@@ -96,6 +96,24 @@ def forget_tickets(db: Any, engine: Engine, run_id: str) -> None:
         engine.forget(db.connection, [f"{run_id}:{number}" for number in range(1, row[0] + 1)])
 
 
+def in_turn(store: Sweepable) -> set[str]:
+    """The runs with a live ticket in a queue that has a live worker: they are waiting for their turn, or a delay."""
+    live = list(store.live_owners())
+    engine: Engine = store.engine
+
+    def work(connection: Any) -> set[str]:
+        if not engine.is_set_up(connection):
+            return set()
+        sql = f"""
+            SELECT r.id FROM "{store.schema}".runs r WHERE r.status IN ('queued', 'running', 'waiting')
+            AND r.queue IN (SELECT queue FROM "{store.schema}".owners WHERE name = ANY(%s))
+            AND ({engine.state_of("r.id || ':' || r.segment")}) = 'live'
+        """  # noqa: S608  the name of the schema was checked
+        return {row[0] for row in connection.execute(sql, (live,)).fetchall()}
+
+    return store.transaction(work)
+
+
 def sweep(store: Sweepable, *, every: bool = False) -> int:
     """Give the work of dead workers to others, and make the tickets that are missing; returns how many it made.
 
