@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import worker_program
+from page_server import Client
 
 from ferrule import DBOSEngine, PostgresStore
 from ferrule.cli.stores import read_dsn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from postgres_server import PostgresServer
 
@@ -85,6 +88,21 @@ class Yard:
         )
         assert found.returncode == 0, found.stderr
         return found.stdout
+
+    @contextmanager
+    def page(self, *options: str) -> Generator[Client]:
+        """`ferrule ui` in a process of its own, and a person before it. Raises if the page wrote a traceback."""
+        log = self.folder / "ui.log"
+        command = [*self.ferrule, "ui", *options, "--port", "0", "--no-open", "--person", "ann"]
+        environment = {**self.environment, "EFFECTS": str(self.folder)}
+        with log.open("w") as errors, subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True) as page:
+            try:
+                found = re.search(r"(http://[^/]+)(/\S+)", page.stdout.readline() if page.stdout is not None else "")
+                assert found is not None, log.read_text()
+                yield Client(found[1], found[2])
+            finally:
+                page.terminate()
+        assert "Traceback" not in log.read_text(), log.read_text()
 
     def submit(self, *tasks: str, **options: Any) -> list[str]:
         return [worker_program.agent.submit(store=self.store, run_id=task.replace(" ", "-"), task=task, **options) for task in tasks]

@@ -146,6 +146,42 @@ def test_workers_outlive_a_restart_of_postgres(yard: Yard, postgres: PostgresSer
     assert all(each.poll() is None for each in yard.workers)
 
 
+def test_queued_and_waiting_runs_cost_a_worker_no_thread_and_no_connection(yard: Yard) -> None:
+    """Q18: `make pg-bench` measures memory and time with ten thousand of each."""
+    worker = yard.worker("--per-minute", "30", dsn=f"{yard.dsn}?application_name={yard.schema}")
+
+    def costs() -> tuple[int, int]:
+        """The most of 20 looks at the queue."""
+        found: list[tuple[int, int]] = []
+        for _ in range(20):
+            time.sleep(0.1)
+            [[connections]] = yard.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", yard.schema)
+            found.append((len(list(Path(f"/proc/{worker.pid}/task").iterdir())), connections))
+        return max(each[0] for each in found), max(each[1] for each in found)
+
+    yard.submit(*[f"pays {n}" for n in range(30)])
+    yard.until(yard.all_are("waiting"))
+    threads, connections = costs()
+    assert connections <= 2 + 4 + 3  # Q6: those of the store, and DBOS's pool
+    yard.submit(*[f"charges {n}" for n in range(300)])
+    after = costs()
+    assert after[0] <= threads
+    assert after[1] <= connections
+    assert Counter(each.status for each in yard.store.list(limit=None))["waiting"] == 30
+
+
+def test_runs_begin_by_priority(yard: Yard) -> None:
+    """Q16: a worker with one slot finds them all in the queue."""
+    first = yard.worker()
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(60) == 0
+    for n, priority in enumerate((9, None, 5, 1)):
+        yard.submit(f"charges {n}", priority=priority)
+    yard.worker("--concurrency", "1")
+    yard.until(yard.all_are("done"))
+    assert list(yard.did()) == ["charge 1", "charge 3", "charge 2", "charge 0"]
+
+
 def test_limits_hold_and_a_waiting_run_counts_for_none(yard: Yard) -> None:
     """Q16: of all workers, and of one key."""
     yard.worker("--total", "2", tool_s=0.1)
@@ -180,6 +216,25 @@ def test_a_worker_that_is_told_to_end_lets_runs_come_to_rest(yard: Yard) -> None
     yard.workers[0].send_signal(signal.SIGTERM)
     assert yard.workers[0].wait(60) == 0
     assert yard.all_are("done")()
+
+
+def test_a_worker_that_is_told_to_end_twice_ends_as_after_once(yard: Yard) -> None:
+    """Q17: a run that waits for a person waits on, and one in a tool comes to rest."""
+    worker = yard.worker(tool_s=2.0)
+    yard.submit("pays 1")
+    yard.until(yard.all_are("waiting"))
+    yard.submit("charges 2")
+    yard.until(lambda: yard.did()["charge 2"])
+    worker.send_signal(signal.SIGTERM)
+    yard.until(lambda: "Told to end" in (yard.folder / "worker0.log").read_text())
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(60) == 0
+    found = {each.id: (each.status, each.recoveries, each.leased) for each in yard.store.list()}
+    assert found == {"pays-1": ("waiting", 0, False), "charges-2": ("done", 0, False)}
+    yard.store.decide("pays-1", yard.store.summary("pays-1").questions[0].approve())
+    yard.worker()
+    yard.until(yard.all_are("done"))
+    assert yard.did() == {"charge 1": 1, "pay 1": 1, "charge 2": 1}
 
 
 def test_runs_that_do_not_come_to_rest_in_time_go_on_elsewhere(yard: Yard) -> None:
@@ -238,6 +293,57 @@ def test_commands_of_other_processes_move_nothing_and_call_workers(yard: Yard) -
     yard.until(yard.all_are("done"))
     assert yard.did()["pay 1"] == 1
     assert all(PASSWORD not in log.read_text() for log in yard.folder.glob("*.log"))
+
+
+def test_a_run_that_waits_for_its_turn_is_not_stuck(yard: Yard) -> None:
+    """Q14: behind a limit, or for its delay, for an hour; but it is once no worker is left."""
+    worker = yard.worker("--per-minute", "1")
+    yard.submit("charges 1")
+    yard.until(yard.all_are("done"))
+    yard.submit("charges 2", "charges 3")
+    yard.submit("charges 4", delay_s=3600)
+    yard.sql(f"UPDATE {yard.schema}.runs SET updated_at = updated_at - 3600")
+    assert yard.command("runs", "--stuck") == ""
+    worker.kill()
+    worker.wait()
+    listed = yard.until(lambda: yard.command("runs", "--stuck"))
+    assert [line.split()[0] for line in listed.splitlines()] == ["charges-4", "charges-3", "charges-2"]
+    assert "It is queued, and no worker has taken it up for 36" in listed
+
+
+def test_what_only_shows_runs_writes_nothing(yard: Yard) -> None:
+    """Q11, W25: commands and a page that read, on connections that may not write; decisions are refused."""
+    yard.worker()
+    yard.submit("pays 1")
+    yard.until(yard.all_are("waiting"))
+    dsn, yard.dsn = yard.dsn, f"{yard.dsn}?options=-c%20default_transaction_read_only%3Don"
+    assert "pays-1  waiting" in yard.command("runs")
+    assert "charge returned: charged" in yard.command("show", "pays-1")
+    assert "</html>" in yard.command("show", "pays-1", "--html")
+    with yard.page("--read-only") as client:
+        assert "pays-1" in client.get("/").text + client.get("/inbox").text
+        assert "charged" in client.get("/runs/pays-1").text
+        [question] = yard.store.summary("pays-1").questions
+        got = client.post(f"/runs/pays-1/questions/{question.id}", {"do": "approve", "digest": question.digest, "back": "run", "v:n": "1"})
+        assert (got.status, "--read-only" in got.text) == (403, True)
+    yard.dsn = dsn
+    assert yard.store.summary("pays-1").decided == ()
+
+
+def test_workers_go_on_with_a_run_that_a_chat_began(yard: Yard) -> None:
+    """Q1, W17: the page executes it until it asks; who decides elsewhere calls a worker."""
+    with yard.page(f"{TESTS / 'worker_program.py'}:agent") as client:
+        assert "Send" in client.get("/chat").text
+        got = client.post("/chat", {"v:task": "pays 5"}, page="/chat")
+        assert got.status == 303, got.text
+        yard.until(yard.all_are("waiting"))
+        assert "pays 5" in client.get(got.headers["location"]).text
+        yard.worker()
+        [line] = yard.store.list()
+        yard.store.decide(line.id, line.questions[0].approve())
+        yard.until(yard.all_are("done"))
+        assert "ok" in client.get(got.headers["location"]).text
+    assert yard.did() == {"charge 5": 1, "pay 5": 1}
 
 
 def test_a_program_that_blocks_the_loop_keeps_its_lease(yard: Yard) -> None:

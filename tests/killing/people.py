@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from page_server import Client, Stream
+from page_server import Stream
 from worker_yard import TESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from worker_yard import Yard
 
@@ -48,7 +46,7 @@ class People(threading.Thread):
     def run(self) -> None:
         """Do everything once."""
         try:
-            with self._page() as self._client:
+            with self._yard.page(PROGRAM) as self._client:
                 for run_id, (does, _) in zip(self.runs, self._deeds, strict=True):
                     self._question(run_id)
                     if run_id == self.runs[0]:
@@ -110,23 +108,6 @@ class People(threading.Thread):
         self._ferrule("approve", run_id)
 
     # -- the page --------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _page(self) -> Generator[Client]:
-        command = [*self._yard.ferrule, "ui", PROGRAM, "--port", "0", "--no-open", "--person", "ann"]
-        environment = {**self._yard.environment, "EFFECTS": str(self._yard.folder)}
-        with (self._yard.folder / "ui.log").open("w") as log:
-            page = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
-        try:
-            found = re.search(r"(http://[^/]+)(/\S+)", page.stdout.readline() if page.stdout is not None else "")
-            if found is None:
-                raise RuntimeError(f"no page: {(self._yard.folder / 'ui.log').read_text()[-600:]}")
-            yield Client(found[1], found[2])
-        finally:
-            page.terminate()
-            page.wait(60)
-            said = (self._yard.folder / "ui.log").read_text()
-            self._expect("Traceback" not in said, f"the page raised nothing: {said[-1500:]}", "")
 
     def _get(self, path: str) -> str:
         self.did += 1

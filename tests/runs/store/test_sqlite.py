@@ -313,11 +313,13 @@ def test_a_file_is_a_write_ahead_log_that_is_on_disk_when_a_write_is_over(tmp_pa
 
 
 def test_runs_are_kept_without_any_service_or_engine(tmp_path: Path) -> None:
-    """R1: in a fresh process, from `import ferrule` to a run out of the file, no engine is imported, and no client of a service."""
+    """R1, Q1: in a fresh process, from `import ferrule` to a run out of the file, no engine is imported, and no client of a service."""
     code = """
 import sys
 import ferrule
-from ferrule import MemoryStore, ReAct, Run, ScriptedLM, SQLiteStore, context, tool
+from ferrule import DBOSEngine, MemoryStore, PostgresStore, ReAct, Run, ScriptedLM, SQLiteStore, context, tool
+
+DBOSEngine(worker_concurrency=2)
 
 @tool(require_confirmation=True)
 def pay() -> str:
