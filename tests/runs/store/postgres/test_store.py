@@ -172,6 +172,42 @@ def test_a_commit_whose_answer_is_lost_counts_as_what_it_was(
     assert store.load("r").entries == ["none 0", "answer 1", "after"]
 
 
+def test_a_commit_of_which_nothing_is_known_is_said_so(postgres: PostgresServer, proxy: CuttingProxy, schema: str, opened: Any) -> None:
+    """Q3: its answer was lost, and Postgres stays away."""
+    store = opened(postgres.dsn_at(proxy.port), schema=schema, lease_s=1.0)
+    store.setup()
+
+    def work(db: Any) -> None:
+        db.execute(f"CREATE TABLE {schema}.there (n int)")
+        proxy.is_down, proxy.cuts_answers = True, 1
+
+    with pytest.raises(StoreError, match=r"broke in a commit\. Whether it was made is not known\."):
+        store.transaction(work)
+    proxy.is_down = False
+    assert store.transaction(lambda db: db.execute(f"SELECT count(*) FROM {schema}.there").fetchone()) == (0,)  # it was
+
+
+def test_what_a_tool_does_with_the_store_belongs_to_its_transaction(postgres: PostgresServer, schema: str, opened: Any) -> None:
+    """R6: it reads what it wrote, and all is undone together."""
+    store = opened(postgres.dsn, schema=schema)
+    lease = store.create("r", program="P", head=HEAD)
+    seen: list[Any] = []
+
+    def work(db: Any) -> None:
+        store.append(lease, "x")
+        store.note(lease, HEAD.replace("[]", "[1]", 1))
+        store.transact(lease, lambda inner: inner.execute(f"CREATE TABLE {schema}.inner_one (n int)"))
+        found = store.load("r")
+        seen.append((found.entries, found.head == HEAD, db.execute(f"SELECT * FROM {schema}.inner_one").fetchall()))
+        raise ValueError
+
+    with pytest.raises(ValueError, match=r"^$"):
+        store.transact(lease, work)
+    assert seen == [(["x"], False, [])]
+    assert (store.load("r").entries, store.load("r").head) == ([], HEAD)
+    assert store.transaction(lambda db: db.execute("SELECT to_regclass(%s)", (f"{schema}.inner_one",)).fetchone()) == (None,)
+
+
 def test_a_connection_that_fails_before_it_is_used_is_closed(
     postgres: PostgresServer, schema: str, opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,8 +223,13 @@ def test_a_connection_that_fails_before_it_is_used_is_closed(
     assert [each.closed for each in made] == [True]
 
 
-def test_an_idle_connection_that_ended_is_not_used(postgres: PostgresServer, schema: str, opened: Any) -> None:
-    """Q6: a pooler or an administrator may end any."""
+@pytest.mark.parametrize("has_poll", [True, False])
+def test_an_idle_connection_that_ended_is_not_used(
+    postgres: PostgresServer, schema: str, opened: Any, has_poll: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q6: a pooler or an administrator may end any. Windows has no `poll`."""
+    if not has_poll:
+        monkeypatch.delattr("select.poll")
     store = opened(postgres.dsn, schema=schema)
     store.create("r", program="P", head=HEAD)
     assert store._server._idle
@@ -253,6 +294,60 @@ for line in sys.stdin:
     except StoreError as error:
         print(error, flush=True)
 """
+
+
+FORKS = """
+import os, sys
+from ferrule import PostgresStore
+from ferrule.errors import StoreError
+store = PostgresStore(sys.argv[1], schema=sys.argv[2])
+lease = store.create("r", program="P", head=sys.argv[3])
+name = store.owner
+store.append(lease, "before")
+if os.fork() == 0:
+    assert store.owner != name
+    assert store.load("r").entries == ["before"]
+    try:
+        store.append(lease, "of the child")
+    except StoreError as error:
+        print(error, flush=True)
+    store.create("of the child", program="P", head=sys.argv[3])
+else:
+    assert os.wait()[1] == 0
+    assert store.owner == name
+    store.append(lease, "after")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+def test_the_child_of_a_fork_has_connections_and_a_name_of_its_own(postgres: PostgresServer, schema: str, opened: Any) -> None:
+    """Q9: it does not write under the leases of its parent, whose connections go on."""
+    command = [sys.executable, "-c", FORKS, postgres.dsn, schema, HEAD]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "not to this process; nothing was written" in done.stdout
+    store = opened(postgres.dsn, schema=schema)
+    assert store.load("r").entries == ["before", "after"]
+    assert {each.id for each in store.list()} == {"r", "of the child"}
+
+
+def test_a_fork_that_python_did_not_make_is_noticed(
+    postgres: PostgresServer, schema: str, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q9: by the id of the process, before it uses a connection or its name."""
+    import os
+
+    store = opened(postgres.dsn, schema=schema)
+    store.setup()
+    [of_the_parent], name = store._server._idle, store.owner
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: 4711)
+        assert store.list() == []
+        assert of_the_parent not in store._server._idle
+        assert " pid 4711 " in store.owner
+    assert not of_the_parent.closed
+    assert store.owner != name
+    of_the_parent.close()
 
 
 @pytest.fixture
@@ -597,6 +692,17 @@ def test_a_connection_that_may_be_unencrypted_is_warned_of(
     assert [f"{each.category.__name__} in {Path(each.filename).name}" for each in found] == ["RuntimeWarning in test_store.py"] * warned
 
 
+def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(ConfigurationError, match=r"needs psycopg: pip install 'ferrule\[postgres\]'"):
+        PostgresStore("dbname=x", lease_s=27.0)
+
+
+def test_liveness_is_one_of_two_words() -> None:
+    with pytest.raises(ConfigurationError, match="`liveness` is 'session' or 'heartbeat'; found 'lock'"):
+        PostgresStore("", liveness="lock")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", ["Runs", "a-b", 'a"; DROP TABLE runs; --', "1a", "", "é", "x" * 64, "ferrule\n"])
 def test_the_name_of_a_schema_needs_no_escapes(name: str) -> None:
     """Q24."""
@@ -644,7 +750,10 @@ def test_a_tool_writes_with_its_result_or_not_at_all(postgres: PostgresServer, s
     def pay(ctx: Context, sql: str) -> str:
         ctx.db.executemany(f"INSERT INTO {table} VALUES (%s)", [(1,), (2,)])
         assert ctx.db.execute(f"SELECT count(*) FROM {table}").fetchone() == (2,)
-        assert ctx.db.execute(f"UPDATE {table} SET n = n").fetchone() is None
+        assert ctx.db.execute(f"SELECT n FROM {table} ORDER BY n").fetchmany(9) == [(1,), (2,)]
+        changed = ctx.db.execute(f"UPDATE {table} SET n = n")
+        assert (changed.rowcount, changed.description) == (2, None)
+        assert (changed.fetchone(), changed.fetchmany(2), changed.fetchall()) == (None, [], [])
         ctx.db.execute(sql)
         return "paid"
 
@@ -656,3 +765,21 @@ def test_a_tool_writes_with_its_result_or_not_at_all(postgres: PostgresServer, s
     assert [bool(each.get("is_error")) for each in said] == [True, True, True, False]
     assert run.status == "done"
     assert store.transaction(lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()) == (2,)
+
+
+def test_a_statement_is_ended_with_the_call_that_waits_for_it(postgres: PostgresServer, schema: str, opened: Any) -> None:
+    """R6: its time is over; what it wrote is undone, and the run goes on."""
+    store, table = opened(postgres.dsn, schema=schema), f"slow_{schema}"
+    store.transaction(lambda db: db.execute(f"CREATE TABLE {table} (n integer)"))
+
+    @tool(effect="transactional", timeout_s=0.2)
+    def pay(ctx: Context) -> str:
+        ctx.db.execute(f"INSERT INTO {table} VALUES (1)")
+        ctx.db.execute("SELECT pg_sleep(3600)")
+        return "paid"
+
+    with context(lm=ScriptedLM([{"name": "pay", "args": {}}, {"name": "finish", "args": {"answer": "x"}}])):
+        run = ReAct("task -> answer", [pay]).start(task="t", store=store, run_id="r")
+    assert run.status == "done"
+    assert "0.2" in run.trajectory["observation_0"]
+    assert store.transaction(lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone()) == (0,)

@@ -273,8 +273,6 @@ class Server:
 
 def _is_usable(connection: Any) -> bool:
     """Whether an idle connection is still there, without a round trip: if its server has something to say, it is the end."""
-    if connection.closed:
-        return False
     if not hasattr(select, "poll"):  # Windows
         return not select.select([connection.fileno()], [], [], 0)[0]
     poll = select.poll()
