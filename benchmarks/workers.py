@@ -1,44 +1,140 @@
-"""Runs on Postgres with real workers: two workers beside one, a decision until its tool begins, and what an idle worker costs.
+"""Runs on Postgres with real workers: `make pg-bench` prints each figure with its bound. Only ratios count; the machine should be quiet.
 
-`PYTHONPATH=tests python benchmarks/workers.py`. It starts a Postgres of its own. Only ratios count; the machine should be quiet.
+Two workers beside one; tickets of DBOS beside a loop made by hand; a decision until its tool begins; what an idle worker costs, alone and
+with ten thousand runs that are queued and as many that wait; and what an import loads. `--only WORD`: the figures with it in their names.
+`--tiny` uses the smallest counts and only shows that the benchmark works. It starts a Postgres of its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import threading
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING, Any
 
+import psycopg
+import worker_program
+from killing.workers import decide
 from postgres_server import PostgresServer
 from worker_yard import Yard
 
-RUNS, TOOL_S, IDLE_S, DECISIONS = 40, 0.5, 10.0, 15
+from ferrule import PostgresStore, advance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TINY = "--tiny" in sys.argv
+TOOL_S, IDLE_S = 0.5, 0.5 if TINY else 10.0
+AT_ONCE = 4
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def runs_per_s(server: PostgresServer, workers: int) -> float:
+def two_workers(server: PostgresServer, runs: int = 4 if TINY else 40) -> str:
     """Runs whose one tool waits half a second, four at once on each worker."""
-    yard = _yard(server, f"with{workers}")
-    for _ in range(workers):
-        yard.worker(tool_s=TOOL_S)
-    began = time.monotonic()
-    yard.submit(*[f"waits {n}" for n in range(RUNS)])
-    yard.until(yard.all_are("done"))
-    seconds = time.monotonic() - began
-    _end(yard)
-    return RUNS / seconds
+    found: list[float] = []
+    for workers in (1, 2):
+        yard = _yard(server, f"with{workers}")
+        for _ in range(workers):
+            yard.worker(tool_s=TOOL_S)
+        began = time.monotonic()
+        yard.submit(*[f"waits {n}" for n in range(runs)])
+        yard.until(yard.all_are("done"))
+        found.append(runs / (time.monotonic() - began))
+        _end(yard)
+    one, two = found
+    return f"tools that wait {TOOL_S} s: {one:.1f} runs/s with one worker, {two:.1f} with two: {two / one:.2f} x (>= 1.8)"
 
 
-def seconds_to_tool(server: PostgresServer) -> float:
+# -- a loop made by hand -----------------------------------------------------------------------------------------------------------
+
+_CALLS = """
+    CREATE TABLE {0}.calls (no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id text NOT NULL);
+    CREATE FUNCTION {0}.call() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO {0}.calls (run_id) VALUES (to_jsonb(NEW) ->> TG_ARGV[0]); NOTIFY {0}_calls; RETURN NULL; END $$;
+    CREATE TRIGGER submitted AFTER INSERT ON {0}.runs FOR EACH ROW EXECUTE FUNCTION {0}.call('id');
+    CREATE TRIGGER decided AFTER INSERT ON {0}.decisions FOR EACH ROW EXECUTE FUNCTION {0}.call('run_id');
+"""
+_TAKE = "DELETE FROM {0}.calls WHERE no = (SELECT no FROM {0}.calls ORDER BY no FOR UPDATE SKIP LOCKED LIMIT 1) RETURNING run_id"
+
+
+def work_by_hand(dsn: str, schema: str) -> None:
+    """The worker of the comparison: it has no limits, priorities, delays or schedules, and makes no lost call anew."""
+    store = PostgresStore(dsn, schema=schema)
+    store.join()
+
+    def work() -> None:
+        with psycopg.connect(dsn, autocommit=True) as db:
+            db.execute(f"LISTEN {schema}_calls")
+            while True:
+                with db.transaction():  # if this process dies, the call is there again
+                    row = db.execute(_TAKE.format(schema)).fetchone()
+                    if row is not None:
+                        advance(store, row[0], worker_program.agent)
+                if row is None:
+                    for _ in db.notifies(timeout=0.1, stop_after=1):
+                        pass
+
+    threads = [threading.Thread(target=work) for _ in range(AT_ONCE)]
+    for each in threads:
+        each.start()
+    sys.stderr.write("Ready\n")
+    sys.stderr.flush()
+    for each in threads:
+        each.join()
+
+
+def _by_hand(yard: Yard) -> None:
+    """Start such a worker in a yard."""
+    log = yard.folder / f"hand{len(yard.workers)}.log"
+    with log.open("w") as errors:
+        command = [sys.executable, __file__, "--by-hand", yard.schema]
+        environment = {**yard.environment, "EFFECTS": str(yard.folder), "TOOL_S": "0"}
+        yard.workers.append(subprocess.Popen(command, env=environment, stderr=errors))
+    yard.until(lambda: "Ready" in log.read_text())
+
+
+def tickets(server: PostgresServer, runs: int = 4 if TINY else 120, rounds: int = 1 if TINY else 3) -> str:
+    """Runs of two segments and an approval, on two workers: by tickets of DBOS, and by the loop, in turns."""
+
+    def runs_per_s(name: str, *, is_by_hand: bool) -> float:
+        yard = _yard(server, name)
+        if is_by_hand:
+            yard.store.engine = None
+            yard.store.setup()
+            yard.sql(_CALLS.format(yard.schema))
+        for _ in range(2):
+            (_by_hand if is_by_hand else Yard.worker)(yard)
+        began = time.monotonic()
+        yard.submit(*[f"pays {n}" for n in range(runs)])
+        while decide(yard):
+            time.sleep(0.1)
+        seconds = time.monotonic() - began
+        _end(yard)
+        return runs / seconds
+
+    found = [(runs_per_s(f"dbos{k}", is_by_hand=False), runs_per_s(f"hand{k}", is_by_hand=True)) for k in range(rounds)]
+    by_tickets, by_hand = (max(each[way] for each in found) for way in (0, 1))
+    share = by_tickets / by_hand
+    return f"two workers: {by_tickets:.1f} runs/s with tickets, {by_hand:.1f} with a loop made by hand: {share:.2f} x (>= 0.55)"
+
+
+# -- one worker --------------------------------------------------------------------------------------------------------------------
+
+
+def seconds_to_tool(server: PostgresServer, decisions: int = 2 if TINY else 15) -> str:
     """The median time from a decision to the start of the tool that it allows."""
     yard = _yard(server, "decisions")
     yard.worker()
     found: list[float] = []
-    for n in range(DECISIONS):
+    for n in range(decisions):
         [run_id] = yard.submit(f"pays {n}")
         yard.until(lambda run_id=run_id: yard.store.summary(run_id).status == "waiting")
         [question] = yard.store.summary(run_id).questions
@@ -48,34 +144,91 @@ def seconds_to_tool(server: PostgresServer) -> float:
             time.sleep(0.002)
         found.append(time.monotonic() - began)
     _end(yard)
-    return median(found)
+    return f"from a decision to its tool, poll_s=0.1: {median(found):.3f} s, {median(found) / 0.1:.1f} x poll_s (<= 3)"
 
 
-def idle_share(server: PostgresServer, poll_s: float) -> tuple[float, float]:
-    """The share of one core that a worker without work takes, and its memory in MiB."""
+def idle_worker(server: PostgresServer, poll_s: float, most: int) -> str:
+    """The share of one core that a worker without work takes, and its memory."""
     yard = _yard(server, f"idle{int(poll_s * 1000)}")
     pid = yard.worker("--poll-s", str(poll_s)).pid
     time.sleep(3.0)
-    before = _cpu_s(pid)
-    time.sleep(IDLE_S)
-    share = (_cpu_s(pid) - before) / IDLE_S
-    memory = int(next(line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))) / 1024
+    share = _share(pid)
+    memory = _memory(pid)
     _end(yard)
-    return share, memory
+    return f"an idle worker, poll_s={poll_s}: {share:.1%} of a core (<= {most} %), {memory:.0f} MiB"
+
+
+def ten_thousand(server: PostgresServer, runs: int = 20 if TINY else 10_000) -> str:
+    """What the runs that are queued behind a full queue, and as many that wait for a person, cost a worker."""
+    yard = _yard(server, "crowd")
+    pid = yard.worker("--per-minute", "4", dsn=f"{yard.dsn}?application_name=crowd").pid
+    yard.submit(*[f"pays {n}" for n in range(4)])
+    yard.until(yard.all_are("waiting"))
+    time.sleep(3.0)
+
+    def costs() -> tuple[float, int, int]:
+        connections = yard.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'crowd'")[0][0]
+        return _memory(pid), len(list(Path(f"/proc/{pid}/task").iterdir())), connections
+
+    before = costs()
+    columns = "program, status, created_at, updated_at, token, written, segment, queue, questions, head"
+    yard.sql(
+        f"INSERT INTO {yard.schema}.runs (id, {columns}) SELECT 'pays-' || n, {columns} FROM {yard.schema}.runs, generate_series(10, %s) n "
+        "WHERE id = 'pays-0'", runs + 5,
+    )  # fmt: skip
+    yard.submit(*[f"charges {n}" for n in range(runs)])
+    time.sleep(3.0)
+    share, after = _share(pid), costs()
+    _end(yard)
+    return (
+        f"an idle worker with {runs:,} queued and {runs:,} waiting runs: {share:.1%} of a core (<= 8 %), {after[0] - before[0]:+.1f} MiB "
+        f"(<= +50), threads {before[1]} -> {after[1]}, connections {before[2]} -> {after[2]}"
+    )
+
+
+# -- none --------------------------------------------------------------------------------------------------------------------------
+
+
+def imports(_: Any = None) -> str:
+    """What the names of the store and the engine load, while neither is used."""
+    code = (
+        "import sys; from ferrule import DBOSEngine, PostgresStore; DBOSEngine()\n"
+        "print(len([each for each in sys.modules if each.partition('.')[0] in {'dbos', 'psycopg', 'psycopg_binary', 'sqlalchemy'}]))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return f"modules of psycopg and DBOS that `from ferrule import PostgresStore, DBOSEngine` loads: {found} (0)"
+
+
+FIGURES: dict[str, Callable[[PostgresServer], str]] = {
+    "two workers": two_workers,
+    "tickets": tickets,
+    "decision": seconds_to_tool,
+    "imports": imports,
+    "idle 0.1": partial(idle_worker, poll_s=0.1, most=8),
+    "idle 0.5": partial(idle_worker, poll_s=0.5, most=4),
+    "ten thousand": ten_thousand,
+}
 
 
 def main() -> None:
     """Print each figure on a line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--by-hand", metavar="SCHEMA", help=argparse.SUPPRESS)  # a worker of the comparison
+    told = parser.parse_args()
+    if told.by_hand is not None:
+        work_by_hand(os.environ["FERRULE_STORE"], told.by_hand)
+        return
     server = PostgresServer()
     try:
-        one, two = runs_per_s(server, 1), runs_per_s(server, 2)
-        sys.stdout.write(f"tools that wait {TOOL_S} s: {one:.1f} runs/s with one worker, {two:.1f} with two: {two / one:.2f} x (>= 1.8)\n")
-        sys.stdout.write(f"from a decision to its tool, poll_s=0.1: {seconds_to_tool(server):.3f} s (<= 0.3)\n")
-        for poll_s, most in ((0.1, 8), (0.5, 4)):
-            share, memory = idle_share(server, poll_s)
-            sys.stdout.write(f"an idle worker, poll_s={poll_s}: {share:.1%} of a core (<= {most} %), {memory:.0f} MiB\n")
+        for name, figure in FIGURES.items():
+            if told.only in name:
+                sys.stdout.write(f"{figure(server)}\n")
+                sys.stdout.flush()
     finally:
         server.close()
+    sys.stdout.write(f"load: {os.getloadavg()[0]:.1f}\n")
 
 
 def _yard(server: PostgresServer, name: str) -> Yard:
@@ -87,9 +240,21 @@ def _end(yard: Yard) -> None:
     shutil.rmtree(yard.folder, ignore_errors=True)
 
 
+def _share(pid: int) -> float:
+    before = _cpu_s(pid)
+    time.sleep(IDLE_S)
+    return (_cpu_s(pid) - before) / IDLE_S
+
+
 def _cpu_s(pid: int) -> float:
     user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / _TICKS
+
+
+def _memory(pid: int) -> float:
+    """In MiB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmRSS"))) / 1024
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -180,13 +181,19 @@ def _private(text: str) -> Iterator[str]:
 
 def test_the_benchmark_of_postgres_runs(postgres: PostgresServer) -> None:
     """F5: with tiny counts."""
+    assert {"append / raw INSERT (<= 1.5)", "run, Postgres / SQLite (<= 2)"} < json.loads(printed("postgres.py")).keys()
+
+
+def test_the_benchmark_of_workers_compares_tickets_with_a_loop_made_by_hand(postgres: PostgresServer) -> None:
+    """F5: with tiny counts."""
+    pytest.importorskip("dbos", reason="needs ferrule[dbos]")
+    assert re.search(r" x \(>= 0\.55\)\nload: ", printed("workers.py", "--only", "tickets"))
+
+
+def printed(script: str, *told: str) -> str:
     run = subprocess.run(
-        [sys.executable, "benchmarks/postgres.py", "--tiny"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=BENCHMARKS.parent,
+        [sys.executable, f"benchmarks/{script}", "--tiny", *told], capture_output=True, text=True, check=False, cwd=BENCHMARKS.parent,
         env=os.environ | {"PYTHONPATH": "tests"},
-    )
+    )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    assert {"append / raw INSERT", "run, Postgres / SQLite"} < json.loads(run.stdout).keys()
+    return run.stdout
