@@ -131,14 +131,21 @@ class Stream:
         self.response = self.connection.getresponse()
         self.status = self.response.status
         self.last_id = last_id
+        self.kind = ""
+        """That of the latest event."""
 
     def event(self) -> str:
         """The HTML of the next event."""
         lines: list[str] = []
         while True:
-            line = self.response.readline().decode().rstrip("\n")
+            read = self.response.readline()
+            if not read:
+                raise EOFError("The stream ended.")
+            line = read.decode().rstrip("\n")
             if line.startswith("id: "):
                 self.last_id = line[4:]
+            if line.startswith("event: "):
+                self.kind = line[7:]
             if line.startswith("data: "):
                 lines.append(line[6:])
             if not line and lines:

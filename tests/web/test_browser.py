@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -181,6 +182,21 @@ def test_a_value_that_does_not_fit_comes_back_with_what_was_typed(tab: Any, stor
     assert made.args["lines"] == [{"sku": "X", "count": 2}]
 
 
+def test_what_is_typed_before_the_script_is_there_counts(tab: Any, store: SQLiteStore) -> None:
+    """W30: the button names the change, and an update leaves the form as it is. It was taken for a form that nobody had touched."""
+    held: list[Any] = []
+    tab.route("**/page.js", lambda route: held.append(route))  # a builtin takes no attributes
+    tab.goto("/inbox", wait_until="commit")
+    question = tab.locator(".question", has_text="refund")
+    question.get_by_label("euros").fill("12")
+    expect(question.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+    held[0].continue_()
+    expect(question.get_by_role("button", name="Approve with changes")).to_be_visible()
+    store.decide("order-1042", store.summary("order-1042").questions[0].deny("No.").signed("bob", "cli"))
+    expect(question).to_contain_text("This changed elsewhere meanwhile.")
+    expect(question.get_by_label("euros")).to_have_value("12")
+
+
 def slow_run(store: SQLiteStore, run_id: str, gate: threading.Semaphore, turns: int = 3) -> threading.Thread:
     def by(request: Any) -> Any:
         gate.acquire(timeout=60)
@@ -239,12 +255,20 @@ def test_the_earlier_steps_of_a_long_run_are_folded_and_found(tab: Any, store: S
     expect(tab.locator("#beats > .beat")).to_have_count(10)
     tab.keyboard.press("j")
     expect(tab.locator("#beats > .beat").first).to_be_focused()
-    tab.get_by_role("link", name="241 earlier steps").click()
+    tab.keyboard.press("k")
+    expect(tab.get_by_role("link", name="241 earlier steps")).to_be_focused()
+    tab.keyboard.press("Enter")
     expect(folded.locator(".beat").first).to_be_focused()
     expect(folded.locator(".beat").first).to_have_attribute("aria-label", "Step 42")
     expect(tab.get_by_role("link", name="41 earlier steps")).to_be_visible()
     tab.get_by_role("link", name="41 earlier steps").click()
     expect(tab.locator("#beats > .beat")).to_have_count(41)
+    tab.goto("/runs/order-3003")
+    expect(tab.locator("#beats > div")).to_have_attribute("hidden", "until-found")
+    assert tab.evaluate("window.find('A-77')"), "a search goes through folded steps"
+    tab.locator("#beats .beat", has_text="A-77").dispatch_event("beforematch")  # as a search by hand does, which no test can start
+    expect(tab.locator("#beats .beat", has_text="A-77")).to_be_visible()
+    expect(tab.get_by_role("link", name="41 earlier steps")).to_be_visible()
 
 
 def test_a_chat_whose_answer_cannot_be_replayed_shows_it_in_its_step(chromium: Any, store: SQLiteStore) -> None:
@@ -274,6 +298,22 @@ def test_the_page_outlives_its_server(chromium: Any, store: SQLiteStore) -> None
         expect(tab.locator("#beats > .beat")).to_have_count(4)
         expect(tab.locator("#link")).to_be_hidden()
         inside.__exit__(None)
+
+
+def test_the_page_outlives_trouble_with_its_store(tab: Any, store: SQLiteStore) -> None:
+    """W31: it says what is wrong, and goes on without being loaded anew: each step once."""
+    path, elsewhere = Path(store.path), Path(store.path + ".moved")
+    tab.goto("/runs/order-1042")
+    expect(tab.get_by_role("button", name="Keys")).to_be_visible()
+    path.rename(elsewhere)
+    expect(tab.locator("#link")).to_contain_text("was deleted, moved or replaced")
+    elsewhere.rename(path)
+    expect(tab.locator("#link")).to_be_hidden()
+    store.decide("order-1042", store.summary("order-1042").questions[0].deny("No.").signed("bob", "cli"))
+    with context(lm=ScriptedLM([finish("Not paid.")])):
+        Run.load(store, "order-1042", support()).resume()
+    expect(tab.locator("#head")).to_contain_text("done")
+    expect(tab.locator("#beats > .beat")).to_have_count(3)
 
 
 def test_ten_open_pages_work(chromium: Any, app: Any, address: str, store: SQLiteStore) -> None:
@@ -364,6 +404,8 @@ def test_a_conversation_in_the_browser(chromium: Any, tmp_path: Any, scheme: str
         expect(tab.get_by_text("Enter sends")).to_be_visible()  # before the script is there, Enter begins a line
         tab.get_by_label("message", exact=True).fill("One of the kettles is broken.\nWhat now?")
         tab.keyboard.press("Enter")
+        expect(tab).to_have_url(re.compile("/chat/chat-"))
+        expect(tab.get_by_text("Enter sends")).to_be_visible()  # and what is filled in before does not rename the button
         question = tab.locator(".question", has_text="refund")
         question.get_by_label("euros").fill("12")
         question.get_by_role("button", name="Approve with changes").click()

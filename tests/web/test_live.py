@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -111,6 +112,43 @@ def test_a_run_that_is_deleted_is_said_so(ann: Any, store: SQLiteStore) -> None:
         live.event()
         store.delete("order-1009")
         assert "has no run" in live.event()
+
+
+def test_a_stream_outlives_trouble_with_its_store(ann: Any, store: SQLiteStore) -> None:
+    """W31: it says what is wrong, and goes on where it was as soon as the file is back. A page had to be loaded anew."""
+    path, elsewhere = Path(store.path), Path(store.path + ".moved")
+    program: Any = support()
+    with stream(ann, "/runs/order-1042/live?after=0") as live, stream(ann, "/inbox/live") as inbox:
+        assert steps_in(live.event()) == [1, 2]
+        asked = inbox.event()
+        path.rename(elsewhere)
+        for each in (live, inbox):
+            assert "was deleted, moved or replaced" in each.event()
+            assert each.kind == "trouble"
+        elsewhere.rename(path)
+        for each in (live, inbox):
+            assert (each.event(), each.kind) == ("", "trouble"), "all is well again"
+        [question] = store.summary("order-1042").questions
+        store.decide("order-1042", question.deny("Too much.").signed("bob", "cli"))
+        with context(lm=ScriptedLM([finish("Not paid.")])):
+            Run.load(store, "order-1042", program).resume()
+        told = live.event()
+        while "s-done" not in told:
+            told += live.event()
+        assert steps_in(told) == [2, 3], "the one that was decided on, and the one that is new"
+        assert live.last_id == str(len(store.load("order-1042").entries))
+        told = inbox.event()
+        while "by bob via cli" not in told:
+            told = inbox.event()
+        assert question.id in asked
+
+
+def test_a_stream_of_a_run_that_is_not_there_says_so_and_ends(ann: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with stream(ann, "/runs/nowhere/live") as live:
+        assert "no such run" in live.event()
+        assert live.kind == "gone"
+        assert live.response.read() == b""
+    assert not caplog.records
 
 
 def test_streams_are_bounded_and_their_places_come_free(store: SQLiteStore) -> None:

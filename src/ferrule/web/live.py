@@ -10,6 +10,7 @@ from starlette.responses import StreamingResponse
 
 from ferrule.errors import StoreError
 from ferrule.web.guard import Refused
+from ferrule.web.reading import is_missing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterable
@@ -111,14 +112,20 @@ class _Stream(StreamingResponse):
 
 async def _events(watch: Watch, read: Callable[[], Iterable[PageEvent]]) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
+    said = ""
     while not watch.is_closed:
-        version = watch.version
+        version, trouble = watch.version, ""
         try:
             for place, html in await asyncio.to_thread(lambda: [*read()]):
                 yield _encoded(place, html)
-        except StoreError as error:  # such as a run that was deleted
-            yield _encoded("", str(error), "gone")
-            return
+        except (StoreError, Refused) as error:
+            trouble = error.text if isinstance(error, Refused) else str(error)
+            if isinstance(error, Refused) or is_missing(error):  # a run that was deleted never comes back
+                yield _encoded("", trouble, "gone")
+                return
+        if trouble != said:  # the page shows it until the store answers again
+            said = trouble
+            yield _encoded("", trouble, "trouble")
         await watch.changed(version, _PING_S)
         if watch.version == version:
             yield b": here\n\n"

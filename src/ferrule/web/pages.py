@@ -144,9 +144,10 @@ class Pages:
                         "asked": [self.question(request, each) for each in reading.asked(self.store, run)],
                         "actions": self._actions(request, run, found.head), "answer": self._answer(request, run, found.head),
                     }  # fmt: skip
-                seen, sent, drafted = found.story.entries, mark, version
                 shown = draft.shown(MOST_SHOWN) if draft is not None else None
-                yield str(seen), self.part(request, "live.html", page="run", draft=shown, now=time(), **values)
+                html = self.part(request, "live.html", page="run", draft=shown, now=time(), **values)
+                seen, sent, drafted = found.story.entries, mark, version  # last: what failed comes again
+                yield str(seen), html
 
         return live(self.watch, read)
 
@@ -216,8 +217,9 @@ class Pages:
             waiting = reading.inbox(self.store)
             now_there = {each.question.id for each in waiting}
             for question_id in known.keys() - now_there:
-                run = known.pop(question_id)
+                run = known[question_id]
                 decision = reading.find_decision(self.store, run.id, question_id)
+                del known[question_id]  # last: after a store that failed it comes again
                 gone[question_id] = {"run": run, "id": question_id, "decision": decision, "version": version_of(decision, "gone")}
             known.update({each.question.id: each.run for each in waiting})
             mark = version_of(sorted(gone), [(each.question.id, each.decision) for each in waiting])
@@ -311,6 +313,6 @@ def found_run(read: Callable[[], R]) -> R:
     try:
         return read()
     except StoreError as error:
-        if "has no run" in str(error):
+        if reading.is_missing(error):
             raise Refused(404, "This store has no such run: it was deleted, or is in another store.") from error
         raise

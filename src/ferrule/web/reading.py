@@ -97,12 +97,19 @@ def decided(store: Store, run_id: str) -> dict[str, Decision]:
     return {each.question_id: each for each in (read_decision(parse_object(text, "a decision")) for text in stored.decisions)}
 
 
+def is_missing(error: StoreError) -> bool:
+    """Whether a store that works has no such run."""
+    return "has no run" in str(error)
+
+
 def find_decision(store: Store, run_id: str, question_id: str) -> Decision | None:
     """The decision on a question, used or not."""
     try:
         stored = store.load(run_id)
-    except StoreError:
-        return None
+    except StoreError as error:
+        if is_missing(error):
+            return None
+        raise
     used = (read_entry(text).value for text in reversed(stored.entries) if question_id in text and '"decision"' in text)
     waiting = (read_decision(parse_object(text, "a decision")) for text in stored.decisions)
     return next((each for each in (*waiting, *used) if getattr(each, "question_id", None) == question_id), None)

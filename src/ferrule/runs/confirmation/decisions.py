@@ -10,6 +10,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, Literal, cast
 from weakref import WeakValueDictionary
 
+from ferrule import settings
 from ferrule.errors import DecisionError, shown
 from ferrule.tools.execution.consent import asked_directly, decide_directly
 from ferrule.values.confirmation.question import Decision, DecisionStatus, Question, check_second, describe_form, read_form
@@ -31,6 +32,15 @@ _deciding = threading.Lock()
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------
+
+
+def caller_notes() -> dict[str, str]:
+    """What the observers note of the caller who submits a run or decides a question, for the segment in another process."""
+    notes: dict[str, str] = {}
+    for observer in settings.current().callbacks:
+        if (hook := getattr(observer, "note_caller", None)) is not None:
+            hook(notes)
+    return notes
 
 
 def register(run: RunState, questions: Iterable[Question]) -> None:

@@ -11,13 +11,12 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ferrule.errors import DecisionError, RunTakenError, StoreError
-from ferrule.runs.confirmation.decisions import accept, plain_decision, refuse_malformed
+from ferrule.runs.confirmation.decisions import accept, caller_notes, plain_decision, refuse_malformed
 from ferrule.runs.journal.encode import parse_object, read_decision, read_question, record_form
 from ferrule.runs.protocols import Lease, Order, Stored
 from ferrule.runs.store.fencing import MOST_ENTRIES, cancel_at_rest, fence, give_back, insert, park
 from ferrule.runs.store.lease import is_held
 from ferrule.runs.store.listing import condition, summaries
-from ferrule.runs.store.stored_run import caller_notes
 from ferrule.values.confirmation.question import check_second
 from ferrule.values.encoding.encode import json_text
 from ferrule.values.encoding.stored import parse_json, reading

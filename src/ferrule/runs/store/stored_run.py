@@ -11,8 +11,8 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
-from ferrule import settings
 from ferrule.errors import RunCancelledError, RunError, StoreError
+from ferrule.runs.confirmation.decisions import caller_notes
 from ferrule.runs.journal.encode import entry_text, parse_object, read_decision, read_entry
 from ferrule.runs.store.document import head_form, inputs_form
 from ferrule.values.encoding.encode import json_text
@@ -37,15 +37,6 @@ def submit_run(run: RunState, store: Store, order: Order) -> None:
     run.status = "queued"
     run.notes = caller_notes()
     store.submit(run.id, program=run.program.name, head=json_text(head_form(run, inputs_form(run))), order=order)
-
-
-def caller_notes() -> dict[str, str]:
-    """What the observers note of the caller who submits a run or decides a question, for the segment in another process."""
-    notes: dict[str, str] = {}
-    for observer in settings.current().callbacks:
-        if (hook := getattr(observer, "note_caller", None)) is not None:
-            hook(notes)
-    return notes
 
 
 class StoredRun:

@@ -13,18 +13,17 @@ function connect () {
   source = new EventSource(url)
   source.onopen = () => tell('')
   source.onmessage = (event) => { last = event.lastEventId || last; merge(event.data) }
+  source.addEventListener('trouble', (event) => tell(event.data)) // of the store; the stream goes on
   source.addEventListener('gone', (event) => { disconnect(); body.dataset.live = ''; tell(event.data) })
   source.onerror = () => {
-    tell('Connection lost. Trying again…')
-    if (source.readyState !== EventSource.CLOSED) return
+    if (source.readyState !== EventSource.CLOSED) return tell('Connection lost. Trying again…')
     disconnect()
     tell('Connection lost. If the server was started anew, open its new link.')
     setTimeout(connect, 2000)
   }
 }
 
-function disconnect () { source?.close(); source = null }
-
+const disconnect = () => { source?.close(); source = null }
 document.addEventListener('visibilitychange', () => document.hidden ? disconnect() : connect())
 addEventListener('pagehide', disconnect)
 addEventListener('pageshow', connect)
@@ -33,8 +32,7 @@ const isTyped = (element) => element.querySelector('form[data-typed]') ||
   (element.contains(document.activeElement) && document.activeElement.matches(FIELDS))
 
 function merge (html) {
-  const parsed = document.createElement('template')
-  parsed.innerHTML = html
+  const parsed = Object.assign(document.createElement('template'), { innerHTML: html })
   const focused = document.activeElement
   const news = []
   for (const part of parsed.content.querySelectorAll('[data-into]')) {
@@ -62,7 +60,7 @@ function mergeInto (place, part) {
     if (!old && !('whole' in part.dataset)) place.append(element)
   }
   if (!('whole' in part.dataset)) return added
-  for (const old of before.values()) isTyped(old) ? warn(old) : old.remove()
+  before.forEach((old) => isTyped(old) ? warn(old) : old.remove())
   after.forEach((element, at) => { if (place.children[at] !== element) place.insertBefore(element, place.children[at] || null) })
   return added
 }
@@ -87,9 +85,8 @@ function warn (element) {
 // -- earlier steps: fetched at once, so that a search in the page finds them, and folded until they are wanted
 async function fold (older) {
   const page = new DOMParser().parseFromString(await (await fetch(older.querySelector('a').href)).text(), 'text/html')
-  const box = document.createElement('div')
+  const box = Object.assign(document.createElement('div'), { hidden: 'until-found' })
   const show = () => { box.hidden = false; older.replaceWith(page.getElementById('older') || '') }
-  box.hidden = 'until-found'
   box.append(...page.querySelectorAll('#beats > article')) // none, if the answer is an error: the link stays a link
   if (!box.firstElementChild) return
   byId('beats').prepend(box)
@@ -125,8 +122,8 @@ const here = () => document.activeElement.closest('[data-item]')
 
 function move (step) {
   const all = items()
-  const next = all[all.indexOf(here()) + step] || (step > 0 && !here() ? all[0] : null)
-  next?.matches('tr') ? next.querySelector('a').focus() : next?.focus()
+  const next = all[all.indexOf(here()) + step] || (here() && step < 0 ? byId('older') : null) // above the first: those that are folded
+  next?.matches('tr, p') ? next.querySelector('a').focus() : next?.focus()
 }
 
 const reach = (selector) => (here()?.querySelector(selector) || document.querySelector(selector))?.focus()
@@ -144,6 +141,9 @@ addEventListener('keydown', (event) => {
   KEYS[event.key]()
 })
 for (const each of document.querySelectorAll('#help, .only-script')) each.hidden = false
+for (const each of document.querySelectorAll(FIELDS)) { // typed before this script was there
+  if (each.value !== (each.defaultValue ?? each.value)) each.dispatchEvent(new Event('input', { bubbles: true }))
+}
 byId('help').addEventListener('click', KEYS['?'])
 if (body.dataset.live && byId('older')) fold(byId('older'))
 if (document.querySelector('.chat .beats')) byId('message')?.scrollIntoView({ block: 'end' })
