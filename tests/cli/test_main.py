@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -59,3 +60,13 @@ def test_a_file_or_a_pipe_gets_utf_8_also_on_windows(monkeypatch: pytest.MonkeyP
             assert run_loaded(lambda: lambda: sys.stdout.write("\u2192\n")) == 2
         out.flush()
         assert out.buffer.getvalue() == written  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="another signal plays that of Windows")
+def test_the_signal_that_windows_sends_ends_the_command_as_sigterm_does() -> None:
+    program = (
+        "import os, signal\nsignal.SIGBREAK = signal.SIGUSR1\nfrom ferrule.cli import main\n"
+        "main.main = lambda: os.kill(os.getpid(), signal.SIGUSR1)\nmain.process()"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (128 + signal.SIGUSR1, "")

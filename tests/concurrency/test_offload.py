@@ -16,6 +16,7 @@ import weakref
 from concurrent.futures import CancelledError
 from contextvars import ContextVar
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -519,6 +520,15 @@ def test_a_loop_that_somebody_stops_goes_on_and_one_that_was_closed_is_replaced(
     finally:
         replaced, offload._loop = offload._loop, kept
         replaced.call_soon_threadsafe(replaced.stop)
+
+
+def test_on_windows_the_background_loop_starts_processes_whatever_the_policy_says(monkeypatch):
+    """Programs choose the selector loop there, for psycopg; it starts none, so no MCP server."""
+    made = asyncio.new_event_loop()
+    monkeypatch.setattr(offload, "sys", SimpleNamespace(platform="win32"))
+    monkeypatch.setattr(asyncio, "ProactorEventLoop", lambda: made, raising=False)
+    monkeypatch.setattr(offload, "_loop", None)
+    assert offload.background_loop() is made
 
 
 def test_there_is_one_background_loop_however_many_ask_at_once(monkeypatch):

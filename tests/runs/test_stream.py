@@ -7,6 +7,8 @@ import gc
 import threading
 from collections.abc import Callable
 from functools import partial
+from queue import Empty
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from ferrule import (
     progress,
     tool,
 )
+from ferrule.runs import stream as stream_module
 from ferrule.runs.stream import EventStream
 from ferrule.values.run import event as events
 
@@ -567,3 +570,21 @@ def test_an_async_stream_whose_block_is_left_before_it_is_iterated_asks_no_model
     with pytest.raises(RunCancelledError):
         _ = stream.prediction
     assert lm.requests == []
+
+
+def test_on_windows_the_wait_for_an_event_ends_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that Ctrl-C is noticed: there it does not end a wait."""
+    waits: list[float | None] = []
+
+    class Watched(stream_module.SimpleQueue[Any]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            waits.append(timeout)
+            if len(waits) == 1:
+                raise Empty  # nothing came in that time
+            return super().get(block, timeout)
+
+    monkeypatch.setattr(stream_module, "SimpleQueue", Watched)
+    monkeypatch.setattr(stream_module, "sys", SimpleNamespace(platform="win32"))
+    stream = Predict("question -> answer").stream(question="?", lm=ScriptedLM(["[[ ## answer ## ]]\n42"]))
+    assert isinstance(list(stream)[-1], events.RunFinished)
+    assert None not in waits

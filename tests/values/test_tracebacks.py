@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import traceback
+from pathlib import Path
 
 import pytest
 
@@ -131,3 +135,19 @@ def test_a_run_that_failed_keeps_the_whole_traceback_for_a_debugger():
     with pytest.raises(ValueError, match="Expecting"):
         _ = run.prediction
     assert "_perform_program" in [frame.name for frame in traceback.extract_tb(run.trace)]
+
+
+def test_a_package_that_is_reached_by_a_link_shows_the_same(tmp_path):
+    """As below `/tmp` of macOS, which is a link; code names its file with the link."""
+    link = tmp_path / "link"
+    try:
+        link.symlink_to(Path(ferrule.__file__).parents[1], target_is_directory=True)
+    except OSError:
+        pytest.skip("links are not allowed here")
+    program = "import traceback\nimport ferrule\ntry:\n    ferrule.Predict('a -> b')(c=1)\nexcept ferrule.InputError as error:\n    "
+    program += "print(ferrule.__file__)\n    print(len(traceback.extract_tb(error.__traceback__)))\n"
+    found = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(link)}, capture_output=True, text=True, check=True
+    )
+    file, frames_shown = found.stdout.splitlines()
+    assert (file.startswith(str(link)), frames_shown) == (True, "1")

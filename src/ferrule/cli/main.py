@@ -32,8 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def process() -> None:
     """Run the command and end the process."""
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
+    for name in ("SIGTERM", "SIGBREAK"):  # the second is what Windows sends
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _terminate)
     try:
         code = main()
     except SystemExit as ended:
@@ -48,7 +50,7 @@ def process() -> None:
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
-    """End on SIGTERM as `sys.exit` does, so that MCP servers are closed."""
+    """End on such a signal as `sys.exit` does, so that MCP servers are closed."""
     del frame
     sys.exit(128 + number)
 

@@ -9,6 +9,7 @@ not counted; and work that the background loop itself waits for gets a separate 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import warnings
@@ -299,7 +300,8 @@ def background_loop() -> asyncio.AbstractEventLoop:
             if _loop is None or _loop.is_closed():
                 import asyncio
 
-                loop = asyncio.new_event_loop()
+                # On Windows not that of the policy: programs choose one for psycopg, say, that starts no processes, as MCP servers are.
+                loop: asyncio.AbstractEventLoop = asyncio.ProactorEventLoop() if sys.platform == "win32" else asyncio.new_event_loop()
                 threading.Thread(target=_spin, args=(loop,), name="ferrule-loop", daemon=True).start()
                 _loop = loop
     return _loop

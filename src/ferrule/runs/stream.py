@@ -6,13 +6,14 @@ Leaving the iteration or the `with` block early cancels the run; its journal kee
 
 from __future__ import annotations
 
+import sys
 import threading
 from bisect import bisect_right
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import copy_context
 from operator import attrgetter
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule import settings
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 _GRACE_S = 5.0
 """How long closing a stream waits for async tools that ignore their cancellation."""
+_LISTENS_S = 0.2
+"""How often a wait for an event ends on Windows."""
 
 
 class EventStream(Typed[S]):
@@ -162,7 +165,7 @@ class EventStream(Typed[S]):
         try:
             while True:
                 with Aside():
-                    event = queue.get()
+                    event = _next(queue)
                 if event is None:
                     break
                 self._outputs.take(event)
@@ -225,6 +228,14 @@ class EventStream(Typed[S]):
         # A stream that just ended would hide a failed run; a run that waits for a person did not fail.
         if self.run.error is not None:
             raise self.run.error.with_traceback(self.run.trace)
+
+
+def _next(queue: SimpleQueue[Event | None]) -> Event | None:
+    """The next event. Windows tells the main thread of Ctrl-C only between two waits."""
+    while sys.platform == "win32":
+        with suppress(Empty):
+            return queue.get(timeout=_LISTENS_S)
+    return queue.get()
 
 
 class _PartialOutputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
+import time
 
 from ferrule.testing.offline.model import AutoLM, OfflineLM
 from ferrule.testing.server.server import serve
@@ -22,7 +22,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.write(f"{served.base_url}\n")
         sys.stdout.flush()
         try:
-            threading.Event().wait()
+            while True:
+                time.sleep(3600)  # on Windows Ctrl-C ends a sleep, and no wait for an event
         except KeyboardInterrupt:
             return
 

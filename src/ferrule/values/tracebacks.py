@@ -15,7 +15,7 @@ from ferrule.errors import FerruleError
 FULL = "FERRULE_FULL_TRACEBACK"
 _PASSING_ON = frozenset({"_perform_program", "prediction", "call_program", "acall_program"})
 """Functions of ferrule that raise only the errors of others: the first one the `TypeError` for wrong arguments of a `forward`."""
-PACKAGE = os.path.realpath(f"{__file__}/../..") + os.sep  # `pathlib` takes longer to import than this module and all that it needs
+PACKAGE = os.path.normpath(f"{__file__}/../..") + os.sep  # as code has it: with its links. `pathlib` takes long to import
 
 
 class _CallersFrames:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ferrule.bridges.mcp.server.app import MCPApp
+from ferrule.cli.commands.tools import _served_name
 from ferrule.cli.main import main
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
@@ -78,6 +79,11 @@ def test_things_of_one_name_are_served_with_the_name_of_their_file_before_it(ser
     assert main(["serve", "of_mine.py:agent", "of_you.py:agent", "of_mine.py:critic"]) == 0
     assert main(["serve", "of_mine:one", "of_you:one"]) == 0
     assert [names for names, *_ in served] == [("of_mine_agent", "of_you_agent", "critic"), ("of_mine_one", "of_you_one")]
+
+
+def test_the_name_of_a_file_is_found_behind_folders_of_any_system() -> None:
+    places = [r"C:\shops\of_mine.py:agent", "shops/of_you.py:agent", "shops.of_hers:agent"]
+    assert [_served_name(each, places) for each in places] == ["of_mine_agent", "of_you_agent", "of_hers_agent"]
 
 
 @pytest.mark.parametrize("places", [("of_mine.py:agent", "of_mine.py:agent"), ("of_mine.py", "of_you.py")], ids=["program", "files"])

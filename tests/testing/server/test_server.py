@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import socket
 from http.client import HTTPConnection
 
 import pytest
 
 from ferrule import ScriptedLM
+from ferrule.testing import __main__ as process
 from ferrule.testing import serve
 from ferrule.testing.server.server import _Conversation
 
@@ -58,3 +60,21 @@ def test_a_client_that_leaves_before_its_answer_leaves_no_socket_behind() -> Non
     conversation.wfile.write(b"too late")
     conversation.finish()
     assert conversation.rfile.closed
+
+
+def test_the_name_of_this_machine_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a name server that knows it, that takes seconds, on macOS and Windows above all."""
+    monkeypatch.setattr(socket, "getfqdn", lambda *_: pytest.fail("looked up"))
+    with serve(ScriptedLM(["It is 42."])) as server:
+        assert server.lm()("What is 6 x 7?") == "It is 42."
+
+
+def test_the_process_that_serves_ends_with_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It sleeps: on Windows, Ctrl-C does not end the wait for an event."""
+
+    def sleep(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process.time, "sleep", sleep)
+    process.main([])
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:")

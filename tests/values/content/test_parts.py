@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import mimetypes
 import pickle
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Optional
@@ -57,6 +58,14 @@ def test_a_file_is_read_and_its_type_told_by_its_name(tmp_path, kind, name, medi
     part = kind.from_file(path)
     assert (part.data, part.media_type) == ("YWI=", media_type)
     assert kind.from_file(str(path)) == part
+
+
+def test_the_type_of_a_file_does_not_depend_on_the_programs_of_the_machine(tmp_path, monkeypatch):
+    """Windows takes types from its registry: with Excel installed, a `.csv` is Excel's there."""
+    monkeypatch.setattr(mimetypes, "guess_type", lambda *_, **__: ("application/x-of-this-machine", None))
+    for name, media_type in (("a.csv", "text/csv"), ("a.webp", "image/webp"), ("a.xyz17", "application/x-of-this-machine")):
+        (tmp_path / name).write_bytes(b"ab")
+        assert File.from_file(tmp_path / name).media_type == media_type
 
 
 def test_a_file_keeps_its_name(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from contextlib import redirect_stdout
 from functools import partial
@@ -36,6 +37,7 @@ MCP = Annotated[
 ]
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else.")]
 DEPS = Annotated[str | None, typer.Option("--deps", help="What tools find in `ctx.deps`: module:factory, a function without arguments.")]
+_FOLDERS = re.compile(r".*[./\\]")
 Loss = tuple[Target, str, SchemaLoss]
 """A target, the name of a tool, and what the tool's schema loses there."""
 
@@ -187,7 +189,7 @@ def _served_name(place: str, places: Sequence[str]) -> str:
     """The name of what is at `module:name` or `file.py:name`; with the file's name before it if another place has the same name."""
     where, _, name = place.rpartition(":")
     is_alone = all(other == place or other.rpartition(":")[2] != name for other in places)
-    return name if is_alone else f"{where.removesuffix('.py').replace('.', '/').rpartition('/')[2]}_{name}"
+    return name if is_alone else f"{_FOLDERS.sub('', where.removesuffix('.py'))}_{name}"
 
 
 def _tools_or_program(place: str, served_name: str) -> list[Any]:

@@ -11,6 +11,7 @@ import socket
 import threading
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.errors import FerruleError, InputError, shown
@@ -123,6 +124,11 @@ class _Server(ThreadingHTTPServer):
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         super().__init__(("127.0.0.1", port), _Conversation)
+
+    def server_bind(self) -> None:
+        """Bind without the base's look-up of the machine's name, which takes seconds where the network has none for it."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:

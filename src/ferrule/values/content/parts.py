@@ -217,6 +217,13 @@ def thinks(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
+def media_type_of(name: str) -> str | None:
+    """The MIME type of a file by its name: of Python's own table, then of the system's, which programs on Windows change."""
+    from mimetypes import MimeTypes, guess_type
+
+    return MimeTypes().guess_type(name, strict=False)[0] or guess_type(name)[0]
+
+
 _SCHEME = pattern(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
 """Not of a path on Windows, nor of a file, which no provider can read."""
 
@@ -250,10 +257,7 @@ class _Media(Type):
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
         """A part with a file's bytes; the MIME type is guessed from the name."""
-        import mimetypes
-
-        guessed, _ = mimetypes.guess_type(str(path))
-        return cls.from_bytes(Path(path).read_bytes(), guessed or "application/octet-stream")
+        return cls.from_bytes(Path(path).read_bytes(), media_type_of(str(path)) or "application/octet-stream")
 
     @classmethod
     def from_path(cls, path: str | Path) -> Self:

@@ -43,6 +43,17 @@ def test_a_command_is_looked_for_with_the_endings_of_windows(monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("windows")
+def test_a_command_in_a_folder_is_looked_for_with_these_endings(tmp_path: Path) -> None:
+    """Node has `npx`, a script for POSIX shells, and `npx.cmd` in one folder."""
+    for name in ("npx", "npx.cmd"):
+        (tmp_path / name).touch()
+    env = {"PATHEXT": ".exe;.cmd"}
+    assert stdio.find_command(str(tmp_path / "npx"), env) == str(tmp_path / "npx.cmd")
+    assert stdio.find_command(str(tmp_path / "npx.cmd"), env) == str(tmp_path / "npx.cmd")
+    assert stdio.find_command(str(tmp_path / "nothing"), env) == str(tmp_path / "nothing")
+
+
+@pytest.mark.usefixtures("windows")
 def test_names_of_variables_have_no_case() -> None:
     env = stdio.child_environment({"Path": "mine"})
     assert [(key, value) for key, value in env.items() if key.upper() == "PATH"] == [("PATH", "mine")]

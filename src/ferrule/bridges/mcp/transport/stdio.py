@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Self
 
 from ferrule.bridges.mcp.transport.messages import LARGEST, Note, read_message
@@ -45,6 +45,7 @@ _INHERITED = (
 )  # fmt: skip
 
 
+_ENDINGS = ".COM;.EXE;.BAT;.CMD"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 GROUPS = {
     "proxy": (*_PROXIES, *(each.lower() for each in _PROXIES), "NODE_USE_ENV_PROXY"),
@@ -71,7 +72,12 @@ def child_environment(extra: Mapping[str, str] | None, inherit: Sequence[str] = 
 
 def find_command(command: str, env: Mapping[str, str]) -> str:
     """The file that a command names. Windows finds `node.exe` by the name `node`, but not `npx.cmd` by the name `npx`."""
-    return shutil.which(command, path=env.get("PATH")) or command if sys.platform == "win32" else command
+    if sys.platform != "win32":
+        return command
+    if PureWindowsPath(command).name == command:
+        return shutil.which(command, path=env.get("PATH")) or command
+    named = (f"{command}{ending}" for ending in env.get("PATHEXT", _ENDINGS).split(";"))  # Python 3.11's `which` tries none in a folder
+    return next((each for each in named if Path(each).is_file()), command)
 
 
 def private_proxies() -> list[str]:

@@ -6,13 +6,12 @@ such turns keep their parts in `Response.extra`, and so in `Message.extra`.
 
 from __future__ import annotations
 
-import mimetypes
 import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.models.wires.payload import Json, list_of, mapping, placeholder, text_of
 from ferrule.values.calls.call import call_at
-from ferrule.values.content.parts import Audio, File, Image, Text
+from ferrule.values.content.parts import Audio, File, Image, Text, media_type_of
 from ferrule.values.conversation.message import safe_name
 from ferrule.values.record import Record
 
@@ -80,8 +79,7 @@ def _media(part: Image | Audio | File) -> Json:
         return {"inlineData": {"mimeType": match[1] or part.media_type, "data": match[2]}}
     if part.url is None:
         return {"inlineData": {"mimeType": part.media_type, "data": part.data}}
-    guessed, _ = mimetypes.guess_type(part.url.partition("?")[0])
-    kind = part.media_type if "media_type" in part.model_fields_set else guessed or part.media_type
+    kind = part.media_type if "media_type" in part.model_fields_set else media_type_of(part.url.partition("?")[0]) or part.media_type
     return {"fileData": {"mimeType": kind, "fileUri": part.url}}
 
 
