@@ -185,6 +185,8 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
     console.print(table)
     right = sum(answer.is_right for answer in answers)
     console.print(f"\n{right} of {len(answers)} answers are right: the agent chose a tool, called it, and used the result.")
-    console.print(f'\nTry it yourself:  .venv/{_SCRIPTS}/ferrule ask "How many days are there between 2026-01-01 and 2026-12-24?"')
+    command = f".venv/{_SCRIPTS}/ferrule" if Path("Makefile").is_file() else "ferrule"
+    console.print(f'\nTry it yourself:  {command} ask "How many days are there between 2026-01-01 and 2026-12-24?"')
     console.print("With a model:     add --lm openai/gpt-5-mini (or another; its key comes from the usual environment variable)")
-    console.print("Read on:          docs/tutorial/getting-started.md, and the programs in examples/")
+    if Path("Makefile").is_file():
+        console.print("Read on:          docs/tutorial/getting-started.md, and the programs in examples/")
