@@ -130,7 +130,7 @@ def decide(folder: Path, store: SQLiteStore) -> None:
                 _decide(folder, store, run_id, question)
                 continue
             confirm.time = later
-            with pytest.raises(DecisionError, match="nobody decided in time"):
+            with pytest.raises(DecisionError, match="expired without a decision"):
                 _decide(folder, late, run_id, question)
             confirm.time = time.time
     late.close()

@@ -80,7 +80,7 @@ def test_an_answer_that_does_not_keep_to_its_constraint_is_an_error_and_no_call(
     """C15, P57."""
     with (
         serve(ScriptedLM(by=Server("guided_json", answer))) as server,
-        pytest.raises(ConstraintError, match="did not keep to its guided_json"),
+        pytest.raises(ConstraintError, match="did not follow its guided_json"),
     ):
         guided(server).complete(CALL)
 

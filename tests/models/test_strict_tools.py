@@ -245,7 +245,7 @@ def test_a_tool_that_goes_without_strict_mode_is_logged_with_the_reason_once(wir
     with serve(ScriptedLM(script)) as served, context(lm=served.lm(wire=wire, strict_tools=True)):
         ReAct("question -> answer", [search, keep], native=True)(question="q?")
     [record] = caplog.records
-    assert f"sent without strict mode: `{keep.name}` (/properties/fields: properties with names of the model's own" in record.message
+    assert f"sent without strict mode: `{keep.name}` (/properties/fields: properties with names that the model chooses" in record.message
 
 
 def test_anthropics_limits_are_counted_before_anything_is_sent(caplog):
@@ -258,4 +258,4 @@ def test_anthropics_limits_are_counted_before_anything_is_sent(caplog):
         ReAct("question -> answer", wide, native=True, enable_user_clarification=False)(question="q?")
     strict = [each["name"] for each in served.requests[0]["tools"] if each.get("strict")]
     assert strict == ["wide_0", "wide_1", "wide_2", "finish"]
-    assert "`wide_3` (the whole: other tools use up what strict mode takes in one request" in caplog.text
+    assert "`wide_3` (the whole: other tools use up the limits of strict mode for one request" in caplog.text

@@ -197,7 +197,7 @@ def test_an_answer_of_unknown_cost_is_refused_and_says_what_to_set(how: str) -> 
     with served() as lm, context(lm=lm):
         run = carry(looker(looks, limits=Limits(cost=5)), how, question="?")
     assert (type(run.error), looks) == (ConfigurationError, [])
-    assert str(run.error).startswith(f"`Limits(cost=5)` cannot be kept: the cost of an answer of `{lm.name}` is unknown")
+    assert str(run.error).startswith(f"`Limits(cost=5)` cannot be enforced: the cost of an answer of `{lm.name}` is unknown")
     assert "Prices(extra={'m': (0.5, 2.0)})" in str(run.error)
 
 

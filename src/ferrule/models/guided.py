@@ -162,7 +162,7 @@ class GuidedLM(BaseLM):
         try:
             answer = constraint.read(response.text or "")
         except ToolCallError as error:
-            raise ConstraintError(f"The server of `{self.name}` did not keep to its {guide.name}: {error}") from error
+            raise ConstraintError(f"The server of `{self.name}` did not follow its {guide.name}: {error}") from error
         if not answer.calls:
             return response
         return replace(response, text=answer.thought.strip() or None, tool_calls=answer.calls, finish_reason="tool_calls")

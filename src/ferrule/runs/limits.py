@@ -130,8 +130,8 @@ class Budget:
             if each.unpriced and each.limits.cost is not None:
                 model = each.unpriced.partition("/")[2] or each.unpriced
                 msg = (
-                    f"`Limits(cost={each.limits.cost})` cannot be kept: the cost of an answer of `{each.unpriced}` is unknown, because its "
-                    "provider reports none. Set `configure(prices=Prices())` or, in US dollars a million tokens, input and output, "
+                    f"`Limits(cost={each.limits.cost})` cannot be enforced: the cost of an answer of `{each.unpriced}` is unknown, because "
+                    "its provider reports none. Set `configure(prices=Prices())` or, in US dollars a million tokens, input and output, "
                     f"`Prices(extra={{{model!r}: (0.5, 2.0)}})`. For a model that reports no tokens, or is free, limit `steps` instead."
                 )
                 raise ConfigurationError(msg)

@@ -75,11 +75,11 @@ class Summary(Record, kw_only=True):
     decided: tuple[str, ...] = field(default_factory=tuple[str, ...])
     """Ids of the decided questions, if the run is not resumed yet."""
     usage: Usage = Usage()
-    """Tokens and cost as of when the run last came to rest; empty before, and if it rested with a ferrule that did not store them."""
+    """Tokens and cost as of the last time that the run paused or ended; empty before, and if that ferrule did not store them."""
 
     @property
     def cost(self) -> float | None:
-        """US dollars as of when the run last came to rest; None if they are unknown."""
+        """US dollars as of the last time that the run paused or ended; None if they are unknown."""
         return self.usage.cost
 
 
@@ -98,7 +98,7 @@ class Store(Protocol):
         ...
 
     def put_off(self, run_id: str, why: str) -> None:
-        """Note on a run at rest why it was not taken up. Its status stays."""
+        """Note on a run that no process executes why it was not taken. Its status stays."""
         ...
 
     def take(self, run_id: str, *, after: int) -> Stored:
@@ -239,5 +239,5 @@ class Persistence(Protocol):
         ...
 
     def close(self, execution: Execution) -> None:
-        """Store the run's state at rest and give the lease back. Does nothing if this execution does not hold it."""
+        """Store the state of a run that pauses or ends, and give the lease back. Does nothing if this execution does not hold it."""
         ...

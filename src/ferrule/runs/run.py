@@ -200,7 +200,7 @@ class Run(Displayed, RunState, Typed[S]):
         from ferrule.values.encoding.encode import json_text
 
         if self.executing:
-            raise RunError(f"The run {self.id} is executing; wait until it rests.")
+            raise RunError(f"The run {self.id} is executing. Wait until it pauses or ends.")
         return json_text({**head_form(self, inputs_form(self)), "journal": [entry_form(entry) for entry in self.journal.entries]})
 
     @classmethod

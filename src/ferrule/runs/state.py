@@ -78,7 +78,7 @@ class Frame(Changing):
         while not life.over:
             if (life := life.outer) is None:
                 return
-        raise RunCancelledError(f"This belongs to an execution of the run {self.run.id}, or to a call in it, that is over.")
+        raise RunCancelledError(f"This belongs to an execution of the run {self.run.id}, or to a call in it, that has ended.")
 
     def write(self, entry: Entry) -> Awaitable[None]:
         """Journal an entry: durable once this is awaited."""
@@ -137,7 +137,7 @@ def snapshot(value: Any) -> Any:
     try:
         return _copied(value)
     except RecursionError:
-        raise InputError("An input holds itself, or is nested too deeply to be kept for a replay.") from None
+        raise InputError("An input contains itself, or is nested too deeply to be stored for a replay.") from None
 
 
 def _copied(value: Any) -> Any:
@@ -161,7 +161,7 @@ def _checked_id(given: Any) -> str:
             return given
     except (AttributeError, UnicodeEncodeError):
         pass
-    msg = f"`run_id` is a text that is not empty and that UTF-8 can hold; found {shown(given)}. Without one a run gets an id of its own."
+    msg = f"`run_id` is a text that is not empty and is valid UTF-8; found {shown(given)}. Leave it out, and the run gets an id."
     raise InputError(msg)
 
 
@@ -188,7 +188,7 @@ class RunState:
         self.pending: tuple[Question, ...] = ()
         """Questions that wait for a person."""
         self.asked: tuple[Question, ...] = ()
-        """The questions with which it last came to rest."""
+        """The questions of its last pause."""
         self.changed: Mapping[str, tuple[str, str]] = {}
         """What of the program differs from the one that was stored with the run."""
         self.error: BaseException | None = None

@@ -50,8 +50,8 @@ def test_each_loss_is_a_line_with_tool_and_path_and_the_status_is_1(here, capsys
     out, err = capsys.readouterr()
     assert out.splitlines() == [
         "openai-strict",
-        "  looser  /properties/tags  additionalProperties: properties with names of the model's own choice cannot be had here",
-        "  looser  the whole  strict: strict mode does not take this schema: the tool is sent as it is, without strict mode",
+        "  looser  /properties/tags  additionalProperties: properties with names that the model chooses are not supported",
+        "  looser  the whole  strict: strict mode does not support this schema: the tool is sent unchanged, without strict mode",
         "gemini",
         "  looser  /properties/code  minLength: not enforced; the description says it: At least 2 characters.",
     ]

@@ -58,7 +58,7 @@ def test_rows_of_a_batch_are_calls_and_end_at_steps_of_their_own(loaded, options
 @needs_torch
 def test_a_cut_row_is_no_answer(loaded):
     processor = ConstraintProcessor(loaded[2])
-    with pytest.raises(ConstraintError, match="not whole"):
+    with pytest.raises(ConstraintError, match="is incomplete"):
         processor.answers(generate(loaded, processor, max_new_tokens=4, do_sample=True))
 
 

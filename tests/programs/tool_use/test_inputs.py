@@ -256,5 +256,5 @@ def test_parameters_that_are_no_json_are_told() -> None:
         assert (raised.value.code, raised.value.reason) == ("invalid_tool_spec", "invalid_parameters")
     cyclic: dict[str, Any] = {"type": "object", "properties": {}}
     cyclic["properties"]["again"] = cyclic
-    with pytest.raises(InputError, match="holds itself"):
+    with pytest.raises(InputError, match="contains itself"):
         requested(tools=[{**BARE, "parameters": cyclic}])

@@ -583,6 +583,6 @@ class TestTransactional:
         run = Run(Program([call(tool, again=True)], [call(tool, again=False)], [call(self.order([]))]), (), {})
         run.journal.sink = rows
         *undone, kept = carry(run, driver).prediction
-        assert all("has undone its transaction" in each for each in undone)
+        assert all("has rolled back its transaction" in each for each in undone)
         assert kept == "order 1"
         assert (rows.count("orders"), rows.count("entries")) == (1, 6)

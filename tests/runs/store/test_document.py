@@ -354,7 +354,7 @@ def _with(value: Any, **attributes: Any) -> Any:
 )
 def test_an_input_that_would_come_back_otherwise_is_refused(kind: Any, value: Any) -> None:
     """A2: whatever of it JSON does not hold, or its type does not read."""
-    assert "give back" in str(_kept_as(kind, value))
+    assert "represent and restore" in str(_kept_as(kind, value))
 
 
 @pytest.mark.parametrize(
@@ -470,11 +470,11 @@ def test_plain_data_comes_back_equal_without_a_declared_type() -> None:
 def test_keys_that_json_would_make_texts_need_a_declared_type() -> None:
     """Ours."""
     assert _kept_as(dict[int, str], {1: "a"}) is None
-    with pytest.raises(RunError, match="declares no type for it"):
+    with pytest.raises(RunError, match="declares no type that restores"):
         Run(Plain(agent()), (), {"task": "x", "thing": {1: "a"}}).to_json()
 
 
 def test_a_model_of_one_call_cannot_be_kept_and_the_error_says_where_to_give_it() -> None:
     """Ours."""
-    with pytest.raises(RunError, match=r"`lm` of a call is not kept .*give it to the program, to `configure` or to `context`"):
+    with pytest.raises(RunError, match=r"`lm=` of a call is not stored .*Pass it to the program, to `configure` or to `context`"):
         Run(agent(), (), {"task": "x", "lm": ScriptedLM([])}).to_json()

@@ -261,7 +261,7 @@ def test_what_is_deleted_while_another_reads_is_said_to_stand_in_the_log_and_goe
     reader = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM runs").fetchone()
-    with pytest.warns(RuntimeWarning, match=r"stands in the bytes of .*runs\.db-wal"):
+    with pytest.warns(RuntimeWarning, match=r"stays in the bytes of .*runs\.db-wal"):
         store.delete("r")
     assert left()
     store.cancel(store.create("third", program="P", head=head()).run_id)  # still read: tried, and no reason to say it again

@@ -592,7 +592,7 @@ def test_an_input_that_cannot_be_kept_is_refused_before_anything_runs(hotel: Hot
         def forward(self, thing: Any) -> Any:
             raise AssertionError
 
-    with pytest.raises(RunError, match="needs inputs that JSON can hold"):
+    with pytest.raises(RunError, match="needs inputs that JSON can represent"):
         Plain().start(thing=object(), store=hotel.store)
     assert Run.list(hotel.store) == []
 

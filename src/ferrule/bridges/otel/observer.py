@@ -166,7 +166,7 @@ class OTel:
         return made
 
     def _deciders(self, notes: dict[str, str]) -> list[Any]:
-        """Links to the spans in which the questions of the last rest were decided; their notes hold for one segment."""
+        """Links to the spans in which the questions of the last pause were decided; their notes hold for one segment."""
         found = json.loads(notes.pop("deciders", "[]"))
         return [self._api.Link(self._api.span_context(each)) for each in found if "traceparent" in each]
 

@@ -29,9 +29,9 @@ _log = logging.getLogger("ferrule.worker")
 def run_worker(  # noqa: PLR0917  one parameter an option
     programs: Annotated[list[str], typer.Argument(metavar="PROGRAM...", help="The programs: module:attribute, or file.py:attribute.")],
     store: StorePlace = DEFAULT_STORE,
-    concurrency: Annotated[int, typer.Option(min=1, help="How many runs this worker carries on at once.")] = 4,
-    total: Annotated[int | None, typer.Option("--total", min=1, help="How many all workers together carry on at once.")] = None,
-    per_key: Annotated[int | None, typer.Option("--per-key", min=1, help="How many of one `queue_key` are carried on at once.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="How many runs this worker executes at once.")] = 4,
+    total: Annotated[int | None, typer.Option("--total", min=1, help="How many all workers together execute at once.")] = None,
+    per_key: Annotated[int | None, typer.Option("--per-key", min=1, help="How many of one `queue_key` are executed at once.")] = None,
     per_minute: Annotated[int | None, typer.Option("--per-minute", min=1, help="How many all workers together begin in a minute.")] = None,
     poll_s: Annotated[float, typer.Option("--poll-s", min=0.01, help="How often to look for work.")] = 0.1,
     drain_s: Annotated[
@@ -42,12 +42,12 @@ def run_worker(  # noqa: PLR0917  one parameter an option
         bool, typer.Option("--requeue", help="First queue every run that has work again: after the queue was lost.")
     ] = False,
     any_version: Annotated[
-        bool, typer.Option("--any-version", help="Also take runs that another version of a program began, and go on with this one.")
+        bool, typer.Option("--any-version", help="Also take runs that another version of a program began, and continue with this one.")
     ] = False,
     lm: Annotated[str | None, typer.Option(help="The model, as provider/model. Default: the model that each program sets.")] = None,
     deps: DEPS = None,
 ) -> int:
-    """Carry on the runs of a Postgres store. SIGTERM or Ctrl-C: let runs come to rest, and end."""
+    """Execute the runs of a Postgres store. After SIGTERM or Ctrl-C: let runs pause or end, then end."""
     from ferrule.models.hosted import LM
     from ferrule.programs.lifecycle.advance import aadvance
     from ferrule.runs.store.postgres.tickets import sweep

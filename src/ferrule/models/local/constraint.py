@@ -107,7 +107,7 @@ class Constraint:
         least = self.shortest_tokens
         if least is None or budget < least:
             what = f"takes {least} tokens" if least is not None else "has no end"
-            raise ConstraintError(f"The shortest answer that keeps to the constraint {what}, and the budget is {budget} tokens. Raise it.")
+            raise ConstraintError(f"The shortest answer within the constraint {what}, and the budget is {budget} tokens. Raise it.")
         return Matcher(self.vocabulary, self.grammar, self._start, self.read, guard=BudgetGuard(self.plans, budget))
 
     @cached_property
@@ -165,9 +165,7 @@ class Constraint:
     def _refuse(self, text: str, why: str, tool: str | None = None) -> NoReturn:
         code = "invalid_tool_call_arguments" if tool else "invalid_tool_call"
         about = f"call of `{tool}`" if tool else "answer"
-        raise ToolCallError(
-            code, f"The {about} does not keep to its constraint: {why}. The answer was: {shown(text, 600)}", raw=text, tool=tool
-        )
+        raise ToolCallError(code, f"The {about} breaks its constraint: {why}. The answer was: {shown(text, 600)}", raw=text, tool=tool)
 
     # -- what cannot be enforced ----------------------------------------------------------------------------------
 

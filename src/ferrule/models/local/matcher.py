@@ -115,7 +115,7 @@ class Matcher:
     def answer(self) -> Answer:
         """The answer, read and validated. Raises `ConstraintError` if it is cut, `ToolCallError` if it does not fit its schema."""
         if not self.is_finished:
-            raise ConstraintError(f"The answer is not whole, so there is no call in it: {self._failure or self.text[-200:]!r}")
+            raise ConstraintError(f"The answer is incomplete and has no call: {self._failure or self.text[-200:]!r}")
         return self._read(self.text)
 
     def copy(self) -> Matcher:

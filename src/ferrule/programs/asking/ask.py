@@ -104,8 +104,8 @@ def make_asker(
     n = 1 if wanted is None else check_positive("n", wanted)
     if n > 1 and not may_ask_several:
         msg = (
-            f"`n={n}` asks for several answers to one question. A program with tools goes on from one answer: "
-            "leave `n` out, and run it several times, such as with `batch`."
+            f"`n={n}` asks for several answers to one question. A program with tools continues from one answer: "
+            "leave `n` out, and run the program several times, for example with `batch`."
         )
         raise ConfigurationError(msg)
     able = model.capabilities.constrained_calls

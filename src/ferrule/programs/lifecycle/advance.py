@@ -1,4 +1,4 @@
-"""`advance`: one segment of a stored run, from where it rests to where it rests next. What the task of any engine calls.
+"""`advance`: one segment of a stored run, until it pauses or ends. The task of any engine calls it.
 
 It is idempotent: the store decides whether there is work, and which process does it.
 """

@@ -65,11 +65,11 @@ def check_signature(signature: Any) -> type[Signature]:
     for name, field in found.input_fields.items():
         is_no_history = name == "history" and without_none(field.annotation) is not History
         if name in {"trajectory", *OWN_KEYWORDS} or name.startswith("next_") or is_no_history:
-            why = "`ReAct` uses it itself" if name != "history" else "it is kept for the conversation: give it the type `History`"
+            why = "`ReAct` uses it itself" if name != "history" else "it is reserved for the conversation: give it the type `History`"
             raise SignatureError(f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name.")
     if "trajectory" in found.output_fields:
         msg = (
-            "An output of a ReAct agent cannot be called `trajectory`: its prediction holds the steps taken under that name. "
+            "An output of a ReAct agent cannot be called `trajectory`: its prediction has the steps under that name. "
             "Choose another name, or read `prediction.trajectory`."
         )
         raise SignatureError(msg)

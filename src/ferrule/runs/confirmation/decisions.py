@@ -77,8 +77,8 @@ def respond_to_confirmation(
     run: Any = _waiting.get(confirmation_id)
     if run is None:
         msg = (
-            f"No question {confirmation_id!r} is known in this process. Of a run that is kept in a store, say `store=`; of any other, "
-            "keep the run, or the `ConfirmationRequired` that carries it: without a reference to it, it is gone."
+            f"No question {confirmation_id!r} is known in this process. If its run is in a store, pass `store=`. Otherwise keep the run, "
+            "or its `ConfirmationRequired`, until the question is decided: nothing else holds it."
         )
         raise DecisionError(msg)
     question = next((each for each in run.pending if each.id == confirmation_id), None)
@@ -168,7 +168,7 @@ def refuse_malformed(decision: Any) -> None:
     if decision.kind not in {"approve", "edit", "deny", "reply"} or not isinstance(decision.text, str) or not named:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DecisionError(f"A decision has one of the four kinds, a text, and arguments by name; found {shown(decision)}.")
     if bool(decision.args) != (decision.kind == "edit") or (decision.grant is not None and decision.kind != "approve"):
-        msg = f"An edit changes arguments and nothing else does; only an approval comes with a grant; found {shown(decision)}."
+        msg = f"Only an edit has arguments, and only an approval has a grant; found {shown(decision)}."
         raise DecisionError(msg)
 
 
@@ -199,9 +199,9 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     Raises `DecisionError` if it comes too late, was made on another question, or does not fit this kind of question.
     """
     if question.expires_at is not None and now > question.expires_at:
-        raise DecisionError(f"Question {question.id!r} is decided already: nobody decided in time, so the call counts as denied.")
+        raise DecisionError(f"Question {question.id!r} expired without a decision, so the call counts as denied.")
     if decision.shown not in {"", question.digest}:
-        raise DecisionError(f"This decision was made on something else than question {question.id!r} shows; look at it again.")
+        raise DecisionError(f"This decision does not fit what question {question.id!r} shows now. Look at the question again.")
     if question.kind == "migration" and decision.kind == "approve":
         question.approve()  # raises: it cannot run as shown
     if question.kind == "input":
@@ -209,7 +209,7 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     if decision.kind == "edit":
         question.edit(decision.args)  # raises if there is nothing to edit
     if decision.grant is not None and decision.grant != question.bound(decision.grant):
-        msg = f"This grant was given for another call than question {question.id!r} is about: `approve(always=...)` fills it in."
+        msg = f"This grant is for another call than that of question {question.id!r}: `approve(always=...)` fills it in."
         raise DecisionError(msg)
     return replace(plain_decision(decision), at=now, shown=question.digest)
 
@@ -217,7 +217,7 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
 def plain_decision(decision: Decision) -> Decision:
     """The decision as plain JSON data: later changes to the caller's objects cannot make the call differ from the record."""
     if any(hasattr(each, "get_secret_value") for each in decision.args.values()):
-        raise DecisionError("An edit is kept with its run, where a secret would be masked: give the value itself as text.")
+        raise DecisionError("An edit is stored with its run, which would mask a secret: pass the value as text.")
     from ferrule.runs.journal.encode import parse_object, read_decision, record_form
 
     return read_decision(parse_object(json_text(record_form(decision)), "a decision"))

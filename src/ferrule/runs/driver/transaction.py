@@ -91,7 +91,7 @@ class Database:
 
     def _refuse_late(self) -> None:
         if self._is_over:
-            raise ToolError("The call that this connection belonged to is over; what it would write now would belong to no result.")
+            raise ToolError("The call has ended, and `ctx.db` with it: a write now would belong to no result.")
         if self.undone:
             raise ToolError(UNDONE)
 
@@ -141,14 +141,14 @@ class Rows:
 
 
 UNDONE = (
-    "One of the call's statements has undone its transaction (as `OR ROLLBACK` does): nothing that the call wrote is there, "
-    "and it cannot write any more."
+    "A statement of the call has rolled back its transaction (as `OR ROLLBACK` does): the call's writes are lost, "
+    "and it cannot write again."
 )
 
 
 def _allowed(sql: str) -> str:
     if _ENDS.match(sql):
-        msg = f"`ctx.db` is in a transaction that the run commits with the result, or undoes: {shown(sql)} must not be executed by a tool."
+        msg = f"`ctx.db` is in a transaction that the run commits or rolls back: a tool must not execute {shown(sql)}."
         raise ToolError(msg)
     return sql
 

@@ -82,7 +82,7 @@ def _value(entry: Entry) -> Any:
             return record_form(entry.value)
         case "begun" | "once" | "limit" | "migrated":
             if entry.value is not None and jsonable(entry.value) != entry.value:
-                msg = f"What `Once` makes is kept as JSON, so it must be JSON data already; at {entry.slot} found {shown(entry.value)}."
+                msg = f"The value of `Once` is stored as JSON, so it must be JSON data; at {entry.slot} found {shown(entry.value)}."
                 raise RunError(msg)
             return entry.value
 

@@ -91,7 +91,7 @@ def check_head(head: Mapping[str, Any], program: Program, *, migrate: bool | str
     if not all(isinstance(head.get(name), kind) for name, kind in kinds.items()) or head.get("status") not in _STATUSES:
         raise StoreError(f"This is not the head of a run: found {shown(head)}.")
     if head.get("redacted"):
-        raise StoreError(f"The run {head['id']} was redacted: neither its inputs nor its journal are there any more.")
+        raise StoreError(f"The run {head['id']} was redacted: its inputs and its journal were removed.")
     differs = differences(head.get("fingerprint"), program)
     fields: Any = getattr(getattr(program, "signature", None), "input_fields", {})
     for what, (then, now) in () if migrate else differs.items():
@@ -167,13 +167,13 @@ def _input_form(program: Program, name: str | int, value: Any) -> Any:
     if not is_same:
         if name == "lm":
             msg = (
-                f"`lm` of a call is not kept with its run, found {shown(value)}. So that a resumed run has it, give it to the program, "
-                "to `configure` or to `context`."
+                f"`lm=` of a call is not stored with its run; found {shown(value)}. Pass it to the program, to `configure` or to "
+                "`context`, so that a resumed run has it."
             )
             raise RunError(msg)
         msg = (
-            f"A run that is kept needs inputs that JSON can hold and give back. `{name}` is {shown(value)}, and the program declares no "
-            "type for it that would read all of it back. Declare one, pass plain data, or pass it as `deps=`, which is never kept."
+            f"A stored run needs inputs that JSON can represent and restore. `{name}` is {shown(value)}, and the program declares no "
+            "type that restores all of it. Declare one, pass plain data, or pass it as `deps=`, which is never stored."
         )
         raise RunError(msg)
     return form

@@ -137,7 +137,7 @@ def park(db: Any, run_id: str, head: str, times: int) -> None:
 
 
 def cancel_at_rest(db: Any, run_id: str, now: float) -> None:
-    """Cancel a run at rest: delete its pending questions and unused decisions."""
+    """Cancel a run that no process executes: delete its pending questions and unused decisions."""
     db.execute(
         "UPDATE runs SET status = 'cancelled', questions = '[]', owner = NULL, token = token + 1, updated_at = ? WHERE id = ?",
         (now, run_id),

@@ -97,7 +97,7 @@ class SQLStore:
         return 0.0
 
     def _call_worker(self, db: Any, run_id: str, order: Order = Order(), *, after_s: float | None = None) -> None:  # noqa: B008  frozen
-        """A run at rest has work, or will have after some time: call a worker in this transaction. Does nothing without an engine."""
+        """A run that no process executes has work, or will have it later: call a worker in this transaction, if there is an engine."""
 
     def _purge(self) -> None:
         """Runs were deleted: remove what is left of them outside the tables."""
@@ -166,7 +166,7 @@ class SQLStore:
         if owner is not None and is_own is not False and (self._is_alive(owner, until, now) or self._settles_s()):
             what = f"is at work on the run {run_id!r} ({owner})"
             if is_own:
-                raise RunTakenError(f"This process {what}, in another `Run` of that id. Wait until that one rests.")
+                raise RunTakenError(f"This process {what}, in another `Run` with this id. Wait until that one pauses or ends.")
             whose = "Another process" if owner != self._owner else "An earlier process with the id of this one"
             raise RunTakenError(f"{whose} {what}; its lease ends in {max((until or 0) - now, self._settles_s()):.0f} s unless renewed.")
         recoveries += owner is not None and is_own is not False

@@ -209,8 +209,8 @@ class SQLiteFile:
             raise self._failed(error) from error
         if not is_done:
             msg = (
-                f"What was deleted from the store {self.path!r} is gone from it, but stands in the bytes of {self.path + '-wal'!r} for "
-                "as long as another connection reads the state before. It goes with a later write, or when the store is closed."
+                f"What was deleted from the store {self.path!r} is gone from it, but stays in the bytes of {self.path + '-wal'!r} while "
+                "another connection reads an older state. A later write removes it, or the end of the store."
             )
             warnings.warn(msg, RuntimeWarning, stacklevel=3)
 
@@ -246,7 +246,7 @@ class SQLiteFile:
         if self._read_only:
             found = db.execute("PRAGMA user_version").fetchone()[0]
             if found != SCHEMA:
-                is_newer = "Use a newer ferrule." if found > SCHEMA else "Open it once for writing: that brings it up to date."
+                is_newer = "Use a newer ferrule." if found > SCHEMA else "Open it once for writing, which upgrades it."
                 raise StoreError(f"The store {self.path!r} has schema {found}; this ferrule reads schema {SCHEMA}. {is_newer}")
             return
         db.execute("PRAGMA journal_mode=WAL")

@@ -97,7 +97,7 @@ class StoredRun:
             self.close(execution)
 
     def _await_turn(self, run: RunState, execution: Execution) -> None:
-        # A caller that sees the run at rest may get here before the previous execution has released the lease.
+        # A caller that sees the run pause or end may get here before the previous execution has released the lease.
         ends = monotonic() + _A_MOMENT_S
         self._queue[id(execution)] = execution
         while (is_over := run.executing is not None or run.status == "done") or not self._is_first(execution):
@@ -155,7 +155,7 @@ class StoredRun:
         self.store.note(self.lease, self._before[1])
 
     def close(self, execution: Execution) -> None:
-        """Store the run's state at rest and give the lease back. If this was interrupted, a second call completes it."""
+        """Store the state of a run that pauses or ends, and give the lease back. If this was interrupted, a second call completes it."""
         if id(execution) not in self._queue:
             return
         if self.holds(execution):
@@ -221,7 +221,7 @@ class StoredRun:
         if self._broken is not None:
             raise self._broken
         if self.lease is None:
-            raise StoreError(f"The run {self._run.id} is at rest; the later result of {entry.slot} is not kept.")
+            raise StoreError(f"The run {self._run.id} has paused or ended; the late result of {entry.slot} is not stored.")
         consumes = entry.value.question_id if entry.kind == "decision" else None
         return self.lease, entry_text(entry), {"starts": entry.kind == "begun", "consumes": consumes}
 
@@ -234,7 +234,7 @@ class StoredRun:
     def transact(self, work: Callable[[Any], R]) -> R:
         """See `Store.transact`."""
         if self.lease is None:
-            raise StoreError(f"The run {self._run.id} is at rest.")
+            raise StoreError(f"The run {self._run.id} has paused or ended.")
         return self.store.transact(self.lease, work)
 
 

@@ -36,7 +36,7 @@ def bound(lowered: LoweredSchema, bounds: Bounds | None = None) -> Schema:
     """
     made = _Unrolling(lowered.schema, bounds or Bounds()).node(lowered.schema, ())
     if made is None:
-        raise ValueError("No value of this schema is as small as the bounds demand: raise `depth` or `items`.")
+        raise ValueError("No value of this schema fits the bounds: raise `depth` or `items`.")
     return made
 
 

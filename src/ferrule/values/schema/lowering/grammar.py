@@ -78,7 +78,7 @@ class GrammarPass(LoweringPass):
     def _any(self) -> Schema:
         reference = f"#/$defs/{ANY_VALUE}"
         if self._definitions.setdefault(ANY_VALUE, any_value(reference)) != any_value(reference):
-            self._lose("", "$defs", f"a definition is called `{ANY_VALUE}`, which is the name of that of any JSON value", breaking=True)
+            self._lose("", "$defs", f"a definition has the reserved name `{ANY_VALUE}`", breaking=True)
         return {"$ref": reference}
 
     def _object(self, made: Schema, schema: Schema, at: str) -> None:

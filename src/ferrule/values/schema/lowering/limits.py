@@ -24,7 +24,7 @@ def beyond_limits(schema: Schema, target: Target) -> Iterator[SchemaLoss]:
         optional, unions = _complexity(schema)
         for count, most, what in ((optional, _OPTIONAL, "optional properties"), (unions, _UNIONS, "unions")):
             if count > most:
-                yield SchemaLoss("", "properties", f"strict mode takes {most} {what}, and there are {count}", breaking=True)
+                yield SchemaLoss("", "properties", f"strict mode allows {most} {what}; found {count}", breaking=True)
 
 
 def within_request(schemas: Mapping[int, Schema]) -> set[int]:
@@ -85,7 +85,7 @@ def _beyond_openai(schema: Schema) -> Iterator[SchemaLoss]:
     )
     for count, most, keyword, what in counted:
         if count > most:
-            yield SchemaLoss("", keyword, f"strict mode takes {most} {what}, and there are {count}", breaking=True)
+            yield SchemaLoss("", keyword, f"strict mode allows {most} {what}; found {count}", breaking=True)
 
 
 def _depth(schema: Any) -> int:

@@ -194,10 +194,12 @@ def _lowered(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
     return LoweredSchema(made, tuple(losses), target, nulls, frozenset(place for place, each in found if id(each.get("items")) in pairs))
 
 
-_UNSTRICT = SchemaLoss("", "strict", "strict mode does not take this schema: the tool is sent as it is, without strict mode", breaking=True)
+_UNSTRICT = SchemaLoss(
+    "", "strict", "strict mode does not support this schema: the tool is sent unchanged, without strict mode", breaking=True
+)
 _CROWDED = SchemaLoss(
     "",
     "strict",
-    "other tools use up what strict mode takes in one request: the tool is sent as it is, without strict mode",
+    "other tools use up the limits of strict mode for one request: the tool is sent unchanged, without strict mode",
     breaking=True,
 )

@@ -113,13 +113,13 @@ class Rewritten:
     def _format(self, value: Any) -> None:
         self._drop("format")
         if value in _OF_A_PLACE:
-            self.beyond.append(("format", f"that it is {_OF_A_PLACE[value]} is not in the text"))
+            self.beyond.append(("format", f"that it is {_OF_A_PLACE[value]} is not enforced"))
         elif value in FORMATS:
             if "pattern" in self.schema:
                 self.beyond.append(("format", f"`{value}` beside `pattern` is not enforced"))
                 return
             self._set(pattern=f"^{FORMATS[value]}$")
-            self.narrower.append(("format", f"`{value}` in its usual form, which every reader takes"))
+            self.narrower.append(("format", f"`{value}` in its usual form only"))
 
     def _content(self, value: Any) -> None:
         self._drop("contentEncoding")
@@ -156,7 +156,7 @@ class Rewritten:
             self._set(maxItems=1)
             self.narrower.append(("uniqueItems", "at most one item: a grammar cannot compare two"))
         else:
-            self.beyond.append(("uniqueItems", "that no item comes twice is not enforced"))
+            self.beyond.append(("uniqueItems", "that items are unique is not enforced"))
 
     def _names(self, value: Any) -> None:
         self._drop("propertyNames")

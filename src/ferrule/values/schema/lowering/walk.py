@@ -40,7 +40,7 @@ from ferrule.values.schema.references import requires_itself
 _UNIONS = ("anyOf", "oneOf")
 _LARGEST, _MOST_PARTS = 8_000, 50_000
 """Schemas, with inlined ones, and the parts that are merged: a small schema can expand without end."""
-_ANY = "a value of any form cannot be had: strict mode wants every form said"
+_ANY = "strict mode supports no value of any form: each form must be declared"
 
 
 class LoweringPass:
@@ -76,7 +76,7 @@ class LoweringPass:
 
     def _schema(self, schema: Any, at: str) -> Schema:
         if schema is False:
-            self._lose(at, "false", "that nothing fits here cannot be said", breaking=True)
+            self._lose(at, "false", "a schema that accepts nothing cannot be expressed", breaking=True)
             return {}
         schema = schema if is_object(schema) else {}
         if len(schema.get("allOf") or ()) == 1 and is_object(schema["allOf"][0]) and not schema.keys() & schema["allOf"][0].keys():
@@ -86,7 +86,7 @@ class LoweringPass:
         inlined = set(inlined_references(schema))
         self._left -= 1
         if inlined & self._inlined or self._left < 0:
-            self._lose(at, "$ref", "what is here contains itself, or unfolds into very much; its form is open", breaking=True)
+            self._lose(at, "$ref", "this schema contains itself, or expands too far; its form is not enforced", breaking=True)
             return {}
         self._inlined |= inlined
         schema = self._flat(schema, at)
@@ -99,7 +99,7 @@ class LoweringPass:
         """Merge `allOf`, which writes `const` as `enum`, and add the type that the other keywords imply."""
         schema, clashes = merge_all_of(schema, self._root, self._steps)
         for key in clashes:
-            self._lose(at, "allOf", f"the parts of `allOf` speak of `{key}` in ways that cannot be merged; one of them is kept")
+            self._lose(at, "allOf", f"the values of `{key}` in the parts of `allOf` cannot be merged; one of them is kept")
         if "$ref" in schema:
             self._lose(at, "$ref", f"`{schema['$ref']}` is not in the schema", breaking=True)
         if "type" not in schema and "enum" not in schema and not any(key in schema for key in _UNIONS):
@@ -132,7 +132,7 @@ class LoweringPass:
             self._lose(at, "$ref", f"`{reference}` is not in the schema", breaking=True)
             return self._node(self._flat(beside, at), at)
         if reference in self._open and not self._may_recur(reference):
-            self._lose(at, "$ref", f"`{reference}` contains itself; from the second time on its form is open", breaking=True)
+            self._lose(at, "$ref", f"`{reference}` contains itself; its form is enforced the first time only", breaking=True)
             return self._annotated({"type": target["type"]} if is_object(target) and "type" in target else {}, schema)
         if not beside.keys() <= ANNOTATIONS and (TYPE_OF.keys() | ELSEWHERE | {*_UNIONS, "type", "enum", "const", "allOf"}) & beside.keys():
             return self._schema({"allOf": [{"$ref": reference}, beside]}, at)  # both must fit
@@ -179,7 +179,7 @@ class LoweringPass:
         for other in sorted(ELSEWHERE & schema.keys()):
             self._lose(at, other, f"not enforced: {describe_keyword(other, schema[other])}")
         if key == "oneOf" and not are_exclusive(branches, self._root, self._steps):
-            self._lose(at, "oneOf", "that no more than one of the forms fits is not enforced")
+            self._lose(at, "oneOf", "that only one of the forms fits is not enforced")
         if self._rules.strict and may_be_list_or_dictionary(branches, self._root):
             self._lose(at, key, "an empty list and an empty dictionary look the same: one may be read as the other")
         lowered = self._branches(schema, branches, key, at)
@@ -247,7 +247,7 @@ class LoweringPass:
         kinds = declared_types(schema)
         values: list[Any] = [each for each in schema["enum"] if not kinds or fits_type(each, kinds)]
         if not values:
-            self._lose(at, "enum", "that no value fits cannot be said", breaking=True)
+            self._lose(at, "enum", "an enumeration that no value fits cannot be expressed", breaking=True)
             return {key: value for key, value in schema.items() if key != "enum"}
         kinds = kinds or list(dict.fromkeys(json_type(each) for each in values))
         typed = {"type": kinds[0] if len(kinds) == 1 else kinds, **{key: value for key, value in schema.items() if key != "type"}}
@@ -272,12 +272,12 @@ class LoweringPass:
         if self._rules.strict:
             if patterns or more is True or is_object(more):
                 key = "patternProperties" if patterns else "additionalProperties"
-                self._lose(at, key, "properties with names of the model's own choice cannot be had here", breaking=True)
+                self._lose(at, key, "properties with names that the model chooses are not supported", breaking=True)
             elif more is None and "properties" not in schema:
-                self._lose(at, "properties", "an object of any form cannot be had: strict mode wants every property named", breaking=True)
+                self._lose(at, "properties", "strict mode supports no object of any form: each property must be named", breaking=True)
             properties = {name: each for name, each in properties.items() if each is not False or name in required}
         elif patterns:
-            self._lose(at, "patternProperties", "not enforced; properties of any name and form are taken")
+            self._lose(at, "patternProperties", "not enforced; properties of any name and form are accepted")
             more = None
         lowered = {name: self._schema(each, f"{at}/properties/{escape_step(name)}") for name, each in properties.items()}
         if self._rules.all_required:
@@ -306,13 +306,13 @@ class LoweringPass:
         kinds = ["array" if kind == "object" else kind for kind in declared_types(made)]
         made |= {"type": kinds[0] if len(kinds) == 1 else kinds, "items": self.pairs[-1]}
         notes.append("A list of keys and values, each key once.")
-        self._lose(at, place.partition("/")[0], "that no key comes twice is not enforced; the description says it")
+        self._lose(at, place.partition("/")[0], "that keys are unique is not enforced; the description says it")
 
     def _optional(self, made: Schema, schema: Any, at: str) -> Schema:
         """An optional property as a required one: null means "left out"."""
         if admits_null(schema, self._root, self._null_fits):
             if not is_object(schema) or "default" not in schema:
-                self._lose(at, "required", "null and left out are one: the model can only write null")
+                self._lose(at, "required", "null and a missing property are the same: the model can only write null")
             return made
         nullable = add_notes(admit_null(made), "Null: left out.")
         self.stand_ins.append(nullable)
@@ -325,7 +325,7 @@ class LoweringPass:
         elif schema.get("items") is not None and schema["items"] is not True:
             made["items"] = self._schema(schema["items"], f"{at}/items")
         elif self._rules.strict:
-            self._lose(at, "items", "a list of anything cannot be had: strict mode wants the form of its items said", breaking=True)
+            self._lose(at, "items", "strict mode supports no list of anything: the form of its items must be declared", breaking=True)
 
     def _tuple(self, made: Schema, schema: Schema, listed: str, at: str, notes: list[str]) -> None:
         prefix: list[Any] = schema[listed]
@@ -344,4 +344,4 @@ class LoweringPass:
         made["items"] = any_of([*lowered, *after])
         if any(each != lowered[0] for each in [*lowered, *after]) or (rest is False and "maxItems" not in self._rules.keeps):
             notes.append(describe_keyword(listed, [each if is_object(each) else {} for each in prefix]))
-            self._lose(at, listed, f"which item stands where is not enforced; the description says it: {notes[-1]}")
+            self._lose(at, listed, f"the order of the items is not enforced; the description says it: {notes[-1]}")
