@@ -171,7 +171,7 @@ def build() -> None:
     """Build the staged pages into build/site/VERSION, strictly."""
     site = OUTPUT / version()
     shutil.rmtree(site, ignore_errors=True)
-    done = subprocess.run([_zensical(), "build", "--strict", "--clean"], cwd=STAGE, check=False, capture_output=True, text=True)
+    done = subprocess.run([_zensical(), "build", "--strict", "--clean"], cwd=STAGE, check=False, capture_output=True, encoding="utf-8")
     print(done.stdout, done.stderr, sep="", end="")
     if done.returncode or "Warning" in done.stdout + done.stderr:
         sys.exit("site: Zensical found problems in the pages (above)")

@@ -151,3 +151,15 @@ def test_a_package_that_is_reached_by_a_link_shows_the_same(tmp_path):
     )
     file, frames_shown = found.stdout.splitlines()
     assert (file.startswith(str(link)), frames_shown) == (True, "1")
+
+
+def test_a_run_that_cannot_be_stored_shows_the_line_of_the_call():
+    """The tutorial's second start of a ticket, say."""
+    store = ferrule.MemoryStore()
+    Broken().submit(store=store, run_id="r", text="{")
+    with pytest.raises(ferrule.StoreError, match="already") as caught:
+        Broken().start(store=store, run_id="r", text="{")
+    assert frames(caught.value) == ["test_a_run_that_cannot_be_stored_shows_the_line_of_the_call"]
+    with pytest.raises(ferrule.StoreError, match="already") as submitted:
+        Broken().submit(store=store, run_id="r", text="{")
+    assert frames(submitted.value) == ["test_a_run_that_cannot_be_stored_shows_the_line_of_the_call"]

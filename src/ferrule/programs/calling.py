@@ -97,16 +97,18 @@ class Bound(Typed[S, D]):
         """See `Module.start`."""
         from ferrule.runs.driver.execution import execute
 
-        run = self._run(store, run_id, deps)
-        execute(run)
+        with callers_frames:
+            run = self._run(store, run_id, deps)
+            execute(run)
         return run
 
     async def astart(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None) -> Run[S]:
         """See `Module.astart`."""
         from ferrule.runs.driver.execution import aexecute
 
-        run = self._run(store, run_id, deps)
-        await aexecute(run)
+        with callers_frames:
+            run = self._run(store, run_id, deps)
+            await aexecute(run)
         return run
 
     def submit(
@@ -117,8 +119,9 @@ class Bound(Typed[S, D]):
         from ferrule.runs.protocols import Order
         from ferrule.runs.store.stored_run import submit_run
 
-        run = self._run(None, run_id, None)
-        submit_run(run, store, Order(priority=priority, delay_s=delay_s, queue_key=queue_key))
+        with callers_frames:
+            run = self._run(None, run_id, None)
+            submit_run(run, store, Order(priority=priority, delay_s=delay_s, queue_key=queue_key))
         return run.id
 
     async def asubmit(self, /, *, store: Store, **options: Any) -> str:

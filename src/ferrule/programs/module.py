@@ -157,12 +157,14 @@ class Module(Batches[S, D, P]):
         program)`. For `deps`, see `__call__`. Raises `StoreError` if the run cannot be stored.
         """
         deps = take_deps(self, inputs, deps)
-        return Bound[S, D](self, (), inputs).start(store=store, run_id=run_id, deps=deps)
+        with callers_frames:
+            return Bound[S, D](self, (), inputs).start(store=store, run_id=run_id, deps=deps)
 
     async def astart(self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any) -> Run[S]:
         """`start` on an event loop."""
         deps = take_deps(self, inputs, deps)
-        return await Bound[S, D](self, (), inputs).astart(store=store, run_id=run_id, deps=deps)
+        with callers_frames:
+            return await Bound[S, D](self, (), inputs).astart(store=store, run_id=run_id, deps=deps)
 
     def submit(
         self, /, *, store: Store, run_id: str | None = None, priority: int | None = None, delay_s: float | None = None,
@@ -183,7 +185,8 @@ class Module(Batches[S, D, P]):
             RunError: An input cannot be kept.
 
         """
-        return Bound[S, D](self, (), inputs).submit(store=store, run_id=run_id, priority=priority, delay_s=delay_s, queue_key=queue_key)
+        with callers_frames:
+            return Bound[S, D](self, (), inputs).submit(store=store, run_id=run_id, priority=priority, delay_s=delay_s, queue_key=queue_key)
 
     async def asubmit(
         self, /, *, store: Store, run_id: str | None = None, priority: int | None = None, delay_s: float | None = None,

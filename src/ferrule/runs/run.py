@@ -128,7 +128,7 @@ class Run(Displayed, RunState, Typed[S]):
     def revoke(self, grant_id: str, *, by: str = "") -> None:
         """End a grant: later calls ask again. Raises `DecisionError` for an unknown id.
 
-        Takes effect here at once; a store is updated when the run next comes to rest.
+        Takes effect here at once; a store is updated when the run next waits or ends.
         """
         from ferrule.runs.confirmation.decisions import revoke_grant
 

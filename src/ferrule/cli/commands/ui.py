@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from mimetypes import add_type
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,11 +44,10 @@ def show_page(  # noqa: PLR0917  one parameter an option
 
     names = allowed_host or []
     if not is_loopback(host) and not names:
-        msg = (
+        raise ConfigurationError(
             f"`--host {host}` lets other machines reach the page. Say under which name with --allowed-host NAME, and put a proxy with TLS "
             "before it: the page itself speaks plain HTTP."
         )
-        raise ConfigurationError(msg)
     if program is None and (lm is not None or deps is not None):
         raise ConfigurationError("`--lm` and `--deps` are for a program: name it first, as file.py:attribute.")
     opened: Any = postgres_store(store) if is_dsn(store) else SQLiteStore(store, read_only=read_only)
@@ -61,6 +61,7 @@ def show_page(  # noqa: PLR0917  one parameter an option
     if (program is None or read_only) and not is_dsn(store) and not Path(store).is_file():
         raise ConfigurationError(f"There is no file {store!r}. Name the store with --store FILE.")
     opened.changes()  # a damaged store is said so here, not by every page
+    add_type("text/javascript", ".js")  # the registry of Windows may call it plain text, which browsers do not run
     from ferrule.web.app import serve_page
 
     def tell(links: dict[str, str]) -> None:
