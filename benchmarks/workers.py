@@ -37,7 +37,7 @@ AT_ONCE = 4
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def two_workers(server: PostgresServer, runs: int = 4 if TINY else 40) -> str:
+def two_workers(server: PostgresServer, runs: int = 4 if TINY else 64) -> str:
     """Runs whose one tool waits half a second, four at once on each worker."""
     found: list[float] = []
     for workers in (1, 2):

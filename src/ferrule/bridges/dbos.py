@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError, shown
@@ -159,11 +160,10 @@ class DBOSEngine:
 
 def _load() -> Any:
     try:
-        import dbos
-        from dbos._serialization import DefaultSerializer
+        dbos, serialization = import_module("dbos"), import_module("dbos._serialization")
     except ImportError as error:
         raise ConfigurationError("Workers need DBOS: pip install 'ferrule[dbos]'.") from error
-    setattr(DefaultSerializer, "deserialize", _refuse)  # noqa: B010  DBOS reads a pickled row even if its serializer is another one
+    serialization.DefaultSerializer.deserialize = _refuse  # DBOS reads a pickled row even if its serializer is another one
     return dbos
 
 
@@ -173,10 +173,8 @@ def _refuse(*_: Any) -> Any:
 
 def _url(dsn: str) -> str:
     """A DSN of libpq as a URL of SQLAlchemy."""
-    from psycopg.conninfo import conninfo_to_dict
-    from sqlalchemy import URL
-
-    given: dict[str, Any] = {key: str(value) for key, value in conninfo_to_dict(dsn).items() if value is not None}
+    read, make = import_module("psycopg.conninfo").conninfo_to_dict, import_module("sqlalchemy").URL.create
+    given: dict[str, Any] = {key: str(value) for key, value in read(dsn).items() if value is not None}
     user, password, database = given.pop("user", None), given.pop("password", None), given.pop("dbname", None)
-    url = URL.create("postgresql+psycopg", user, password, database=database or user, query=given)
+    url = make("postgresql+psycopg", user, password, database=database or user, query=given)
     return url.render_as_string(hide_password=False)

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import os
 import warnings
+from importlib import import_module
 from typing import Any
 
 from ferrule.errors import ConfigurationError
 from ferrule.models.http.loopback import is_loopback
+
+
+def load_psycopg() -> Any:
+    """The package. It has types, which are not used: ferrule is checked without it too."""
+    try:
+        return import_module("psycopg")
+    except ImportError as error:
+        raise ConfigurationError("`PostgresStore` needs psycopg: pip install 'ferrule[postgres]'.") from error
 
 
 def check_dsn(dsn: str) -> None:
@@ -26,14 +35,10 @@ def check_dsn(dsn: str) -> None:
 
 def given_by(dsn: str) -> dict[str, Any]:
     """The parts of a DSN by libpq's names. Raises `ConfigurationError` if it is not one, without showing it."""
+    psycopg = load_psycopg()
     try:
-        from psycopg import Error
-        from psycopg.conninfo import conninfo_to_dict
-    except ImportError as error:
-        raise ConfigurationError("`PostgresStore` needs psycopg: pip install 'ferrule[postgres]'.") from error
-    try:
-        return dict(conninfo_to_dict(dsn))
-    except (Error, ValueError):
+        return dict(psycopg.conninfo.conninfo_to_dict(dsn))
+    except (psycopg.Error, ValueError):
         msg = "This is not a Postgres DSN: postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full, or 'host=... dbname=...'."
         raise ConfigurationError(msg) from None  # libpq's message may show the password
 

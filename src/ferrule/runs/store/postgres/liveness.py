@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary, finalize, ref
 from ferrule.errors import StoreError
 from ferrule.runs.store.fencing import give_back
 from ferrule.runs.store.lease import Leases
-from ferrule.runs.store.postgres.dsn import check_dsn
+from ferrule.runs.store.postgres.dsn import check_dsn, load_psycopg
 from ferrule.runs.store.postgres.server import Server, close_connections
 from ferrule.runs.store.postgres.tables import LEASE_ENDS, NOW, SEEN, SILENT_S, dialect
 
@@ -168,7 +168,7 @@ class Presence:
 
     def tend(self) -> bool:
         """One round of the thread: a heartbeat, and leases given back that nothing holds. Returns whether there will be another."""
-        import psycopg
+        psycopg = load_psycopg()
 
         try:
             with self._beating:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import StoreError
-from ferrule.runs.store.postgres.dsn import given_by, place_of
+from ferrule.runs.store.postgres.dsn import given_by, load_psycopg, place_of
 from ferrule.runs.store.postgres.tables import NOW, dialect, set_up
 
 if TYPE_CHECKING:
@@ -126,10 +126,10 @@ class Server:
 
     def connect(self) -> Any:
         """A new connection in autocommit. Raises psycopg's errors; `StoreError` where Postgres would confirm what it may lose."""
-        import psycopg
+        psycopg = load_psycopg()
 
         given: Any = {**KEEPALIVE, **given_by(self._dsn), "client_encoding": "utf8"}
-        connection: Any = psycopg.connect(autocommit=True, prepare_threshold=5 if self._is_direct else None, **given)
+        connection = psycopg.connect(autocommit=True, prepare_threshold=5 if self._is_direct else None, **given)
         try:
             self._prepare(connection)
             if self._since is None:
@@ -218,7 +218,7 @@ class Server:
 
     def persist(self, attempt: Callable[[], R]) -> R:
         """Repeat what failed because a connection broke, if it once held; other errors of Postgres become `StoreError`."""
-        import psycopg
+        psycopg = load_psycopg()
 
         ends, pauses = time.monotonic() + self._patience_s, iter(_PAUSES_S)
         while True:
@@ -231,7 +231,7 @@ class Server:
             time.sleep(next(pauses, _PAUSES_S[-1]))
 
     def _transact(self, begin: str, work: Callable[[Transaction], R]) -> R:
-        import psycopg
+        psycopg = load_psycopg()
 
         connection = self._lend()
         try:
@@ -281,7 +281,7 @@ def _is_usable(connection: Any) -> bool:
 
 
 def _is_broken(error: Any) -> bool:
-    import psycopg
+    psycopg = load_psycopg()
 
     state = error.sqlstate
     if state is None:
