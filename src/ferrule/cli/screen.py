@@ -51,11 +51,11 @@ _OPTIONS = {
     r"open the store with `max_recoveries=(\d+)` or more": r"add `--max-recoveries \1`",
     r"`(deps|lm)=[^`]*`": r"`--\1`",
 }
-"""What errors advise in Python, and what to do on a command line instead."""
+"""Patterns of the advice that errors give for Python, and the advice for a command line in its place."""
 
 
 def in_options(error: BaseException) -> str:
-    """The text of an error, where it speaks of keywords in Python, in options of the command."""
+    """The text of an error, with the command's options in place of Python keywords."""
     text = str(error)
     for pattern, option in _OPTIONS.items():
         text = re.sub(pattern, option, text)
@@ -142,11 +142,11 @@ class Screen:
 
     def _result(self, call: ToolCall, result: ToolResult) -> None:
         # Calls of one turn run together: a result that does not follow its own call names it.
-        whose = "" if (call.id or "") == self._latest_call else f"{call.name}: "
-        self._line("→ ", whose + (content_text(result.content) or "(nothing)"), "red" if result.is_error else "green")
+        prefix = "" if (call.id or "") == self._latest_call else f"{call.name}: "
+        self._line("→ ", prefix + (content_text(result.content) or "(nothing)"), "red" if result.is_error else "green")
 
     def _step_finished(self, step: Step) -> None:
-        """Draw calls that did not run, and faults of an answer without calls."""
+        """Draw calls that did not run, and the errors of an answer that had no calls."""
         if not step.calls:
             for result in step.results:
                 self._line("→ ", content_text(result.content), "red")

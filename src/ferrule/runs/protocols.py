@@ -1,8 +1,9 @@
-"""The protocols that runs depend on: `Store`, `Program`, `Persistence`.
+"""The protocols that runs depend on (`Store`, `Program`, `Persistence`), and the records that pass between them.
 
-A store knows nothing of programs. It keeps texts (the head of a run, the entries of its journal, decisions) and leases: a *lease* is the
-right to write to one run, and its token is checked at every write. So if a process believed dead comes back, its next write is refused,
-and two processes never write to one run.
+A store knows nothing of programs. It keeps texts and leases. The texts of a run are the entries of its journal, the decisions on its
+questions, and its *head*: everything else about it, as one document. A *lease* is the right to write to one run, and its token is checked
+at every write. So if a process believed dead comes back, its next write is refused, and two processes never write to one run. A run is
+*at rest* while no process executes it: queued, waiting or ended.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ RunStatus = Literal["queued", "running", "waiting", "done", "failed", "cancelled
 
 
 class Lease(Record, weak=True):
-    """The right to write to one run, until another process takes it. An execution keeps it; one that is garbage-collected is given back."""
+    """The right to write to one run, until another process takes it. An execution keeps it; it is released when it is garbage-collected."""
 
     run_id: str
     token: int
-    """The fencing token: grows with every lease of the run, from a start that no other run with this id had."""
+    """The fencing token: grows with every lease of the run. A deleted run and a later one with its id share none."""
 
 
 class Stored(Record):
@@ -57,7 +58,7 @@ class Order(Record, kw_only=True):
 
 
 class Summary(Record, kw_only=True):
-    """One line of a list of runs."""
+    """A run as `Store.list` gives it."""
 
     id: str
     program: str
@@ -69,11 +70,11 @@ class Summary(Record, kw_only=True):
     """Questions that wait for a person."""
     error: str | None = None
     recoveries: int = 0
-    """How many times the run was taken over from a dead process since it last came to rest."""
+    """How many times the run was taken over from a dead process since it was last at rest."""
     leased: bool = False
     """Whether a process is executing it right now."""
     decided: tuple[str, ...] = field(default_factory=tuple[str, ...])
-    """Ids of the decided questions, if the run is not resumed yet."""
+    """Ids of questions that are decided, while the run is not resumed yet."""
     usage: Usage = Usage()
     """Tokens and cost as of the last time that the run paused or ended; empty before, and if that ferrule did not store them."""
 
@@ -91,9 +92,9 @@ class Store(Protocol):
         ...
 
     def submit(self, run_id: str, *, program: str, head: str, order: Order) -> None:
-        """Keep a new run with the status `queued`, without a lease, and have its worker called, if the store has an engine.
+        """Keep a new run with the status `queued`, without a lease, and put it into the queue of the store, if it has one.
 
-        Raises `StoreError` if the id exists, or if the store has no engine for what `order` asks.
+        Raises `StoreError` if the id exists, or if the store has no queue that can do what `order` asks.
         """
         ...
 
@@ -136,7 +137,7 @@ class Store(Protocol):
         ...
 
     def decide(self, run_id: str, decision: Decision) -> None:
-        """Record a `Decision` on a question with which the run last came to rest, also while it goes on with another decision.
+        """Record a `Decision` on a question of a run, even if the run already goes on with the decision on another.
 
         Raises `DecisionError` if there is no such question, or it is decided.
         """

@@ -1,4 +1,4 @@
-"""`ui_app`: the page over a store, for any ASGI server."""
+"""`ui_app`, a web page for the runs in a store, and `run_as_html`, one run as a file."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def ui_app(
     store: Store, program: Program | None = None, *, people: Sequence[str] = ("",), allowed_hosts: Sequence[str] = (),
     read_only: bool = False, deps: Any = None, place: str = "",
 ) -> UIApp:  # fmt: skip
-    """The page over a store, as an ASGI application for any server. `app.links` holds each person's link.
+    """A web page for the runs in a store, as an ASGI application. `app.links` holds the link by which each person signs in.
 
     Args:
         store: The store with the runs.
-        program: A program to chat with, and to resume its runs here, in threads of this process with the settings of this call.
-        people: The names that decisions are signed with; each gets a link.
+        program: A program to chat with. Its runs are resumed in threads of this process, with the settings that hold during this call.
+        people: The names that decisions are recorded under; each gets a link. By default one link, and decisions without a name.
         allowed_hosts: Names under which the page is reached, beside this machine's own: `"runs.example.org"`, or with a port.
-        read_only: Whether every decision is refused.
+        read_only: Whether everything except reading is refused.
         deps: What the tools of `program` find in their `Context`.
-        place: What a command line calls the program, such as `agent.py:agent`; for the command that resumes a run elsewhere.
+        place: How a command line names the program, such as `agent.py:agent`: the page shows the command that resumes a run.
 
     Raises:
-        ConfigurationError: The extra `ferrule[ui]` is not installed, a name stands twice in `people`, or `program` is none.
+        ConfigurationError: The extra `ferrule[ui]` is not installed, a name stands twice in `people`, or `program` is not a program.
 
     """
     _check_installed()
@@ -43,7 +43,7 @@ def ui_app(
 
 
 def run_as_html(store: Store, run_id: str) -> str:
-    """A run as one HTML file without script: to keep, or to attach to a report."""
+    """A run as one HTML file without JavaScript, to keep or to attach to a report."""
     _check_installed()
     from ferrule.web.reading import read_run
     from ferrule.web.render import FOLDER, fill_template

@@ -529,7 +529,6 @@ def test_hundreds_of_stores_that_are_opened_and_dropped_leave_no_handle_and_no_t
     """V1: 600 stores, more than 1,024 handles would hold."""
 
     def counted() -> tuple[int, int]:
-        gc.collect()
         handles: list[str] = []
         for each in Path("/proc/self/fd").iterdir():
             with suppress(OSError):  # the one that reads the folder
@@ -542,10 +541,13 @@ def test_hundreds_of_stores_that_are_opened_and_dropped_leave_no_handle_and_no_t
         store = SQLiteStore(tmp_path / ("runs.db" if is_one_path else f"runs{i % 60}.db"), full_sync=False)
         store.release(store.create(f"r{i}", program="P", head=head()), status="done", head=head())
         del store
-    deadline = time.monotonic() + 60
-    while (found := counted())[0] or found[1] > threads_before:
-        assert time.monotonic() < deadline, f"{found[0]} handles and {found[1]} threads are left"
+    gc.collect()
+    left, since = counted(), time.monotonic()
+    while left[0] or left[1] > threads_before:
+        assert time.monotonic() < since + 60, f"{left[0]} handles and {left[1]} threads are left, and stay"
         time.sleep(0.05)
+        if (found := counted()) != left:
+            left, since = found, time.monotonic()
 
 
 def test_a_file_that_was_deleted_and_made_anew_is_another_one(tmp_path: Path) -> None:

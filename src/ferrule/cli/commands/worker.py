@@ -1,4 +1,4 @@
-"""The command `ferrule worker`: carries on the runs of a Postgres store, with the programs of its command line."""
+"""The command `ferrule worker`: executes the queued runs of a Postgres store, with the programs that its command line names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ferrule.errors import ConfigurationError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-_SWEEPS_S = 1.0
+_SWEEP_INTERVAL_S = 1.0
 _log = logging.getLogger("ferrule.worker")
 
 
@@ -34,12 +34,10 @@ def run_worker(  # noqa: PLR0917  one parameter an option
     per_key: Annotated[int | None, typer.Option("--per-key", min=1, help="How many of one `queue_key` are executed at once.")] = None,
     per_minute: Annotated[int | None, typer.Option("--per-minute", min=1, help="How many all workers together begin in a minute.")] = None,
     poll_s: Annotated[float, typer.Option("--poll-s", min=0.01, help="How often to look for work.")] = 0.1,
-    drain_s: Annotated[
-        float, typer.Option("--drain-s", min=0, help="When told to end: how long runs may go on until they wait or end.")
-    ] = 30,
+    drain_s: Annotated[float, typer.Option("--drain-s", min=0, help="At the end: how many seconds runs have to pause or finish.")] = 30,
     queue: QueueName = DEFAULT_QUEUE,
     requeue: Annotated[
-        bool, typer.Option("--requeue", help="First queue every run that has work again: after the queue was lost.")
+        bool, typer.Option("--requeue", help="First put every run with pending work into the queue again, for when the queue was lost.")
     ] = False,
     any_version: Annotated[
         bool, typer.Option("--any-version", help="Also take runs that another version of a program began, and continue with this one.")
@@ -54,21 +52,21 @@ def run_worker(  # noqa: PLR0917  one parameter an option
 
     if not is_dsn(store):
         raise ConfigurationError(
-            "Workers need a Postgres store: --store postgresql://..., or FERRULE_STORE. One process on SQLite resumes by itself."
+            "Workers need a Postgres store: --store postgresql://..., or FERRULE_STORE. A process on SQLite resumes its runs itself."
         )
     mine, given = [find_program(each) for each in programs], None if deps is None else make_deps(deps)
     opened = postgres_store(
         store, queue=queue, worker_concurrency=concurrency, concurrency=total, key_concurrency=per_key, poll_s=poll_s,
         rate=None if per_minute is None else (per_minute, 60.0),
     )  # fmt: skip
-    ends = threading.Event()
+    stopping = threading.Event()
 
-    def tell(*_: object) -> None:
-        ends.set()
+    def stop(*_: object) -> None:
+        stopping.set()
 
     for name in ("SIGTERM", "SIGINT", "SIGBREAK"):  # the last is what Windows sends instead of the first
         if hasattr(signal, name):
-            signal.signal(getattr(signal, name), tell)
+            signal.signal(getattr(signal, name), stop)
     chosen = {"lm": LM(lm)} if lm is not None else {}
 
     async def advance(run_id: str) -> str:
@@ -81,14 +79,14 @@ def run_worker(  # noqa: PLR0917  one parameter an option
         if requeue:
             say(f"{sweep(opened, every=True)} runs are queued again.")
         say(f"Ready: {', '.join(each.name for each in mine)}; {concurrency} at once.")
-        _sweep_until(ends, opened)
-        say(f"Told to end: {engine.working} runs are in work.")
+        _sweep_until(stopping, opened)
+        say(f"Stopping; {engine.working} runs are still active.")
     return ExitCode.DONE
 
 
 @contextmanager
 def _joined(store: Any, place: str, advance: Callable[[str], Awaitable[str]], drain_s: float) -> Generator[Any]:
-    """Be a worker of the store until the block ends; the engine."""
+    """Register as a worker of the store for the block; gives the engine, which hands out queued runs."""
     dsn, liveness = read_dsn(place)
     store.join()
     store.engine.start(dsn, store.owner, advance, is_direct=liveness == "session")
@@ -100,15 +98,15 @@ def _joined(store: Any, place: str, advance: Callable[[str], Awaitable[str]], dr
         store.close()
 
 
-def _sweep_until(ends: threading.Event, store: Any) -> None:
-    """Look for work that has no live ticket, about every second."""
+def _sweep_until(stopping: threading.Event, store: Any) -> None:
+    """Look for runs with work that nothing in the queue stands for, about every second."""
     from ferrule.runs.store.postgres.tickets import sweep
 
-    while not ends.wait(_SWEEPS_S * random.uniform(0.75, 1.25)):  # noqa: S311  so that workers do not sweep in step
+    while not stopping.wait(_SWEEP_INTERVAL_S * random.uniform(0.75, 1.25)):  # noqa: S311  so that workers do not sweep in step
         try:
             made = sweep(store)
-        except StoreError as error:  # Postgres is away: it is tried again
+        except StoreError as error:  # Postgres cannot be reached; the next sweep tries again
             _log.warning("The sweep failed: %s", error)
         else:
             if made:
-                _log.info("%d tickets were missing, and are made again", made)
+                _log.info("%d runs were missing in the queue, and are queued again", made)

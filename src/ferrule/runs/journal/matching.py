@@ -1,7 +1,7 @@
-"""Whether a journal entry answers an act, if their digests differ.
+"""Decides at replay whether a recorded entry belongs to the act that the program does now, although the digest of the act has changed.
 
-A digest names an act: `pay {"to": "ada"}` is a call, `confirm pay {"to": "ada"}` a question about it, `clock` a value. The digest of a
-model request says nothing about the act: prompts may change while a run waits.
+The digest of an act is short text: `pay {"to": "ada"}` for a call, `confirm pay {"to": "ada"}` for the question whether it may run,
+`clock` for the time that was read. That of a model request is not compared: prompts may change while a run waits.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ _ARGUMENTS = pattern(r" (?=[\[{])")
 
 
 def answers_act(recorded: str, then: str, kind: str, now: str, *, is_same_call: bool) -> bool:
-    """Whether an entry of the kind `recorded` with the digest `then` answers an act of this kind with the digest `now`.
+    """Whether an entry of the kind `recorded` with the digest `then` belongs to an act of this kind with the digest `now`.
 
-    Another call of the same tool is another act, unless both are one call of the model, whose arguments are read otherwise now.
+    A call of the same tool with other arguments is another act, unless it is the same call of the model (`is_same_call`): then only
+    the reading of its arguments has changed.
     """
     if kind == "model":
         return recorded in {"model", "failure", "limit"}
@@ -30,5 +31,5 @@ def names_call(digest: str, name: str) -> bool:
 
 def _name_of(digest: str) -> str:
     found = _ARGUMENTS.split(digest, maxsplit=1)[0]
-    # A call that waited for consent may no longer fit its tool, which makes a question of another kind.
+    # A call that waits for approval may no longer fit its tool: the question is then how to migrate it.
     return found.replace("migration ", "confirm ", 1) if found.startswith("migration ") else found

@@ -1,6 +1,6 @@
-"""Checking a value against a JSON schema that an MCP server gave, of any draft.
+"""Checking a value against a JSON schema of any draft that somebody else wrote: an MCP server, or the tool behind a form.
 
-The schema is used unchanged and nothing is fetched. Parts that ferrule cannot read are ignored, as the server checks again.
+Values are checked against the schema as it came, and nothing is fetched. Keywords that ferrule does not know are ignored.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ferrule.values.schema.words import shorten_json
 
 
 class SchemaCheck:
-    """Problems of a value in words, with their paths: `SchemaCheck(schema)(value)`."""
+    """Says in words, with paths, why a value does not match: `SchemaCheck(schema)(value)`."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 
     def __call__(self, value: Any) -> tuple[str, ...]:
-        """The problems; empty for a value that fits."""
+        """The problems; empty for a value that matches. A schema that cannot be used is one, too."""
         try:
             failures = find_failures(self._validator, value) if not self._validator.is_valid(value) else []
         except ValueError as error:
@@ -45,7 +45,7 @@ class SchemaCheck:
 
 
 class MCPChecker(Checker):
-    """Checks the arguments of one tool against the schema that its server gave."""
+    """Checks the arguments of one MCP tool against its schema; what errors show of the schema is scrubbed."""
 
     def __init__(self, tool: str, schema: Schema, *, lenient: bool) -> None:
         super().__init__(

@@ -1,4 +1,7 @@
-"""Text of models and tools made safe to show: it cannot move a cursor, change colours or hide."""
+"""Make text of models and tools safe to show on a terminal or a page.
+
+`printable` removes escape sequences and control characters. `reveal` also shows every invisible character as an escape.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +12,32 @@ _ESCAPES = re.compile(
     r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # operating system commands: titles, links, the clipboard
     r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c\n]*(?:\x1b\\|\x9c)?"  # device control and private strings
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours, cursor, screen
-    r"|\x1b[ -/]*[0-~]?"  # the short ones
+    r"|\x1b[ -/]*[0-~]?"  # two-character escapes
 )
-_UNSEEN = re.compile(
+_STRIPPED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters except tab and line feed
-    "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"  # changes of the writing direction, which can make text read as something else
+    "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"  # changes of the writing direction, which make text read as something else
     "\ufeff\u2028\u2029]"
 )
-_UNSEEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
     """The text without escape sequences and control characters; line feeds and tabs stay, lone surrogates become `\ufffd`."""
     text = text.replace("\r\n", "\n")
-    return _SURROGATES.sub("\ufffd", _UNSEEN.sub("", _ESCAPES.sub("", text)))
+    return _SURROGATES.sub("\ufffd", _STRIPPED.sub("", _ESCAPES.sub("", text)))
 
 
 def reveal(text: str) -> str:
-    """The text with each invisible character as its number, for a person who decides on exactly this text."""
+    """The text with each invisible character as its escape, for a person who approves exactly this text."""
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return "".join(f"\\u{ord(each):04x}" if each not in "\n\t" and category(each) in _UNSEEN_KINDS else each for each in text)
+    return "".join(f"\\u{ord(each):04x}" if each not in "\n\t" and category(each) in _INVISIBLE else each for each in text)
 
 
 def clip_lines(text: str, *, characters: int = 1_200, lines: int = 15) -> str:
-    """Printable text of at most so many characters and lines; a last line says how much is missing."""
+    """Printable text of at most `characters` and `lines`; a last line says how much is missing."""
     text = printable(text).strip("\n")
     kept = "\n".join(text[:characters].split("\n")[:lines])
     missing = len(text) - len(kept)
@@ -42,6 +45,6 @@ def clip_lines(text: str, *, characters: int = 1_200, lines: int = 15) -> str:
 
 
 def one_line(text: str, characters: int = 400) -> str:
-    """Printable text on one line, cut at its end."""
+    """Printable text on one line, truncated to `characters`."""
     text = " ".join(printable(text).split())
     return text if len(text) <= characters else f"{text[: characters - 1]}…"

@@ -1,6 +1,6 @@
 """`serve` and `MCPApp`: tools and programs as an MCP server, over stdio or HTTP, for clients of revisions 2024-11-05 to 2026-07-28.
 
-Each call is checked, coerced and run as in a run.
+A call is checked, coerced and executed as it is inside a run of ferrule.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ServeTransport = Literal["stdio", "http"]
 class MCPApp:
     """Tools and programs, served: `MCPApp([tool, program]).run()`, `.asgi()` for a web server, `MCPServer.in_memory(app.server)` in tests.
 
-    Tools may be added and removed while it serves, from any thread; clients are notified. Raises `ConfigurationError`, also an
+    Tools may be added and removed while serving, from any thread; clients are notified. Raises `ConfigurationError`, also an
     `ImportError`, if the extra `ferrule[mcp]` is missing.
     """
 
@@ -90,7 +90,7 @@ class MCPApp:
         self.changed("tools")
 
     def changed(self, what: ListKind) -> None:
-        """Notify clients of a changed list: for prompts and resources that you serve through `server`."""
+        """Notify clients that a list changed. Call it after you change prompts or resources that you serve through `server`."""
         self._changes.tell(what)
 
     def updated(self, uri: str) -> None:
@@ -154,20 +154,21 @@ def serve(
 ) -> None:
     """Serve tools and programs to MCP clients until the client disconnects: `serve([add, agent], name="mine", transport="http")`.
 
-    Over HTTP it listens on loopback. `allowed_hosts` are further host names, `allowed_origins` the web pages that may call. `verify_token`
-    gets the bearer token of each request, sync or async; it returns True, the name of the client, or the SDK's `AccessToken` if the token
-    is valid. A session that has no request for `idle_timeout_s` ends, by default after 30 minutes.
+    Over HTTP it listens on loopback, unless `host` says otherwise. `allowed_hosts` are further host names, `allowed_origins` the web pages
+    that may call. `verify_token` gets the bearer token of each request, sync or async; it returns True, the name of the client, or the
+    SDK's `AccessToken` if the token is valid. A session that has no request for `idle_timeout_s` ends, by default after 30 minutes.
 
     `options` are those of `MCPApp`: `name`, `version` (otherwise ferrule's), `instructions`, `timeout_s` for tools without one of their
     own, `max_concurrency`, `mask_errors` (clients see only that a tool failed), `confirm` (the host confirms calls instead of the
-    client's user), `state_keys` (the same in all workers, at least 32 bytes each; the first one seals), `tasks` (by name, with
-    `*` and `?`: "optional", "required" or "forbidden", as calls may, must or never become tasks; those of programs may), `task_ttl_s` (how
-    long a task is kept that has ended), `store` (keeps the runs of programs, so that their tasks go on after a restart).
+    client's user), `state_keys` (the state of a question travels through the client, encrypted with the first of these keys; the same in
+    all workers, at least 32 bytes each), `tasks` (by tool name, with `*` and `?`, whether calls become tasks: "optional", "required" or
+    "forbidden"; by default optional for programs, forbidden for tools), `task_ttl_s` (how long a finished task is kept), `store` (keeps
+    the runs of programs, so that their tasks go on after a restart).
     """
     app = MCPApp(tools, **options)
     checks = {"allowed_hosts": allowed_hosts, "allowed_origins": allowed_origins, "verify_token": verify_token}
     given = {**checks, "idle_timeout_s": idle_timeout_s}
-    http = {name: value for name, value in given.items() if value is not None}  # over stdio they raise
+    http = {name: value for name, value in given.items() if value is not None}  # stdio refuses them
     app.run(transport, host=host, port=port, **({"path": path} if transport == "http" else {}), **http)
 
 
@@ -230,14 +231,14 @@ def _build_server(
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
     server.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
     tasks.install(server)
-    # Seals the state of a question, which travels through the client.
+    # Encrypts the state of a question, which travels through the client.
     security = RequestStateSecurity(keys=list(keys)) if keys is not None else RequestStateSecurity.ephemeral()
     server.middleware.append(RequestStateBoundary(security, default_audience=about["name"]))
     return server
 
 
 def _changing_server() -> Any:
-    """A subclass of the SDK's server that declares changing lists. Raises an error that names the extra if the SDK is missing."""
+    """A subclass of the SDK's server that says that its lists may change. Raises an error that names the extra if the SDK is missing."""
     try:
         from mcp.server import NotificationOptions, Server
     except ModuleNotFoundError as error:

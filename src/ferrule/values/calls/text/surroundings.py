@@ -1,4 +1,4 @@
-"""Where a call stands in its text: whether words are beside it, and whether they call it an example."""
+"""Tells a call that a model makes from one that its text only quotes or gives as an example, by the text around it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from ferrule.values.calls.text.tags import TAG, tag_of
 if TYPE_CHECKING:
     from ferrule.values.calls.text.offers import Draft
 
+# English words before a call that introduce it as an example.
 _LIKE_EXAMPLE = re.compile(
     r"\b(?:e\.\s?g\.|for (?:example|instance)|such as|usage|examples?\s*(?::|of how\b)"
     r"|if you (?:\w+ ){0,2}?(?:want|wish|need|like) to (?:\w+ ){0,2}?(?:use|call|run|try|invoke)\b"
     r"|available (?:functions|tools)|(?:do not|don['\u2019]t|never) (?:\w+ ){0,3}?(?:run|call|execute|use|invoke))[^\n]*\n?[\s\W]*\Z",
     re.IGNORECASE,
 )
-_QUOTED = re.compile(r"(?:>\s*)+")
+_QUOTED = re.compile(r"(?:>\s*)+")  # a quotation in Markdown
 _QUOTES = " \t\r\n`*_'\""
 BESIDE = " \t`*_'\"•-[(,"
 _AFTER = " \t\r`*_'\";.,])}"
@@ -28,14 +29,15 @@ class Edges(NamedTuple):
     """The position of a span in its text."""
 
     begins: bool
-    """Only a bullet, a number or a label with a colon is before it on its line."""
+    """Only a bullet, a number, a label with a colon, a tag, `return` or another call is before it on its line."""
     ends: bool
+    """Only punctuation or a tag is after it on its line."""
     is_whole: bool
     """It is the whole text."""
 
 
 class Surroundings:
-    """The text around the calls of one text."""
+    """The text around its calls. The scanner adds each call that it finds to `spans`."""
 
     __slots__ = ("_example", "_first", "_last", "_spans", "_text")
 
@@ -43,13 +45,13 @@ class Surroundings:
         self._text = text
         self._spans = spans
         self._example = -1
-        """Where the last example ends."""
+        """Where the last example ends; -1 before the first."""
         self._first = len(text) - len(text.lstrip(_QUOTES))
         self._last = -1
 
     @property
     def last(self) -> int:
-        """Where the text ends, without quotation marks and tokens that end it."""
+        """Where the text ends, before quotation marks and stop tokens at its end."""
         if self._last < 0:
             last = self._text.rstrip(_QUOTES)
             while last.endswith((">", "]")) and (tag := TAG.search(last, max(0, last.rfind("<", -40)))) is not None:
@@ -60,7 +62,7 @@ class Surroundings:
         return self._last
 
     def stand_alone(self, start: int, end: int) -> bool:
-        """Whether a call between two positions begins or ends a line, and is no example."""
+        """Whether a call between two positions is the whole text, or begins or ends a line and is no example."""
         edges = self.edges(start, end)
         return edges.is_whole or ((edges.begins or edges.ends) and not self.is_example(start, end))
 
@@ -76,7 +78,7 @@ class Surroundings:
             before in {"", "return"}
             or before.endswith(":")
             or before.rstrip(".)").isdigit()
-            or (before.endswith(">") and not before.endswith(">>>"))
+            or (before.endswith(">") and not before.endswith(">>>"))  # a tag, not the prompt of a Python session
         )
         behind = self._spans[-1][1] if self._spans else -_NEAR
         begins = begins or (start - behind < _NEAR and not text[behind:start].strip(_BETWEEN))  # follows a call
@@ -85,7 +87,7 @@ class Surroundings:
         return Edges(begins, not after or after.startswith(("<", "[/")), is_whole)
 
     def is_example(self, start: int, end: int) -> bool:
-        """Whether the text calls it an example, or it continues a list of examples."""
+        """Whether the text before introduces it as an example, or it continues a list of examples."""
         text = self._text
         behind = self._spans[-1][1] if self._spans else 0
         found = _LIKE_EXAMPLE.search(text, max(behind, start - 160), start) is not None
@@ -96,10 +98,10 @@ class Surroundings:
 
 
 def are_signatures(drafts: list[Draft], *, is_whole: bool) -> bool:
-    """Whether all values are the unquoted names of parameters. A whole text of one such argument is a call nevertheless."""
+    """Whether all values are the unquoted names of parameters, as in `add(a, b)`. Alone in the text, `add(a)` is a call nevertheless."""
     return all(
         "unquoted_strings" in each.repairs
-        and len(each.args) > is_whole
+        and len(each.args) > (1 if is_whole else 0)
         and all(isinstance(value, str) and value in each.offer.properties for value in each.args.values())
         for each in drafts
     )
