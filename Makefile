@@ -7,6 +7,7 @@ PYTHON ?= $(shell for python in $(CANDIDATES); do "$$python" -c '$(NEW_ENOUGH)' 
 NO_PYTHON = ferrule needs Python 3.11 or newer with its venv module; tried: $(or $(PYTHON),$(CANDIDATES)). Say 'make PYTHON=/path/to/python ...'.
 
 VENV  := .venv
+CORE  := .venv-core
 BENCH := .venv-bench
 SITE  := .venv-docs
 RELEASE := .venv-release
@@ -21,7 +22,7 @@ TYPING_TESTS = $(wildcard tests/typing)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test matrix lint check kill-test mutants fuzz real-servers bench constrained walk ui-test pg-test pg-kills pg-bench page-bench screenshots conformance mcp-clients front-ends traces docs docs-serve \
+.PHONY: help demo test matrix lint check check-core kill-test mutants fuzz real-servers bench constrained walk ui-test pg-test pg-kills pg-bench page-bench screenshots conformance mcp-clients front-ends traces docs docs-serve \
 	pictures coverage format lock release release-notes clean
 
 help: ## show this list
@@ -44,6 +45,15 @@ lint: $(VENV)/.dev ## the checks that read the code: format, lint, types
 
 check: lint ## all checks before a commit: format, lint, types, tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+CORE_FILES = tests/typing/check_types.py $(shell find src/ferrule -name '*.py' | grep -v -e /bridges/ -e /cli/ -e /web/ -e /store/postgres/ -e /vocabulary.py)
+
+check-core: $(CORE)/.core ## all checks in a venv without any extra; the types of what needs an extra are left to `make check`
+	$(CORE)/$(SCRIPTS)/ruff format --check --quiet .
+	$(CORE)/$(SCRIPTS)/ruff check --quiet .
+	$(CORE)/$(SCRIPTS)/basedpyright --pythonpath $(CORE)/$(SCRIPTS)/python $(CORE_FILES)
+	$(CORE)/$(SCRIPTS)/mypy $(TYPING_TESTS)
+	@FERRULE_CORE_TEST=1 $(CORE)/$(SCRIPTS)/python -m pytest $(PYTEST_ARGS)
 
 kill-test: $(VENV)/.dev ## kill, interrupt and race agents, and count the effects of their tools
 	@PYTHONPATH=tests $(BIN)/python -m killing
@@ -128,6 +138,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3
 # dev.txt comes first: the others follow its pins, so that tests, demo and benchmarks use one version of a package.
 lock: $(VENV)/.dev ## update every pin in requirements/
 	$(COMPILE) pyproject.toml requirements/dev.in --extra cli --extra dbos --extra langchain --extra local --extra mcp --extra otel --extra prices --extra ui -o requirements/dev.txt
+	$(COMPILE) pyproject.toml requirements/core.in -c requirements/dev.txt -o requirements/core.txt
 	$(COMPILE) pyproject.toml requirements/run.in --extra cli --extra mcp --extra ui -c requirements/dev.txt -o requirements/run.txt
 	@mkdir -p build && sed -n '/^[a-zA-Z]/{/^websockets=/d;s/ \\$$//;p}' requirements/dev.txt > build/pins.txt  # openai-agents needs an older websockets
 	$(COMPILE) pyproject.toml requirements/bench.in --extra cli --extra mcp --extra otel -c build/pins.txt -o requirements/bench.txt
@@ -158,7 +169,7 @@ release-notes:
 	Rename [Unreleased] to '[$(VERSION)] - $$(date +%Y-%m-%d)', put a new empty '## [Unreleased]' above it, and run make release again." >&2; exit 1; }
 
 clean: ## remove the venvs and all caches
-	rm -rf $(VENV) $(BENCH) $(BENCH)-dspy $(SITE) $(RELEASE) .venv-3.* build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(CORE) $(BENCH) $(BENCH)-dspy $(SITE) $(RELEASE) .venv-3.* build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.* htmlcov
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Stamps: each records that its list is installed.
@@ -172,6 +183,12 @@ $(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/$(SCRIPTS)/python
 $(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/$(SCRIPTS)/python
 	$(call install,$(VENV),requirements/dev.txt)
 	@touch $(VENV)/.run  # dev.txt holds all of run.txt
+
+$(CORE)/$(SCRIPTS)/python:
+	$(call make_venv,$(CORE))
+
+$(CORE)/.core: requirements/core.txt pyproject.toml | $(CORE)/$(SCRIPTS)/python
+	$(call install,$(CORE),requirements/core.txt)
 
 $(BENCH)/$(SCRIPTS)/python:
 	$(call make_venv,$(BENCH))

@@ -63,8 +63,11 @@ def main() -> None:
     logger.addHandler(logging.StreamHandler(io.StringIO()))
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    ways: dict[str, list] = {"none": [], "a function": [observe], "log_to": [log_to("observed")], "OTel, without an SDK": [OTel()]}
+    ways: dict[str, list] = {"none": [], "a function": [observe], "log_to": [log_to("observed")]}
     with contextlib.suppress(ImportError):
+        import opentelemetry.trace  # noqa: F401
+
+        ways["OTel, without an SDK"] = [OTel()]
         ways |= with_an_sdk()
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):

@@ -12,6 +12,7 @@ from fuzzing import __main__ as fuzzing
 
 
 def test_inputs_by_chance_go_through_all_doors() -> None:
+    pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
     counts = Counter[str]()
     assert list(fuzzing.raw(random.Random(1), time.monotonic() + 2, "", counts)) == []
     assert counts.keys() == {*fuzzing.TEXTS, *fuzzing.SCHEMAS}

@@ -20,6 +20,8 @@ from ferrule import LM, ConfigurationError, FallbackLM, Predict, Prices, Respons
 from ferrule.testing import serve
 from ferrule.values.record import replace
 
+pytest.importorskip("genai_prices", reason="needs the extra: pip install 'ferrule[prices]'")
+
 THOUSAND = Usage(1000, 500, 200, 1)
 
 

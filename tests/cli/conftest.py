@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 from io import StringIO
+from typing import TYPE_CHECKING
 
 import pytest
-from rich.console import Console
 
-from ferrule.cli.screen import console_on
+if TYPE_CHECKING:
+    from rich.console import Console
+
+if importlib.util.find_spec("typer") is None:  # `make check-core`
+    collect_ignore_glob = ["*"]
 
 
 @pytest.fixture
 def paper(monkeypatch) -> Console:
     """A console of 100 columns whose text is `paper.file.getvalue()`."""
+    from ferrule.cli.screen import console_on
+
     monkeypatch.setenv("COLUMNS", "100")
     for variable in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(variable, raising=False)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("starlette", reason="needs the extra: pip install 'ferrule[ui]'")
+
 ROOT = Path(__file__).parents[2]
 APPS = ROOT / "examples" / "apps"
 NODE = shutil.which("node")

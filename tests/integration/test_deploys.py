@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("typer", reason="needs the extra: pip install 'ferrule[cli]'")
+
 PROGRAM = '''
 import os
 import ferrule

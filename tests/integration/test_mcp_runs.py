@@ -25,6 +25,8 @@ from ferrule.runs.run import Run
 from ferrule.runs.store.sqlite import SQLiteStore
 from ferrule.testing.scripted import ScriptedLM
 
+pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
+
 SERVER = Path(__file__).parents[1] / "asking_server.py"
 SCRIPT: list[Any] = [
     {"name": "note", "args": {"text": "one"}},

@@ -24,6 +24,8 @@ from ferrule.runs.run import Run
 from ferrule.runs.store.sqlite import SQLiteStore
 from ferrule.testing.scripted import ScriptedLM
 
+pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
+
 SERVER = Path(__file__).parents[1] / "task_server.py"
 ERAS = ("legacy", "modern")
 SCRIPT: list[Any] = [{"name": "work", "args": {}}, {"name": "finish", "args": {"answer": "ready"}}]

@@ -65,6 +65,7 @@ def refunds(folder: Path) -> str:
 @pytest.mark.parametrize("declared", ["[Shop]", ""], ids=["typed", "bare"])
 def test_an_approved_refund_does_not_happen_without_deps_and_nobody_says_that_it_did(tmp_path: Path, declared: str) -> None:
     """api.md, 21: it was said to be done, with exit code 0."""
+    pytest.importorskip("typer", reason="needs the extra: pip install 'ferrule[cli]'")
     (tmp_path / "shop.py").write_text(SHOP.format(declared=declared))
     assert run(tmp_path, "shop.py").stdout.strip() == "waiting"
     assert ferrule(tmp_path, "approve", "r1").returncode == 0

@@ -19,6 +19,8 @@ import pytest
 
 from ferrule import ReAct, Run, ScriptedLM, SQLiteStore, context
 
+pytest.importorskip("starlette", reason="needs the extra: pip install 'ferrule[ui]'")
+
 APPS = Path(__file__).parents[2] / "examples" / "apps"
 QUICK, SLOW = "Measure for 0.1 s, and publish it.", "Measure for 2 s, and publish it."
 

@@ -11,6 +11,8 @@ from ferrule import LM, ConstraintError, Message, Messages, ReAct, Request, Scri
 from ferrule.testing import serve
 from ferrule.values.conversation.exchange import Declarations, Shape
 
+pytest.importorskip("llguidance", reason="needs the extra: pip install 'ferrule[local]'")
+
 
 @tool
 def double(n: int) -> int:

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
+
 GOLDEN = Path(__file__).parents[2] / "golden" / "trace.txt"
 PROGRAM = '''
 import asyncio, os, signal, sys

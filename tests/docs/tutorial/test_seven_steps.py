@@ -17,6 +17,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+pytest.importorskip("typer", reason="needs the extra: pip install 'ferrule[cli]'")
+
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "tutorial" / "seven-steps.md"
 BLOCK = re.compile(r"^(?:<!-- (?P<note>[\w.]+) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -9,6 +9,8 @@ from ferrule import CallForm, ConstraintError, Tool, ToolArgumentsError
 from ferrule.models.local.constraint import Constraint
 from ferrule.testing import byte_vocabulary, random_walk
 
+pytest.importorskip("llguidance", reason="needs the extra: pip install 'ferrule[local]'")
+
 
 @pytest.mark.parametrize("name", TYPES)
 def test_a_random_walk_over_the_grammar_of_a_type_is_a_value_of_the_type(name):

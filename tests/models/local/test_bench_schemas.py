@@ -5,6 +5,8 @@ from collections import Counter
 import pytest
 from bench_schemas import SCHEMAS, judged
 
+pytest.importorskip("llguidance", reason="needs the extra: pip install 'ferrule[local]'")
+
 LEVELS = {
     "glaive": {"exact": 39, "rewritten": 11},
     "kubernetes": {"exact": 22, "rewritten": 28},

@@ -27,6 +27,8 @@ from ferrule.models.local.task import Options
 from ferrule.testing import byte_vocabulary
 from ferrule.values.conversation.exchange import Declarations, Shape
 
+pytest.importorskip("llguidance", reason="needs the extra: pip install 'ferrule[local]'")
+
 END, OPENER = 256, 257
 
 

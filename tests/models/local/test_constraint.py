@@ -17,6 +17,8 @@ from ferrule.models.local.grammar import CallForm
 from ferrule.models.local.vocabulary import TOKENIZERS, Vocabulary
 from ferrule.testing import byte_vocabulary, random_walk
 
+pytest.importorskip("llguidance", reason="needs the extra: pip install 'ferrule[local]'")
+
 
 class Address(BaseModel):
     street: str = Field(min_length=1, max_length=30)

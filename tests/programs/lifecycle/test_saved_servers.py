@@ -17,6 +17,8 @@ from ferrule.programs.react import ReAct
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
 
+pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
+
 SERVER = Path(__file__).parents[2] / "asking_server.py"
 
 

@@ -13,6 +13,8 @@ from ferrule.errors import ConfigurationError, MCPError, MCPProtocolError
 from ferrule.programs.react import ReAct
 from ferrule.testing.scripted import ScriptedLM
 
+pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
+
 SERVER = Path(__file__).parents[3] / "asking_server.py"
 
 

@@ -13,6 +13,8 @@ import pytest
 from ferrule.bridges.mcp.client.mcp_server import MCPServer
 from ferrule.errors import MCPProtocolError, MCPTimeoutError, MCPToolError
 
+pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
+
 SERVER = Path(__file__).parents[3] / "task_server.py"
 ERAS = ("legacy", "modern")
 WORKING: dict[str, Any] = {"status": "working"}

@@ -20,6 +20,8 @@ from ferrule.errors import ConfigurationError, MCPProtocolError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
+
 TASKS = "io.modelcontextprotocol/tasks"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 DECLARED = {"extensions": {TASKS: {}}, "elicitation": {"form": {}}}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ferrule.testing import block_network
+
+pytest.importorskip("genai_prices", reason="needs the extra: pip install 'ferrule[prices]'")
 
 
 def test_every_block_of_the_page_runs(execute) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("llguidance", reason="needs the extra: pip install 'ferrule[local]'")
+
 
 def test_every_block_of_the_page_runs(execute) -> None:
     """Style: a page's claims have a test."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("starlette", reason="needs the extra: pip install 'ferrule[ui]'")
+
 ROOT = Path(__file__).parents[4]
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from ferrule.bridges.otel import names
+
+pytest.importorskip("opentelemetry.sdk", reason="needs opentelemetry")
 
 PAGE = (Path(__file__).parents[4] / "docs" / "how-to" / "running" / "observability.md").read_text(encoding="utf-8")
 PREFIXES = ("gen_ai.", "ferrule.", "mcp.", "server.", "error.", "operation.")

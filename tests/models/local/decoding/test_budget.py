@@ -13,6 +13,8 @@ from ferrule.models.local.grammar import CallForm
 from ferrule.models.local.vocabulary import Vocabulary
 from ferrule.testing import byte_vocabulary, random_walk
 
+pytest.importorskip("llguidance", reason="needs the extra: pip install 'ferrule[local]'")
+
 BYTES = byte_vocabulary()
 TREE = {
     "$ref": "#/$defs/tree",

@@ -24,6 +24,7 @@ TREE = {
 )  # fmt: skip
 def test_no_value_is_longer_than_said_and_all_fit_the_original(schema):
     """C11."""
+    pytest.importorskip("llguidance", reason="needs the extra: pip install 'ferrule[local]'")
     constraint = Constraint.of_schema(byte_vocabulary(), schema, bounds=SMALL)
     for seed in range(30):
         matcher = random_walk(constraint, random.Random(seed))
