@@ -148,7 +148,7 @@ def pictures_of_the_docs(folder: Path) -> None:
         store = fill(SQLiteStore(Path(place) / "shop.db", full_sync=False))
         app = ui_app(store, people=["ann"])
         with served(app) as address:
-            page = opened.new_page(viewport={"width": 1000, "height": 470})
+            page = opened.new_page(viewport={"width": 1000, "height": 530})
             page.goto(address + app.links["ann"])
             page.screenshot(path=str(folder / "web-runs.png"))
             page.set_viewport_size({"width": 1000, "height": 1400})

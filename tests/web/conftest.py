@@ -10,7 +10,18 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-collect_ignore_glob = [] if all(map(find_spec, ("jinja2", "starlette", "uvicorn"))) else ["test_*.py"]
+
+def pytest_pycollect_makemodule(module_path: Any, parent: Any) -> Any:
+    """Without the extra, each file is skipped, and not imported: they import the packages."""
+    missing = [each for each in ("jinja2", "starlette", "uvicorn") if find_spec(each) is None]
+    return SkippedFile.from_parent(parent, path=module_path) if missing else None
+
+
+class SkippedFile(pytest.Module):
+    """A file of tests that needs `ferrule[ui]`."""
+
+    def collect(self) -> Any:
+        pytest.skip("the page needs ferrule[ui]: pip install 'ferrule[ui]'", allow_module_level=True)
 
 
 @pytest.fixture

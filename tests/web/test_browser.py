@@ -197,6 +197,42 @@ def test_what_is_typed_before_the_script_is_there_counts(tab: Any, store: SQLite
     expect(question.get_by_label("euros")).to_have_value("12")
 
 
+def test_what_is_typed_into_an_empty_field_is_not_sent_as_null(tab: Any, store: SQLiteStore) -> None:
+    """W14: a text in a field that was null clears its box `null`; the box alone is a change as well."""
+    tab.goto("/runs/order-1040")
+    expect(tab.get_by_role("button", name="Keys")).to_be_visible()
+    zip_field = tab.locator(".field", has_text="zip")
+    zip_field.get_by_role("textbox").fill("3511")
+    expect(zip_field.get_by_role("checkbox")).not_to_be_checked()
+    tab.get_by_role("button", name="Approve with changes").click()
+    expect(tab.locator(".question")).to_contain_text("Approved with changes by ann")
+    [made] = decided(store, "order-1040").values()
+    assert made.args["address"] == {"street": "Oudegracht 12", "city": "Utrecht", "zip": "3511"}
+    tab.goto("/runs/order-1042")
+    expect(tab.get_by_role("button", name="Keys")).to_be_visible()
+    tab.locator(".field", has_text="reason").get_by_role("checkbox").check()
+    expect(tab.get_by_role("button", name="Approve with changes")).to_be_visible()
+
+
+def test_a_form_works_after_its_server_was_started_anew(chromium: Any, store: SQLiteStore) -> None:
+    """W31: an open page gets the forms of the new session as soon as its browser has opened the new link."""
+    app, again = (ui_app(store, people=["ann"]) for _ in range(2))
+    with served(app) as address:
+        inside = person(chromium, address, app, "ann")
+        tab = inside.__enter__()
+        tab.goto("/inbox")
+        expect(tab.get_by_role("button", name="Keys")).to_be_visible()
+    expect(tab.locator("#link")).to_contain_text("Connection lost")
+    with served(again, port=int(address.rpartition(":")[2])):
+        tab.context.new_page().goto(again.links["ann"])
+        [session] = again.sessions._open.values()
+        question = tab.locator(".question", has_text="refund")
+        expect(question.locator("[name=csrf]")).to_have_value(session.csrf)
+        question.get_by_role("button", name="Approve", exact=True).click()
+        expect(tab.locator(".question", has_text="refund")).to_contain_text("Approved by ann via web")
+        inside.__exit__(None)
+
+
 def slow_run(store: SQLiteStore, run_id: str, gate: threading.Semaphore, turns: int = 3) -> threading.Thread:
     def by(request: Any) -> Any:
         gate.acquire(timeout=60)

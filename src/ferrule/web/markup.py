@@ -57,8 +57,9 @@ def time_html(at: float, now: float) -> Markup:
 
 
 def _time(at: float, now: float) -> str:
-    text = iso(at)
-    return f'<time datetime="{text}" title="{text}" data-ago="{at!r}">{span(now - at)} ago</time>'
+    text, past = iso(at), round(max(0, now - at))
+    ago = span(past) if past >= _MINUTE else f"{past} s"  # whole seconds, as the script of the page writes it
+    return f'<time datetime="{text}" title="{text}" data-ago="{at!r}">{ago} ago</time>'
 
 
 def rows_html(runs: Iterable[Summary], now: float) -> Markup:

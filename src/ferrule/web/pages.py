@@ -161,7 +161,7 @@ class Pages:
         command = reading.command_line(run.id, place, self._title) if at_rest and not fits else ""
         can_resume = fits and not self.is_read_only
         made: dict[str, Any] = {"can_stop": run.status in {"queued", "running", "waiting"}, "can_resume": can_resume, "command": command}
-        return {**made, "back": "chat" if _in_chat(request) else "run", "version": version_of(made)}
+        return {**made, "back": "chat" if _in_chat(request) else "run", "version": version_of(made, request.scope["ferrule.session"].csrf)}
 
     def _answer(self, request: Request, run: Summary, head: Mapping[str, Any]) -> dict[str, Any] | None:
         """The outputs of a run, for the chat."""
@@ -242,7 +242,7 @@ class Pages:
         goes_on = back == "chat" or (self.work is not None and asked.run.id in self.work.known)
         return {
             "run": asked.run, "question": question, "decision": asked.decision, "form": form, "back": back, "goes_on": goes_on,
-            "problem": "", "sent": {}, "version": version_of(question, asked.decision), **said,
+            "problem": "", "sent": {}, "version": version_of(question, asked.decision, request.scope["ferrule.session"].csrf), **said,
         }  # fmt: skip
 
     def _run(self, request: Request, since: int | None = None) -> reading.Read:

@@ -75,7 +75,6 @@ function update (old, element) {
   if (had) element.focus({ preventScroll: true })
   return element
 }
-
 function warn (element) {
   const note = 'This changed elsewhere meanwhile. What you typed is still here; reload the page to see the change.'
   if (!element.querySelector('.stale')) element.insertAdjacentHTML('afterbegin', `<p class="stale">${note}</p>`)
@@ -99,8 +98,10 @@ body.addEventListener('input', (event) => {
   const form = event.target.form
   if (!form?.querySelector('[data-approve]')) return
   form.dataset.typed = ''
-  const button = form.querySelector('[data-changed]')
-  if (button && event.target.name.startsWith('v:')) button.textContent = button.dataset.changed
+  if (!/^(v|null):/.test(event.target.name)) return
+  for (const each of form.querySelectorAll('[data-changed]')) each.textContent = each.dataset.changed
+  if (event.target.type === 'checkbox' || !event.target.value) return
+  for (const box of event.target.parentElement.querySelectorAll('.null > input')) box.checked = false
 })
 addEventListener('dblclick', (event) => event.target.matches('input') && event.target.select()) // also beside the text
 const span = (seconds) => {
@@ -141,9 +142,8 @@ addEventListener('keydown', (event) => {
   KEYS[event.key]()
 })
 for (const each of document.querySelectorAll('#help, .only-script')) each.hidden = false
-for (const each of document.querySelectorAll(FIELDS)) { // typed before this script was there
-  if (each.value !== (each.defaultValue ?? each.value)) each.dispatchEvent(new Event('input', { bubbles: true }))
-}
+const typedEarly = [...document.querySelectorAll(FIELDS)].filter((each) => each.value !== (each.defaultValue ?? each.value))
+typedEarly.forEach((each) => each.dispatchEvent(new Event('input', { bubbles: true })))
 byId('help').addEventListener('click', KEYS['?'])
 if (body.dataset.live && byId('older')) fold(byId('older'))
 if (document.querySelector('.chat .beats')) byId('message')?.scrollIntoView({ block: 'end' })
