@@ -170,6 +170,19 @@ def test_queued_and_waiting_runs_cost_a_worker_no_thread_and_no_connection(yard:
     assert Counter(each.status for each in yard.store.list(limit=None))["waiting"] == 30
 
 
+def test_a_sweep_finds_the_ticket_of_each_run_by_an_index(yard: Yard) -> None:
+    """Q18: ids of runs have the collation "C"; with it, Postgres would read all tickets for each run."""
+    yard.worker()
+
+    def plan(db: Any) -> list[str]:
+        db.execute("SET LOCAL enable_seqscan = off")
+        state = yard.engine.state_of("r.id || ':' || r.segment")
+        return [row[0] for row in db.execute(f"EXPLAIN SELECT ({state}) FROM {yard.schema}.runs r").fetchall()]
+
+    [line] = [line for line in yard.store.transaction(plan) if "workflow_status" in line]
+    assert "Index" in line
+
+
 def test_runs_begin_by_priority(yard: Yard) -> None:
     """Q16: a worker with one slot finds them all in the queue."""
     first = yard.worker()

@@ -101,7 +101,7 @@ class DBOSEngine:
         """SQL for the state of a ticket, whose id is an SQL expression: `live`, `failed`, or another text or NULL."""
         return (
             f"SELECT CASE WHEN t.status IN {_LIVE} THEN 'live' WHEN t.status = 'ERROR' THEN 'failed' ELSE t.status END "  # noqa: S608
-            f"FROM {self.schema}.workflow_status t WHERE t.workflow_uuid = {ticket}"
+            f'FROM {self.schema}.workflow_status t WHERE t.workflow_uuid = ({ticket}) COLLATE "default"'  # that of the index
         )
 
     # -- a worker ----------------------------------------------------------------------------------------------------
