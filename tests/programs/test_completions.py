@@ -155,7 +155,9 @@ class Calls(Signature):
     ids=["ReAct", "Predict with tools", "calls as an output"],
 )
 def test_a_program_with_tools_takes_one_answer(program: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"`n=2` asks for several answers to one question\. A program with tools goes on from one"):
+    with pytest.raises(
+        ConfigurationError, match=r"`n=2` asks for several answers to one question\. A program with tools continues from one"
+    ):
         program(question="q", lm=ScriptedLM([]), config={"n": 2})
 
 

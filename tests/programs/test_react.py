@@ -382,7 +382,7 @@ def test_inputs_the_loop_needs_for_itself_are_refused_with_the_reason(name: str)
 
 def test_an_output_called_trajectory_is_refused_with_the_reason() -> None:
     """Ours: it was told as a field that the extractor's signature has already."""
-    with pytest.raises(SignatureError, match="output of a ReAct agent cannot be called `trajectory`: its prediction holds the steps"):
+    with pytest.raises(SignatureError, match="output of a ReAct agent cannot be called `trajectory`: its prediction has the steps"):
         ReAct("question -> trajectory", [add])
 
 

@@ -94,7 +94,7 @@ def test_a_run_is_submitted_on_an_event_loop_and_by_bind(store: SQLiteStore) -> 
 
 
 def test_what_a_run_cannot_keep_is_refused_when_it_is_submitted(store: SQLiteStore) -> None:
-    with pytest.raises(RunError, match="JSON can hold"):
+    with pytest.raises(RunError, match="JSON can represent"):
         Predict("thing -> answer").submit(store=store, thing=object())
     agent().submit(store=store, task="x", run_id="r")
     with pytest.raises(StoreError, match="has a run 'r' already"):

@@ -76,7 +76,7 @@ def test_other_errors_of_a_run_keep_their_text_and_ours_their_class() -> None:
 
 def test_a_value_that_json_would_change_is_refused_when_it_is_written() -> None:
     """A11: live and replayed runs see the same value."""
-    with pytest.raises(RunError, match="must be JSON data already; at 3 found"):
+    with pytest.raises(RunError, match="must be JSON data; at 3 found"):
         entry_text(Entry("3", "once", "clock", (1, 2)))
 
 

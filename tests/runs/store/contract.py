@@ -436,8 +436,8 @@ def test_deciding_twice_says_who_was_first_and_the_same_again_is_passed_over(sto
     ("decision", "said"),
     [
         pytest.param(Decision("q9", "approve"), "No question 'q9' waits in the run 'r'; waiting are: q1", id="unknown question"),
-        pytest.param(Decision("q1", "approve", shown="else"), "made on something else", id="something else shown"),
-        pytest.param(Decision("q1", "edit"), "An edit changes arguments", id="contradictory"),
+        pytest.param(Decision("q1", "approve", shown="else"), "does not fit what question", id="something else shown"),
+        pytest.param(Decision("q1", "edit"), "Only an edit has arguments", id="contradictory"),
     ],
 )
 def test_a_decision_that_fits_no_question_is_refused_and_not_kept(store: Store, decision: Decision, said: str) -> None:
