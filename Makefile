@@ -51,7 +51,7 @@ CORE_FILES = tests/typing/check_types.py $(shell find src/ferrule -name '*.py' |
 check-core: $(CORE)/.core ## all checks in a venv without any extra; the types of what needs an extra are left to `make check`
 	$(CORE)/$(SCRIPTS)/ruff format --check --quiet .
 	$(CORE)/$(SCRIPTS)/ruff check --quiet .
-	$(CORE)/$(SCRIPTS)/basedpyright --pythonpath $(CORE)/$(SCRIPTS)/python $(CORE_FILES)
+	@$(CORE)/$(SCRIPTS)/basedpyright --pythonpath $(CORE)/$(SCRIPTS)/python $(CORE_FILES)
 	$(CORE)/$(SCRIPTS)/mypy $(TYPING_TESTS)
 	@FERRULE_CORE_TEST=1 $(CORE)/$(SCRIPTS)/python -m pytest $(PYTEST_ARGS)
 
