@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ferrule import Context, ReAct, ScriptedLM, SQLiteStore, Tool, context
 from ferrule.errors import ToolError
 from ferrule.runs.driver import transaction as module
 from ferrule.runs.driver.transaction import Database
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -155,3 +158,21 @@ def test_nothing_is_written_behind_a_statement_that_has_undone_the_transaction(d
         with pytest.raises(ToolError, match="has rolled back its transaction"):
             more()
     assert count(db) == 0
+
+
+@pytest.mark.parametrize("uses", [True, False])
+def test_a_transactional_tool_that_did_not_use_its_database_is_named_in_the_log(
+    uses: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Written to a file, the same line would be written again after a crash, and nobody would be asked."""
+
+    def lend(ctx: Context) -> str:
+        if uses:
+            ctx.db.execute("SELECT 1")
+        return "lent"
+
+    agent = ReAct("task -> answer", [Tool(lend, effect="transactional")], native=True)
+    script = ScriptedLM([{"name": "lend", "args": {}}, {"name": "finish", "args": {"answer": "lent"}}])
+    with closing(SQLiteStore(tmp_path / "runs.db")) as store, context(lm=script):
+        assert agent.start(store=store, task="?").status == "done"
+    assert ["lend has effect='transactional' and did not use ctx.db" in each for each in caplog.messages] == [True] * (not uses)

@@ -263,7 +263,7 @@ def _scope_of_call(place: CallPlace, inside: Frame | None) -> settings.Scope:
 
 def _transact(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> ToolResult:
     """Commit the tool's writes together with its result; if the tool fails, roll its writes back."""
-    from ferrule.runs.driver.transaction import UNDONE, Database, transactions
+    from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
 
     where = transactions(frame.run, checked.tool)
     entry, tell = _claim(frame, slot, digest, checked), frame.tell and frame.tell.inside(slot)
@@ -279,6 +279,8 @@ def _transact(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Too
             result = failure(checked.call, ToolError(UNDONE))
         if result.is_error:
             raise _Undone(result)
+        if not database.is_used:
+            warn_unused(checked.tool.name, frame.run.id)
         frame.check_alive()
         ended = Entry(slot, "result", digest, result)
         where(ended)

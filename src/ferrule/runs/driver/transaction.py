@@ -52,12 +52,14 @@ def transactions(run: RunState, tool: ToolSpec) -> Transactions:
 class Database:
     """The connection as the tool sees it. Created inside the transaction; `end` is called before the commit or rollback."""
 
-    __slots__ = ("_connection", "_is_over", "_using", "undone")
+    __slots__ = ("_connection", "_is_over", "_using", "is_used", "undone")
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._is_over = False
         self._using = threading.RLock()  # held while the connection is in use; reentrant, because a parameter's adapter may use it too
+        self.is_used = False
+        """Whether the tool ran a statement."""
         self.undone = False
         """Whether a statement rolled the transaction back: earlier writes are lost, and later writes are refused."""
 
@@ -84,6 +86,7 @@ class Database:
         """Use the connection for one operation. Raises `ToolError` if the call is over or the transaction was rolled back."""
         with self._using:
             self._refuse_late()
+            self.is_used = True
             try:
                 return work(*given)
             finally:
@@ -101,6 +104,17 @@ class Database:
         while not self._using.acquire(timeout=_A_MOMENT_S):
             self._connection.interrupt()
         self._using.release()
+
+
+def warn_unused(tool: str, run_id: str) -> None:
+    """Log that a transactional call used no database: whatever it did is not in its transaction, and happens again after a crash."""
+    import logging  # late: such calls are few
+
+    logging.getLogger("ferrule.tools").warning(
+        "%s has effect='transactional' and did not use ctx.db. After a crash it runs again, and repeats what it did elsewhere, "
+        "as in a file or over HTTP. If it does anything there, leave effect= out: ferrule then asks a person.",
+        tool, extra={"run_id": run_id, "tool": tool},
+    )  # fmt: skip
 
 
 class Rows:
