@@ -172,7 +172,7 @@ class Read(Changing):
         times = stored.times or [None] * len(stored.entries)
         left_out = 0
         if not self.story.entries:
-            # Of a run at rest, its head has the sum of all tokens.
+            # If no process executes the run, its head has the sum of all tokens.
             is_at_rest = stored.status in {"done", "failed", "waiting"} and isinstance(self.head.get("usage"), dict)
             left_out, before = _latest(stored.entries) if is_at_rest and not self.is_whole else (0, 0)
             if left_out:

@@ -1,7 +1,7 @@
-"""One execution of a run: from its lease to its end, and what is given back if it is interrupted.
+"""One execution of a run: from taking its lease to its end, and the cleanup after an interrupt.
 
-In: a run, new or at rest. Out: the run at rest again, by its status. An execution that ends for any reason, Ctrl-C at any point included,
-has given back the run's lease, and the run can be executed again.
+In: a run that no process executes. Out: the same run; its status says whether it waits or has ended. However an execution ends, even by
+Ctrl-C at any point, it has released the run's lease, and the run can be executed again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A journal as events: for readers of a run that is at rest, or that another process executes."""
+"""A journal as events: for readers of a run that is not being executed, or that another process executes."""
 
 from __future__ import annotations
 
