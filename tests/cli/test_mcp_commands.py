@@ -89,6 +89,22 @@ def test_an_input_of_a_file_is_asked_at_a_terminal_and_refused_by_name_elsewhere
     assert "`hall` needs the input `other`" in capsys.readouterr().err
 
 
+def test_where_the_input_ends_at_a_question_for_a_password_there_is_none(
+    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, *args = shlex.split(where)
+    entry = {"command": command, "args": args, "env": {"TOKEN": "${input:token}"}}
+    (tmp_path / "mcp.json").write_text(json.dumps({"inputs": [{"id": "token", "password": True}], "servers": {"hall": entry}}))
+
+    def ended(text: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("ferrule.cli.arguments.getpass", ended)
+    monkeypatch.setattr(sys, "stdin", Terminal(""))
+    assert main(["tools", "--mcp", str(tmp_path / "mcp.json")]) != 0
+    assert "`hall` needs the input `token`" in capsys.readouterr().err
+
+
 def test_a_server_that_does_not_start_leaves_the_others_and_the_local_tools(
     where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

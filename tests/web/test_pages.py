@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -379,6 +380,17 @@ def test_the_script_is_small_and_ours() -> None:
     assert len(text.splitlines()) <= 150
     assert not re.search(r"\beval\b|new Function|import\s*\(|https?://|document\.write|localStorage", text)
     assert "http" not in (FOLDER / "static" / "page.css").read_text(encoding="utf-8")
+
+
+def test_the_page_s_files_have_their_types_whatever_the_machine_calls_them(ann: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry of Windows may say `text/plain`, and browsers run no such script; also under a server of the user's own."""
+    types = mimetypes.MimeTypes()
+    for ending in (".js", ".css", ".svg"):
+        types.add_type("text/plain", ending)
+    monkeypatch.setattr(mimetypes, "_db", types)
+    kinds = {name: ann.get(f"/static/{name}").headers["content-type"] for name in ("page.js", "page.css", "icon.svg")}
+    assert re.fullmatch(r"text/javascript; charset=utf-8|application/javascript", kinds.pop("page.js"))
+    assert kinds == {"page.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"}
 
 
 def test_a_store_that_is_damaged_is_said_so(ann: Any, store: SQLiteStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from page_server import Client, Stream
 from page_store import finish, support
 
 from ferrule import Run, ScriptedLM, SQLiteStore, context
+from ferrule.errors import ConfigurationError
 
 COMMAND = [sys.executable, "-W", "error", "-m", "ferrule", "ui", "--no-open"]
 
@@ -74,6 +76,24 @@ def test_a_port_that_is_taken_gives_the_next_free_one(store: SQLiteStore) -> Non
         finally:
             process.kill()
             process.communicate()
+
+
+def test_a_port_that_windows_keeps_is_taken_as_well_and_one_of_administrators_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hyper-V keeps ports for itself, and other programs take theirs alone: both are `EACCES` there."""
+    app = pytest.importorskip("ferrule.web.app", reason="needs the extra: pip install 'ferrule[ui]'")
+    asked: list[int] = []
+
+    def create(address: tuple[str, int], **_: Any) -> str:
+        asked.append(address[1])
+        if address[1] != 7302:
+            raise PermissionError(errno.EACCES, "forbidden by its access permissions")
+        return "taken"
+
+    monkeypatch.setattr(socket, "create_server", create)
+    assert app._listening_socket("127.0.0.1", 7300) == "taken"
+    assert asked == [7300, 7301, 7302]
+    with pytest.raises(ConfigurationError, match=r"port 80: forbidden"):
+        app._listening_socket("127.0.0.1", 80)
 
 
 def test_the_command_loads_no_program_and_the_others_no_page(tmp_path: Any) -> None:

@@ -18,6 +18,7 @@ from page_store import REFUND, TOOLS, answer, call, finish, look_up_order, start
 from ferrule import InputField, Module, OutputField, Predict, ReAct, ScriptedLM, Signature, SQLiteStore, context
 from ferrule.errors import ConfigurationError
 from ferrule.web import work
+from ferrule.web.reading import command_line
 from ferrule.web.ui import ui_app
 
 if TYPE_CHECKING:
@@ -265,6 +266,14 @@ def test_a_run_of_another_program_shows_the_command_to_type(empty: SQLiteStore) 
         assert ann.post(f"{address}/resume").status == 409
     with opened(empty, support(), read_only=True) as ann:
         assert "/resume" not in ann.get(address).text
+
+
+def test_the_command_to_type_is_quoted_for_the_machine_s_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W18: a command line of Windows knows double quotes only, and a backslash is a character of a path."""
+    assert command_line("a b", "my shop.py:desk", "/runs.db") == "ferrule resume 'a b' --program 'my shop.py:desk' --store /runs.db"
+    monkeypatch.setattr(sys, "platform", "win32")
+    expected = r'ferrule resume "a b" --program "my shop.py:desk" --store C:\runs\runs.db'
+    assert command_line("a b", "my shop.py:desk", r"C:\runs\runs.db") == expected
 
 
 def test_without_a_program_the_command_is_shown_and_nothing_resumes(ann: Client) -> None:

@@ -128,7 +128,11 @@ def _ask_input(about: Mapping[str, Any]) -> str | None:
     default = about.get("default")
     text = f"{one_line(about.get('description') or about['id'])}{f' [{one_line(default)}]' if default else ''}: "
     if about.get("password"):
-        return getpass(text) or None
+        try:
+            return getpass(text) or None
+        except EOFError:  # as a line that is not there, below
+            sys.stderr.write("\n")
+            return None
     sys.stderr.write(text)
     sys.stderr.flush()
     return sys.stdin.readline().rstrip("\n") or None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from errno import EADDRINUSE
+from errno import EACCES, EADDRINUSE
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -12,6 +12,7 @@ from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from ferrule.errors import ConfigurationError
+from ferrule.values.content.parts import media_type_of
 from ferrule.web.deciding import Chat, Deciding
 from ferrule.web.guard import PageGuard, Refused, Sessions
 from ferrule.web.live import Watch
@@ -21,10 +22,13 @@ from ferrule.web.render import FOLDER, refusal_page
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from starlette.responses import Response
+
     from ferrule.runs.protocols import Store
     from ferrule.web.work import Work
 
 _PORTS = 50
+_OF_ADMINISTRATORS = range(1, 1024)
 
 
 class UIApp(PageGuard):
@@ -98,7 +102,7 @@ def _routes(pages: Pages) -> Any:
         post("/runs/{id}/questions/{question}", deciding.decide),
         post("/runs/{id}/cancel", deciding.cancel),
         post("/runs/{id}/resume", deciding.resume),
-        Mount("/static", StaticFiles(directory=FOLDER / "static")),
+        Mount("/static", _Files(directory=FOLDER / "static")),
     ]
 
     if chat is not None:
@@ -110,6 +114,18 @@ def _routes(pages: Pages) -> Any:
     return Router(routes, redirect_slashes=False, default=missing)
 
 
+class _Files(StaticFiles):
+    """The page's own files, with Python's MIME types: programs change those of Windows, and browsers run no script of another type."""
+
+    def file_response(self, full_path: Any, *args: Any, **more: Any) -> Response:
+        """The file, or that it has not changed."""
+        found = super().file_response(full_path, *args, **more)
+        kind = media_type_of(str(full_path))
+        if kind is not None and "content-type" in found.headers:
+            found.headers["content-type"] = f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+        return found
+
+
 def _listening_socket(host: str, port: int) -> socket.socket:
     """A socket on this port, or on the next free one."""
     bare = host.strip("[]")
@@ -118,6 +134,8 @@ def _listening_socket(host: str, port: int) -> socket.socket:
         try:
             return socket.create_server((bare, each), family=family)
         except (OSError, OverflowError) as error:
-            if each in {0, port + _PORTS - 1} or getattr(error, "errno", None) != EADDRINUSE:
+            # Windows refuses ports that it keeps for virtual machines, or that a program has for itself alone, with EACCES.
+            taken = {EADDRINUSE} if each in _OF_ADMINISTRATORS else {EADDRINUSE, EACCES}
+            if each in {0, port + _PORTS - 1} or getattr(error, "errno", None) not in taken:
                 raise ConfigurationError(f"Cannot listen on `{host}`, port {each}: {getattr(error, 'strerror', None) or error}.") from error
     raise AssertionError  # the last port returned or raised

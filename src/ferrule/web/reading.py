@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import lru_cache
 from threading import Lock, RLock
@@ -291,4 +292,9 @@ def id_from_path(part: str) -> str:
 
 def command_line(run_id: str, place: str, store: str) -> str:
     """What resumes a run in a terminal."""
-    return f"ferrule resume {shlex.quote(run_id)} --program {shlex.quote(place or 'FILE.py:NAME')} --store {shlex.quote(store)}"
+    words = ["ferrule", "resume", run_id, "--program", place or "FILE.py:NAME", "--store", store]
+    if sys.platform == "win32":  # its command line knows double quotes only
+        from subprocess import list2cmdline
+
+        return list2cmdline(words)
+    return shlex.join(words)

@@ -238,6 +238,8 @@ def test_a_command_in_one_text_gets_a_hint() -> None:
         MCPServer.stdio("no-such-npx").connect()
     with pytest.raises(MCPConnectionError, match=r"`cwd`"):
         MCPServer.stdio(sys.executable, cwd=Path("no", "such")).connect()
+    with pytest.raises(MCPConnectionError, match=r"the folder .* \(`cwd`\) was not found"):  # what Windows says of every such folder
+        MCPServer.stdio(sys.executable, cwd=Path(__file__)).connect()
 
 
 def test_an_environment_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -206,6 +206,8 @@ def test_at_a_terminal_the_person_is_asked(here, said: str, left: bool, code: in
         asked = json.dumps(server.requests[-1])
     assert (found, (here / "victim").exists()) == (code, left), shown
     assert "May this run?" in shown
+    assert ("The input ended without a decision, so the call was not run." in shown) == (said == "")
+    assert "This is not a terminal" not in shown
     if code == 0:
         assert "so be it" in shown
     assert ("rather not" in asked) == ("rather" in said)

@@ -214,6 +214,15 @@ def test_a_host_that_no_proxy_names_is_asked_itself(ask, monkeypatch):
         assert ask(LM(server.base_url, model="m", max_retries=0))
 
 
+@ways
+def test_a_server_on_this_machine_is_asked_itself_where_the_proxy_is_of_the_system_s_settings(ask, monkeypatch):
+    """As on macOS and Windows, whose list of exceptions Python does not read."""
+    for place in ("urllib.request", "httpx2._utils"):
+        monkeypatch.setattr(f"{place}.getproxies", lambda: {"http": "http://127.0.0.1:9"})
+    with raw_server(reply()) as server:
+        assert ask(LM(server.base_url, model="m", max_retries=0))
+
+
 def test_a_connection_to_a_proxy_that_closes_under_a_request_is_replaced(monkeypatch):
     """Ours: as a connection to the server itself."""
 

@@ -271,6 +271,13 @@ def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, driver
     assert terminal.getvalue() == f"\r{half}\r{whole}\n"
 
 
+def test_without_standard_error_no_progress_is_shown(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
+    """As in a program of Windows without a console."""
+    monkeypatch.setattr("sys.stderr", None)
+    with context(lm=ScriptedLM(by=answer)):
+        assert len(carry(driver, Predict("topic -> text"), [{"topic": "a"}, {"topic": "b"}], progress=True)) == 2
+
+
 def test_an_error_of_on_result_ends_the_batch(driver: str) -> None:
     for keeps in (True, False):
         told: list[int] = []

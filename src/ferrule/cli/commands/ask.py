@@ -117,7 +117,8 @@ def _run(stream: EventStream, store: str | None, *, as_json: bool) -> int:
             how = "Run the command again at a terminal."
             if store is not None:
                 how = f"Decide with `ferrule approve {run.id} --store {store}` and repeat the command with --resume {run.id}."
-            return say(f"This is not a terminal, so the call was not run. {how}", ExitCode.WAITING)
+            why = "This is not a terminal" if ask is None else "The input ended without a decision"
+            return say(f"{why}, so the call was not run. {how}", ExitCode.WAITING)
         case _:
             kind = "" if run.error is None or isinstance(run.error, FerruleError) else f"{type(run.error).__name__}: "
             return say(f"The run failed. {kind}{in_options(run.error) if run.error is not None else ''}", ExitCode.FAILED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from mimetypes import add_type
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,7 +60,6 @@ def show_page(  # noqa: PLR0917  one parameter an option
     if (program is None or read_only) and not is_dsn(store) and not Path(store).is_file():
         raise ConfigurationError(f"There is no file {store!r}. Name the store with --store FILE.")
     opened.changes()  # a damaged store is said so here, not by every page
-    add_type("text/javascript", ".js")  # the registry of Windows may call it plain text, which browsers do not run
     from ferrule.web.app import serve_page
 
     def tell(links: dict[str, str]) -> None:

@@ -12,9 +12,11 @@ import time
 import weakref
 from collections import deque
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import ConfigurationError, shown
+from ferrule.models.http.loopback import HOSTS
 from ferrule.values.record import Record
 
 if TYPE_CHECKING:
@@ -109,7 +111,9 @@ class Clients:
                 if client is None:
                     limits = httpx2.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS)
                     context = self._certificates()
-                    client = _with_proxies(lambda: httpx2.Client(timeout=self._limits(), limits=limits, verify=context))
+                    client = _with_proxies(
+                        lambda: httpx2.Client(timeout=self._limits(), limits=limits, verify=context, mounts=past_proxies())
+                    )
                     self._client = client
                     weakref.finalize(self, client.close)
         return client
@@ -171,7 +175,8 @@ class Clients:
         context, timeout = self._certificates(), self._limits()
         if _proxies():
             limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1)
-            connection = ProxiedConnection(_with_proxies(lambda: httpx2.AsyncClient(timeout=timeout, limits=limits, verify=context)))
+            made: Any = partial(httpx2.AsyncClient, timeout=timeout, limits=limits, verify=context, mounts=past_proxies())
+            connection = ProxiedConnection(_with_proxies(made))
         else:
             connection = DirectConnection(context, timeout)
         connections.all.add(connection)
@@ -239,6 +244,14 @@ def _proxies() -> dict[str, str]:
 
     found = getproxies()
     return {kind: found[kind] for kind in ("http", "https", "all") if found.get(kind)}
+
+
+def past_proxies() -> dict[str, Any]:
+    """The `mounts` of a client of `httpx2`: servers on this machine are not asked by way of a proxy of the system's settings.
+
+    Python does not read the exceptions of these settings, and other programs ask this machine directly. Variables have `NO_PROXY`.
+    """
+    return {} if any(map(_proxy_variable, _proxies())) else {f"all://{host}": None for host in HOSTS}
 
 
 def _proxy_error() -> ConfigurationError | None:

@@ -184,7 +184,7 @@ class _Batch:
         """Errors that stand among the results."""
         self._done = 0
         self._lock = threading.RLock()
-        self._is_shown = progress and len(self.items) > 1 and sys.stderr.isatty()
+        self._is_shown = progress and len(self.items) > 1 and sys.stderr is not None and sys.stderr.isatty()  # None under `pythonw`
 
     def inputs_of(self, index: int) -> dict[str, Any]:
         item = self.items[index]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import httpx2
 import pytest
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
-from ferrule.bridges.mcp.transport.http import GuardedClient, _retry_after
+from ferrule.bridges.mcp.transport.http import GuardedClient, _new_client, _retry_after
 
 CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {}}
 
@@ -21,6 +22,22 @@ def sent(answer, body: object = CALL, **options) -> tuple[GuardedClient, httpx2.
             return guarded, await guarded.send(guarded.build_request("POST", "http://localhost/mcp", json=body), stream=True)
 
     return asyncio.run(go())
+
+
+def test_a_server_on_this_machine_is_not_asked_by_way_of_a_proxy_of_the_system_s_settings(monkeypatch) -> None:
+    """As on macOS and Windows; with variables, `NO_PROXY` decides."""
+    for name in [each for each in os.environ if each.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    for place in ("urllib.request", "httpx2._utils"):
+        monkeypatch.setattr(f"{place}.getproxies", lambda: {"http": "http://127.0.0.1:9"})
+
+    def is_direct(host: str) -> bool:
+        client = _new_client({}, None)
+        return client._transport_for_url(httpx2.URL(f"http://{host}:8000/mcp")) is client._transport
+
+    assert [is_direct(host) for host in ("localhost", "127.0.0.1", "[::1]", "tools.example")] == [True, True, True, False]
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    assert not is_direct("localhost")
 
 
 def raising(error: Exception):

@@ -81,7 +81,7 @@ class Channel:
         try:
             env = child_environment(spec.environment(), self._endpoint.inherit)
             return await Child.start(spec.name, spec.command, spec.args, env, spec.cwd)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:  # Windows says the second of a folder that is not there
             raise connection_error(Attempt(server=spec.name, phase="start", was_sent=False), _what_is_missing(spec), error) from error
         except NotImplementedError as error:
             why = "this event loop starts no processes; on Windows, a `ProactorEventLoop` does"

@@ -16,6 +16,7 @@ from urllib.parse import urljoin, urlsplit
 
 from ferrule.bridges.mcp.transport.messages import LARGEST, Note, excerpt, read_message
 from ferrule.errors import ConfigurationError
+from ferrule.models.http.connections import past_proxies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -279,7 +280,7 @@ def _new_client(headers: Mapping[str, str], auth: Any) -> Any:
     import httpx2
 
     # No read timeout: each request has a deadline of its own, and a stream of notifications may be silent for hours.
-    return httpx2.AsyncClient(headers=dict(headers), auth=auth, timeout=httpx2.Timeout(_CONNECT_S, read=None))
+    return httpx2.AsyncClient(headers=dict(headers), auth=auth, timeout=httpx2.Timeout(_CONNECT_S, read=None), mounts=past_proxies())
 
 
 @contextlib.asynccontextmanager
