@@ -12,6 +12,7 @@ import pytest
 
 import ferrule
 from ferrule.bridges.mcp.client.mcp_server import MCPServer
+from ferrule.bridges.mcp.client.pinning import Pins, read_pins, write_pins
 from ferrule.errors import ConfigurationError, MCPConnectionError, MCPToolError
 from ferrule.programs.react import ReAct
 from ferrule.testing.scripted import ScriptedLM
@@ -174,3 +175,19 @@ def test_a_hash_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("Pay.", "Pay me."))
     with pytest.raises(ConfigurationError, match="hash of `pay`"), server(tmp_path):
         pass
+
+
+def test_a_lock_file_that_another_process_reads_is_replaced_a_moment_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows replaces no file that is open elsewhere."""
+    path, refused, replace = tmp_path / "ferrule.lock", [PermissionError(13, "in use")], Path.replace
+
+    def move(self: Path, target: Path) -> Path:
+        if refused:
+            raise refused.pop()
+        return replace(self, target)
+
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(Path, "replace", move)
+    write_pins(path, "hall", Pins({"name": "hall"}, {}))
+    assert read_pins(path, "hall") == Pins({"name": "hall"}, {})
+    assert [each.name for each in tmp_path.iterdir()] == ["ferrule.lock"]

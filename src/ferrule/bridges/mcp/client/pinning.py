@@ -107,6 +107,8 @@ def read_pins(path: str | os.PathLike[str], server: str) -> Pins | None:
 
 def write_pins(path: str | os.PathLike[str], server: str, pins: Pins) -> None:
     """Write a server's pins into a lock file, replacing its earlier ones."""
+    from ferrule.bridges.mcp.login.credentials import move_over  # late: few servers are pinned
+
     place = Path(path)
     with _writing:
         whole = _read(place)
@@ -115,7 +117,7 @@ def write_pins(path: str | os.PathLike[str], server: str, pins: Pins) -> None:
         text = json.dumps({**whole, "servers": dict(sorted(whole["servers"].items()))}, indent=1, ensure_ascii=False)
         beside = place.with_name(f"{place.name}.{os.getpid()}.new")
         beside.write_bytes(f"{text}\n".encode(errors="backslashreplace"))  # half a surrogate pair, as JSON escapes it
-        beside.replace(place)
+        move_over(beside, place)
 
 
 def _read(path: Path) -> dict[str, Any]:

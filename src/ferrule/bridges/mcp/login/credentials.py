@@ -145,16 +145,21 @@ def _replace(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        for left in range(_TRIES, -1, -1):
-            try:
-                draft.replace(path)
-                break
-            except PermissionError:  # on Windows while another process reads the file
-                if not left or sys.platform != "win32":
-                    raise
-                time.sleep(_POLL_S)
+        move_over(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def move_over(draft: Path, path: Path) -> None:
+    """Give a file the name of another one, which it replaces."""
+    for left in range(_TRIES, -1, -1):
+        try:
+            draft.replace(path)
+            break
+        except PermissionError:  # on Windows while another process reads the file
+            if not left or sys.platform != "win32":
+                raise
+            time.sleep(_POLL_S)
 
 
 def _try_lock(lock: int) -> bool:
