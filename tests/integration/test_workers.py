@@ -239,7 +239,7 @@ def test_a_worker_that_is_told_to_end_twice_ends_as_after_once(yard: Yard) -> No
     yard.submit("charges 2")
     yard.until(lambda: yard.did()["charge 2"])
     worker.send_signal(signal.SIGTERM)
-    yard.until(lambda: "Told to end" in (yard.folder / "worker0.log").read_text())
+    yard.until(lambda: "Stopping" in (yard.folder / "worker0.log").read_text())
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(60) == 0
     found = {each.id: (each.status, each.recoveries, each.leased) for each in yard.store.list()}
