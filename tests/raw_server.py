@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 Act = Callable[["Connection"], object]
@@ -99,6 +99,9 @@ class RawServer:
             self.sockets.append(accepted)
             threads.append(threading.Thread(target=self.serve, args=(accepted,), daemon=True))
             threads[-1].start()
+        for each in self.sockets:  # here, where none is accepted any more: one that came with the end would be read from for ever
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
         for thread in threads:
             thread.join()
 
@@ -141,9 +144,4 @@ def raw_server(*acts: Act, tls: ssl.SSLContext | None = None) -> Iterator[RawSer
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        for each in server.sockets:
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
         thread.join()
