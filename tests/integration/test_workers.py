@@ -185,7 +185,7 @@ def test_a_sweep_finds_the_ticket_of_each_run_by_an_index(yard: Yard) -> None:
 
 def test_runs_begin_by_priority(yard: Yard) -> None:
     """Q16: a worker with one slot finds them all in the queue."""
-    first = yard.worker()
+    first = yard.worker("--concurrency", "1")  # makes the queue, whose slots a later worker may see for a moment
     first.send_signal(signal.SIGTERM)
     assert first.wait(60) == 0
     for n, priority in enumerate((9, None, 5, 1)):
