@@ -99,7 +99,7 @@ def _joined(store: Any, place: str, advance: Callable[[str], Awaitable[str]], dr
 
 
 def _sweep_until(stopping: threading.Event, store: Any) -> None:
-    """Look for runs with work that nothing in the queue stands for, about every second."""
+    """Queue again the runs with work that are missing in the queue, about every second."""
     from ferrule.runs.store.postgres.tickets import sweep
 
     while not stopping.wait(_SWEEP_INTERVAL_S * random.uniform(0.75, 1.25)):  # noqa: S311  so that workers do not sweep in step

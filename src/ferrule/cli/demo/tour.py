@@ -84,7 +84,7 @@ def run_tour() -> int:
         answers.append(_ask(console, agent, question))
     answers += _ask_mcp_server(console)
     _print_summary(console, answers)
-    if Path("Makefile").is_file():
+    if _is_checkout():
         _leave_question()
         console.print(
             f"In a browser:     .venv/{_SCRIPTS}/ferrule ui --store {_STORE}    (these runs, and a refund that waits for your approval)"
@@ -104,8 +104,13 @@ def _ask(console: Console, agent: ReAct, question: _Question) -> _Answer:
     return _Answer(question, str(run.prediction["answer"]), _called_tools(run))
 
 
+def _is_checkout() -> bool:
+    """Whether this is a checkout, with its `.venv`, pages and examples, and not an installed wheel."""
+    return Path("Makefile").is_file()
+
+
 def _open_store() -> SQLiteStore | None:
-    if not Path("Makefile").is_file():
+    if not _is_checkout():
         return None
     _STORE.parent.mkdir(exist_ok=True)
     return SQLiteStore(_STORE)
@@ -152,7 +157,7 @@ def install_mcp_server() -> tuple[str, str]:
         return "", "FERRULE_DEMO_MCP is 0"
     if find_spec("mcp") is None:
         return "", "the MCP SDK is not installed: pip install 'ferrule[mcp]'"
-    if not Path("Makefile").is_file():
+    if not _is_checkout():
         return "", "the demo installs the server only in a checkout"
     folder = Path("build") / "demo-mcp"
     command = folder / _SCRIPTS / "mcp-server-calculator"
@@ -185,8 +190,8 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
     console.print(table)
     right = sum(answer.is_right for answer in answers)
     console.print(f"\n{right} of {len(answers)} answers are right: the agent chose a tool, called it, and used the result.")
-    command = f".venv/{_SCRIPTS}/ferrule" if Path("Makefile").is_file() else "ferrule"
+    command = f".venv/{_SCRIPTS}/ferrule" if _is_checkout() else "ferrule"
     console.print(f'\nTry it yourself:  {command} ask "How many days are there between 2026-01-01 and 2026-12-24?"')
     console.print("With a model:     add --lm openai/gpt-5-mini (or another; its key comes from the usual environment variable)")
-    if Path("Makefile").is_file():
+    if _is_checkout():
         console.print("Read on:          docs/tutorial/getting-started.md, and the programs in examples/")

@@ -107,7 +107,7 @@ class Database:
 
 
 def warn_unused(tool: str, run_id: str) -> None:
-    """Log that a transactional call used no database: whatever it did is not in its transaction, and happens again after a crash."""
+    """Log that a transactional call did not use its database: what it did is not in the transaction, and happens again after a crash."""
     import logging  # late: such calls are few
 
     logging.getLogger("ferrule.tools").warning(

@@ -1,6 +1,6 @@
 """Make text of models and tools safe to show on a terminal or a page.
 
-`printable` removes escape sequences and control characters. `reveal` also shows every invisible character as an escape.
+`printable` removes escape sequences and control characters; `reveal` shows each invisible character as an escape.
 """
 
 from __future__ import annotations
