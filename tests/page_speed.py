@@ -1,9 +1,10 @@
 """`ferrule ui`, as ratios to what it stands on: `make page-bench`. Needs ferrule[ui] and a quiet machine.
 
 Figures: `runs` (a page of 100 of 10,000 runs, to `store.list(limit=100)`), `run` (a page of a run with 200 turns, to `store.load`: the
-first view and later ones; and the 190 turns before, which the page fetches when it is there), `entry` (CPU of the 5,000th entry on a
-live page, to the 50th), `commit` (from a commit to the page, to the poll interval), `idle` (CPU of ten open pages), `open` (a run's
-speed with a page open, to that without), `import` (of the application, to the libraries). Each line has the ratio, its bound, and what was measured. Linux only: CPU comes from /proc.
+first view, measured by itself and in turns with the load; later ones; and the turns before, which the page fetches when it is there),
+`entry` (CPU of the 5,000th entry on a live page, to the 50th), `commit` (from a commit to the page, to the poll interval), `idle` (CPU of
+ten open pages), `open` (a run's speed with a page open, to that without), `import` (of the application, to the libraries). Each line has
+the ratio, its bound, and what was measured. Linux only: CPU comes from /proc.
 
 A page is one request to the application without a socket: guard, routing, a thread, all queries, HTML, bytes. `store.load` reads the
 texts of all entries and parses none. A first view is that of a process that has never shown the run; it has the latest turns. Both are
@@ -31,7 +32,7 @@ from starlette.requests import Request
 
 from ferrule import ReAct, Response, ScriptedLM, SQLiteStore, ToolCall, Usage, context, tool
 from ferrule.web import pages
-from ferrule.web.reading import Readings
+from ferrule.web.reading import LATEST, Readings
 from ferrule.web.ui import ui_app
 
 if TYPE_CHECKING:
@@ -78,13 +79,16 @@ def least_ms(work: Callable[[], object], rounds: int = 101) -> float:
     return min(took)
 
 
-def least_page_ms(app: Callable[[], Any], path: str, rounds: int = 101, query: bytes = b"") -> float:
-    """The CPU of the cheapest of some requests, each to what `app` returns; on one event loop, as in a server."""
+def least_page_ms(
+    app: Callable[[], Any], path: str, rounds: int = 101, query: bytes = b"", before: Callable[[], object] = lambda: None
+) -> float:
+    """The CPU of the cheapest of some requests, each to what `app` returns, after `before`; on one event loop, as in a server."""
 
     async def measure() -> float:
         took: list[float] = []
         for _ in range(rounds):
             get = getter(app(), path, query)
+            before()
             began = time.process_time()
             await get()
             took.append((time.process_time() - began) * 1000)
@@ -147,11 +151,14 @@ def page_of_a_run(folder: Path) -> None:
     load, texts = least_ms(lambda: store.load("r")), store.load("r").entries
     later = least_page_ms(lambda: app, "/runs/r")
     first = least_page_ms(lambda: ui_app(store), "/runs/r")
-    earlier = least_page_ms(lambda: ui_app(store), "/runs/r", 15, f"before={TURNS - 10}".encode())
+    loads: list[float] = []
+    first_in_turn = least_page_ms(lambda: ui_app(store), "/runs/r", before=lambda: loads.append(least_ms(lambda: store.load("r"), 1)))
+    earlier = least_page_ms(lambda: ui_app(store), "/runs/r", 15, f"before={TURNS - LATEST}".encode())
     parsed, read = least_ms(lambda: [json.loads(each) for each in texts], 15), least_ms(lambda: Readings(store).read("r"))
     tell("page of 200 turns, later views", later / load, "5 x load", page_ms=later, load_ms=load)
     tell("page of 200 turns, first view", first / load, "5 x load", page_ms=first, load_ms=load, read_ms=read)
-    tell("  the 190 earlier turns", earlier / (parsed + load), "5 x load + json.loads", page_ms=earlier, json_ms=parsed)
+    tell("  in turns with the load", first_in_turn / min(loads), "5 x load", page_ms=first_in_turn, load_ms=min(loads))
+    tell(f"  the {TURNS - LATEST} earlier turns", earlier / (parsed + load), "5 x load + json.loads", page_ms=earlier, json_ms=parsed)
 
 
 def long_journal() -> Iterator[tuple[str, ...]]:
@@ -307,19 +314,28 @@ def _drain(live: http.client.HTTPResponse) -> None:
 
 
 def imports(_: Path) -> None:
-    """The application and a store, beside the libraries. The values of ferrule, such as `ToolCall`, are pydantic's models: without it, no store."""
+    """The application, beside the libraries that it stands on: in processes that have imported more and more of ferrule before.
+
+    What a store needs, pydantic above all, is imported with the application where it is not there yet. A process with an agent and a
+    store has it. The application imports uvicorn and jinja2 when it first serves and shows something: the last line has them, too.
+    """
     libraries = "import starlette.routing, starlette.responses, starlette.staticfiles, starlette.requests, uvicorn, jinja2"
-    values = "import pydantic.main, pydantic.types, pydantic.functional_validators"
-    page = "import ferrule.runs.store.sqlite, ferrule.web.app"
-    parts = {"libraries": libraries, "pydantic": f"{libraries}; {values}", "page": f"{libraries}; {page}"}
-    took = {name: [_import_ms(text) for _ in range(11)] for name, text in parts.items()}
-    least = {name: min(each) for name, each in took.items()}
-    tell("import of the page and a store", least["page"] / least["libraries"], "1.2 x the libraries", **least)
-    tell("  to the libraries and pydantic", least["page"] / least["pydantic"], "1.2 x these")
+    agent = "from ferrule import tool, ReAct, ScriptedLM"
+    store, page = "import ferrule.runs.store.sqlite", "import ferrule.web.app"
+    rows = {
+        "import of the page, agent and store": (f"{agent}; {store}", page),
+        "  and of uvicorn and jinja2": (f"{agent}; {store}", f"{page}, uvicorn, jinja2"),
+        "  of a store, too": (agent, f"{store}; {page}"),
+        "  bare process, of ferrule, too": ("", f"{store}; {page}"),
+    }
+    for name, (before, text) in rows.items():
+        pairs = [(_import_ms(before, text), _import_ms(before, libraries)) for _ in range(11)]
+        ours, theirs = min(each[0] for each in pairs), min(each[1] for each in pairs)
+        tell(name, ours / theirs, "1.2 x the libraries", page_ms=ours, libraries_ms=theirs)
 
 
-def _import_ms(text: str) -> float:
-    program = f"import time; began = time.process_time()\n{text}\nprint((time.process_time() - began) * 1000)"
+def _import_ms(before: str, text: str) -> float:
+    program = f"import time\n{before}\nbegan = time.process_time()\n{text}\nprint((time.process_time() - began) * 1000)"
     return float(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout)
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import escape
 from page_server import Client, served
 from page_store import answer, call, fill, finish, start
 
 from ferrule import Image, MemoryStore, ReAct, ScriptedLM, SQLiteStore, context, tool
 from ferrule.cli.main import main
-from ferrule.web.markup import beat_html, rows_html, span, time_html
+from ferrule.values.encoding.safe_text import reveal
+from ferrule.web.markup import beat_html, long_html, rows_html, span, time_html
 from ferrule.web.reading import Readings, id_from_path, id_in_path, read_run
 from ferrule.web.render import FOLDER
 from ferrule.web.ui import ui_app
@@ -313,6 +315,12 @@ def test_nothing_is_marked_safe() -> None:
     for file in (*FOLDER.rglob("*.html"), *FOLDER.parent.rglob("*.py")):
         found = re.findall(r"\|\s*safe\b|Markup\(|autoescape false", file.read_text(encoding="utf-8"))
         assert found == (["Markup("] if file.name == "markup.py" else []), file
+
+
+def test_text_is_escaped_as_a_template_escapes_it() -> None:
+    """W25."""
+    for text in (*HOSTILE[:-1], "".join(map(chr, range(0x2100))), "plain", ""):
+        assert long_html(text, "", "div") == f'<div class="text">{escape(reveal(text))}</div>'
 
 
 def test_a_row_escapes_every_text() -> None:

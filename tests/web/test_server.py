@@ -110,6 +110,15 @@ def test_the_command_loads_no_program_and_the_others_no_page(tmp_path: Any) -> N
     assert json.loads(done.stdout.splitlines()[-1]) == []
 
 
+def test_the_application_loads_no_server_and_no_templates_before_they_are_used() -> None:
+    program = (
+        "import sys\nfrom ferrule import MemoryStore, ui_app\nui_app(MemoryStore())\n"
+        "print([each for each in ('jinja2', 'uvicorn') if each in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("package", ["jinja2", "starlette", "uvicorn"])
 def test_without_the_extra_the_command_names_it(package: str) -> None:
     """The command says what to install."""

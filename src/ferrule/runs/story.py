@@ -104,7 +104,7 @@ class Story:
     A story without its beginning starts where a beat of the run's own does. `at` is when the entry before it was written.
     """
 
-    __slots__ = ("_calls", "_open", "_seen_at", "beats", "before", "entries")
+    __slots__ = ("_calls", "_last", "_open", "_seen_at", "beats", "before", "entries")
 
     def __init__(self, *, entries: int = 0, before: int = 0, at: float | None = None) -> None:
         self.beats: list[Beat] = []
@@ -117,6 +117,8 @@ class Story:
         self._open: dict[str, Beat] = {}
         """The latest beat of each frame, by its path."""
         self._seen_at: dict[str, float | None] = {"": at}
+        self._last: tuple[str, tuple[str, dict[str, Any]]] = "", ("", {})
+        """The call that was read last, by its digest: its beginning and its result are mostly neighbours."""
 
     def add(self, entry: Entry, at: float | None = None) -> Beat | None:
         """Add the next entry; returns the beat that it began or changed, None for one that tells a reader nothing."""
@@ -158,14 +160,14 @@ class Story:
         return beat
 
     def _began(self, entry: Entry, path: str, at: float | None) -> Beat:
-        name, args = _named(entry.digest)
+        name, args = self._named(entry.digest)
         beat, call = self._calls.get(entry.slot) or self._match(entry, path, (name, args), at)
         call.slot, call.args, call.begun, call.begun_at = entry.slot, args, True, at
         self._calls[entry.slot] = beat, call
         return beat
 
     def _ended(self, entry: Entry, path: str, at: float | None) -> Beat:
-        name, args = _named(entry.digest)
+        name, args = self._named(entry.digest)
         result: ToolResult = entry.value
         beat, call = self._calls.get(entry.slot) or self._match(entry, path, (name, args), at, result.call_id)
         if result.call_id is not None and call.call_id != result.call_id:
@@ -176,7 +178,7 @@ class Story:
 
     def _decided(self, entry: Entry, path: str, at: float | None) -> Beat:
         kind, _, rest = entry.digest.partition(" ")
-        name, args = _named(rest) if kind in _ABOUT else _named(entry.digest)
+        name, args = self._named(rest if kind in _ABOUT else entry.digest)
         beat, call = self._calls.get(entry.slot.partition("?")[0]) or self._match(entry, path, (name, args), at)
         call.decisions.append(entry.value)
         if call.args is None:
@@ -201,6 +203,11 @@ class Story:
         beats.append(beat)
         self._open[path] = beat
         return beat
+
+    def _named(self, digest: str) -> tuple[str, dict[str, Any]]:
+        if self._last[0] != digest:
+            self._last = digest, _named(digest)
+        return self._last[1]
 
     def _match(
         self, entry: Entry, path: str, call: tuple[str, Mapping[str, Any]], at: float | None, call_id: str | None = None

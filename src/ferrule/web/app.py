@@ -7,7 +7,6 @@ import socket
 from errno import EACCES, EADDRINUSE
 from typing import TYPE_CHECKING, Any
 
-import uvicorn
 from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
@@ -60,6 +59,7 @@ class UIApp(PageGuard):
 
 def serve_page(app: UIApp, *, host: str, port: int, on_listening: Callable[[dict[str, str]], Any]) -> None:
     """Serve until Ctrl-C. `on_listening` gets the link of each person."""
+    import uvicorn  # late: half of what the page imports, and not needed under another server
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

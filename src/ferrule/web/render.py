@@ -51,6 +51,7 @@ def _templates() -> Any:
         arguments_html=markup.arguments_html, decided_html=markup.decided_html, long_html=markup.long_html, version_of=markup.version_of,
         MOST_SHOWN=markup.MOST_SHOWN, WORDS=markup.WORDS, TITLES=TITLES,
     )  # fmt: skip
+    made.globals["parts"] = made.get_template("parts.html").module  # `import` in a template costs as much as a table each time
     return made
 
 

@@ -38,10 +38,25 @@ def test_a_field_of_another_type_is_named(fields: dict[str, Any], problem: str) 
         check_fields(Record(**fields))
 
 
-@pytest.mark.parametrize("text", ["NaN", "-Infinity", "{", ""])
+def test_types_that_passed_once_do_not_let_another_literal_pass() -> None:
+    check_fields(Record("x", 1, "a"))
+    with pytest.raises(TypeError, match="`kind` is 'z'"):
+        check_fields(Record("x", 1, "z"))  # type: ignore[arg-type]
+
+
+def test_white_space_around_json_is_none_of_it() -> None:
+    assert parse_json(' \n{"a": [1]}\t') == parse_json('{"a": [1]}') == {"a": [1]}
+
+
+@pytest.mark.parametrize("text", ["NaN", "-Infinity", "{", "", "[1"])
 def test_what_is_no_json_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"no JSON|Expecting"):
         parse_json(text)
+
+
+def test_text_after_json_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="Extra data"):
+        parse_json("{} {}")
 
 
 def test_whatever_damage_does_is_one_error_that_says_what_was_read() -> None:

@@ -18,7 +18,7 @@ from ferrule.values.confirmation.question import Decision, Question
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Response, Usage
 from ferrule.values.encoding.encode import json_text, jsonable
-from ferrule.values.encoding.stored import check_fields, parse_json, reading
+from ferrule.values.encoding.stored import DAMAGE, check_fields, damaged, parse_json
 from ferrule.values.run.forms import FACTS, error_facts, record_form, response_form, result_form
 from ferrule.values.run.renamed import RENAMED
 
@@ -50,10 +50,14 @@ def read_entry(line: Any) -> Entry:
     form = cast("dict[str, Any]", line) if isinstance(line, dict) else parse_object(line, "an entry of a journal")
     if form.get("v") != _VERSION:
         raise StoreError(f"This journal entry has version {form.get('v')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.")
-    with reading(lambda: f"An entry of a journal, {shown(form)},"):
+    try:  # not `with reading(...)`: a journal has thousands of entries
         if not isinstance(form["digest"], str):
             raise TypeError(f"`digest` is {shown(form['digest'])}, not str")
         return check_fields(Entry(form["slot"], form["kind"], form["digest"], _READERS[form["kind"]](form["value"])))
+    except RunError:
+        raise
+    except DAMAGE as error:
+        raise damaged(f"An entry of a journal, {shown(form)},", error) from error
 
 
 def parse_object(text: Any, what: str) -> dict[str, Any]:

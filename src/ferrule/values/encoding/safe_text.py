@@ -5,22 +5,23 @@
 
 from __future__ import annotations
 
-import re
 from unicodedata import category
 
-_ESCAPES = re.compile(
+from ferrule.values.encoding.pattern import pattern
+
+_ESCAPES = pattern(
     r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # operating system commands: titles, links, the clipboard
     r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c\n]*(?:\x1b\\|\x9c)?"  # device control and private strings
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours, cursor, screen
     r"|\x1b[ -/]*[0-~]?"  # two-character escapes
 )
-_STRIPPED = re.compile(
+_STRIPPED = pattern(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters except tab and line feed
     "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"  # changes of the writing direction, which make text read as something else
     "\ufeff\u2028\u2029]"
 )
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_SURROGATES = re.compile("[\ud800-\udfff]")
+_SURROGATES = pattern("[\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
