@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from ferrule.models.http.loop_connection import DirectConnection, ProxiedConnection
+    from ferrule.models.http.loop_connection import ClientConnection, DirectConnection
 
 T = TypeVar("T")
 
@@ -68,8 +68,8 @@ class _LoopConnections:
     def __init__(self) -> None:
         from asyncio import Semaphore
 
-        self.all: set[DirectConnection | ProxiedConnection] = set()
-        self.free: deque[tuple[DirectConnection | ProxiedConnection, float]] = deque()
+        self.all: set[DirectConnection | ClientConnection] = set()
+        self.free: deque[tuple[DirectConnection | ClientConnection, float]] = deque()
         """Those that carry no request, and since when; the one used last is the next: it is the least likely to be closed."""
         self.places = Semaphore(_MAX_CONNECTIONS)
 
@@ -119,7 +119,7 @@ class Clients:
         return client
 
     @asynccontextmanager
-    async def of_loop(self) -> AsyncGenerator[DirectConnection | ProxiedConnection]:
+    async def of_loop(self) -> AsyncGenerator[DirectConnection | ClientConnection]:
         """A connection of the running loop, for one request. Raises `TimeoutError` if all are in use for as long as an attempt may take."""
         from asyncio import get_running_loop, timeout
 
@@ -167,16 +167,18 @@ class Clients:
             self._of_loops[get_running_loop()] = (connections, closer)
         return connections
 
-    def _loop_connection(self, connections: _LoopConnections) -> DirectConnection | ProxiedConnection:
+    def _loop_connection(self, connections: _LoopConnections) -> DirectConnection | ClientConnection:
+        from asyncio import BaseEventLoop, get_running_loop
+
         import httpx2
 
-        from ferrule.models.http.loop_connection import DirectConnection, ProxiedConnection
+        from ferrule.models.http.loop_connection import ClientConnection, DirectConnection
 
         context, timeout = self._certificates(), self._limits()
-        if _proxies():
+        if _proxies() or not isinstance(get_running_loop(), BaseEventLoop):  # uvloop's connects to IPv4 only once IPv6 has failed
             limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1)
             made: Any = partial(httpx2.AsyncClient, timeout=timeout, limits=limits, verify=context, mounts=past_proxies())
-            connection = ProxiedConnection(_with_proxies(made))
+            connection = ClientConnection(_with_proxies(made))
         else:
             connection = DirectConnection(context, timeout)
         connections.all.add(connection)

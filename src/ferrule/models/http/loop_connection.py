@@ -1,69 +1,298 @@
 """One connection of an event loop to a model's server. Imported with the first connection: it imports `httpx2`.
 
-A client of httpx2 prepares each request for redirects, cookies, hooks and log-ins, none of which a model's server gets, and its pool looks
-for a connection. That was a fifth of all that a request of an agent costs. `DirectConnection` uses the connection below them.
+Most of what a request costs is the HTTP client. So async code speaks HTTP/1.1 with `h11`, which reads and checks every byte, over a
+transport of asyncio, without the layers for what a model's server never gets: redirects, cookies, log-ins, other event loops, a pool.
+`ClientConnection` has those layers, for the proxies of the environment.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import zlib
+from asyncio import Event, Protocol, get_running_loop, timeout
 from typing import TYPE_CHECKING, Any
 
-import httpcore2
+import h11
 import httpx2
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncGenerator, Generator, Mapping
+    from asyncio import Future, TimerHandle
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
 _NOT_STALE = (".connect_tcp.started", ".receive_response_headers.complete")
-_ERRORS = (
-    httpcore2.TimeoutException,
-    httpcore2.NetworkError,
-    httpcore2.ProtocolError,
-    httpcore2.ProxyError,
-    httpcore2.UnsupportedProtocol,
-)
 _KEEPALIVE_S = 5.0
-"""The default of httpx2."""
+"""How long a connection without a request is used again. The default of httpx2."""
+_LONGEST_HEAD = 100 * 1024
+_MOST_UNREAD = 256 * 1024
+"""Bytes of an answer that nobody has read yet, after which the server has to wait."""
+_EYEBALLS_S = 0.25
+"""How long an address has before the next one, of IPv6 or IPv4, is tried beside it (RFC 8305)."""
 
 
 class DirectConnection:
     """A connection to the server itself."""
 
-    def __init__(self, tls: ssl.SSLContext, timeout: httpx2.Timeout) -> None:
+    def __init__(self, tls: ssl.SSLContext, timeouts: httpx2.Timeout) -> None:
         self._tls = tls
-        self._extensions = {"timeout": timeout.as_dict()}
-        self._connection: httpcore2.AsyncHTTPConnection | None = None
+        self._timeouts = timeouts
+        self._wire: _Wire | None = None
 
-    async def send(self, request: httpx2.Request) -> httpx2.Response:
+    async def send(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> Answer:
         """An answer, its body to come. The request is sent once more if its connection was closed: servers close idle ones at any time."""
-        asked = _lowered(request, self._extensions)
-        connection, origin = self._connection, asked.url.origin
-        if connection is not None and connection.is_idle() and not connection.has_expired() and connection.can_handle_request(origin):
+        wire = self._wire
+        if wire is not None and wire.is_open_to(url):
             try:
-                return await _answer(connection, asked)
+                return await wire.ask(url, headers, body)
             except (httpx2.NetworkError, httpx2.RemoteProtocolError):
                 pass  # on a connection that was open already
         await self.aclose()
-        self._connection = httpcore2.AsyncHTTPConnection(origin, ssl_context=self._tls, keepalive_expiry=_KEEPALIVE_S)
-        return await _answer(self._connection, asked)
+        self._wire = wire = await self._connect(url)
+        return await wire.ask(url, headers, body)
 
     async def aclose(self) -> None:
         """Close the connection; the next request opens another."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.aclose()
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()
+            await wire.is_closed.wait()  # or the loop ends before its socket does
+
+    async def _connect(self, url: httpx2.URL) -> _Wire:
+        host, tls = url.raw_host.decode("ascii"), None
+        if url.scheme == "https":
+            tls = self._tls
+            tls.set_alpn_protocols(["http/1.1"])
+        try:
+            async with timeout(self._timeouts.connect):
+                _, wire = await get_running_loop().create_connection(
+                    lambda: _Wire(url, self._timeouts),
+                    host,
+                    url.port or (80 if tls is None else 443),
+                    ssl=tls,
+                    server_hostname=None if tls is None else host,
+                    happy_eyeballs_delay=_EYEBALLS_S,
+                )
+        except TimeoutError as late:
+            raise httpx2.ConnectTimeout(str(late)) from late
+        except (OSError, UnicodeError) as error:
+            raise httpx2.ConnectError(str(error)) from error
+        return wire
 
 
-class ProxiedConnection:
-    """A connection by way of the proxies of the environment: a client of httpx2 knows which addresses go through which."""
+class _Wire(Protocol):
+    """A transport of asyncio and what is said on it: one request at a time."""
+
+    def __init__(self, url: httpx2.URL, timeouts: httpx2.Timeout) -> None:
+        self._place = (url.scheme, url.host, url.port)
+        self._timeouts = timeouts
+        self._loop = get_running_loop()
+        self._speech = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
+        self._transport: Any = None
+        self._lost: Exception | None = None
+        self._has_ended = False
+        self.is_closed = Event()
+        self._unread = 0
+        self._is_full = False
+        """Whether the transport takes no more bytes for now."""
+        self._waiter: Future[None] | None = None
+        self._waits_since = 0.0
+        self._timer: TimerHandle | None = None
+        self._idle_since: float | None = None
+
+    # -- what asyncio calls -------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._speech.receive_data(data)
+        self._unread += len(data)
+        if self._unread > _MOST_UNREAD:
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> None:
+        self._end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = exc
+        self.is_closed.set()
+        self._end()
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._wake()
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._wake()
+
+    # -- a request and its answer -------------------------------------------------------------------------------
+
+    def is_open_to(self, url: httpx2.URL) -> bool:
+        """Whether it is idle, not for too long, and leads there. What comes unasked makes it useless."""
+        if self._idle_since is None or self._has_ended or self._unread or self._place != (url.scheme, url.host, url.port):
+            return False
+        return self._loop.time() - self._idle_since < _KEEPALIVE_S
+
+    async def ask(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Send a request, and wait for the head of its answer."""
+        self._idle_since = None
+        fields = [("host", url.netloc.decode("ascii")), *headers.items(), ("content-length", str(len(body)))]
+        speech = self._speech
+        try:
+            try:
+                head: Any = speech.send(h11.Request(method="POST", target=url.raw_path, headers=fields))
+                speech.send(h11.Data(data=body))
+                speech.send(h11.EndOfMessage())
+            except h11.LocalProtocolError as error:
+                raise httpx2.LocalProtocolError(str(error)) from error
+            self._transport.write(head + body)
+            while self._is_full and not self._has_ended:
+                await self._wait(self._timeouts.write, httpx2.WriteTimeout)
+            while True:
+                event = await self.event()
+                if isinstance(event, h11.Response):
+                    return Answer(self, event)
+        except BaseException:
+            self.close()
+            raise
+
+    async def event(self) -> Any:
+        """What the server said next."""
+        speech = self._speech
+        while True:
+            try:
+                event = speech.next_event()
+            except h11.RemoteProtocolError as error:
+                raise httpx2.RemoteProtocolError(str(error)) from error
+            if event is not h11.NEED_DATA:
+                return event
+            if self._lost is not None:
+                raise httpx2.ReadError(str(self._lost)) from self._lost
+            if not self._has_ended:
+                if self._unread > _MOST_UNREAD:
+                    self._transport.resume_reading()
+                self._unread = 0
+                await self._wait(self._timeouts.read, httpx2.ReadTimeout)
+            elif speech.their_state is h11.SEND_RESPONSE:
+                raise httpx2.RemoteProtocolError("the server closed the connection without an answer")
+            else:
+                speech.receive_data(b"")  # h11 knows whether the body was whole
+
+    def finish(self) -> None:
+        """The answer was read, or is left: keep the connection for the next request if both sides said all, and no more."""
+        speech = self._speech
+        if speech.our_state is h11.DONE and speech.their_state is h11.DONE and not speech.trailing_data[0]:
+            speech.start_next_cycle()
+            self._unread = 0
+            self._idle_since = self._loop.time()
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self._idle_since = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._transport.abort()
+
+    # -- waiting ------------------------------------------------------------------------------------------------
+
+    async def _wait(self, limit_s: float | None, late: type[httpx2.TimeoutException]) -> None:
+        """Until something happens on the connection."""
+        loop = self._loop
+        self._waiter = waiter = loop.create_future()
+        self._waits_since = loop.time()
+        if limit_s is not None and self._timer is None:
+            self._timer = loop.call_later(limit_s, self._look_at_the_clock, limit_s, late)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _look_at_the_clock(self, limit_s: float, late: type[httpx2.TimeoutException]) -> None:
+        """Fail what waits for too long. One timer serves many waits: to set and cancel one for each costs more than the wait."""
+        self._timer = None
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        left_s = self._waits_since + limit_s - self._loop.time()
+        if left_s <= 0:
+            waiter.set_exception(late(""))
+        else:
+            self._timer = self._loop.call_later(left_s, self._look_at_the_clock, limit_s, late)
+
+
+class Answer:
+    """The head of an answer, and its body to come: what is used of an `httpx2.Response`."""
+
+    def __init__(self, wire: _Wire, head: h11.Response) -> None:
+        self._wire = wire
+        self.status_code = head.status_code
+        self.is_success = httpx2.codes.is_success(head.status_code)
+        self._is_left = False
+        self.headers: dict[str, str] = {}
+        for name, value in head.headers:
+            key, text = name.decode("ascii"), value.decode("latin-1")
+            self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+        self.content = b""
+
+    async def aiter_bytes(self) -> AsyncGenerator[bytes]:
+        """The body, decompressed, as it comes."""
+        decompress = _decompressor(self.headers.get("content-encoding", ""))
+        while isinstance(event := await self._wire.event(), h11.Data):
+            if piece := decompress(event.data):
+                yield piece
+
+    async def aread(self) -> bytes:
+        """The whole body."""
+        self.content = b"".join([piece async for piece in self.aiter_bytes()])
+        return self.content
+
+    async def aclose(self) -> None:
+        """Leave the answer; the connection may carry another one by the second time."""
+        if not self._is_left:
+            self._is_left = True
+            self._wire.finish()
+
+
+def _decompressor(encoding: str) -> Callable[[bytes], bytes]:
+    """Decompresses `gzip` and `deflate`, which are the encodings that a request accepts; passes on the rest."""
+    encoding = encoding.lower()
+    if encoding not in {"gzip", "deflate"}:
+        return bytes
+    of: Any = None
+
+    def decompress(piece: bytes) -> bytes:
+        nonlocal of
+        if of is None:
+            # Some servers send `deflate` without its header: 4 bits of 8, a method of compression.
+            is_bare = encoding == "deflate" and piece[0] & 15 != zlib.DEFLATED
+            of = zlib.decompressobj(wbits=-zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS | 32)
+        try:
+            return of.decompress(piece)
+        except zlib.error as error:
+            raise httpx2.DecodingError(str(error)) from error
+
+    return decompress
+
+
+class ClientConnection:
+    """A connection by a client of httpx2, which knows which addresses go through which proxy of the environment."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
         self.aclose = client.aclose
 
-    async def send(self, request: httpx2.Request) -> httpx2.Response:
+    async def send(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> httpx2.Response:
         """As above."""
         is_stale = True
 
@@ -72,45 +301,10 @@ class ProxiedConnection:
             if event.endswith(_NOT_STALE):
                 is_stale = False
 
-        request.extensions = {**request.extensions, "trace": trace}
+        request = httpx2.Request("POST", url, headers=headers, content=body, extensions={"trace": trace})
         try:
             return await self._client.send(request, stream=True)
         except (httpx2.NetworkError, httpx2.RemoteProtocolError):
             if not is_stale:
                 raise
         return await self._client.send(request, stream=True)
-
-
-def _lowered(request: httpx2.Request, extensions: dict[str, Any]) -> httpcore2.Request:
-    """The request as httpcore2 has it."""
-    url = request.url
-    place = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-    return httpcore2.Request(request.method, place, headers=request.headers.raw, content=request.stream, extensions=extensions)
-
-
-async def _answer(connection: httpcore2.AsyncHTTPConnection, asked: httpcore2.Request) -> httpx2.Response:
-    with _errors_of_httpx2():
-        found = await connection.handle_async_request(asked)
-    return httpx2.Response(found.status, headers=found.headers, stream=_Body(found))
-
-
-class _Body(httpx2.AsyncByteStream):
-    def __init__(self, found: httpcore2.Response) -> None:
-        self._found = found
-
-    async def __aiter__(self) -> AsyncGenerator[bytes]:
-        with _errors_of_httpx2():
-            async for piece in self._found.aiter_stream():
-                yield piece
-
-    async def aclose(self) -> None:
-        await self._found.aclose()
-
-
-@contextmanager
-def _errors_of_httpx2() -> Generator[None]:
-    """Raise errors of httpcore2 as those of the same name in httpx2."""
-    try:
-        yield
-    except _ERRORS as error:
-        raise getattr(httpx2, type(error).__name__)(str(error)) from error

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
+    from ferrule.models.http.loop_connection import Answer
     from ferrule.models.http.pace import Pace
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ class HTTPTransport:
                 await self._pace.await_()
             with self._translated(key):
                 async with timeout(self.timeouts.total_s), self._clients.of_loop() as connection:
-                    response = await connection.send(self._request(body, auth, stream=False))
+                    response = await connection.send(self._address(self.url), {**auth, **self._headers}, body)
                     try:
                         await response.aread()
                     finally:
@@ -138,13 +139,13 @@ class HTTPTransport:
             with self._translated(key, may_retry=False):
                 connection = await held.enter_async_context(self._clients.of_loop())
 
-            async def attempt() -> tuple[httpx2.Response, float]:
+            async def attempt() -> tuple[Answer | httpx2.Response, float]:
                 if self._pace is not None:
                     await self._pace.await_()
                 with self._translated(key):
                     deadline = self._deadline()
                     async with timeout(self.timeouts.total_s):
-                        response = await connection.send(self._request(body, auth, stream=True))
+                        response = await connection.send(self._address(self.stream_url), {**auth, **self._headers}, body)
                         if not response.is_success:
                             try:
                                 self._check(response, await response.aread(), key)
@@ -211,12 +212,16 @@ class HTTPTransport:
                 raise
         return client.send(self._request(body, auth, trace, stream=stream), stream=True)
 
-    def _request(self, body: bytes, auth: Mapping[str, str], trace: _Trace | None = None, *, stream: bool) -> httpx2.Request:
-        from httpx2 import URL, Request
+    def _request(self, body: bytes, auth: Mapping[str, str], trace: _Trace, *, stream: bool) -> httpx2.Request:
+        from httpx2 import Request
 
-        address = self.stream_url if stream else self.url
-        url = self._urls.get(address) or self._urls.setdefault(address, URL(address))
-        return Request("POST", url, headers={**auth, **self._headers}, content=body, extensions={"trace": trace} if trace else None)
+        url = self._address(self.stream_url if stream else self.url)
+        return Request("POST", url, headers={**auth, **self._headers}, content=body, extensions={"trace": trace})
+
+    def _address(self, address: str) -> httpx2.URL:
+        from httpx2 import URL
+
+        return self._urls.get(address) or self._urls.setdefault(address, URL(address))
 
     def _deadline(self) -> float:
         return _NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s
@@ -231,7 +236,7 @@ class HTTPTransport:
             _check_time(deadline)
             yield piece
 
-    def _check(self, response: httpx2.Response, body: bytes, key: str | None) -> None:
+    def _check(self, response: Answer | httpx2.Response, body: bytes, key: str | None) -> None:
         """Raise the error of an answer with an error status."""
         if response.is_success:
             return
