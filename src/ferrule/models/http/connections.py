@@ -168,14 +168,12 @@ class Clients:
         return connections
 
     def _loop_connection(self, connections: _LoopConnections) -> DirectConnection | ClientConnection:
-        from asyncio import BaseEventLoop, get_running_loop
-
         import httpx2
 
         from ferrule.models.http.loop_connection import ClientConnection, DirectConnection
 
         context, timeout = self._certificates(), self._limits()
-        if _proxies() or not isinstance(get_running_loop(), BaseEventLoop):  # uvloop's connects to IPv4 only once IPv6 has failed
+        if _proxies():
             limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1)
             made: Any = partial(httpx2.AsyncClient, timeout=timeout, limits=limits, verify=context, mounts=past_proxies())
             connection = ClientConnection(_with_proxies(made))

@@ -1,32 +1,34 @@
 """One connection of an event loop to a model's server. Imported with the first connection: it imports `httpx2`.
 
-Most of what a request costs is the HTTP client. So async code speaks HTTP/1.1 with `h11`, which reads and checks every byte, over a
-transport of asyncio, without the layers for what a model's server never gets: redirects, cookies, log-ins, other event loops, a pool.
-`ClientConnection` has those layers, for the proxies of the environment.
+Most of what a request costs is the HTTP client. So async code speaks HTTP/1.1 over a transport of asyncio, without the layers for what a
+model's server never gets: redirects, cookies, log-ins, a pool. `ClientConnection` has those layers, for the proxies of the environment.
 """
 
 from __future__ import annotations
 
 import zlib
 from asyncio import Event, Protocol, get_running_loop, timeout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import h11
 import httpx2
+
+from ferrule.models.http.http1 import AnswerReader, HTTPSyntaxError, request_head
+from ferrule.models.http.sockets import open_socket
 
 if TYPE_CHECKING:
     import ssl
     from asyncio import Future, TimerHandle
     from collections.abc import AsyncGenerator, Callable, Mapping
 
+    from ferrule.models.http.http1 import Head
+
+T = TypeVar("T")
+
 _NOT_STALE = (".connect_tcp.started", ".receive_response_headers.complete")
 _KEEPALIVE_S = 5.0
 """How long a connection without a request is used again. The default of httpx2."""
-_LONGEST_HEAD = 100 * 1024
 _MOST_UNREAD = 256 * 1024
-"""Bytes of an answer that nobody has read yet, after which the server has to wait."""
-_EYEBALLS_S = 0.25
-"""How long an address has before the next one, of IPv6 or IPv4, is tried beside it (RFC 8305)."""
+"""Unread bytes of an answer, after which the server has to wait."""
 
 
 class DirectConnection:
@@ -37,7 +39,7 @@ class DirectConnection:
         self._timeouts = timeouts
         self._wire: _Wire | None = None
 
-    async def send(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def send(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> HTTPAnswer:
         """An answer, its body to come. The request is sent once more if its connection was closed: servers close idle ones at any time."""
         wire = self._wire
         if wire is not None and wire.is_open_to(url):
@@ -61,16 +63,17 @@ class DirectConnection:
         if url.scheme == "https":
             tls = self._tls
             tls.set_alpn_protocols(["http/1.1"])
+        loop = get_running_loop()
         try:
             async with timeout(self._timeouts.connect):
-                _, wire = await get_running_loop().create_connection(
-                    lambda: _Wire(url, self._timeouts),
-                    host,
-                    url.port or (80 if tls is None else 443),
-                    ssl=tls,
-                    server_hostname=None if tls is None else host,
-                    happy_eyeballs_delay=_EYEBALLS_S,
-                )
+                opened = await open_socket(host, url.port or (80 if tls is None else 443))
+                try:
+                    _, wire = await loop.create_connection(
+                        lambda: _Wire(url, self._timeouts), sock=opened, ssl=tls, server_hostname=None if tls is None else host
+                    )
+                except BaseException:
+                    opened.close()
+                    raise
         except TimeoutError as late:
             raise httpx2.ConnectTimeout(str(late)) from late
         except (OSError, UnicodeError) as error:
@@ -85,7 +88,7 @@ class _Wire(Protocol):
         self._place = (url.scheme, url.host, url.port)
         self._timeouts = timeouts
         self._loop = get_running_loop()
-        self._speech = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
+        self._reader = AnswerReader()
         self._transport: Any = None
         self._lost: Exception | None = None
         self._has_ended = False
@@ -104,7 +107,7 @@ class _Wire(Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._speech.receive_data(data)
+        self._reader.feed(data)
         self._unread += len(data)
         if self._unread > _MOST_UNREAD:
             self._transport.pause_reading()
@@ -127,67 +130,55 @@ class _Wire(Protocol):
 
     def _end(self) -> None:
         self._has_ended = True
+        self._reader.feed(b"")
         self._wake()
 
     # -- a request and its answer -------------------------------------------------------------------------------
 
     def is_open_to(self, url: httpx2.URL) -> bool:
-        """Whether it is idle, not for too long, and leads there. What comes unasked makes it useless."""
-        if self._idle_since is None or self._has_ended or self._unread or self._place != (url.scheme, url.host, url.port):
+        """Whether it is idle, not for too long, and leads there."""
+        if self._idle_since is None or not self._reader.is_reusable or self._place != (url.scheme, url.host, url.port):
             return False
         return self._loop.time() - self._idle_since < _KEEPALIVE_S
 
-    async def ask(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def ask(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> HTTPAnswer:
         """Send a request, and wait for the head of its answer."""
         self._idle_since = None
-        fields = [("host", url.netloc.decode("ascii")), *headers.items(), ("content-length", str(len(body)))]
-        speech = self._speech
         try:
             try:
-                head: Any = speech.send(h11.Request(method="POST", target=url.raw_path, headers=fields))
-                speech.send(h11.Data(data=body))
-                speech.send(h11.EndOfMessage())
-            except h11.LocalProtocolError as error:
+                head = request_head(url.netloc.decode("ascii"), url.raw_path.decode("ascii"), headers, len(body))
+            except HTTPSyntaxError as error:
                 raise httpx2.LocalProtocolError(str(error)) from error
             self._transport.write(head + body)
             while self._is_full and not self._has_ended:
                 await self._wait(self._timeouts.write, httpx2.WriteTimeout)
-            while True:
-                event = await self.event()
-                if isinstance(event, h11.Response):
-                    return Answer(self, event)
+            return HTTPAnswer(self, await self._read(self._reader.head))
         except BaseException:
             self.close()
             raise
 
-    async def event(self) -> Any:
-        """What the server said next."""
-        speech = self._speech
+    async def piece(self) -> bytes:
+        """The next piece of the body; nothing at its end."""
+        return await self._read(self._reader.piece)
+
+    async def _read(self, read: Callable[[], T | None]) -> T:
         while True:
             try:
-                event = speech.next_event()
-            except h11.RemoteProtocolError as error:
+                found = read()
+            except HTTPSyntaxError as error:
+                if self._lost is not None:
+                    raise httpx2.ReadError(str(self._lost)) from self._lost
                 raise httpx2.RemoteProtocolError(str(error)) from error
-            if event is not h11.NEED_DATA:
-                return event
-            if self._lost is not None:
-                raise httpx2.ReadError(str(self._lost)) from self._lost
-            if not self._has_ended:
-                if self._unread > _MOST_UNREAD:
-                    self._transport.resume_reading()
-                self._unread = 0
-                await self._wait(self._timeouts.read, httpx2.ReadTimeout)
-            elif speech.their_state is h11.SEND_RESPONSE:
-                raise httpx2.RemoteProtocolError("the server closed the connection without an answer")
-            else:
-                speech.receive_data(b"")  # h11 knows whether the body was whole
+            if found is not None:
+                return found
+            if self._unread > _MOST_UNREAD:
+                self._transport.resume_reading()
+            self._unread = 0
+            await self._wait(self._timeouts.read, httpx2.ReadTimeout)
 
     def finish(self) -> None:
-        """The answer was read, or is left: keep the connection for the next request if both sides said all, and no more."""
-        speech = self._speech
-        if speech.our_state is h11.DONE and speech.their_state is h11.DONE and not speech.trailing_data[0]:
-            speech.start_next_cycle()
-            self._unread = 0
+        """The answer was read, or is left: keep the connection for the next request if it may carry one."""
+        if self._reader.is_reusable:
             self._idle_since = self._loop.time()
         else:
             self.close()
@@ -231,26 +222,23 @@ class _Wire(Protocol):
             self._timer = self._loop.call_later(left_s, self._look_at_the_clock, limit_s, late)
 
 
-class Answer:
+class HTTPAnswer:
     """The head of an answer, and its body to come: what is used of an `httpx2.Response`."""
 
-    def __init__(self, wire: _Wire, head: h11.Response) -> None:
+    def __init__(self, wire: _Wire, head: Head) -> None:
         self._wire = wire
-        self.status_code = head.status_code
-        self.is_success = httpx2.codes.is_success(head.status_code)
         self._is_left = False
-        self.headers: dict[str, str] = {}
-        for name, value in head.headers:
-            key, text = name.decode("ascii"), value.decode("latin-1")
-            self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+        self.status_code = head.status
+        self.is_success = httpx2.codes.is_success(head.status)
+        self.headers = head.headers
         self.content = b""
 
     async def aiter_bytes(self) -> AsyncGenerator[bytes]:
         """The body, decompressed, as it comes."""
         decompress = _decompressor(self.headers.get("content-encoding", ""))
-        while isinstance(event := await self._wire.event(), h11.Data):
-            if piece := decompress(event.data):
-                yield piece
+        while piece := await self._wire.piece():
+            if whole := decompress(piece):
+                yield whole
 
     async def aread(self) -> bytes:
         """The whole body."""

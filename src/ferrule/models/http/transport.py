@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from ferrule.models.http.loop_connection import Answer
+    from ferrule.models.http.loop_connection import HTTPAnswer
     from ferrule.models.http.pace import Pace
 
 T = TypeVar("T")
@@ -139,7 +139,7 @@ class HTTPTransport:
             with self._translated(key, may_retry=False):
                 connection = await held.enter_async_context(self._clients.of_loop())
 
-            async def attempt() -> tuple[Answer | httpx2.Response, float]:
+            async def attempt() -> tuple[HTTPAnswer | httpx2.Response, float]:
                 if self._pace is not None:
                     await self._pace.await_()
                 with self._translated(key):
@@ -236,7 +236,7 @@ class HTTPTransport:
             _check_time(deadline)
             yield piece
 
-    def _check(self, response: Answer | httpx2.Response, body: bytes, key: str | None) -> None:
+    def _check(self, response: HTTPAnswer | httpx2.Response, body: bytes, key: str | None) -> None:
         """Raise the error of an answer with an error status."""
         if response.is_success:
             return

@@ -1,0 +1,191 @@
+"""HTTP/1.1 as bytes (RFC 9112): a request is written, answers are read. No input and output of its own.
+
+`h11` reads and writes all of HTTP/1.1, for both sides, and took two fifths of what a request costs. A client that only posts needs little
+of it. The tests compare the two on random answers, cut anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ferrule.values.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LONGEST_HEAD = 100 * 1024
+_LONGEST_CHUNK_HEAD = 4096
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_STATUS = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: .*)?")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
+_BLANK = re.compile(rb"\r?\n\r?\n")
+_FOLD = re.compile(r"\r?\n[ \t]+")
+_LINE_END = re.compile(r"\r?\n")
+_WITHOUT_BODY = (204, 304)
+
+
+class HTTPSyntaxError(ValueError):
+    """What is no HTTP/1.1, or ends too early."""
+
+
+class Head(Record):
+    """The head of an answer. Names of headers are in lower case; values of the same name are joined by commas."""
+
+    status: int
+    headers: dict[str, str]
+
+
+def request_head(host: str, target: str, headers: Mapping[str, str], length: int) -> bytes:
+    """The head of a POST with a body of so many bytes. Raises `HTTPSyntaxError` for what no header may hold: a line end would end it."""
+    lines = [f"POST {target} HTTP/1.1", f"host: {host}"]
+    for name, value in headers.items():
+        if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
+            raise HTTPSyntaxError(f"the header {name!r} holds characters that no header may hold")
+        lines.append(f"{name}: {value}")
+    return "\r\n".join([*lines, f"content-length: {length}", "\r\n"]).encode("latin-1")
+
+
+class AnswerReader:
+    """Reads one answer after another of a connection. `feed` it what comes, and take a `head`, then each `piece` of the body."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._looked_at = 0
+        """Bytes in which no blank line begins: a server that drips does not make us look at all of them each time."""
+        self._has_ended = False
+        self._is_kept = False
+        self._left: int | None = 0
+        """How much is to come, of the body or of its chunk; None: whatever comes until the connection closes."""
+        self._is_chunked = False
+        self._is_after_chunk = False
+        self.is_read = True
+        """Whether there is no answer that is read in part."""
+
+    def feed(self, data: bytes) -> None:
+        """Take what came; nothing at all means that the connection was closed."""
+        if data:
+            self._bytes += data
+        else:
+            self._has_ended = True
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the connection may carry another request: the answer was read, nothing came after it, and the server keeps it open."""
+        return self.is_read and self._is_kept and not self._bytes and not self._has_ended
+
+    def head(self) -> Head | None:
+        """The next head; None if it needs more bytes. Raises `HTTPSyntaxError`."""
+        while (text := self._until_blank_line()) is not None:
+            first, *lines = _LINE_END.split(_FOLD.sub(" ", text))
+            found = _STATUS.fullmatch(first)
+            if found is None:
+                raise HTTPSyntaxError(f"the answer does not begin with a status line of HTTP/1.1: {first[:100]!r}")
+            status, headers = int(found[2]), _headers(lines)
+            if status >= 200:  # noqa: PLR2004  below it is a word in between (RFC 9110, 15.2)
+                self._frame(status, headers, is_newer=found[1] == "1")
+                return Head(status, headers)
+            if status == 101:  # noqa: PLR2004
+                raise HTTPSyntaxError("the server changes to another protocol")
+        return None
+
+    def piece(self) -> bytes | None:
+        """The next piece of the body, `b""` at its end; None if it needs more bytes. Raises `HTTPSyntaxError`."""
+        while self._left == 0 and not self.is_read:
+            if not self._is_chunked:
+                self.is_read = True
+            elif not self._next_chunk():
+                return None
+        if self.is_read:
+            return b""
+        if self._left is not None:
+            if not self._bytes:
+                return self._nothing_yet()
+            piece = bytes(self._bytes[: self._left])
+            del self._bytes[: self._left]
+            self._left -= len(piece)
+            return piece
+        piece = bytes(self._bytes)
+        self._bytes.clear()
+        self.is_read = not piece and self._has_ended
+        return piece if piece or self.is_read else None
+
+    # -- the parts ----------------------------------------------------------------------------------------------
+
+    def _until_blank_line(self, start: int = 0) -> str | None:
+        """Take what comes before the next blank line, and the line."""
+        found = _BLANK.search(self._bytes, max(start, self._looked_at))
+        if found is None:
+            self._looked_at = max(len(self._bytes) - 3, 0)
+            if len(self._bytes) > _LONGEST_HEAD:
+                raise HTTPSyntaxError(f"the answer has headers of more than {_LONGEST_HEAD} bytes")
+            return self._nothing_yet()
+        text = self._bytes[start : found.start()].decode("latin-1")
+        del self._bytes[: found.end()]
+        self._looked_at = 0
+        return text
+
+    def _next_chunk(self) -> bool:
+        """Begin the next chunk, or end the body; False if it needs more bytes."""
+        waiting = self._bytes
+        start = 2 if self._is_after_chunk else 0
+        if start and not b"\r\n".startswith(bytes(waiting[:start])):
+            raise HTTPSyntaxError(f"a chunk of the answer does not end where it says: {bytes(waiting[:100])!r}")
+        end = waiting.find(b"\n", start, start + _LONGEST_CHUNK_HEAD)
+        if end < 0:
+            if len(waiting) > start + _LONGEST_CHUNK_HEAD:
+                raise HTTPSyntaxError(f"a chunk of the answer has no size: {bytes(waiting[:100])!r}")
+            self._nothing_yet()
+            return False
+        found = _CHUNK.fullmatch(waiting[start:end].removesuffix(b"\r"))
+        if found is None:
+            raise HTTPSyntaxError(f"a chunk of the answer has no size: {bytes(waiting[:100])!r}")
+        self._left = int(found[1], 16)
+        if self._left == 0:
+            trailers = self._until_blank_line(end)
+            if trailers is None:
+                return False
+            _headers(_LINE_END.split(_FOLD.sub(" ", trailers))[1:])
+            self.is_read = True
+        else:
+            del waiting[: end + 1]
+            self._is_after_chunk = True
+        return True
+
+    def _nothing_yet(self) -> None:
+        if self._has_ended:
+            where = "in the middle of its answer" if self._bytes or not self.is_read else "without an answer"
+            raise HTTPSyntaxError(f"the server closed the connection {where}")
+
+    def _frame(self, status: int, headers: dict[str, str], *, is_newer: bool) -> None:
+        """How the body ends (RFC 9112, 6.3)."""
+        self._left, self._is_chunked, self._is_after_chunk, self.is_read = 0, False, False, False
+        options = headers.get("connection", "").lower()
+        self._is_kept = is_newer and "close" not in options
+        coding, length = headers.get("transfer-encoding"), headers.get("content-length")
+        if status in _WITHOUT_BODY:
+            return
+        if coding is not None:
+            if coding.lower() != "chunked":
+                raise HTTPSyntaxError(f"the answer has a `transfer-encoding` that is not known: {coding[:100]!r}")
+            self._is_chunked = True
+        elif length is None:
+            self._left, self._is_kept = None, False
+        else:
+            lengths = {each.strip() for each in length.split(",")}
+            first = lengths.pop()
+            if lengths or not first.isascii() or not first.isdigit() or len(first) > 15:  # noqa: PLR2004
+                raise HTTPSyntaxError(f"the answer has a `content-length` that is no length: {length[:100]!r}")
+            self._left = int(first)
+
+
+def _headers(lines: list[str]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or _NAME.fullmatch(name) is None or "\r" in value or "\0" in value:
+            raise HTTPSyntaxError(f"the answer has a line among its headers that is none: {line[:100]!r}")
+        key, text = name.lower(), value.strip(" \t")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers

@@ -1,0 +1,84 @@
+"""`open_socket`: the addresses of IPv6 and IPv4 are tried in turns, each a moment after the one before (RFC 8305).
+
+`create_connection` of asyncio can do so, but loses its socket if it is cancelled (python/cpython#128479); that of uvloop cannot.
+"""
+
+from __future__ import annotations
+
+import socket
+from asyncio import FIRST_COMPLETED, get_running_loop, wait
+from collections import deque
+from contextlib import suppress
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asyncio import Task
+    from collections.abc import Sequence
+
+_HEAD_START_S = 0.25
+"""How long an address of the server has before the next one is tried beside it."""
+
+
+async def open_socket(host: str, port: int) -> socket.socket:
+    """A connected socket. Raises `OSError`, the first one if several addresses fail."""
+    loop = get_running_loop()
+    found = _numeric(host, port) or await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = deque(each for pair in zip_longest(*_by_family(found)) for each in pair if each is not None)
+    if len(addresses) == 1:
+        return await _open(*addresses[0])
+    tries: set[Task[socket.socket]] = set()
+    opened: socket.socket | None = None
+    failed: list[BaseException] = []
+    try:
+        while opened is None:
+            if addresses:
+                tries.add(loop.create_task(_open(*addresses.popleft())))
+            elif not tries:
+                raise failed[0]
+            done, tries = await wait(tries, timeout=_HEAD_START_S if addresses else None, return_when=FIRST_COMPLETED)
+            for each in done:
+                error = each.exception()
+                if error is not None:
+                    failed.append(error)
+                elif opened is None:
+                    opened = each.result()
+                else:
+                    each.result().close()
+        return opened
+    finally:
+        for each in tries:
+            each.add_done_callback(_drop)
+            each.cancel()
+
+
+def _numeric(host: str, port: int) -> list[Any]:
+    """The address that is written as a number, which needs no name server and so no thread."""
+    with suppress(OSError):
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    return []
+
+
+def _by_family(found: Sequence[Any]) -> list[list[tuple[int, Any]]]:
+    """The addresses of each family; that of the first comes first."""
+    families: dict[int, list[tuple[int, Any]]] = {}
+    for family, _, _, _, address in found:
+        families.setdefault(family, []).append((family, address))
+    return list(families.values())
+
+
+async def _open(family: int, address: Any) -> socket.socket:
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        opened.setblocking(False)
+        await get_running_loop().sock_connect(opened, address)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _drop(late: Task[socket.socket]) -> None:
+    """Close what was opened too late."""
+    if not late.cancelled() and late.exception() is None:
+        late.result().close()
